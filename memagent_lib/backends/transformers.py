@@ -1,0 +1,94 @@
+"""Hugging Face transformers as a backend: every causal LM, on CPU, CUDA or MPS, with no engine to start.
+
+Requests that wait together are answered as one left-padded batch in a worker thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.backends import BackendError, Completion, Request, Sampling
+from memagent_lib.text import looks_like_path
+
+
+class Transformers:
+    """A model folder or hub name. ``batch_size`` bounds how many requests are answered together."""
+
+    def __init__(self, model: str, sampling: Sampling, *, device: str | None = None, batch_size: int = 64, window: int | None = None):
+        if looks_like_path(model) and not Path(model).is_dir():
+            raise FileNotFoundError(f"no model folder {model!r}")
+        try:
+            import torch
+            from transformers import AutoModelForCausalLM, AutoTokenizer
+        except ImportError as missing:
+            raise ImportError("the transformers backend needs torch and transformers: pip install 'memagent-lib[cpu]'") from missing
+        self._torch = torch
+        self.device = device or _best_device(torch)
+        self._model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()
+        self._tokenizer = AutoTokenizer.from_pretrained(model)
+        self._sampling, self._batch_size = sampling, batch_size
+        self.window = window or self._model.config.max_position_embeddings
+        self._waiting: list[tuple[Request, asyncio.Future]] = []
+        self._worker: asyncio.Task | None = None
+        if sampling.seed is not None:
+            torch.manual_seed(sampling.seed)
+
+    async def complete(self, request: Request) -> Completion:
+        if len(request.ids) + request.max_tokens > self.window:
+            raise BackendError(
+                f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, and the model's window is {self.window:,}"
+            )
+        answered = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, answered))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await answered
+
+    async def close(self) -> None:
+        if self._worker is not None and not self._worker.done():
+            self._worker.cancel()
+
+    async def _work(self) -> None:
+        await asyncio.sleep(0)  # let everyone who is ready join the batch
+        while self._waiting:
+            batch, self._waiting = self._waiting[: self._batch_size], self._waiting[self._batch_size :]
+            batch = [(request, future) for request, future in batch if not future.done()]
+            try:
+                completions = await asyncio.to_thread(self._generate, [request for request, _ in batch])
+            except (RuntimeError, ValueError) as failure:
+                for _, future in batch:
+                    future.set_exception(BackendError(f"transformers gave no reply: {failure}"))
+                continue
+            for (_, future), completion in zip(batch, completions, strict=True):
+                if not future.done():
+                    future.set_result(completion)
+
+    def _generate(self, requests: list[Request]) -> list[Completion]:
+        if not requests:
+            return []
+        torch, pad = self._torch, self._tokenizer.pad_token_id or 0
+        width = max(len(r.ids) for r in requests)
+        ids = torch.tensor([[pad] * (width - len(r.ids)) + list(r.ids) for r in requests], device=self.device)
+        mask = torch.tensor([[0] * (width - len(r.ids)) + [1] * len(r.ids) for r in requests], device=self.device)
+        s = self._sampling
+        drawn: dict[str, Any] = {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0} if s.temperature else {"do_sample": False}
+        with torch.inference_mode():
+            out = self._model.generate(ids, attention_mask=mask, max_new_tokens=max(r.max_tokens for r in requests), pad_token_id=pad, **drawn)
+        return [self._completion(r, row) for r, row in zip(requests, out[:, width:].tolist(), strict=True)]
+
+    def _completion(self, request: Request, row: list[int]) -> Completion:
+        eos = self._model.generation_config.eos_token_id
+        ends = set(eos if isinstance(eos, list) else [eos])
+        row = row[: request.max_tokens]
+        stop = next((i + 1 for i, token in enumerate(row) if token in ends), None)
+        said = row[:stop]
+        text = self._tokenizer.decode(said, skip_special_tokens=True)
+        return Completion(text, "length" if stop is None else "stop", len(request.ids), len(said), 0, tuple(said))
+
+
+def _best_device(torch: Any) -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

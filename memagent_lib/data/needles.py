@@ -1,0 +1,136 @@
+"""Needles in filler: codes of things, hidden among sentences that say nothing, or among codes of other things.
+
+The pocket policy's task. Every document is a pure function of its seed, its length is counted by the policy's own chunker,
+and the place of the needle is uniform over the document and recorded.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from itertools import accumulate
+
+from memagent_lib.data.examples import Example, Span
+from memagent_lib.text import Tokenizer, chunks, fit
+
+ADJECTIVES = (
+    "amber bold brave bright bronze calm clever copper coral cosy crimson curly dusty eager fancy fierce gentle "
+    "golden happy hazel humble ivory jolly lively lucky mellow merry misty noble olive proud quiet rusty scarlet shy "
+    "silver sleepy swift velvet violet"
+).split()
+NOUNS = (
+    "badger beaver camel cheetah crab crane dolphin donkey eagle falcon ferret finch gecko goat heron hornet ibis "
+    "jackal koala lemur lizard llama lobster magpie mole moose newt otter owl panda parrot pigeon rabbit raven salmon "
+    "seal spider swan tiger walrus"
+).split()
+FILLER = (
+    "A small boat drifts past the old mill.",
+    "Rain taps on the roof all night.",
+    "The baker opens his shop at dawn.",
+    "Two children fly a kite on the hill.",
+    "Smoke curls up from a distant chimney.",
+    "A train hums across the long bridge.",
+    "Leaves gather beside the garden wall.",
+    "The clock in the hall has stopped.",
+    "Someone left a lamp on by the stairs.",
+    "Fresh snow covers the road to town.",
+    "The choir sings every Sunday morning.",
+    "A dog sleeps in the shade of a cart.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeedleTask:
+    """How hard the search is.
+
+    ``distractors`` is how many codes of *other* things a chunk holds on average; ``half_matching`` is the share of them
+    that have the asked thing's adjective or its noun, never both.
+    """
+
+    chunk_tokens: int = 128
+    chunks: int = 4
+    distractors: float = 2.0
+    half_matching: float = 0.5
+    digits: int = 4
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, least = getattr(self, field.name), 0 if field.name in ("distractors", "half_matching") else 1
+            if value < least or (field.name == "half_matching" and value > 1):
+                raise ValueError(f"{field.name} must be at least {least}{' and at most 1' if least == 0 and 'half' in field.name else ''}, got {value}")
+
+
+def needle(key: tuple[str, str], value: str) -> str:
+    return f"The code of the {' '.join(key)} is {value}."
+
+
+def question(key: tuple[str, str]) -> str:
+    return f"What is the code of the {' '.join(key)}?"
+
+
+def make_needles(task: NeedleTask, n: int, seed: int, tokenizer: Tokenizer) -> Iterator[Example]:
+    """``n`` examples of exactly ``task.chunks`` chunks each; the same for the same seed, whatever ``n`` is."""
+    for index in range(n):
+        yield make_needle(task, f"{seed}-{index}", tokenizer)
+
+
+def make_needle(task: NeedleTask, seed: str, tokenizer: Tokenizer) -> Example:
+    """One example. ``seed`` may be any string; the document holds the longest text that ``task.chunks`` chunks can hold."""
+
+    def build(sentences: int) -> tuple[str, Span, tuple[str, str], str]:
+        return _document(task, random.Random(f"needle {seed} {task.chunks} {task.chunk_tokens}"), sentences)
+
+    def size(sentences: int) -> int:
+        return len(chunks(build(sentences)[0], tokenizer, task.chunk_tokens))
+
+    text, span, key, value = build(fit(size, task.chunks))
+    facts = {"chunks": task.chunks, "chunk_tokens": task.chunk_tokens, "depth": round(span.start / len(text), 4), "half_matching": task.half_matching}
+    return Example(
+        id=f"needle-{task.chunks}x{task.chunk_tokens}-{seed}",
+        task="needle",
+        question=question(key),
+        document=text,
+        accepted=(value,),
+        evidence=(span,),
+        facts=facts,
+    )
+
+
+def _document(task: NeedleTask, rng: random.Random, fillers: int) -> tuple[str, Span, tuple[str, str], str]:
+    key, value, depth = _key(rng), _value(rng, task.digits), rng.random()
+    # Each sentence is drawn from its own generator, so a longer document begins like a shorter one and sizes grow evenly.
+    base = rng.getrandbits(64)
+    sentences = [_sentence(task, random.Random(base + i), key) for i in range(fillers)]
+    place = round(depth * fillers)
+    sentences.insert(place, needle(key, value))
+    ends = list(accumulate(len(s) + 1 for s in sentences))
+    return " ".join(sentences), Span(ends[place] - len(sentences[place]) - 1, ends[place] - 1), key, value
+
+
+_SENTENCES_PER_TOKEN = 1 / 11
+
+
+def _sentence(task: NeedleTask, rng: random.Random, key: tuple[str, str]) -> str:
+    if rng.random() < task.distractors / (task.chunk_tokens * _SENTENCES_PER_TOKEN):
+        return needle(_other_key(rng, key, task.half_matching), _value(rng, task.digits))
+    return rng.choice(FILLER)
+
+
+def _key(rng: random.Random) -> tuple[str, str]:
+    return rng.choice(ADJECTIVES), rng.choice(NOUNS)
+
+
+def _other_key(rng: random.Random, key: tuple[str, str], half_matching: float) -> tuple[str, str]:
+    adjective, noun = _key(rng)
+    while adjective == key[0]:
+        adjective = rng.choice(ADJECTIVES)
+    while noun == key[1]:
+        noun = rng.choice(NOUNS)
+    if rng.random() < half_matching:
+        return (key[0], noun) if rng.random() < 0.5 else (adjective, key[1])
+    return adjective, noun
+
+
+def _value(rng: random.Random, digits: int) -> str:
+    return "".join(rng.choice("0123456789") for _ in range(digits))

@@ -1,0 +1,201 @@
+"""The words of a prompt and its token budget: a prompt goes in, exact token ids come out, or an error that names the numbers.
+
+Templates are data files, and the order of their parts is part of the template. Knows tokenizers and readers' prompts;
+knows no model and no backend.
+"""
+
+from __future__ import annotations
+
+import string
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from memagent_lib.text import Tokenizer
+from memagent_lib.trace import Kind, Prompt, Reply
+
+TEMPLATE_FOLDER = Path(__file__).parent / "templates"
+END_OF_THINKING = "</think>"
+_PARTS = {
+    Kind.READ: {"question", "chunk", "memory"},
+    Kind.ANSWER: {"question", "memory"},
+    Kind.DIRECT: {"question", "chunk"},
+    Kind.BLIND: {"question"},
+}
+
+
+class BudgetError(ValueError):
+    """Something does not fit its token budget. Nothing was cut and no model was called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How much is read at once and how much may be remembered, in tokens of the policy's tokenizer.
+
+    The defaults are the published ones: with a template they fill an 8K window.
+    """
+
+    chunk_tokens: int = 5000
+    memory_tokens: int = 1024
+    answer_tokens: int = 1024
+    question_tokens: int = 1024
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if (value := getattr(self, field.name)) < 1:
+                raise ValueError(f"{field.name} must be at least 1, got {value}")
+
+
+@dataclass(frozen=True)
+class Template:
+    """The wording of the four kinds of prompt, and the words that stand for an empty memory."""
+
+    name: str
+    empty_memory: str
+    read: str
+    answer: str
+    direct: str
+    blind: str
+
+    @classmethod
+    def load(cls, name: str | Path) -> Template:
+        """A template that ships with the library by its name, or a TOML file of your own by its path."""
+        path = Path(name) if str(name).endswith(".toml") else TEMPLATE_FOLDER / f"{name}.toml"
+        if not path.is_file():
+            shipped = ", ".join(sorted(p.stem for p in TEMPLATE_FOLDER.glob("*.toml")))
+            raise ValueError(f"no template {str(name)!r}; choose from {shipped}, or give the path of a .toml file")
+        words = tomllib.loads(path.read_text(encoding="utf-8"))
+        known = {f.name for f in fields(cls)} - {"name"}
+        if unknown := set(words) - known:
+            raise ValueError(f"{path}: unknown key {', '.join(sorted(unknown))}; the keys are {', '.join(sorted(known))}")
+        if missing := known - set(words):
+            raise ValueError(f"{path}: missing key {', '.join(sorted(missing))}")
+        return cls(path.stem, **{key: text.strip() for key, text in words.items()})
+
+    def __post_init__(self) -> None:
+        for kind, needed in _PARTS.items():
+            found = {part for _, part, _, _ in string.Formatter().parse(self.words(kind)) if part is not None}
+            if found != needed:
+                raise ValueError(f"template {self.name!r}: {kind!s} must use exactly {_braced(needed)}, and uses {_braced(found)}")
+
+    def words(self, kind: Kind) -> str:
+        return getattr(self, kind.value)
+
+    def render(self, prompt: Prompt) -> str:
+        """The user message. White space at the edges of a chunk is not shown; everything else is shown as it is."""
+        parts = {"question": prompt.question, "memory": prompt.memory or self.empty_memory}
+        if prompt.chunk is not None:
+            parts["chunk"] = prompt.chunk.text.strip()
+        return self.words(prompt.kind).format(**parts)
+
+    @property
+    def chunk_first(self) -> bool:
+        """Whether the prompts of one chunk share question and chunk as a prefix, whatever the memory."""
+        return self.read.index("{chunk}") < self.read.index("{memory}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt in the form a backend takes: the exact ids, the message they say, and the longest reply allowed."""
+
+    ids: tuple[int, ...]
+    text: str
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a backend gives back, before it is read as a memory or an answer."""
+
+    text: str
+    finish_reason: str = "stop"
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+    cached_tokens: int = 0
+    token_ids: tuple[int, ...] = ()
+
+
+class Encoder:
+    """Turns prompts into requests and completions into replies, within one budget."""
+
+    def __init__(self, tokenizer: Tokenizer, template: Template, budget: Budget):
+        self.tokenizer, self.template, self.budget = tokenizer, template, budget
+
+    def overhead(self, kind: Kind) -> int:
+        """The tokens of a prompt of this kind beside its question, memory and chunk, and one for each seam between them."""
+        bare = self.template.words(kind).format(**dict.fromkeys(_PARTS[kind], "x"))
+        return self.tokenizer.chat_tokens + self.tokenizer.count(bare)
+
+    def prompt_limit(self, kind: Kind) -> int:
+        """The longest prompt of this kind: template + question + memory + chunk."""
+        budget, parts = self.budget, _PARTS[kind]
+        memory = max(budget.memory_tokens, self.tokenizer.count(self.template.empty_memory))
+        sizes = {"question": budget.question_tokens, "chunk": budget.chunk_tokens, "memory": memory}
+        return self.overhead(kind) + sum(sizes[part] for part in parts)
+
+    def reply_limit(self, kind: Kind) -> int:
+        return self.budget.memory_tokens if kind is Kind.READ else self.budget.answer_tokens
+
+    @property
+    def window(self) -> int:
+        """The window that this template and budget need: the longest prompt and reply of the memory agent's two kinds of turn."""
+        return max(self.prompt_limit(kind) + self.reply_limit(kind) for kind in (Kind.READ, Kind.ANSWER))
+
+    def require_window(self, allowed: int, whose: str) -> None:
+        """Raise :class:`BudgetError` when ``allowed`` tokens cannot hold the longest turn."""
+        if self.window <= allowed:
+            return
+        b, over = self.budget, self.window - allowed
+        most = b.chunk_tokens - over
+        fix = f"lower chunk_tokens to at most {most:,}" if most >= 1 else "lower memory_tokens, answer_tokens or question_tokens"
+        raise BudgetError(
+            f"a turn can need {self.window:,} tokens (template {self.overhead(Kind.READ):,} + question {b.question_tokens:,} + memory "
+            f"{b.memory_tokens:,} + chunk {b.chunk_tokens:,} + reply {self.reply_limit(Kind.READ):,}) and {whose} allows {allowed:,}; {fix}"
+        )
+
+    def encode(self, prompt: Prompt) -> Request:
+        """The request for ``prompt``; :class:`BudgetError` when the question or the whole prompt is over its budget."""
+        asked = self.tokenizer.count(prompt.question)
+        if asked > self.budget.question_tokens:
+            raise BudgetError(
+                f"the question is {asked:,} tokens and question_tokens allows {self.budget.question_tokens:,}; shorten it or raise question_tokens"
+            )
+        text = self.template.render(prompt)
+        ids = self.tokenizer.chat(text)
+        if len(ids) > (limit := self.prompt_limit(prompt.kind)):
+            shown = f"a chunk of {prompt.chunk.tokens:,} tokens" if prompt.chunk else f"a memory of {self.tokenizer.count(prompt.memory):,} tokens"
+            raise BudgetError(f"the {prompt.kind!s} prompt is {len(ids):,} tokens with {shown}, and the budget allows {limit:,}")
+        return Request(tuple(ids), text, self.reply_limit(prompt.kind))
+
+    def reply(self, prompt: Prompt, request: Request, completion: Completion) -> Reply:
+        """Read a completion as the reply to ``prompt``: thinking is set aside, and a memory is held to its budget.
+
+        Sampled ids decode to text that can need more tokens than were sampled (broken bytes do). Such a memory is cut to
+        what fits and marked ``finish_reason="length"``, like one that the engine cut.
+        """
+        thinking, mark, text = completion.text.rpartition(END_OF_THINKING)
+        finish = completion.finish_reason
+        text = text.strip()
+        if prompt.kind is Kind.READ:
+            held = self._held(text)
+            text, finish = held, finish if held == text else "length"
+        return Reply(
+            text,
+            finish,
+            completion.prompt_tokens or len(request.ids),
+            completion.reply_tokens,
+            completion.cached_tokens,
+            thinking.strip() if mark else "",
+            prompt_ids=request.ids,
+            token_ids=completion.token_ids,
+        )
+
+    def _held(self, memory: str) -> str:
+        limit = self.budget.memory_tokens
+        while self.tokenizer.count(memory) > limit:
+            memory = memory[: self.tokenizer.starts(memory)[limit]]
+        return memory
+
+
+def _braced(parts: set[str]) -> str:
+    return ", ".join(f"{{{part}}}" for part in sorted(parts)) or "no parts"

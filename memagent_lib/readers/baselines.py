@@ -1,0 +1,40 @@
+"""What a memory is compared with: the whole document, its two ends, or nothing at all, in a single prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+
+
+def full(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
+    """The whole document in one prompt; a document that does not fit the window is an error."""
+    parts = list(chunks)
+    document = Chunk(0, "".join(c.text for c in parts), 0, parts[-1].end, sum(c.tokens for c in parts))
+    return (yield from _once(Prompt(Kind.DIRECT, question, chunk=document), "full"))
+
+
+def truncated(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
+    """The document's head and tail in one prompt: half of its first chunk and half of its last one.
+
+    Head and tail together are as long as what one turn of the memory agent sees.
+    """
+    first = last = None
+    for last in chunks:
+        first = first or last
+    if first is last:
+        return (yield from _once(Prompt(Kind.DIRECT, question, chunk=first), "truncated"))
+    head, tail = first.text[: len(first.text) // 2], last.text[len(last.text) // 2 :]
+    ends = Chunk(0, f"{head}\n...\n{tail}", 0, last.end, (first.tokens + last.tokens) // 2)
+    return (yield from _once(Prompt(Kind.DIRECT, question, chunk=ends), "truncated"))
+
+
+def blind(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
+    """No document: what the model knows or guesses. Without this baseline, a leak looks like memory."""
+    return (yield from _once(Prompt(Kind.BLIND, question), "blind"))
+
+
+def _once(prompt: Prompt, reader: str) -> Generator[Prompt, Reply, Trace]:
+    reply = yield prompt
+    return Trace(prompt.question, (Turn(prompt, reply),), reader=reader)

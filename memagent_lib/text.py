@@ -1,0 +1,189 @@
+"""Text as a tokenizer sees it: exact, token-bounded chunks with their place in the source.
+
+Knows no model, no prompt and no backend. A document may be a string or a stream of strings; a stream is held in memory
+one block at a time, so a gigabyte costs no more than a page.
+"""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+BLOCK_CHARS = 1 << 18
+SNAP_SHARE = 0.25
+_SENTENCE_ENDS = ".!?。！？…\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A slice of a document: ``document[start:end] == text``, offsets in characters."""
+
+    index: int
+    text: str
+    start: int
+    end: int
+    tokens: int
+
+
+class Tokenizer:
+    """A policy's own tokenizer, in which nothing that a document says can act as a control token.
+
+    Wraps any Hugging Face *fast* tokenizer. ``encode`` never parses special tokens; only :meth:`chat` adds them.
+    """
+
+    def __init__(self, hf_tokenizer: Any):
+        backend = getattr(hf_tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise TypeError(f"{type(hf_tokenizer).__name__} is not a fast tokenizer; memagent needs character offsets, which only fast ones give")
+        self.hf = hf_tokenizer
+        self._plain = copy.deepcopy(backend)
+        self._plain.encode_special_tokens = True
+        self._plain.no_truncation()
+        self._plain.no_padding()
+
+    @classmethod
+    def load(cls, model: str | Path) -> Tokenizer:
+        """The tokenizer of a model folder or hub name."""
+        from transformers import AutoTokenizer
+
+        if looks_like_path(model) and not Path(model).is_dir():
+            raise FileNotFoundError(f"no model folder {str(model)!r}; give a folder that holds config.json and tokenizer.json, or a hub name")
+        return cls(AutoTokenizer.from_pretrained(str(model)))
+
+    def encode(self, text: str) -> list[int]:
+        return self._plain.encode(text, add_special_tokens=False).ids
+
+    def count(self, text: str) -> int:
+        return len(self.encode(text))
+
+    def starts(self, text: str) -> list[int]:
+        """The character at which each token of ``text`` starts; tokens inside one character share its start."""
+        return [start for start, _ in self._plain.encode(text, add_special_tokens=False).offsets]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ``ids`` without special tokens. Ids past the vocabulary (a padded embedding can emit them) are dropped."""
+        size = len(self.hf)
+        return self.hf.decode([i for i in ids if i < size], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def chat(self, content: str) -> list[int]:
+        """The ids of one user message that says ``content``, up to where the model's reply begins."""
+        before, after = self._chat_frame
+        return [*before, *self.encode(content), *after]
+
+    @property
+    def chat_tokens(self) -> int:
+        """How many tokens the chat template adds to a message."""
+        return sum(map(len, self._chat_frame))
+
+    @cached_property
+    def _chat_frame(self) -> tuple[list[int], list[int]]:
+        if not self.hf.chat_template:
+            return [], self.encode("\n")
+        mark = "<<memagent content>>"
+        shown = self.hf.apply_chat_template([{"role": "user", "content": mark}], add_generation_prompt=True, tokenize=False)
+        before, found, after = shown.partition(mark)
+        if not found:
+            raise ValueError("the tokenizer's chat template does not show the user's message as it is")
+        return tuple(self.hf.encode(part, add_special_tokens=False) for part in (before, after))
+
+
+def looks_like_path(model: str | Path) -> bool:
+    """Whether a model is named by a folder rather than by a hub name such as ``Qwen/Qwen2.5-7B-Instruct``."""
+    name = str(model)
+    return isinstance(model, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).exists()
+
+
+def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int) -> Iterator[Chunk]:
+    """Cut a document into chunks of at most ``chunk_tokens`` tokens that, concatenated, are the document.
+
+    A chunk ends at the last sentence end within its final quarter, else at the last white space there, else at the last
+    whole character that fits. Where the cuts fall does not depend on how the text was split into ``blocks``.
+    """
+    if chunk_tokens < 1:
+        raise ValueError(f"chunk_tokens must be at least 1, got {chunk_tokens}")
+    block_chars = max(BLOCK_CHARS, 64 * chunk_tokens)
+    index = start = 0
+    pending, source, finished = "", iter(blocks), False
+    while not finished:
+        pending, finished = _fill(pending, source, block_chars)
+        starts, at = tokenizer.starts(pending), 0
+        reserve = 0 if finished else 8 * chunk_tokens  # the tokens of an unfinished block's end may still change
+        while at < len(pending) and len(starts) - bisect_right(starts, at - 1) > reserve:
+            cut, tokens = _cut(pending, starts, at, tokenizer, chunk_tokens)
+            yield Chunk(index, pending[at:cut], start, start + cut - at, tokens)
+            index, start, at = index + 1, start + cut - at, cut
+        pending = pending[at:]
+    if not index:
+        yield Chunk(0, "", 0, 0, 0)
+
+
+def chunks(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk]:
+    """:func:`chunk_stream` of a document that is in memory. An empty document is one empty chunk."""
+    return list(chunk_stream([document], tokenizer, chunk_tokens))
+
+
+def _fill(pending: str, source: Iterator[str], size: int) -> tuple[str, bool]:
+    parts, have = [pending], len(pending)
+    for block in source:
+        parts.append(block)
+        have += len(block)
+        if have >= size:
+            return "".join(parts), False
+    return "".join(parts), True
+
+
+def _cut(text: str, starts: list[int], at: int, tokenizer: Tokenizer, limit: int) -> tuple[int, int]:
+    """Where the chunk that begins at character ``at`` ends, and how many tokens it has on its own."""
+    first = bisect_right(starts, at - 1)
+    size = limit
+    while True:
+        last = first + size
+        if last >= len(starts):
+            cut = len(text)
+        else:
+            floor = starts[first + int(size * (1 - SNAP_SHARE))]
+            cut = _natural_break(text, starts, last, max(floor, at + 1)) or starts[last]
+        if cut <= at:  # one character of more tokens than a chunk holds cannot be split
+            cut = next((s for s in starts[last:] if s > at), len(text))
+            return cut, tokenizer.count(text[at:cut])
+        tokens = tokenizer.count(text[at:cut])  # a slice can have more tokens alone than it had in its surroundings
+        if tokens <= limit:
+            return cut, tokens
+        size = max(0, min(size, len(starts) - first) - (tokens - limit))
+
+
+def _natural_break(text: str, starts: list[int], last: int, floor: int) -> int | None:
+    space = None
+    for token in range(last, -1, -1):
+        at = starts[token]
+        if at < floor:
+            break
+        before, here = text[at - 1], text[at]
+        if before == "\n" or (before in _SENTENCE_ENDS and here.isspace()) or before in "。！？":
+            return at
+        if space is None and (here.isspace() or before.isspace()):
+            space = at
+    return space
+
+
+def fit(measure: Callable[[int], int], limit: int) -> int:
+    """The largest ``n >= 0`` for which ``measure(n) <= limit``, where ``measure`` grows with ``n``; by doubling, then bisection.
+
+    Raises ``ValueError`` when not even ``measure(0)`` fits.
+    """
+    if (least := measure(0)) > limit:
+        raise ValueError(f"the shortest possible text has length {least:,}, and {limit:,} was asked for; ask for at least {least:,}")
+    low, high = 0, 1
+    while measure(high) <= limit:
+        low, high = high, 2 * high
+        if high > 1 << 40:
+            raise ValueError("the text does not grow with its number of parts")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if measure(middle) <= limit else (low, middle)
+    return low

@@ -1,0 +1,155 @@
+"""What happened: prompts, replies, turns and traces. Facts are stored, everything else is derived.
+
+A trace is the product of every reading, whoever drove it; frames, pages, metrics and training rows are functions of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from memagent_lib.text import Chunk
+
+NO_MEMORY = ""
+
+
+class Kind(StrEnum):
+    """What a prompt asks for; each is one entry of a template."""
+
+    READ = "read"  # question + memory + chunk -> the new memory
+    ANSWER = "answer"  # question + memory -> the answer
+    DIRECT = "direct"  # question + document -> the answer
+    BLIND = "blind"  # question alone -> the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt, before any wording: what a template turns into text."""
+
+    kind: Kind
+    question: str
+    memory: str = NO_MEMORY
+    chunk: Chunk | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model said to one prompt.
+
+    ``text`` is what the reader goes on with; ``thinking`` is what a reasoning model said before it. ``finish_reason`` is
+    ``"stop"``, or ``"length"`` when the reply was cut at its token limit. Token counts are the engine's.
+    """
+
+    text: str
+    finish_reason: str = "stop"
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+    cached_tokens: int = 0
+    thinking: str = ""
+    # What training needs and records do not: the exact ids, and their log-probabilities under the sampler.
+    prompt_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    token_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def cut(self) -> bool:
+        return self.finish_reason == "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One independent conversation: a prompt and its reply."""
+
+    prompt: Prompt
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """All turns of one question, in order; the last one answers."""
+
+    question: str
+    turns: tuple[Turn, ...]
+    reader: str = "overwrite"
+
+    @property
+    def answer(self) -> str:
+        return self.turns[-1].reply.text
+
+    @property
+    def reads(self) -> tuple[Turn, ...]:
+        """The turns that read a chunk, in order."""
+        return tuple(t for t in self.turns if t.prompt.kind is Kind.READ)
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """The memory after each chunk."""
+        return tuple(t.reply.text for t in self.reads)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(t.reply.prompt_tokens for t in self.turns)
+
+    @property
+    def reply_tokens(self) -> int:
+        return sum(t.reply.reply_tokens for t in self.turns)
+
+    @property
+    def cut_memories(self) -> int:
+        """How many memories hit their token limit and were cut there."""
+        return sum(t.reply.cut for t in self.reads)
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON types; :meth:`from_record` gives the trace back."""
+        return {"question": self.question, "reader": self.reader, "turns": [_turn_record(t, self.question) for t in self.turns]}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Trace:
+        question = record["question"]
+        return cls(question, tuple(_turn(t, question) for t in record["turns"]), record["reader"])
+
+    def to_frame(self) -> Any:
+        """One row per turn: kind, chunk place, memory, token counts, finish reason."""
+        import pandas as pd
+
+        return pd.DataFrame([_turn_row(i, t) for i, t in enumerate(self.turns)], columns=TURN_COLUMNS)
+
+    def _repr_html_(self) -> str:
+        return self.to_frame().to_html(max_rows=40, index=False, escape=True)
+
+
+TURN_COLUMNS = ["turn", "kind", "start", "end", "memory_before", "reply", "prompt_tokens", "reply_tokens", "cached_tokens", "finish_reason"]
+_REPLY_FACTS = ("text", "finish_reason", "prompt_tokens", "reply_tokens", "cached_tokens", "thinking")
+
+
+def _turn_row(index: int, turn: Turn) -> dict[str, Any]:
+    chunk, reply = turn.prompt.chunk, turn.reply
+    return {
+        "turn": index,
+        "kind": str(turn.prompt.kind),
+        "start": chunk.start if chunk else None,
+        "end": chunk.end if chunk else None,
+        "memory_before": turn.prompt.memory,
+        "reply": reply.text,
+        "prompt_tokens": reply.prompt_tokens,
+        "reply_tokens": reply.reply_tokens,
+        "cached_tokens": reply.cached_tokens,
+        "finish_reason": reply.finish_reason,
+    }
+
+
+def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
+    prompt, chunk = turn.prompt, turn.prompt.chunk
+    record: dict[str, Any] = {"kind": str(prompt.kind), "memory": prompt.memory}
+    if prompt.question != question:
+        record["question"] = prompt.question
+    if chunk is not None:
+        record["chunk"] = {"index": chunk.index, "text": chunk.text, "start": chunk.start, "end": chunk.end, "tokens": chunk.tokens}
+    return record | {"reply": {name: getattr(turn.reply, name) for name in _REPLY_FACTS}}
+
+
+def _turn(record: Mapping[str, Any], question: str) -> Turn:
+    chunk = Chunk(**record["chunk"]) if "chunk" in record else None
+    prompt = Prompt(Kind(record["kind"]), record.get("question", question), record["memory"], chunk)
+    return Turn(prompt, Reply(**record["reply"]))
