@@ -87,7 +87,7 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> Rate:
     share = successes / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return Rate(share, max(0.0, centre - half), min(1.0, centre + half), n)
+    return Rate(share, max(0.0, round(centre - half, 12)), min(1.0, round(centre + half, 12)), n)
 
 
 def captured(trace: Trace, example: Example) -> bool | None:
