@@ -1,0 +1,57 @@
+# `make demo` runs the main job, `make test` the tests. Each sets up all that it needs by itself, in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# A CUDA machine gets verl's own tested set, every other one the CPU set.
+EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
+READY := $(VENV)/.ready-$(EXTRA)
+UV := $(BIN)/uv
+
+# A CPU build of torch comes from a folder of wheels where pip is told of one, else from torch's own CPU index, whose
+# address uv knows. The uv overrides in pyproject.toml are for the CPU set only.
+ifeq ($(EXTRA),cpu)
+  ifneq ($(wildcard $(addsuffix /torch-*+cpu-*.whl,$(PIP_FIND_LINKS))),)
+    export UV_FIND_LINKS := $(PIP_FIND_LINKS)
+  else
+    export UV_TORCH_BACKEND ?= cpu
+  endif
+else
+  UV_FLAGS := --no-config
+endif
+# pip's settings for a private index hold for uv too.
+ifneq ($(PIP_INDEX_URL),)
+  export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+
+.PHONY: demo test lab lint clean install doctor
+
+demo: $(READY)
+	$(BIN)/memagent demo
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lab: $(READY)
+	$(BIN)/memagent lab
+
+lint: $(READY)
+	$(BIN)/ruff check memagent_lib tests
+	$(BIN)/ruff format --check memagent_lib tests
+
+doctor: $(READY)
+	$(BIN)/memagent doctor
+
+install: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 13) else f"memagent needs Python 3.11 or 3.12 and found {v[0]}.{v[1]}; try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==0.13.8'
+	$(UV) pip install $(UV_FLAGS) --quiet --python $(BIN)/python --editable '.[$(EXTRA),dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "runs/ is kept: it holds your results. Remove it by hand when you want to."

