@@ -1,0 +1,57 @@
+"""Where things are: the repository's root, the workspace in it, models and results by the names that people give them.
+
+Notebooks work alike from JupyterLab (opened in ``notebooks/``) and from papermill (run from the root), because every
+relative path they are given is relative to :func:`root`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+_MARKS = ("pyproject.toml", "notebooks")
+
+
+def root(start: str | Path | None = None) -> Path:
+    """The first folder from ``start`` (the working directory) upward that holds ``pyproject.toml`` and ``notebooks``.
+
+    Where there is none (the library was installed, not cloned) it is the folder itself.
+    """
+    here = Path(start or Path.cwd()).resolve()
+    return next((p for p in (here, *here.parents) if all((p / mark).exists() for mark in _MARKS)), here)
+
+
+def place(path: str | Path) -> Path:
+    """An absolute path; a relative one is relative to :func:`root`."""
+    return root() / Path(path).expanduser()
+
+
+def model(name: str) -> str:
+    """A model folder as an absolute path, or a hub name as it is."""
+    folder = place(name)
+    return str(folder) if folder.is_dir() else name
+
+
+def code_hash(package: Path = PACKAGE) -> str:
+    """16 hex digits that change when a source file or template of the library does."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in package.rglob("*") if p.suffix in {".py", ".toml", ".js", ".css"}):
+        digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def code_version(folder: Path = PACKAGE) -> dict[str, str]:
+    """What ran: the git commit, whether anything tracked was changed since, and :func:`code_hash`. ``unknown`` without git."""
+    commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
+    dirty = "unknown" if changes is None else str(bool(changes)).lower()
+    return {"git_commit": commit or "unknown", "git_dirty": dirty, "code_hash": code_hash()}
+
+
+def _git(folder: Path, *command: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *command], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
