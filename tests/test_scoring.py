@@ -1,0 +1,292 @@
+"""Judges against second, slow implementations of the published formulas, on a table of replies with near misses."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memagent_lib.scoring import DETAILED_JUDGES, JUDGES, boxed, judge_named, normalise, rouge, score
+
+GOLDS = [
+    ("Greenwich Village",),
+    ("Greenwich Village, New York City", "Greenwich Village"),
+    ("yes",),
+    ("7",),
+    ("1234567", "7654321"),
+    ("The Beatles",),
+]
+REPLIES = [
+    "", " ", "the", "a", "A.", "an", "Paris", "greenwich village", "Greenwich Village.", "The Greenwich Village", "Greenwich  Village",
+    "Greenwich", "Village Greenwich", "greenwichvillage", "Greenwich-Village", "I think it is Greenwich Village, in New York City.",
+    "\\boxed{Greenwich Village}", "\\boxed{greenwich village}", "\\boxed{ Greenwich\nVillage }", "\\boxed{Greenwich Village.}",
+    "\\boxed{Paris} no, \\boxed{Greenwich Village}", "\\boxed{Greenwich Village} no, \\boxed{Paris}", "\\boxed{Greenwich Village",
+    "\\boxed Greenwich Village", "\\boxed Greenwich Village$ done", "\\fbox{Greenwich Village}", "\\boxed{\\text{Greenwich Village}}",
+    "\\boxed{{Greenwich Village}}", "\\boxed{}", "\\boxed{the}", "\\boxed{Greenwich Village}" + "x" * 274,
+    "\\boxed{Greenwich Village}" + "x" * 276,
+    "Therefore, the answer is Greenwich Village.", "Therefore, the answer is **Greenwich Village**.", "The answer is Greenwich Village",
+    "the answer is Paris. No, the answer is Greenwich Village, New York City.", "the answer is (Greenwich Village)", "the answer is",
+    "the answer is G",
+    "yes", "Yes.", "YES, it is", "no", "noanswer", "\\boxed{yes}", "\\boxed{no}", "yes and no", "the answer is yes", "yesterday",
+    "7", "07", "7.0", "seven", "77", "\\boxed{7\\%}", "\\boxed{7^\\circ}", "\\boxed{ 7 }", "\\boxed{\\left7\\right}", "number 7, not 8",
+    "1234567", "1234567 and 7654321", "7654321, 1234567", "123456 7", "12345678", "\\boxed{1234567, 7654321}", "the answer is 7654321",
+    "Beatles", "The Beatles", "beatles, the", "The Beetles", "A Beatles", "théâtre Beatles", "BEATLES!",
+    "the answer is The Beatles", "Rolling Stones",
+]  # fmt: skip
+PAIRS = [(reply, gold) for reply in REPLIES for gold in GOLDS]
+
+
+def squad_form(text: str) -> str:
+    text = "".join(c for c in text.lower() if c not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+def said(reply: str) -> str:
+    return reply if boxed(reply) is None else boxed(reply)
+
+
+def oracle_f1(prediction: str, gold: str) -> float:
+    p, g = squad_form(prediction).split(), squad_form(gold).split()
+    same = sum(min(p.count(w), g.count(w)) for w in set(p))
+    return 2 * same / (len(p) + len(g)) if same else 0.0
+
+
+def oracle_lenient(reply: str, gold: str) -> float:
+    if boxed(reply) is not None:
+        found = boxed(reply)
+    elif "the answer is" in (plain := reply.replace("*", "")):
+        found = plain[plain.rindex("the answer is") + 13 :].strip().strip(".").strip()
+    else:
+        return 0.0
+    if not found:
+        return 0.0
+    p, g = squad_form(found), squad_form(gold)
+    return float(p in g or g in p)
+
+
+def oracle_training(reply: str, gold: str) -> float:
+    def plain(text: str) -> str:
+        for gone in ("\n", "\\!"):
+            text = text.replace(gone, "")
+        text = text.replace("\\\\", "\\").replace("tfrac", "frac").replace("dfrac", "frac")
+        for gone in ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$", "\\%"):
+            text = text.replace(gone, "")
+        return text.replace(" .", " 0.").replace("{.", "{0.").replace(" ", "")
+
+    tail = reply[-300:].lower()
+    if "\\boxed " in tail:
+        return float(plain(tail.split("\\boxed ")[-1].split("$")[0]) == plain(gold.lower()))
+    at = tail.rfind("\\boxed{")
+    for end in range(at + 7, len(tail) if at >= 0 else 0):
+        inside = tail[at + 7 : end]
+        if tail[end] == "}" and inside.count("{") == inside.count("}"):
+            return float(plain(inside) == plain(gold.lower()))
+    return 0.0
+
+
+ORACLES = {
+    "f1": lambda reply, gold: max(oracle_f1(said(reply), g) for g in gold),
+    "exact": lambda reply, gold: float(any(squad_form(said(reply)) == squad_form(g) for g in gold)),
+    "contains": lambda reply, gold: float(
+        any(re.search(rf"(^|\s){re.escape(squad_form(g))}(\s|$)", squad_form(said(reply))) for g in gold)
+    ),
+    "lenient": lambda reply, gold: max(oracle_lenient(reply, g) for g in gold),
+    "boxed_reference": lambda reply, gold: max(oracle_training(reply, g) for g in gold),
+    "match_all": lambda reply, gold: sum(1.0 if g.lower() in reply.lower() else 0.0 for g in gold) / len(gold),
+    "match_part": lambda reply, gold: max(1.0 if g.lower() in reply.lower() else 0.0 for g in gold),
+}
+
+
+@pytest.mark.parametrize("rule", ORACLES)
+def test_a_judge_agrees_with_its_published_formula_on_every_reply_of_the_table(rule):
+    assert len(REPLIES) >= 50
+    wrong = [(r, g, got) for r, g in PAIRS if (got := score(rule, r, g).value) != pytest.approx(ORACLES[rule](r, g))]
+    assert not wrong
+    assert len({score(rule, r, g).value for r, g in PAIRS}) > 1
+
+
+@given(st.text(alphabet="ab the.\\boxed{}7 $", max_size=60), st.sampled_from(GOLDS))
+def test_judges_agree_with_their_formulas_on_any_text(reply, gold):
+    for rule, oracle in ORACLES.items():
+        assert score(rule, reply, gold).value == pytest.approx(oracle(reply, gold)), rule
+
+
+HANDMADE = [
+    ("boxed", "\\boxed{ New  York }", ("newyork",), 1.0),
+    ("boxed", "\\boxed{New York.}", ("New York",), 0.0),
+    ("boxed", "New York", ("New York",), 0.0),
+    ("f1_hotpot", "yes it is", ("yes",), 0.0),
+    ("f1", "yes it is", ("yes",), 0.5),
+    ("f1_hotpot", "the red house", ("red barn",), 0.5),
+    ("items", "\\boxed{12, 34 and 56}", ("12", "34", "56"), 1.0),
+    ("items", "\\boxed{12; 34}", ("12", "34", "56"), 2 / 3),
+    ("items", "\\boxed{12, 34, 56, 78}", ("12", "34", "56"), 0.75),
+    ("items", "\\boxed{}", ("12", "34"), 0.0),
+    ("match_all", "12 345", ("12", "34", "56"), 2 / 3),
+    ("first_number", "key 00123 or 5", ("123",), 0.0),
+    ("first_number", "The key is 71432. 5", ("71432",), 1.0),
+    ("first_number", "none", ("7",), 0.0),
+    ("first_number", "It is 2.50", ("2.5",), 1.0),
+    ("last_number", "f(2) is 4, the return value is: -17.", ("-17",), 1.0),
+    ("last_number", "f(2) is 4, the return value is: 17.", ("-17",), 0.0),
+    ("number_share", "Paragraph 3 or 4", ("Paragraph 3",), 0.5),
+    ("number_share", "no idea", ("Paragraph 3",), 0.0),
+    ("word", 'value: "c14c-b8"', ("c14c-b8",), 1.0),
+    ("word", "c14c-b8x", ("c14c-b8",), 0.0),
+    ("word", "It was Ace, I think", ("ACE", "ACE ROTHSTEIN"), 1.0),
+    ("choice", "B. Walking Georgie", ("Walking Georgie", "A"), 0.0),
+    ("choice", "A", ("Walking Georgie", "A"), 1.0),
+    ("choice", "The answer is: (A)", ("Walking Georgie", "A"), 1.0),
+    ("choice", "It is Walking Georgie", ("Walking Georgie", "A"), 1.0),
+    ("choice", "no idea", ("Walking Georgie", "A"), 0.0),
+    ("sequence", "4, 14, 6", ("[4, 14, 6, 2]",), 0.75),
+    ("sequence", "4, 15, 6, 2", ("[4, 14, 6, 2]",), 0.25),
+    ("sequence", "", ("[4, 14]",), 0.0),
+    ("similar", "```python\nreturn x\n", ("return x",), 1.0),
+    ("similar", "return y", ("return x",), 0.88),
+    ("characters", "我喜欢猫。", ("我喜欢狗",), 0.75),
+    ("one_of:kitchen|garden|office", "The apple is in the garden.", ("garden",), 1.0),
+    ("one_of:kitchen|garden|office", "In the garden or the office", ("garden",), 0.0),
+    ("one_of:kitchen|garden|office", "In the garden. Not the office.", ("garden",), 1.0),
+    ("one_of:kitchen|garden|office", "nowhere", ("garden",), 0.0),
+    ("one_of:apple|milk|nothing", "milk and apple", ("apple,milk",), 1.0),
+    ("one_of:apple|milk|nothing", "apple", ("apple,milk",), 0.0),
+    ("classes:Person|Location|Other location", "Location\nPerson", ("Location",), 1.0),
+    ("classes:Person|Location|Other", "Location or Person", ("Location",), 0.5),
+    ("classes:Person|Location|Other location", "Other location", ("Other location",), 1.0),
+    ("classes:Person|Other", "nothing", ("Other",), 0.0),
+    ("first_line:f1", "red house\nand much more", ("red house",), 1.0),
+    ("first_line:exact", "\nred house\nand much more", ("red house",), 1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "reply", "accepted", "value"), HANDMADE)
+def test_a_judge_gives_the_value_worked_out_by_hand(rule, reply, accepted, value):
+    assert score(rule, reply, accepted).value == pytest.approx(value)
+
+
+SUMMARY = "the council met on monday . it approved the new budget for schools . two members voted against it"
+SUMMARIES = [" ".join(SUMMARY.split()[i:j]) for i in range(0, 12, 3) for j in range(13, 20, 2)]
+SUMMARIES += [w for w in SUMMARY.split() if w != "."]
+SUMMARIES += [
+    "budget approved by council",
+    "schools get new budget .",
+    "nothing in common here",
+    "The Council met",
+    "met council the on",
+    SUMMARY,
+    SUMMARY[::-1],
+    "the the the the",
+]
+
+
+def oracle_rouge(reply: str, answer: str) -> dict[str, tuple[float, float]]:
+    """Recall and F: sets of n-grams for 1 and 2; for L the union over sentences of longest common subsequences, as sets."""
+
+    def sentences(text):
+        return [" ".join(s.split()) for s in text.split(".") if s.strip()]
+
+    def grams(text, n):
+        words = [w for s in sentences(text) for w in s.split(" ")]
+        return {tuple(words[i : i + n]) for i in range(len(words) - n + 1)}
+
+    def lcs(x, y):
+        if not x or not y:
+            return []
+        if x[-1] == y[-1]:
+            return [*lcs(x[:-1], y[:-1]), x[-1]]
+        return max(lcs(x[:-1], y), lcs(x, y[:-1]), key=len)
+
+    def both(hit, said_n, gold_n):
+        r, p = hit / gold_n if gold_n else 0.0, hit / said_n if said_n else 0.0
+        return r, 2 * r * p / (r + p + 1e-8)
+
+    table = {}
+    for n in (1, 2):
+        a, b = grams(reply, n), grams(answer, n)
+        table[f"rouge-{n}"] = both(len(a & b), len(a), len(b))
+    union = set()
+    for gold_sentence in sentences(answer):
+        for said_sentence in sentences(reply):
+            union |= set(lcs(said_sentence.split(" "), gold_sentence.split(" ")))
+    table["rouge-l"] = both(len(union), len({w for (w,) in grams(reply, 1)}), len({w for (w,) in grams(answer, 1)}))
+    return table
+
+
+def test_rouge_recall_agrees_with_a_count_by_hand():
+    words, gold = SUMMARY.split(), set(SUMMARY.split()) - {"."}
+    for reply in SUMMARIES:
+        if "." in reply.split() or reply in (SUMMARY, SUMMARY[::-1]):
+            continue
+        recall = len(set(reply.split()) & gold) / len(gold)
+        assert rouge(reply, SUMMARY)["rouge-1"]["r"] == pytest.approx(recall), reply
+    assert len(SUMMARIES) + len(words) >= 50
+
+
+def test_rouge_scores_agree_with_longbenchs_formula_on_short_texts():
+    cases = [
+        (a, b)
+        for a in ("red fox ran", "red fox . fox ran home", "a b c d", "home", "x")
+        for b in ("red fox ran home", "fox . home ran", "d c b a", "x y", "a c . b d", "q")
+    ]
+    cases += [(b, a) for a, b in cases]
+    assert len(cases) >= 50
+    for reply, answer in cases:
+        got, expected = rouge(reply, answer), oracle_rouge(reply, answer)
+        for kind in ("rouge-1", "rouge-2"):
+            assert (got[kind]["r"], got[kind]["f"]) == pytest.approx(expected[kind], abs=1e-6), (reply, answer, kind)
+        if "." not in reply + answer and "a b" not in reply + answer:
+            assert (got["rouge-l"]["r"], got["rouge-l"]["f"]) == pytest.approx(expected["rouge-l"], abs=1e-6), (reply, answer)
+
+
+def test_rouge_judges_score_the_same_text_1_and_an_empty_reply_0():
+    assert score("rouge_l", SUMMARY, (SUMMARY,)).value == pytest.approx(1.0)
+    assert score("rouge_recall", SUMMARY + " and more", ("x", SUMMARY)).value == pytest.approx(1.0)
+    assert score("rouge_l", "", (SUMMARY,)).value == 0.0
+    assert score("rouge_recall", "...", (SUMMARY,)).value == 0.0
+
+
+def test_a_letter_scores_in_the_lenient_direction_only():
+    gold = ("Greenwich Village",)
+    assert [score(rule, "\\boxed{G}", gold).value for rule in ("lenient", "contains", "exact")] == [1.0, 0.0, 0.0]
+    assert [score(rule, "\\boxed{the}", gold).value for rule in ("lenient", "contains")] == [1.0, 0.0]
+    assert "reference only" in score("lenient", "\\boxed{G}", gold).reason
+
+
+def test_every_judge_takes_any_of_several_answers_and_says_what_it_found():
+    for rule in JUDGES:
+        alone = score(rule, "\\boxed{7}", ("7",))
+        assert alone.value > 0, rule
+        assert alone.answer, rule
+        assert alone.reason, rule
+        if rule not in ("match_all", "items"):
+            assert score(rule, "\\boxed{7}", ("Madrid 55", "7")).value == pytest.approx(alone.value), rule
+
+
+@given(st.text(max_size=40), st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=3))
+def test_no_judge_breaks_or_leaves_the_unit_interval_on_any_text(reply, accepted):
+    for rule in [*JUDGES, "one_of:a|b", "classes:a|b", "first_line:f1"]:
+        assert 0.0 <= score(rule, reply, accepted).value <= 1.0, rule
+
+
+def test_an_unknown_judge_names_the_known_ones():
+    for rule in ("fuzzy", "one_of", "one_of:", "f1:x"):
+        with pytest.raises(ValueError, match=r"no judge .*choose from boxed.*one_of:\.\.\."):
+            judge_named(rule)
+    assert set(DETAILED_JUDGES) == {"classes", "first_line", "one_of"}
+
+
+@pytest.mark.parametrize("accepted", [(), ("",), ("x", "")])
+def test_an_empty_answer_list_or_answer_is_an_error(accepted):
+    with pytest.raises(ValueError, match="no accepted answer, or an empty one"):
+        score("exact", "x", accepted)
+
+
+def test_the_normal_form_is_squads():
+    assert normalise("  The  U.S.-led, a an THE theatre ") == "usled theatre"
+    assert all(normalise(r) == squad_form(r) for r in REPLIES)
+    assert Counter(map(normalise, REPLIES))["greenwich village"] > 3
