@@ -113,11 +113,12 @@ class Ledger:
         """
         if run_id:
             run = self.join(run_id)
-            run.params(params or {})
+            known = _patiently(self.client.get_run, run_id).data.params  # a sweep logs its point's; MLflow lets nobody change one
+            run.params({name: value for name, value in flatten(params or {}).items() if name not in known})
             yield run
             return
         run = self.start(name, params, **start)
-        with _terminable():
+        with terminable():
             try:
                 yield run
             except BaseException as failure:
@@ -342,7 +343,7 @@ def _patiently(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """Turn SIGTERM into :class:`Terminated` meanwhile, so that what is open gets closed. Only the main thread can."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+from memagent_lib.sweep import Stage, SweepError, SweepSpec, only_sweep_in, plan, run_sweep
+from memagent_lib.tracking import Ledger, load_runs
+
+PARAMETERS = 'x: int = 1  # a number\nname: str = "a"  # a word\nfolder: str = ""  # where to write\nrun_id: str = ""\ntracking: str = ""'
+APPEND = "import pathlib\nwith open(pathlib.Path(folder) / f'{name}.txt', 'a') as f: f.write(f'{x}\\n')"
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Callable[..., str]:
+    """Make a notebook of code cells below a parameters cell; gives its path."""
+
+    def make(*cells: str, name: str = "one", parameters: str | None = PARAMETERS) -> str:
+        book = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}})
+        if parameters is not None:
+            book.cells.append(nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}))
+        book.cells += [nbformat.v4.new_code_cell(cell) for cell in cells]
+        nbformat.write(book, path := tmp_path / f"{name}.ipynb")
+        return str(path)
+
+    return make
+
+
+@pytest.fixture
+def spec(workspace: Path) -> Callable[..., SweepSpec]:
+    def make(*stages: Stage, **given) -> SweepSpec:
+        given = {"parameters": {"folder": "{folder}"}, "workers": 2} | given
+        return SweepSpec(name="s", stages=stages, folder=str(workspace / "s"), tracking=str(workspace), **given)
+
+    return make
+
+
+def lines(workspace: Path, name: str = "a") -> list[str]:
+    file = workspace / "s" / f"{name}.txt"
+    return sorted(file.read_text().split()) if file.exists() else []
+
+
+def test_a_grid_runs_every_point_once_and_each_is_a_child_with_its_parameters(notebook, spec, workspace: Path) -> None:
+    log = "from memagent_lib.tracking import Ledger\nLedger.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"
+    sweep = spec(Stage(name="grid", notebook=notebook(APPEND, log), grid={"x": [1, 2], "name": ["a", "b c"]}))
+    result = run_sweep(sweep)
+    assert result.ok
+    assert (lines(workspace, "a"), lines(workspace, "b c")) == (["1", "2"], ["1", "2"])
+
+    runs = load_runs(Ledger.open(workspace))
+    children = runs[runs["parent"] == result.run_id]
+    assert sorted(zip(children["params.x"], children["params.name"], children["metrics.tenfold"], strict=True)) == [
+        ("1", "a", 10), ("1", "b c", 10), ("2", "a", 20), ("2", "b c", 20),
+    ]  # fmt: skip
+    assert set(children["tags.sweep_id"]) == {result.run_id}
+    assert set(runs["status"]) == {"FINISHED"}
+    child = Ledger.open(workspace).join(children["run_id"].iloc[0])
+    executed = nbformat.read(
+        child.fetch(next(p.name for p in (workspace / "s/notebooks").glob("*.ipynb") if child.id in p.read_text()), workspace), 4
+    )
+    assert executed.cells[-1].execution_count is not None
+
+
+def test_finished_points_are_kept_until_their_notebook_parameters_or_an_earlier_stage_change(notebook, spec, workspace: Path) -> None:
+    def stages(x: int, cell: str = APPEND) -> list[Stage]:
+        first = Stage(name="first", notebook=notebook(cell, name="first"), parameters={"name": "first", "x": x})
+        return [first, Stage(name="second", notebook=notebook(APPEND, name="second"), parameters={"name": "second", "x": 7})]
+
+    run_sweep(spec(*stages(1)))
+    run_sweep(spec(*stages(1)))
+    assert (lines(workspace, "first"), lines(workspace, "second")) == (["1"], ["7"])
+    run_sweep(spec(*stages(2)))
+    assert (lines(workspace, "first"), lines(workspace, "second")) == (["1", "2"], ["7", "7"])
+    run_sweep(spec(*stages(2, APPEND + "  # changed")))
+    assert (lines(workspace, "first"), lines(workspace, "second")) == (["1", "2", "2"], ["7", "7", "7"])
+
+
+def test_a_failed_point_leaves_the_others_alone_and_is_run_again_on_request(notebook, spec, workspace: Path) -> None:
+    fails = "import pathlib\nassert x != 2 or pathlib.Path(folder, 'mended').exists(), f'x is {x}'"
+    later = Stage(name="later", notebook=notebook(APPEND, name="later"), parameters={"name": "later"})
+    sweep = spec(Stage(name="grid", notebook=notebook(APPEND, fails), grid={"x": [1, 2, 3]}), later)
+    frame = run_sweep(sweep).frame.set_index("point")
+    assert frame["status"].to_dict() == {"x=1": "FINISHED", "x=2": "FAILED", "x=3": "FINISHED", "": "not run"}
+    assert frame.loc["x=2", "error"].startswith("AssertionError: x is 2 (cell ")
+    assert lines(workspace, "later") == []
+
+    (workspace / "s/mended").touch()
+    assert run_sweep(sweep).frame["status"].tolist() == ["FINISHED", "FAILED", "FINISHED", "not run"]
+    assert lines(workspace) == ["1", "2", "3"]
+    assert run_sweep(sweep, retry=True).ok
+    assert lines(workspace) == ["1", "2", "2", "3"]
+    statuses = load_runs(Ledger.open(workspace), "params.x = '2'")["status"].tolist()
+    assert statuses == ["FINISHED", "FAILED"]
+
+
+def test_a_kernel_that_dies_is_a_failed_point_that_says_so(notebook, spec) -> None:
+    result = run_sweep(spec(Stage(name="dies", notebook=notebook("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"))))
+    assert result.frame["status"].tolist() == ["FAILED"]
+    assert result.frame["error"].iloc[0].startswith("DeadKernelError")
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        ({"parameters": {"X": 1}}, "one.ipynb has no parameter X; it has x, name, folder, run_id, tracking"),
+        ({"grid": {"x": [1, "2"]}}, "one.ipynb: x must be int, got '2'"),
+        ({"parameters": {"x": True}}, "one.ipynb: x must be int, got True"),
+        ({"grid": {"x": []}}, "grid.x must be a list of values, got"),
+        ({"grid": {"x": [1, 1]}}, "has the same point twice"),
+        ({"parameters": {"run_id": "1"}}, "run_id is given by the sweep itself"),
+        ({"notebook": "/nowhere/n.ipynb"}, "no notebook /nowhere/n.ipynb"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_starts(notebook, spec, workspace: Path, stage: dict, message: str) -> None:
+    good = Stage(name="good", notebook=notebook(APPEND, name="good"))
+    with pytest.raises(SweepError, match="(?s).*" + message.replace(".", r"\.")):
+        run_sweep(spec(good, Stage(**({"name": "bad", "notebook": notebook(APPEND)} | stage))))
+    assert not (workspace / "s").exists()
+
+
+def test_a_notebook_without_a_parameters_cell_is_refused(notebook, spec) -> None:
+    with pytest.raises(SweepError, match="has no cell tagged 'parameters'; give one cell that tag"):
+        run_sweep(spec(Stage(name="bare", notebook=notebook("1 + 1", parameters=None)), parameters={}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("notebok = 'x'", "has no key notebok; the keys are name, stage, folder, tracking, workers, parameters"),
+        (
+            "[[stage]]\nname = 'a'\nnotebook = 'x'\ngird = {}",
+            "stage a has no key gird; the keys are name, notebook, parameters, grid, points",
+        ),
+        ("[[stage]]\nname = 'a'", "stage a needs notebook"),
+        ("workers = 0\nnotebook = 'x'", "workers must be at least 1, got 0"),
+        ("x = [", "is not TOML"),
+        ("", "has no stages"),
+    ],
+)
+def test_a_sweep_file_with_an_unknown_key_is_refused_with_the_known_ones(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(SweepError, match=message):
+        SweepSpec.load(tmp_path / "s.toml")
+
+
+def test_a_sweep_file_is_a_sequence_of_stages_or_one_notebook_and_its_grid(tmp_path: Path, notebook) -> None:
+    path = notebook(APPEND)
+    (tmp_path / "one.toml").write_text(f"notebook = '{path}'\nfolder = '{tmp_path}/f'\n[grid]\nx = [1, 2]\nname = ['a']")
+    points = plan(SweepSpec.load(tmp_path / "one.toml"))[0]
+    assert [(p.name, p.parameters) for p in points] == [
+        ("one x=1, name=a", {"x": 1, "name": "a"}),
+        ("one x=2, name=a", {"x": 2, "name": "a"}),
+    ]
+    (tmp_path / "two.toml").write_text(
+        f"folder = '{tmp_path}/f'\n[parameters]\nfolder = '{{folder}}/data'\n"
+        f"[[stage]]\nname = 'a'\nnotebook = '{path}'\npoints = [{{x = 1}}, {{x = 5, name = 'c'}}]\n"
+        f"[[stage]]\nname = 'b'\nnotebook = '{path}'\n"
+    )
+    stages = plan(SweepSpec.load(tmp_path / "two.toml"))
+    assert [[p.parameters for p in points] for points in stages] == [
+        [{"folder": f"{tmp_path}/f/data", "x": 1}, {"folder": f"{tmp_path}/f/data", "x": 5, "name": "c"}],
+        [{"folder": f"{tmp_path}/f/data"}],
+    ]
+
+
+def test_a_second_sweep_in_the_folder_is_refused_while_the_first_lives(notebook, spec, workspace: Path) -> None:
+    hold = """
+import sys, time
+from pathlib import Path
+from memagent_lib.sweep import only_sweep_in
+with only_sweep_in(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+    sweep = spec(Stage(name="one", notebook=notebook(APPEND)))
+    with subprocess.Popen([sys.executable, "-c", hold, str(workspace / "s")], stdout=subprocess.PIPE, text=True) as holder:
+        holder.stdout.readline()
+        with pytest.raises(SweepError, match=rf"a sweep is running in .* \(process {holder.pid}\)"):
+            run_sweep(sweep)
+        holder.kill()
+    with only_sweep_in(workspace / "s"):
+        pass
+    assert (workspace / "s" / "sweep.lock").read_text() == str(os.getpid())
+
+
+def wait_for(found: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not found():
+        assert time.monotonic() < deadline, "waited two minutes in vain"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_sweep_leaves_no_kernel_and_goes_on_where_it_was(notebook, workspace: Path, tmp_path: Path, how: signal.Signals) -> None:
+    waits = """
+import pathlib, os, time
+pathlib.Path(folder, f"{x}.pid").write_text(str(os.getpid()))
+while x == 2 and not pathlib.Path(folder, "go").exists():
+    time.sleep(0.05)
+"""
+    book, file = notebook(waits, APPEND), tmp_path / "s.toml"
+    file.write_text(
+        f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'\ngrid.x = [1, 2, 3]"
+    )
+    code = f"from memagent_lib.sweep import run_sweep; run_sweep({str(file)!r})"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    pid_file = workspace / "s" / "2.pid"
+    wait_for(lambda: pid_file.exists() and pid_file.read_text())
+    kernel = psutil.Process(int(pid_file.read_text()))
+    process.send_signal(how)
+    process.wait()
+    wait_for(lambda: not kernel.is_running())
+    assert lines(workspace) == ["1"]
+    if how is not signal.SIGKILL:
+        assert sorted(load_runs(Ledger.open(workspace))["status"]) == ["FINISHED", "KILLED", "KILLED"]
+
+    (workspace / "s" / "go").touch()
+    assert run_sweep(file).ok
+    assert lines(workspace) == ["1", "2", "3"]
+    runs = load_runs(Ledger.open(workspace))
+    assert sorted(runs["status"]) == ["FINISHED"] * 4 + ["KILLED"]
+    assert runs["parent"].nunique() == 1
+
+
+def test_state_files_say_what_happened(notebook, spec, workspace: Path) -> None:
+    result = run_sweep(spec(Stage(name="one", notebook=notebook(APPEND), parameters={"x": 4})))
+    state = json.loads((workspace / "s/notebooks/one.json").read_text())
+    assert (state["status"], state["parameters"]["x"], state["run_id"]) == ("FINISHED", 4, result.frame["run_id"].iloc[0])
