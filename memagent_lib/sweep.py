@@ -32,7 +32,7 @@ OWN_PARAMETERS = ("tracking", "run_id")  # given by the sweep to every notebook 
 FOLDER_MARK = "{folder}"
 
 
-class SweepError(RuntimeError):
+class SweepError(ValueError):
     """A sweep that cannot start, said before anything runs."""
 
 

@@ -46,7 +46,7 @@ class Status(StrEnum):
     KILLED = "KILLED"
 
 
-class TrackingError(RuntimeError):
+class TrackingError(ValueError):
     """The store cannot be used, or does not hold what was asked for."""
 
 
