@@ -1,19 +1,19 @@
 """Examples: a question, a document, accepted answers, and where in the document the needed facts stand.
 
-Stored as parquet with the columns that verl reads, so one file serves training and evaluation.
+A record of an example has the columns that verl reads, so one file serves training and evaluation; files are
+:mod:`memagent_lib.data.storage`'s.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memagent_lib.scoring import JUDGES
+from memagent_lib.scoring import judge_named
 
 AGENT_NAME = "memagent"
 
@@ -43,11 +43,15 @@ class Example:
             raise ValueError(f"example {self.id!r} has an empty question")
         if not self.accepted or not all(self.accepted):
             raise ValueError(f"example {self.id!r} has no accepted answer, or an empty one")
-        if self.rule not in JUDGES:
-            raise ValueError(f"example {self.id!r}: no judge {self.rule!r}; choose from {', '.join(sorted(JUDGES))}")
+        try:
+            judge_named(self.rule)
+        except ValueError as error:
+            raise ValueError(f"example {self.id!r}: {error}") from error
         for start, end in self.evidence:
             if not 0 <= start < end <= len(self.document):
-                raise ValueError(f"example {self.id!r}: evidence {start}:{end} lies outside its document of {len(self.document):,} characters")
+                raise ValueError(
+                    f"example {self.id!r}: evidence {start}:{end} lies outside its document of {len(self.document):,} characters"
+                )
 
     def to_record(self) -> dict[str, Any]:
         """One parquet row: verl's columns, the document, and everything else as ``extra_info``."""
@@ -79,51 +83,6 @@ class Example:
             evidence=tuple(Span(int(start), int(end)) for start, end in extra["evidence"]),
             facts=json.loads(extra["facts"]),
         )
-
-
-def save(examples: Iterable[Example], path: str | Path) -> Path:
-    """Write examples to one parquet file, atomically. Two examples with one id are an error."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    records = [e.to_record() for e in examples]
-    seen: set[str] = set()
-    for record in records:
-        if (name := record["extra_info"]["id"]) in seen:
-            raise ValueError(f"two examples are called {name!r}; ids must differ")
-        seen.add(name)
-    if not records:
-        raise ValueError(f"no examples to write to {path}")
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        pq.write_table(pa.Table.from_pylist(records), unfinished, compression="zstd")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path
-
-
-def load(path: str | Path, limit: int | None = None) -> list[Example]:
-    """The examples of a parquet file, in order."""
-    return list(stream(path, limit))
-
-
-def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
-    """The examples of a parquet file one at a time, a batch of rows in memory."""
-    import pyarrow.parquet as pq
-
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
-    given = 0
-    for batch in pq.ParquetFile(path).iter_batches(batch_size=64):
-        for record in batch.to_pylist():
-            if given == limit:
-                return
-            yield Example.from_record(record)
-            given += 1
 
 
 def data_hash(path: str | Path) -> str:

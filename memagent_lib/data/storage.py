@@ -1,0 +1,151 @@
+"""Parquet files of examples: written as a stream, read as a stream, each document stored once.
+
+The ``document`` column is dictionary encoded by hand: a row group holds every different text once and the rows point to it,
+so a thousand questions about one book cost one book. Any parquet reader, verl's included, sees a plain string column. A row
+group ends only where a new document begins, so that questions about one document in a row never store it twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.data.examples import Example
+
+GROUP_ROWS = 4096
+GROUP_CHARS = 1 << 25
+"""A row group closes before a new document once it holds this much different text: what reading and writing keep in memory."""
+READ_CHARS = 1 << 30
+"""A row group closes in any case once its rows, read by a plain reader, would be this long: such readers stop at 2 GB."""
+COLUMNS = ("data_source", "agent_name", "ability", "prompt", "reward_model", "document", "extra_info")
+
+
+def save(examples: Iterable[Example], path: str | Path) -> Path:
+    """Write examples to one parquet file, atomically and one row group at a time. Two examples with one id are an error."""
+    import pyarrow.parquet as pq
+
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}.part")
+    written = 0
+    try:
+        with pq.ParquetWriter(unfinished, _schema(), **_WRITER) as writer:
+            for group in _groups(examples):
+                writer.write_table(_table(group), row_group_size=len(group))
+                written += len(group)
+        if not written:
+            raise ValueError(f"no examples to write to {path}")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def load(path: str | Path, limit: int | None = None) -> list[Example]:
+    """The examples of a parquet file, in order. Examples about one document share one string."""
+    return list(stream(path, limit))
+
+
+def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
+    """The examples of a parquet file one at a time, in order; at most a row group's documents are in memory."""
+    import pyarrow.parquet as pq
+
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
+    try:
+        file = pq.ParquetFile(path, read_dictionary=["document"])
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is not a parquet file ({error}); read files of other projects with memagent_lib.data.read_original"
+        ) from error
+    _require_columns(path, file.schema_arrow.names)
+    given = 0
+    for group in range(file.num_row_groups):
+        for example in _read_group(file, group):
+            if given == limit:
+                return
+            yield example
+            given += 1
+
+
+def documents(path: str | Path) -> int:
+    """How many texts a file holds, each counted as often as it is stored; what tests of storage count."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path, read_dictionary=["document"])
+    columns = (file.read_row_group(i, columns=["document"])["document"] for i in range(file.num_row_groups))
+    return sum(len(column.combine_chunks().dictionary) for column in columns)
+
+
+_WRITER: dict[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 1,
+    "use_dictionary": ["document"],
+    "dictionary_pagesize_limit": 1 << 30,  # past its limit the writer would fall back to storing every row's text
+    "store_schema": False,  # readers then see strings, not Arrow dictionaries, which Hugging Face datasets cannot take
+    "write_statistics": False,  # the least and greatest document of a group are nobody's business and would be copies of them
+    "write_batch_size": 64,
+}
+
+
+def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:
+    seen: set[str] = set()
+    group: list[Example] = []
+    held: dict[str, int] = {}
+    text = read = 0
+    for example in examples:
+        if example.id in seen:
+            raise ValueError(f"two examples are called {example.id!r}; ids must differ")
+        seen.add(example.id)
+        size = len(example.document)
+        new = example.document not in held
+        full = new and (text + size > GROUP_CHARS or len(group) >= GROUP_ROWS)
+        if group and (full or read + size > READ_CHARS):
+            yield group
+            group, held, text, read, new = [], {}, 0, 0, True
+        group.append(example)
+        held[example.document] = size
+        text, read = text + size * new, read + size
+    if group:
+        yield group
+
+
+def _table(group: list[Example]) -> Any:
+    import pyarrow as pa
+
+    records = [example.to_record() for example in group]
+    texts = list(dict.fromkeys(record["document"] for record in records))
+    place = {text: i for i, text in enumerate(texts)}
+    column = pa.DictionaryArray.from_arrays(pa.array([place[r["document"]] for r in records], pa.int32()), pa.array(texts, pa.string()))
+    schema = _schema()
+    plain = {f.name: pa.array([r[f.name] for r in records], f.type) for f in schema if f.name != "document"}
+    return pa.table([column if f.name == "document" else plain[f.name] for f in schema], schema=schema)
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    span, text = pa.list_(pa.int64()), pa.string()
+    message = pa.struct([("role", text), ("content", text)])
+    extra = pa.struct([("id", text), ("rule", text), ("evidence", pa.list_(span)), ("facts", text)])
+    types = (text, text, text, pa.list_(message), pa.struct([("style", text), ("ground_truth", pa.list_(text))]), None, extra)
+    return pa.schema([(n, t or pa.dictionary(pa.int32(), text)) for n, t in zip(COLUMNS, types, strict=True)])
+
+
+def _read_group(file: Any, group: int) -> Iterator[Example]:
+    texts: dict[int, str] = {}
+    for batch in file.iter_batches(batch_size=256, row_groups=[group]):
+        column = batch.column("document")
+        for row, (place, record) in enumerate(zip(column.indices.to_pylist(), batch.drop_columns(["document"]).to_pylist(), strict=True)):
+            if place not in texts:
+                texts[place] = column[row].as_py()
+            yield Example.from_record(record | {"document": texts[place]})
+
+
+def _require_columns(path: Path, found: list[str]) -> None:
+    if missing := [name for name in COLUMNS if name not in found]:
+        hint = "; this looks like MemAgent's own parquet, which read_original reads" if "context" in found else ""
+        raise ValueError(f"{path} lacks the column {', '.join(missing)}; it has {', '.join(found)}{hint}")

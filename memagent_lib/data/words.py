@@ -1,0 +1,99 @@
+"""Words, numbers and plain prose to build tasks from. Everything is drawn from a generator that the caller hands in.
+
+English words come from ``wonderwords`` (pinned: its lists are part of what a seed means), without its profanities.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+NOISE_LINE = "The pond is still. The gate is open. The lamp is lit. Nobody comes. It is an ordinary day."
+"""One line of noise: about as many tokens as RULER's, in our own words."""
+
+
+def _phrases(text: str) -> tuple[str, ...]:
+    return tuple(text.split(" | "))
+
+
+_SUBJECTS = _phrases(
+    "the old baker | a tired clerk | the harbour pilot | a young gardener | the night watchman | a travelling tailor | "
+    "the schoolmaster | an idle fisherman | the miller's daughter | a retired captain | the town crier | a quiet lodger | "
+    "the beekeeper | a passing doctor"
+)
+_VERBS = _phrases(
+    "looked for | talked about | had forgotten | often praised | once painted | carried home | never trusted | "
+    "wrote a letter about | could not stop thinking of | laughed at | paid far too much for | kept a drawing of | "
+    "dreamt of | complained about"
+)
+_THINGS = _phrases(
+    "the crooked staircase | a basket of early plums | the new bridge | last winter's flood | an unpaid bill | "
+    "the bell of the chapel | a borrowed umbrella | the smell of fresh paint | some dusty atlas | the long road north | "
+    "a lame horse | the price of candles"
+)
+_ENDINGS = _phrases(
+    "after supper | before the rain began | while the others slept | without saying why | as people do | "
+    "for the better part of an hour | on the way to market | in spite of the cold | and then thought no more of it | "
+    "until the candle went out | more than once | that spring"
+)
+_STOCK_SEED = 20250703
+_STOCK_SIZE = 4096
+
+
+@lru_cache(maxsize=3)
+def english(*categories: str) -> tuple[str, ...]:
+    """The plain lower-case words of some of ``noun``, ``adjective`` and ``verb``, sorted."""
+    from wonderwords import RandomWord, is_profanity
+
+    found = RandomWord().filter(include_categories=list(categories), regex="[a-z]{3,}")
+    return tuple(sorted(word for word in set(found) if not is_profanity(word)))
+
+
+def compound(rng: random.Random) -> str:
+    """An adjective and a noun, hyphenated: one of some six million keys."""
+    return f"{rng.choice(english('adjective'))}-{rng.choice(english('noun'))}"
+
+
+def number(rng: random.Random, digits: int = 7) -> str:
+    """A number of exactly ``digits`` digits, the first of them not 0."""
+    return str(rng.randrange(10 ** (digits - 1), 10**digits))
+
+
+def identifier(rng: random.Random) -> str:
+    """A UUID of version 4."""
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+
+
+KINDS: dict[str, Callable[[random.Random], str]] = {"words": compound, "numbers": number, "uuids": identifier}
+"""The kinds of keys and values that RULER uses."""
+
+
+def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, taken: Sequence[str] = ()) -> list[str]:
+    """``n`` different draws, none of them in ``taken``."""
+    seen, found = set(taken), []
+    while len(found) < n:
+        if (word := draw(rng)) not in seen:
+            seen.add(word)
+            found.append(word)
+    return found
+
+
+@lru_cache(maxsize=1)
+def prose_stock() -> tuple[str, ...]:
+    """Some thousand sentences of everyday prose that state no fact any task asks about. A constant, whatever the seed."""
+    rng = random.Random(_STOCK_SEED)
+    return tuple(distinct(_sentence, _STOCK_SIZE, rng))
+
+
+def _sentence(rng: random.Random) -> str:
+    said = f"{rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} {rng.choice(_THINGS)} {rng.choice(_ENDINGS)}"
+    if rng.random() < 0.3:
+        said = f"{rng.choice(_ENDINGS)}, {rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} {rng.choice(_THINGS)}"
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def listed(things: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return things[0] if len(things) == 1 else f"{', '.join(things[:-1])} and {things[-1]}"
