@@ -21,7 +21,12 @@ PLACES = (
     "parlour", "stable", "studio", "workshop",
 )  # fmt: skip
 OBJECTS = ("compass", "flute", "goblet", "hammer", "ledger", "mirror", "notebook", "teapot")
-_MOVES = ("{who} went to the {place}.", "{who} walked over to the {place}.", "{who} is off to the {place}.", "{who} hurried to the {place}.")
+_MOVES = (
+    "{who} went to the {place}.",
+    "{who} walked over to the {place}.",
+    "{who} is off to the {place}.",
+    "{who} hurried to the {place}.",
+)
 _TAKES = ("{who} took the {thing}.", "{who} picked up the {thing}.", "{who} grabbed the {thing}.")
 _DROPS = ("{who} put down the {thing}.", "{who} left the {thing} there.", "{who} set the {thing} aside.")
 _GIVES = ("{who} gave the {thing} to {other}.", "{who} handed the {thing} to {other}.", "{who} passed the {thing} to {other}.")
@@ -54,7 +59,14 @@ class Story:
         depths = tuple(sorted(rng.random() for _ in facts))
         filler = Bank(prose_stock(), rng.getrandbits(64))
         plan = Plan(sentences=tuple(facts), depths=depths, needed=tuple(needed), filler=filler, separator=" ")
-        return Asked(plan=plan, question=question, accepted=(answer,), rule="contains", facts={"supports": len(needed), "chance": round(chance, 4)})
+        return Asked(
+            plan=plan, question=question, accepted=(answer,), rule="contains", facts={"supports": len(needed), "chance": round(chance, 4)}
+        )
+
+
+def _labels(number: int) -> tuple[str, ...]:
+    """What an answer can be: a reply that names two of these, the question's own aside, has not answered."""
+    return (*PEOPLE, *OBJECTS) if number == 5 else PLACES
 
 
 def _say(rng: random.Random, forms: tuple[str, ...], **parts: str) -> str:

@@ -90,7 +90,7 @@ def wrapped(example: Example, decoys: Sequence[str], links: int, rng: random.Ran
     )
     depths = [round(span.start / len(document), 4) for span in moved]
     facts = dict(example.facts) | {"hidden_question": example.question, "links": links, "decoys": len(decoys), "depths": depths}
-    return replace(example, question=question, document=document, evidence=(*entry_spans[: links], *moved), facts=facts)
+    return replace(example, question=question, document=document, evidence=(*entry_spans[:links], *moved), facts=facts)
 
 
 def _entries(questions: Sequence[str], links: int, rng: random.Random) -> tuple[list[str], list[str]]:
@@ -109,7 +109,7 @@ def _inserted(
 ) -> tuple[str, list[Span], tuple[Span, ...]]:
     """The document with the entries between sentences, the entries' spans, and where the evidence has moved to."""
     places = _places(document, evidence)
-    chosen = sorted(((rng.choice(places), i) for i in range(len(entries))))
+    chosen = sorted((rng.choice(places), i) for i in range(len(entries)))
     parts, spans, before, at = [], [Span(0, 0)] * len(entries), 0, 0
     shifts: list[tuple[int, int]] = []
     for place, i in chosen:

@@ -100,11 +100,11 @@ class MultiHop:
 
     def example(self, name: str, seed: int, index: int, length: Length, meter: Meter) -> Example:
         """Every :data:`QUESTIONS_PER_WORLD` examples a new world begins; a longer document only adds people who are not asked about."""
-        about = world(seed, index // QUESTIONS_PER_WORLD, _world_size(length))
+        about = world(seed, index // QUESTIONS_PER_WORLD, world_size(length))
         return pooled_example(Questions(about, self), name, seed, index, length, meter)
 
 
-def _world_size(length: Length) -> int:
+def world_size(length: Length) -> int:
     return 2 * length.documents if length.documents is not None else length.limit // TOKENS_PER_DOCUMENT
 
 
@@ -148,7 +148,10 @@ class Questions:
         near = [j for i in gold for j in self._near(i, gold, rng)]
         names = [self.world.entities[i].name for i in gold]
         shape = {"shape": self.task.shape, "hops": self.task.hops, "gold_names": names}
-        return PoolQuestion(question=question, accepted=(answer,), gold=gold, near=tuple(near), evidence=tuple(walk), facts=shape | facts)
+        rule = "exact" if self.task.shape == "comparison" else "contains"  # to name both candidates is no answer
+        return PoolQuestion(
+            question=question, accepted=(answer,), gold=gold, near=tuple(near), evidence=tuple(walk), rule=rule, facts=shape | facts
+        )
 
     def _near(self, i: int, gold: tuple[int, ...], rng: random.Random) -> list[int]:
         alike = [j for j in self.world.alike(i) if j not in gold]

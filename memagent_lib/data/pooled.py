@@ -178,7 +178,7 @@ def _parts(documents: Sequence[str], chosen: Sequence[int], meter: Meter) -> int
 def _example(
     documents: Sequence[str], asked: PoolQuestion, order: list[int], tokens: int, name: str, seed: int, index: int, length: Length
 ) -> Example:
-    text, starts = _located(documents, order, set(asked.gold))
+    text, starts = located(documents, order, set(asked.gold))
     evidence = tuple(Span(starts[p.document] + p.start, starts[p.document] + p.end) for p in asked.evidence)
     facts = length_facts(length, tokens) | {
         "seed": seed,
@@ -199,7 +199,7 @@ def _example(
     )
 
 
-def _located(documents: Sequence[str], order: Sequence[int], wanted: set[int]) -> tuple[str, dict[int, int]]:
+def located(documents: Sequence[str], order: Sequence[int], wanted: set[int]) -> tuple[str, dict[int, int]]:
     """The text, and the character at which each wanted document begins in it, after its heading."""
     starts, at, parts = {}, 0, []
     for number, i in enumerate(order, 1):

@@ -1,0 +1,1 @@
+"""Measurements: ours beside the obvious way, in one run, as ratios."""
