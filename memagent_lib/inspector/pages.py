@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from memagent_lib.data.examples import Example
 from memagent_lib.evaluate import Result
 from memagent_lib.inspector.story import Fate, Step, changes, notable, steps
 from memagent_lib.trace import Kind
@@ -33,11 +34,21 @@ class Page:
         path.parent.mkdir(parents=True, exist_ok=True)
         head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(self.title)}</title>'
         unfinished = path.with_suffix(f".{os.getpid()}.part")
-        unfinished.write_text(
-            f'<!doctype html><html class="ma-page"><head>{head}</head><body>{self._repr_html_()}</body></html>', encoding="utf-8"
-        )
+        body = f"<body>{self._repr_html_()}</body>"
+        unfinished.write_text(f'<!doctype html><html class="ma-page"><head>{head}</head>{body}</html>', encoding="utf-8")
         unfinished.replace(path)
         return path
+
+
+def document(example: Example, most_chars: int = 4000) -> Page:
+    """An example's question and document with its evidence marked; of a long document, the part around the evidence."""
+    text, spans = example.document, sorted(example.evidence)
+    middle = spans[0].start if spans else 0
+    start = max(0, min(middle - most_chars // 2, len(text) - most_chars))
+    end = min(len(text), start + most_chars)
+    inside = tuple((max(s.start, start) - start, min(s.end, end) - start) for s in spans if s.start < end and start < s.end)
+    shown = f"{'… ' * (start > 0)}{_marked(text[start:end], inside)}{' …' * (end < len(text))}"
+    return Page(example.id, f'<div class="ma">{_example(example)}<p class="ma-chunk">{shown}</p></div>')
 
 
 def page(result: Result, name: str = "") -> Page:
@@ -71,14 +82,14 @@ def _value(result: Result) -> float:
 
 
 def _frame(result: Result, readings: Iterable[tuple[str, Result]]) -> str:
-    e = result.example
-    facts = ", ".join(f"{escape(str(k))} {escape(str(v))}" for k, v in e.facts.items() if k in ("chunks", "depth", "hops", "task"))
-    head = (
-        f'<p class="ma-question">{escape(e.question)}</p>'
-        f'<p class="ma-facts">{escape(e.id)} · {facts} · {len(e.document):,} characters · accepted: {escape(" | ".join(e.accepted))}</p>'
-    )
     columns = "".join(f'<section class="ma-reading">{_reading(name, r)}</section>' for name, r in readings)
-    return f'<div class="ma">{head}<div class="ma-columns">{columns}</div>{_legend()}</div>'
+    return f'<div class="ma">{_example(result.example)}<div class="ma-columns">{columns}</div>{_legend()}</div>'
+
+
+def _example(e: Example) -> str:
+    facts = ", ".join(f"{escape(str(k))} {escape(str(v))}" for k, v in e.facts.items() if k in ("chunks", "depth", "hops", "task"))
+    about = f"{escape(e.id)} · {facts} · {len(e.document):,} characters · accepted: {escape(' | '.join(e.accepted))}"
+    return f'<p class="ma-question">{escape(e.question)}</p><p class="ma-facts">{about}</p>'
 
 
 def _reading(name: str, result: Result) -> str:
@@ -98,23 +109,27 @@ def _reading(name: str, result: Result) -> str:
 
 
 def timeline(story: Sequence[Step], width: int = 600) -> str:
-    """One bar per turn, its colour the fate of the fact, its height the memory's length; a triangle where the evidence stands."""
-    longest = max((s.turn.reply.reply_tokens or len(s.turn.reply.text) for s in story), default=1) or 1
-    step, bars = width / max(len(story), 1), []
-    for s in story:
-        size = 6 + 20 * (s.turn.reply.reply_tokens or len(s.turn.reply.text)) / longest
-        x, w = s.index * step, max(0.6, step - (1 if step > 3 else 0))
-        title = f"turn {s.index}: {s.fate}" + (", cut at the limit" if s.turn.reply.cut else "")
-        bars.append(
-            f'<rect class="ma-{_FATE_CLASS[s.fate]}" x="{x:.1f}" y="{30 - size:.1f}" width="{w:.1f}" height="{size:.1f}"><title>{title}</title></rect>'
-        )
-        if s.evidence:
-            m = x + w / 2
-            bars.append(
-                f'<path class="ma-mark" d="M{m - 4:.1f} 39 L{m + 4:.1f} 39 L{m:.1f} 32 Z"><title>evidence in turn {s.index}</title></path>'
-            )
+    """One bar per turn, its colour the fate of the fact, its height the reply's length; a triangle where the evidence stands."""
+    longest = max((_length(s) for s in story), default=1) or 1
     label = f"{len(story)} turns; " + ", ".join(f"{f}: {n}" for f in Fate if (n := sum(s.fate is f for s in story)))
-    return f'<svg class="ma-timeline" viewBox="0 0 {width} 40" role="img" aria-label="{escape(label)}">{"".join(bars)}</svg>'
+    bars = "".join(_bar(s, width / len(story), _length(s) / longest) for s in story)
+    return f'<svg class="ma-timeline" viewBox="0 0 {width} 40" role="img" aria-label="{escape(label)}">{bars}</svg>'
+
+
+def _length(step: Step) -> int:
+    return step.turn.reply.reply_tokens or len(step.turn.reply.text)
+
+
+def _bar(step: Step, pitch: float, share: float) -> str:
+    x, w, h = step.index * pitch, max(0.6, pitch - (1 if pitch > 3 else 0)), 6 + 20 * share
+    title = f"<title>turn {step.index}: {step.fate}{', cut at the limit' if step.turn.reply.cut else ''}</title>"
+    bar = f'<rect class="ma-{_FATE_CLASS[step.fate]}" x="{x:.1f}" y="{30 - h:.1f}" width="{w:.1f}" height="{h:.1f}">{title}</rect>'
+    if not step.evidence:
+        return bar
+    m = x + w / 2
+    return (
+        f'{bar}<path class="ma-mark" d="M{m - 4:.1f} 39 L{m + 4:.1f} 39 L{m:.1f} 32 Z"><title>evidence in turn {step.index}</title></path>'
+    )
 
 
 def _turn(step: Step) -> str:
@@ -122,7 +137,7 @@ def _turn(step: Step) -> str:
     what = {Kind.READ: "chunk", Kind.ANSWER: "the answer"}.get(prompt.kind, str(prompt.kind))
     where = f" {prompt.chunk.index} <small>characters {prompt.chunk.start:,} to {prompt.chunk.end:,}</small>" if prompt.chunk else ""
     cut = '<small class="ma-cut">cut at the token limit</small>' if reply.cut else ""
-    head = f'<p class="ma-turn-head"><span class="ma-dot ma-{_FATE_CLASS[step.fate]}"></span>{what}{where} <small>{step.fate}</small> {cut}</p>'
+    head = f'<p class="ma-turn-head">{_dot(step.fate)}{what}{where} <small>{step.fate}</small> {cut}</p>'
     said = _difference(prompt.memory, reply.text) if prompt.kind is Kind.READ else escape(reply.text)
     name = "memory" if prompt.kind is Kind.READ else "says"
     return f'<article class="ma-turn">{head}{_chunk(step)}<p class="ma-memory"><small>{name}</small> {said or "<i>empty</i>"}</p></article>'
@@ -135,12 +150,18 @@ def _chunk(step: Step, margin: int = 160) -> str:
         return ""
     start = max(0, step.evidence[0][0] - margin) if step.evidence else 0
     end = min(len(chunk.text), (step.evidence[-1][1] if step.evidence else 0) + margin)
-    parts, at = ["… " if start else ""], start
-    for a, b in step.evidence:
-        parts += [escape(chunk.text[at:a]), f"<mark>{escape(chunk.text[a:b])}</mark>"]
-        at = b
-    parts += [escape(chunk.text[at:end]), " …" if end < len(chunk.text) else ""]
-    return f'<p class="ma-chunk">{"".join(parts)}</p>'
+    inside = [(a - start, b - start) for a, b in step.evidence]
+    shown = _marked(chunk.text[start:end], inside)
+    return f'<p class="ma-chunk">{"… " * (start > 0)}{shown}{" …" * (end < len(chunk.text))}</p>'
+
+
+def _marked(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Escaped text with the spans, which are in order, marked."""
+    parts, at = [], 0
+    for start, end in spans:
+        parts += [escape(text[at:start]), f"<mark>{escape(text[start:end])}</mark>"]
+        at = end
+    return "".join(parts) + escape(text[at:])
 
 
 def _difference(before: str, after: str) -> str:
@@ -148,6 +169,11 @@ def _difference(before: str, after: str) -> str:
     return "".join(tags[piece.change].format(escape(piece.text)) for piece in changes(before, after))
 
 
+def _dot(fate: Fate) -> str:
+    return f'<span class="ma-dot ma-{_FATE_CLASS[fate]}"></span>'
+
+
 def _legend() -> str:
-    fates = "".join(f'<span><span class="ma-dot ma-{_FATE_CLASS[f]}"></span>{f}</span>' for f in Fate)
-    return f'<p class="ma-legend">{fates}<span><mark>evidence</mark></span><span><ins>new</ins> <del>gone</del></span><span>▲ where the evidence stands; height: length of the reply</span></p>'
+    fates = "".join(f"<span>{_dot(f)}{f}</span>" for f in Fate)
+    marks = "<span><mark>evidence</mark></span><span><ins>new</ins> <del>gone</del></span>"
+    return f'<p class="ma-legend">{fates}{marks}<span>▲ where the evidence stands; height: length of the reply</span></p>'

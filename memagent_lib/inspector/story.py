@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from memagent_lib.evaluate import Result
-from memagent_lib.tracefiles import holds
 from memagent_lib.trace import Kind, Turn
+from memagent_lib.tracefiles import holds
 
 
 class Fate(StrEnum):

@@ -1,0 +1,90 @@
+"""Attaching to training: a run is started detached, watched from its files, and goes on when whoever watches goes away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memagent_lib.tracking import PARENT_TAG, Ledger
+from memagent_lib.workbench import model, place
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from memagent_lib.rl.config import TrainConfig
+    from memagent_lib.rl.launcher import Run
+    from memagent_lib.rl.run_folder import Status
+
+
+def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> TrainConfig:
+    """A training recipe with ``table.key=value`` settings on top, its paths relative to the repository's root."""
+    from memagent_lib.rl.config import TrainConfig
+
+    config = TrainConfig.load(place(recipe), settings)
+    data = replace(config.data, train=tuple(str(place(p)) for p in config.data.train), eval=tuple(str(place(p)) for p in config.data.eval))
+    return replace(config, data=data, model=replace(config.model, path=model(config.model.path)))
+
+
+def begin(config: TrainConfig, folder: str | Path) -> Run:
+    """Start the run, or attach to what is in the folder: a run that is active or finished with this very config; else resume it.
+
+    A run of another config in the folder is the launcher's error.
+    """
+    from memagent_lib.rl.launcher import attach, launch, resolved
+    from memagent_lib.rl.run_folder import RunFolder, State
+
+    files = RunFolder(place(folder))
+    if not files.config.is_file():
+        return launch(config, files.path)
+    run = attach(files.path)
+    if _kept_config(files.config) != resolved(config, files).to_tables():
+        return launch(config, files.path)
+    state = run.status().state
+    return run if not state.over or state is State.FINISHED else launch(config, files.path, resume=True)
+
+
+def watch(run: Run, stop_on_interrupt: bool = False) -> Status:
+    """Show progress until the run is over; returns its last status. Interrupting this only stops watching, unless told otherwise.
+
+    Raises the launcher's ``RunError`` when the run did not finish.
+    """
+    from tqdm.auto import tqdm
+
+    status = run.status()
+    with tqdm(total=status.steps, initial=status.step, unit="step", desc=str(status.state)) as bar:
+        try:
+            for status in run.follow():
+                bar.update(status.step - bar.n)
+                reward = f"reward {status.reward:.3f}" if status.reward is not None else ""
+                bar.set_description_str(str(status.state), refresh=False)
+                bar.set_postfix_str(reward)
+        except KeyboardInterrupt:
+            if stop_on_interrupt:
+                run.stop()
+            raise
+    return run.wait()
+
+
+def curve(run: Run) -> pd.DataFrame:
+    """Metrics over steps in long form (``run_id, metric, step, value``), from the run's own files."""
+    wide = run.metrics().drop(columns=["time"])
+    long = wide.melt(id_vars="step", var_name="metric", value_name="value").dropna(subset=["value"])
+    return long.assign(run_id=run.status().mlflow_run or run.folder.path.name)
+
+
+def log_training(ledger: Ledger, run_id: str, status: Status, figure: Figure) -> None:
+    """Add the curve to the training's own MLflow run, and hang that run below the one that the notebook was given."""
+    run = ledger.join(status.mlflow_run)
+    run.figure(figure, "reward.png")
+    if run_id:
+        run.tags({PARENT_TAG: run_id})
+        ledger.join(run_id).tags({"train_run": run.id})
+
+
+def _kept_config(file: Path) -> dict[str, Any]:
+    import json
+
+    return json.loads(file.read_text(encoding="utf-8"))["config"]
