@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -275,6 +275,8 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Dotted names and plain strings: the form in which parameters are logged."""
     flat: dict[str, str] = {}
     for key, value in table.items():
+        if is_dataclass(value):
+            value = asdict(value)
         if isinstance(value, Mapping):
             flat |= flatten(value, f"{prefix}{key}.")
         else:

@@ -59,9 +59,9 @@ class Story:
         depths = tuple(sorted(rng.random() for _ in facts))
         filler = Bank(prose_stock(), rng.getrandbits(64))
         plan = Plan(sentences=tuple(facts), depths=depths, needed=tuple(needed), filler=filler, separator=" ")
-        return Asked(
-            plan=plan, question=question, accepted=(answer,), rule="contains", facts={"supports": len(needed), "chance": round(chance, 4)}
-        )
+        rule = "one_of:" + "|".join(label for label in _labels(self.number) if label not in question)
+        facts = {"supports": len(needed), "chance": round(chance, 4)}
+        return Asked(plan=plan, question=question, accepted=(answer,), rule=rule, facts=facts)
 
 
 def _labels(number: int) -> tuple[str, ...]:

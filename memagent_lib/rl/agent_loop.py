@@ -95,7 +95,7 @@ class MemAgentLoop(AgentLoopBase):
             raise
 
     async def _run(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> list[AgentLoopOutput]:
-        started, example = time.monotonic(), Example.from_record({"prompt": row["raw_prompt"], **row})
+        started, example = time.monotonic(), Example.from_record({**row, "prompt": row["raw_prompt"]})
         tokenizer, budget = self.encoder.tokenizer, self.encoder.budget
         pieces = await asyncio.to_thread(_chunks, example.document, tokenizer, budget.chunk_tokens)
         session = str(row.get("uid") or uuid4().hex)  # the rollouts of a group meet in one server's prefix cache

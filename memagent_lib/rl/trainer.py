@@ -36,19 +36,10 @@ class MemAgentTrainer(PPOTrainerSync):
         super().__init__(config)
 
     def _build_replay_buffer(self) -> ReplayBuffer:
-        """verl's synchronous buffer, looked into every ``poll_s`` seconds: its own two seconds are long beside a small policy."""
-        sampler = self.config.trainer.v1.sampler
-        return ReplayBuffer(
-            trainer_mode=self.trainer_mode,
-            trainer_config=self.settings,
-            max_off_policy_threshold=sampler.max_off_policy_threshold,
-            max_off_policy_strategy=sampler.max_off_policy_strategy,
-            sampler_kwargs=sampler.sampler_kwargs,
-            poll_interval=self.settings.poll_s,
-            refill_fn=self._add_prompts_to_generate,
-            train_batch_size=self.config.data.train_batch_size,
-            gen_batch_size=self.config.data.train_batch_size,
-        )
+        """verl's buffer, looked into every ``poll_s`` seconds: its own two are long beside a small policy."""
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = self.settings.poll_s
+        return buffer
 
     def on_sample_end(self) -> None:
         self._require_all_rollouts("train")
@@ -81,10 +72,10 @@ class MemAgentTrainer(PPOTrainerSync):
     def _rollout_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
         finals = [key for key, is_last in zip(batch.keys, last_of_session(batch.keys), strict=True) if is_last]
         data = tq.kv_batch_get(keys=finals, partition_id=batch.partition_id, select_fields=["num_turns", "extra_fields"])
-        produced = int(np.sum(data["num_turns"].tolist()))
+        produced = int(sum(map(int, data["num_turns"])))
         if produced != len(batch):
             raise RolloutError(f"{len(finals)} rollouts produced {produced} rows and {len(batch)} arrived")
-        infos = [fields["reward_extra_info"] for fields in data["extra_fields"].tolist()]
+        infos = [fields["reward_extra_info"] for fields in data["extra_fields"]]
         return {"rows/produced": produced, "rollout/count": len(finals), **average_facts(infos)}
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -101,7 +92,7 @@ class MemAgentTrainer(PPOTrainerSync):
             dataloader_kwargs={"shuffle": count > 1},  # balancing sorts rows by length: a mini-batch must not be one length
             temperature=self.config.actor_rollout_ref.rollout.temperature,
         )
-        output = self.actor_rollout_wg.update_actor(batch).get()
+        output = self.actor_rollout_wg.update_actor(batch)
         measured = rename_dict(output["metrics"], "actor/")
         metrics["optimizer/steps"] = len(measured["actor/grad_norm"])
         measured["perf/mfu/actor"] = measured.pop("actor/mfu")

@@ -1,0 +1,168 @@
+"""What a training run leaves on disk, and how others read it while it runs: status, progress, checkpoints, the exported model.
+
+Everything is written atomically or by appending whole lines, so a reader never sees half a fact. Knows no verl and starts
+nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class State(StrEnum):
+    """How a run stands. ``died`` means that it was killed before it could say how it ended."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    DIED = "died"
+
+    @property
+    def over(self) -> bool:
+        return self not in (State.STARTING, State.RUNNING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """A run at one moment. ``reward`` is the mean score of the last step's rollouts."""
+
+    state: State
+    step: int = 0
+    steps: int = 0
+    reward: float | None = None
+    seconds_left: float | None = None
+    error: str = ""
+    pid: int = 0
+    mlflow_run: str = ""
+    updated: float = 0.0
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Status:
+        return cls(**(record | {"state": State(record["state"])}))
+
+
+class Checkpoint(NamedTuple):
+    step: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths and records of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def metrics(self) -> Path:
+        """One line per step, ``{"step", "time", "metrics"}``: all that verl logged."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def verl_metrics(self) -> Path:
+        """Where verl itself writes; emptied whenever verl starts."""
+        return self.path / "metrics.part.jsonl"
+
+    @property
+    def stop_request(self) -> Path:
+        return self.path / "stop"
+
+    @property
+    def error(self) -> Path:
+        return self.path / "error.txt"
+
+    @property
+    def model(self) -> Path:
+        """The trained policy as a Hugging Face folder, once the run has finished."""
+        return self.path / "model"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def traces(self) -> Path:
+        return self.path / "traces"
+
+    def write_status(self, status: Status) -> None:
+        write_atomically(self.path / "status.json", json.dumps(status.to_record() | {"updated": time.time()}))
+
+    def status(self) -> Status:
+        """The last status written; ``died`` where it says running and no process holds the run."""
+        file = self.path / "status.json"
+        if not file.is_file():
+            raise FileNotFoundError(f"no training run at {self.path}")
+        status = Status.from_record(json.loads(file.read_text(encoding="utf-8")))
+        if status.state.over or self.locked():
+            return status
+        status = Status.from_record(json.loads(file.read_text(encoding="utf-8")))  # it may have ended in between
+        return status if status.state.over else Status.from_record(status.to_record() | {"state": State.DIED})
+
+    def lock(self) -> int:
+        """Take the run for this process and those that inherit the file descriptor returned; ``BlockingIOError`` if it is taken."""
+        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise
+        return handle
+
+    def locked(self) -> bool:
+        try:
+            os.close(self.lock())
+        except BlockingIOError:
+            return True
+        return False
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines of :attr:`metrics`; an unfinished last line is left out."""
+        return read_lines(self.metrics)[0]
+
+    def latest_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that was written to its end: verl notes its step last."""
+        note = self.checkpoints / "latest_checkpointed_iteration.txt"
+        step = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
+        folder = self.checkpoints / f"global_step_{step}"
+        return Checkpoint(int(step), folder) if step.isdigit() and (folder / "data.pt").is_file() else None
+
+    def keep_metrics_until(self, step: int) -> None:
+        """Forget the steps after ``step``: a resumed run does them again."""
+        kept = [row for row in self.rows() if row["step"] <= step]
+        write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
+
+
+def read_lines(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """The whole JSON lines after ``offset`` of a file that another process may be appending to, and where they end."""
+    if not path.is_file():
+        return [], 0
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read()
+    whole = data[: data.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole.splitlines()], offset + len(whole)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,184 @@
+"""The process that outlives terminals and notebooks: it owns a training run, its MLflow run and its true end.
+
+``python -m memagent_lib.rl.supervisor RUN_FOLDER LOCK_FD``, started by :mod:`memagent_lib.rl.launcher`. It starts the
+process that trains, turns verl's metrics into progress, status and MLflow metrics, and ends every process below it. Being
+the only writer of the MLflow store, it needs no lock there and costs training no time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from memagent_lib.rl import processes
+from memagent_lib.rl.config import TrainConfig, flatten
+from memagent_lib.rl.run_folder import RunFolder, State, Status, read_lines, write_atomically
+from memagent_lib.rl.verl_config import environment
+
+POLL_S = 0.25
+STOP_GRACE_S = 60.0
+REWARD, SECONDS = "critic/score/mean", "perf/time_per_step"
+MLFLOW_END = {State.FINISHED: "FINISHED", State.STOPPED: "KILLED", State.FAILED: "FAILED"}
+
+
+class Ledger:
+    """The run's entry in MLflow. One that was opened by an earlier attempt is gone on with."""
+
+    def __init__(self, config: TrainConfig, folder: RunFolder):
+        import mlflow
+
+        self.client = mlflow.MlflowClient(tracking_uri=config.tracking.uri)
+        previous = folder.path / "mlflow_run.txt"
+        if previous.is_file():
+            self.run = previous.read_text(encoding="utf-8").strip()
+            self.client.update_run(self.run, status="RUNNING")
+            return
+        experiment = self.client.get_experiment_by_name(config.tracking.experiment)
+        number = experiment.experiment_id if experiment else self.client.create_experiment(config.tracking.experiment)
+        run = self.client.create_run(number, run_name=config.tracking.run_name or folder.path.name, tags={"memagent.kind": "train"})
+        self.run = run.info.run_id
+        write_atomically(previous, self.run)
+        self._log_params(config)
+
+    def _log_params(self, config: TrainConfig) -> None:
+        from mlflow.entities import Param
+
+        flat = flatten(config.to_tables())
+        self.client.log_batch(self.run, params=[Param(name.replace("+", ""), str(value)[:500]) for name, value in flat.items()])
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        named = [Metric(mlflow_name(name), value, now, step) for name, value in metrics.items()]
+        self.client.log_batch(self.run, metrics=named)
+
+    def close(self, state: State, facts: dict[str, str]) -> None:
+        for name, value in facts.items():
+            self.client.set_tag(self.run, f"memagent.{name}", value[:5000])
+        self.client.set_terminated(self.run, MLFLOW_END[state])
+
+
+def mlflow_name(name: str) -> str:
+    """MLflow allows letters, digits and ``_-. /`` in names; verl has ``@`` in some."""
+    return "".join(c if c.isalnum() or c in "_-. /" else "_" for c in name)
+
+
+@dataclass
+class Supervisor:
+    """One run from start to end."""
+
+    folder: RunFolder
+    config: TrainConfig
+    device: str
+    lock: int
+    status: Status = field(default_factory=lambda: Status(state=State.STARTING))
+    stop_asked_at: float | None = None
+
+    def run(self) -> State:
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        processes.adopt_orphans()
+        self._say(replace(self.status, pid=os.getpid(), steps=self.config.train.steps))
+        trainer = self._start()
+        ledger = None
+        try:
+            ledger = Ledger(self.config, self.folder)
+            self._say(replace(self.status, mlflow_run=ledger.run))
+            self._follow(trainer, ledger)
+            state, error = self._end(trainer)
+        except Exception as failure:  # whatever it was, the run must end with its true status and leave no process
+            state, error = State.FAILED, f"{type(failure).__name__}: {failure}"
+        processes.end_descendants()
+        self._say(replace(self.status, state=state, error=error, seconds_left=0.0 if state is State.FINISHED else None))
+        if ledger:
+            ledger.close(state, {"error": error} if error else {"model": str(self.folder.model)})
+        return state
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.stop_asked_at = self.stop_asked_at or time.monotonic()
+        self.folder.stop_request.touch()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environ = os.environ | environment(self.device, self.config.model.workers, self.folder.path)
+        command = [sys.executable, "-m", "memagent_lib.rl.train", str(self.folder.path), str(os.getpid())]
+        return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
+
+    def _follow(self, trainer: subprocess.Popen[bytes], ledger: Ledger) -> None:
+        """Pass on what verl logs until the trainer ends; kill it when it does not stop in time."""
+        offset, over = 0, False
+        while not over:
+            over = trainer.poll() is not None  # and one more look after the end
+            offset = self._pass_on(offset, ledger)
+            if self.stop_asked_at and time.monotonic() - self.stop_asked_at > STOP_GRACE_S:
+                trainer.kill()
+            time.sleep(0 if over else POLL_S)
+
+    def _pass_on(self, offset: int, ledger: Ledger) -> int:
+        rows, offset = read_lines(self.folder.verl_metrics, offset)
+        for row in rows:
+            numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
+            self._progress(row["step"], numbers)
+            ledger.log(row["step"], numbers)
+        return offset
+
+    def _progress(self, step: int, metrics: dict[str, float]) -> None:
+        with self.folder.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "time": time.time(), "metrics": metrics}) + "\n")
+        seconds = [row["metrics"][SECONDS] for row in self.folder.rows()[-10:] if SECONDS in row["metrics"]]
+        left = statistics.median(seconds) * (self.status.steps - step) if seconds else None
+        reward = metrics.get(REWARD, self.status.reward)
+        self._say(replace(self.status, state=State.RUNNING, step=step, reward=reward, seconds_left=left))
+
+    def _end(self, trainer: subprocess.Popen[bytes]) -> tuple[State, str]:
+        if trainer.returncode == 0 and self.status.step >= self.config.train.steps:
+            self._export()
+            return State.FINISHED, ""
+        if self.stop_asked_at:
+            return State.STOPPED, ""
+        return State.FAILED, self._why(trainer.returncode)
+
+    def _why(self, code: int) -> str:
+        if self.folder.error.is_file():
+            return self.folder.error.read_text(encoding="utf-8")
+        how = f"was killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with code {code}"
+        return f"the training process {how}; the log is {self.folder.log}"
+
+    def _export(self) -> None:
+        """The last checkpoint's weights with the tokenizer they came with, as one folder that transformers and vLLM load."""
+        last = self.folder.latest_checkpoint()
+        assert last is not None, "a run that finished has a checkpoint"
+        export_model(last.folder / "actor" / "huggingface", Path(self.config.model.path), self.folder.model)
+
+    def _say(self, status: Status) -> None:
+        self.status = status
+        self.folder.write_status(status)
+
+
+def export_model(trained: Path, original: Path, target: Path) -> None:
+    """Copy a trained Hugging Face folder to ``target``, in one step; the tokenizer's files are the original's, byte for byte."""
+    part = target.with_name(f"{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.copytree(trained, part)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json", "generation_config.json"):
+        if (original / name).is_file():
+            shutil.copyfile(original / name, part / name)
+    shutil.rmtree(target, ignore_errors=True)
+    part.rename(target)
+
+
+if __name__ == "__main__":
+    folder = RunFolder(Path(sys.argv[1]))
+    record = json.loads(folder.config.read_text(encoding="utf-8"))
+    end = Supervisor(folder, TrainConfig.from_tables(record["config"]), record["device"], int(sys.argv[2])).run()
+    sys.exit(0 if end is State.FINISHED else 1)

@@ -1,0 +1,51 @@
+"""Essays, a HotpotQA file and a SQuAD file of our own making, in their projects' formats."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from memagent_lib.data.catalog import TASKS
+from memagent_lib.data.multihop import MultiHop, hotpot_records
+from memagent_lib.data.words import prose_stock
+
+OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
+
+
+@pytest.fixture(scope="session")
+def essays(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("essays")
+    stock = random.Random(5).sample(prose_stock(), 900)
+    for number, (start, end) in enumerate([(0, 400), (400, 650), (650, 900)]):
+        (folder / f"{number}.txt").write_text("\n\n".join(stock[start:end]) + "\n", encoding="utf-8")
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def hotpot_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hotpot") / "hotpot_dev_distractor_v1.json"
+    records = hotpot_records(MultiHop(distractors=3), 40, seed=3) + hotpot_records(MultiHop(shape="comparison"), 20, seed=4)
+    path.write_text(json.dumps(records), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def squad_file(tmp_path_factory):
+    def paragraph(city: str, k: int) -> dict:
+        text = f"{city} has {k + 3} bridges. Its patron is Saint {city[::-1].title()}. Number {k} of the old guide calls it dull."
+        answer = f"Saint {city[::-1].title()}"
+        right = {"id": f"{city}-q", "question": f"Who is the patron of {city}?", "is_impossible": False}
+        right["answers"] = [
+            {"text": answer, "answer_start": text.index(answer)},
+            {"text": answer[6:], "answer_start": text.index(answer) + 6},
+        ]
+        never = {"id": f"{city}-x", "question": f"Who burnt {city}?", "is_impossible": True, "answers": []}
+        return {"context": text, "qas": [right, never]}
+
+    cities = ["Amford", "Belwick", "Corby", "Dunmere", "Eastead", "Farham", "Gorton", "Hexdale", "Ilminster", "Jarport"]
+    data = [{"title": f"part {i}", "paragraphs": [paragraph(c, k) for k, c in enumerate(cities[i : i + 5])]} for i in (0, 5)]
+    path = tmp_path_factory.mktemp("squad") / "dev-v2.0.json"
+    path.write_text(json.dumps({"version": "v2.0", "data": data}), encoding="utf-8")
+    return str(path)

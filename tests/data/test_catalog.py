@@ -1,0 +1,184 @@
+"""The catalogue: every name works, one seed is one set of bytes, and wrong arguments say what would be right."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from memagent_lib.data import data_hash, load, make_needles, save
+from memagent_lib.data.catalog import TASKS, configured, describe, make
+from memagent_lib.data.needles import NeedleTask
+
+OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
+RULER = {  # task: haystack, kinds of key and value, and how many keys, values and asked keys, from RULER's synthetic.yaml
+    "niah_single_1": ("noise", "words", "numbers", 1, 1, 1),
+    "niah_single_2": ("essays", "words", "numbers", 1, 1, 1),
+    "niah_single_3": ("essays", "words", "uuids", 1, 1, 1),
+    "niah_multikey_1": ("essays", "words", "numbers", 4, 1, 1),
+    "niah_multikey_2": ("needles", "words", "numbers", 1, 1, 1),
+    "niah_multikey_3": ("needles", "uuids", "uuids", 1, 1, 1),
+    "niah_multivalue": ("essays", "words", "numbers", 1, 4, 1),
+    "niah_multiquery": ("essays", "words", "numbers", 4, 1, 4),
+}
+
+
+def test_rulers_thirteen_tasks_have_rulers_parameters():
+    for name, expected in RULER.items():
+        task = TASKS[name].task
+        assert (task.haystack, task.key_kind, task.value_kind, task.keys, task.values, task.asked) == expected
+    assert (TASKS["vt"].task.chains, TASKS["vt"].task.hops) == (1, 4)
+    assert (TASKS["cwe"].task.common_repeats, TASKS["cwe"].task.other_repeats, TASKS["cwe"].task.common) == (30, 3, 10)
+    assert (TASKS["fwe"].task.alpha, TASKS["fwe"].task.top) == (2.0, 3)
+    assert (TASKS["qa_1"].task.kind, TASKS["qa_2"].task.kind) == ("squad", "hotpot")
+    assert sum(preset.family == "RULER" for preset in TASKS.values()) == 13
+
+
+def test_keys_and_values_are_of_rulers_kinds(tokenizer):
+    (number,) = make("niah_single_1", 1, 1, tokenizer, length_tokens=900)
+    assert len(number.accepted[0]) == 7
+    assert number.accepted[0].isdigit()
+    (pair,) = make("niah_multikey_3", 1, 1, tokenizer, length_tokens=900)
+    assert [len(part) for part in pair.accepted[0].split("-")] == [8, 4, 4, 4, 12]
+    (chain,) = make("vt", 1, 1, tokenizer, length_tokens=900)
+    assert [len(name) for name in chain.accepted] == [5] * 5
+    (words,) = make("cwe", 1, 1, tokenizer, length_tokens=20_000)
+    counts = [words.document.split().count(word) for word in words.accepted]
+    assert counts == [30] * 10
+    assert max(words.document.split().count(w) for w in set(words.document.split()) - set(words.accepted)) == 3
+
+
+def test_frequent_words_follow_zipfs_law(tokenizer):
+    (example,) = make("fwe", 1, 1, tokenizer, length_tokens=9000)
+    first, second, third = (example.document.split().count(word) for word in example.accepted)
+    assert [first, second, third] == example.facts["counts"]
+    assert first / second == pytest.approx(9 / 4, rel=0.05)
+    assert first / third == pytest.approx(16 / 4, rel=0.08)
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(name, tokenizer, tmp_path):
+    size = {"chunks": 2, "chunk_tokens": 2900}
+    files = [save(make(name, 3, seed, tokenizer, **size), tmp_path / f"{i}.parquet") for i, seed in enumerate((5, 5, 6))]
+    assert data_hash(files[0]) == data_hash(files[1])
+    assert {e.document for e in load(files[0])}.isdisjoint({e.document for e in load(files[2])})
+
+
+def test_the_same_seed_gives_the_same_bytes_on_any_number_of_workers(tokenizer, tmp_path):
+    def file(workers: int) -> str:
+        examples = make("multihop_2", 7, 3, tokenizer, length_tokens=2500, workers=workers)
+        return data_hash(save(examples, tmp_path / f"{workers}.parquet"))
+
+    assert file(1) == file(2) == file(3)
+
+
+def test_an_example_does_not_depend_on_how_many_are_made(tokenizer):
+    few, many = (list(make("qa2", n, 4, tokenizer, length_tokens=1200)) for n in (2, 9))
+    assert many[:2] == few
+    assert len({e.id for e in many}) == 9
+
+
+@pytest.mark.parametrize("name", ["niah_single_1", "vt", "multihop_2", "updates"])
+def test_documents_do_not_depend_on_the_hash_seed_of_the_process(name, tokenizer):
+    (example,) = make(name, 1, 1, tokenizer, length_tokens=2000)
+    (again,) = make(name, 1, 1, tokenizer, length_tokens=2000, workers=2)  # another process, with another string hash
+    assert hashlib.sha256(example.document.encode()).digest() == hashlib.sha256(again.document.encode()).digest()
+
+
+def test_the_pocket_needles_are_those_of_make_needles(tokenizer):
+    task = NeedleTask(chunks=3, chunk_tokens=120, distractors=1.0)
+    assert list(make("needle", 4, 9, tokenizer, chunks=3, chunk_tokens=120, distractors=1.0)) == list(make_needles(task, 4, 9, tokenizer))
+    (example,) = make("needle", 1, 9, tokenizer, chunks=2)
+    assert example.facts["chunk_tokens"] == 128
+    with pytest.raises(ValueError, match="made in whole chunks; give chunks"):
+        list(make("needle", 1, 9, tokenizer, length_tokens=500))
+
+
+def test_every_task_is_described():
+    rows = describe()
+    assert [row["task"] for row in rows] == list(TASKS)
+    assert all(row["asks for"] and row["family"] and row["parameters"] for row in rows)
+    assert {row["task"] for row in rows if row["needs"] != "nothing"} == set(TASKS) - set(OFFLINE)
+
+
+def test_an_unknown_task_names_the_known_ones(tokenizer):
+    with pytest.raises(ValueError, match=r"no task 'nih'; choose from needle, niah_single_1, .*ordering"):
+        make("nih", 1, 1, tokenizer, length_tokens=900)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("vt", {"hop": 3}, r"task 'vt' has no parameter hop; it has chains, hops"),
+        ("vt", {"hops": 0}, "hops must be at least 1, got 0"),
+        ("niah_single_1", {"haystack": "hay"}, "no haystack 'hay'; choose from noise, needles, essays, prose"),
+        ("niah_single_1", {"asked": 2}, "not more asked than there are; got 1, 2 of 1"),
+        ("niah_single_1", {"depth": 7}, "depth must be a share between 0 and 1, got 7"),
+        ("multihop_2", {"hops": 3}, "a bridge question has 2 hops, got 3"),
+        ("multihop_3", {"hops": 2}, "a chain question has 3 or 4 hops, got 2"),
+        ("multihop_2", {"shape": "loop"}, "no shape 'loop'; choose from bridge, chain, comparison"),
+        ("cwe", {"common_repeats": 2}, "common words must come more often"),
+        ("fwe", {"alpha": 1.0}, "alpha must be above 1"),
+        ("qa1", {"number": 9}, "number must be one of 1 to 5, got 9"),
+        ("qa1", {"events": 2}, "events must be at least 8, got 2"),
+        ("updates", {"times": 0}, "must be at least 1, got 4 and 0"),
+        ("ordering", {"events": 40}, "events must be 2 to 12"),
+        ("keychain", {"links": 0}, "links must be at least 1"),
+        ("qa_1", {"kind": "trivia"}, "no kind of pool 'trivia'; choose from squad, hotpot"),
+    ],
+)
+def test_a_wrong_parameter_is_an_error_before_anything_is_made(name, given, said):
+    with pytest.raises(ValueError, match=said):
+        configured(name, **given)
+
+
+@pytest.mark.parametrize("given", [{"n": 0}, {"workers": 0}])
+def test_less_than_one_example_or_worker_is_an_error(given, tokenizer):
+    with pytest.raises(ValueError, match="must be at least 1, got 0"):
+        make("vt", given.pop("n", 1), 1, tokenizer, length_tokens=900, **given)
+
+
+def test_the_judge_can_be_changed_and_a_wrong_one_is_an_error(tokenizer):
+    (example,) = make("multihop_2", 1, 1, tokenizer, length_tokens=1500, rule="boxed")
+    assert example.rule == "boxed"
+    with pytest.raises(ValueError, match="no judge 'strict'"):
+        list(make("multihop_2", 1, 1, tokenizer, length_tokens=1500, rule="strict"))
+
+
+def test_an_error_in_a_worker_reaches_the_caller(tokenizer):
+    with pytest.raises(ValueError, match="facts alone need"):
+        list(make("vt", 3, 1, tokenizer, length_tokens=30, workers=2))
+
+
+def test_essays_come_from_the_folder_in_order_and_only_so_much_of_them(tokenizer, essays, tmp_path):
+    (example,) = make("niah_single_2", 1, 1, tokenizer, length_tokens=2000, haystack_path=essays)
+    text = (tmp_path.__class__(essays) / "0.txt").read_text().split("\n\n")
+    assert example.document.replace(example.document[slice(*example.evidence[0])] + " ", "").startswith(" ".join(text[:5]))
+
+
+def test_a_haystack_shorter_than_asked_for_is_an_error_and_may_be_repeated(tokenizer, tmp_path):
+    (tmp_path / "one.txt").write_text("A short essay. It has two sentences.", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"the haystack .*one.txt has \d+ tokens and [\d,]+ are asked for; add files to it"):
+        list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path / "one.txt")))
+    (example,) = make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path), repeat_haystack=True)
+    assert example.document.count("A short essay.") > 10
+
+
+def test_a_missing_haystack_or_pool_says_what_to_download_and_from_where(tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=r"no file is named; give haystack_path.*github.com/NVIDIA/RULER"):
+        list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900))
+    with pytest.raises(FileNotFoundError, match=r"no haystack at .*nowhere; give haystack_path"):
+        list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path / "nowhere")))
+    with pytest.raises(ValueError, match="holds no .txt file"):
+        list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path)))
+    (tmp_path / "empty.txt").write_text(" \n", encoding="utf-8")
+    with pytest.raises(ValueError, match="holds no text"):
+        list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path)))
+    with pytest.raises(ValueError, match="set pool_path to SQuAD v2's dev-v2.0.json from rajpurkar.github.io"):
+        list(make("qa_1", 1, 1, tokenizer, length_tokens=900))
+
+
+def test_a_haystack_that_is_not_utf8_is_an_error_with_the_line(tokenizer, tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"Fine.\nStill fine.\nCaf\xe9 here.\n")
+    with pytest.raises(ValueError, match=r"bad.txt, line 3: byte 0xe9 at offset 21 is not UTF-8"):
+        list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path)))

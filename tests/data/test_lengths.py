@@ -1,0 +1,165 @@
+"""Documents are as long as asked: never longer, and not a filler unit shorter than need be."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memagent_lib.data import drafting
+from memagent_lib.data.catalog import TASKS, make
+from memagent_lib.data.drafting import Bank, Drawn, Length, Meter, Plan, Repeated, Running, weave, write
+from memagent_lib.data.world import world
+from memagent_lib.text import chunks
+
+OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
+UNIT = {"multihop": 190, "comparison": 190, "keychain": 330, "niah_multikey_3": 120}
+"""The largest unit of filler of a task, in the test tokenizer's tokens; 60 for all others."""
+
+
+def unit(name: str) -> int:
+    return next((size for start, size in UNIT.items() if name.startswith(start)), 60)
+
+
+@pytest.mark.parametrize("name", [n for n in OFFLINE if n != "needle"])
+@pytest.mark.parametrize("tokens", [3100, 12_345])
+def test_a_document_is_never_over_its_token_budget_and_at_least_98_percent_of_it_where_units_allow(name, tokens, tokenizer):
+    if name == "keychain" and tokens < 5000:
+        tokens = 5600
+    for example in make(name, 3, 8, tokenizer, length_tokens=tokens):
+        counted = tokenizer.count(example.document)
+        assert example.facts["tokens"] == counted
+        assert min(0.98 * tokens, tokens - unit(name)) <= counted <= tokens
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+@pytest.mark.parametrize(("number", "size"), [(1, 3300), (4, 1100), (7, 700)])
+def test_a_document_fills_the_chunks_asked_for_and_no_more(name, number, size, tokenizer):
+    size = 5600 // number + 300 if name == "keychain" else size
+    for example in make(name, 2, 8, tokenizer, chunks=number, chunk_tokens=size):
+        assert len(chunks(example.document, tokenizer, size)) == number
+        assert (example.facts["chunks"], example.facts["chunk_tokens"]) == (number, size)
+
+
+@pytest.mark.parametrize("name", ["niah_single_1", "niah_multikey_2", "cwe", "fwe", "qa1", "multihop_2"])
+def test_a_document_too_long_to_count_at_once_is_within_its_budget_too(name, tokenizer, monkeypatch):
+    monkeypatch.setattr(drafting, "COUNTED_TOKENS", 4096)
+    monkeypatch.setattr("memagent_lib.data.counting.COUNTED_TOKENS", 4096)
+    monkeypatch.setattr("memagent_lib.data.pooled.COUNTED_TOKENS", 4096)
+    for tokens in (20_000, 61_000):
+        (example,) = make(name, 1, 2, tokenizer, length_tokens=tokens)
+        assert 0.98 * tokens <= tokenizer.count(example.document) <= tokens
+
+
+def test_the_question_of_a_seed_is_the_same_at_every_length(tokenizer):
+    for name in ("niah_multikey_2", "vt", "multihop_3", "comparison", "qa3", "updates", "ordering"):
+        short, long = (list(make(name, 4, 6, tokenizer, length_tokens=tokens)) for tokens in (2500, 9000))
+        assert [(e.question, e.accepted) for e in short] == [(e.question, e.accepted) for e in long]
+        assert all(a.document != b.document for a, b in zip(short, long, strict=True))
+    assert world(1, 0, 1).documents == world(1, 0, 9000).documents[: len(world(1, 0, 1).documents)]
+
+
+@pytest.mark.parametrize("depth", [0.0, 0.25, 0.5, 1.0])
+def test_a_needle_stands_at_the_depth_that_is_asked_for_and_recorded(depth, tokenizer):
+    for name in ("niah_single_1", "niah_multikey_2"):
+        (example,) = make(name, 1, 4, tokenizer, length_tokens=6000, depth=depth)
+        ((start, end),) = example.evidence
+        assert abs(start / len(example.document) - depth * (1 - (end - start) / len(example.document))) < 0.02
+        assert example.facts["depths"] == [round(start / len(example.document), 4)]
+
+
+def test_depths_and_gold_places_are_spread_over_the_document(tokenizer):
+    needles = [e.facts["depths"][0] for e in make("niah_single_1", 120, 1, tokenizer, length_tokens=1500)]
+    gold = [p / e.facts["documents"] for e in make("multihop_2", 60, 1, tokenizer, documents=40) for p in e.facts["gold_places"]]
+    for depths in (needles, gold):
+        for quarter in range(4):
+            assert 0.15 < sum(quarter / 4 <= d < (quarter + 1) / 4 for d in depths) / len(depths) < 0.36
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("niah_single_1", {"length_tokens": 10}),
+        ("vt", {"length_tokens": 60}),
+        ("multihop_3", {"length_tokens": 100}),
+        ("cwe", {"length_tokens": 50}),
+        ("qa1", {"length_tokens": 20}),
+        ("keychain", {"length_tokens": 900}),
+        ("niah_single_1", {"chunks": 1, "chunk_tokens": 12}),
+    ],
+)
+def test_a_length_too_small_for_the_facts_is_an_error_with_the_numbers(name, size, tokenizer):
+    with pytest.raises(ValueError, match=rf"task '{name}'.*(need|needs) [\d,]+ (tokens|chunks).* were asked for; ask for"):
+        list(make(name, 1, 1, tokenizer, **size))
+
+
+def test_too_few_code_words_to_rank_are_an_error(tokenizer):
+    with pytest.raises(ValueError, match=r"too few to tell the 3 most frequent|needs [\d,]+ tokens"):
+        list(make("fwe", 1, 1, tokenizer, length_tokens=40))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "give one of length_tokens, chunks and documents; got none"),
+        ({"tokens": 5, "chunks": 1}, "got tokens and chunks"),
+        ({"tokens": 0}, "tokens must be at least 1, got 0"),
+        ({"chunks": -2}, "chunks must be at least 1, got -2"),
+        ({"chunks": 2, "chunk_tokens": 0}, "chunk_tokens must be at least 1, got 0"),
+    ],
+)
+def test_a_length_that_makes_no_sense_is_an_error(given, said):
+    with pytest.raises(ValueError, match=said):
+        Length(**given)
+
+
+def test_documents_are_counted_only_where_there_is_a_pool(tokenizer):
+    with pytest.raises(ValueError, match="no pool to take whole documents from; give length_tokens or chunks"):
+        list(make("vt", 1, 1, tokenizer, documents=5))
+
+
+@given(depths=st.lists(st.floats(0, 1), min_size=1, max_size=6), fillers=st.lists(st.text("ab ", max_size=9), max_size=12))
+def test_weaving_puts_every_sentence_where_its_span_says_and_loses_no_filler(depths, fillers):
+    sentences = tuple(f"<{i}>" * (1 + i) for i in range(len(depths)))
+    plan = Plan(sentences=sentences, depths=tuple(depths), needed=(0,), filler=Repeated("x"), separator="|")
+    text, spans = weave(fillers, plan)
+    assert [text[s.start : s.end] for s in spans] == list(sentences)
+    parts = text.split("|")
+    assert sorted(parts) == sorted([*sentences, *fillers])
+    assert [p for p in parts if p not in sentences] == list(fillers)
+    by_depth = [i for i, _ in sorted(enumerate(depths), key=lambda pair: pair[1])]
+    assert [p for p in parts if p in sentences] == [sentences[i] for i in by_depth]
+
+
+@settings(max_examples=25, deadline=None)
+@given(tokens=st.integers(0, 900), seed=st.integers(0, 99))
+def test_every_filler_takes_the_longest_prefix_that_it_can_pay_for(tokens, seed, tokenizer):
+    meter = Meter(tokenizer)
+    stock = ("A cat sat.", "Rain fell on the long grey road to town.", "So it goes, and goes, and goes.")
+    fillers = [Repeated(stock[1]), Bank(stock, seed), Running(stock * 60, "a test"), Drawn(lambda rng: rng.choice(stock), seed)]
+    for filler in fillers:
+        taken, more = filler.take(tokens, meter, " "), filler.take(tokens + 200, meter, " ")
+        costs = meter.costs(more.texts, " ")
+        assert list(taken.texts) == list(more.texts[: bisect_right(list(accumulate(costs)), tokens)])
+        assert taken.tokens == sum(meter.costs(taken.texts, " ")) <= tokens
+
+
+def test_costs_in_prose_add_up_to_the_count_of_the_whole(tokenizer):
+    meter, parts = Meter(tokenizer), ["The mill stands.", "Rain fell, 12 days long.", "Nobody came.", "Document 7 is lost."] * 9
+    for separator in (" ", "\n", "\n\n"):
+        whole = tokenizer.count(separator.join(["Once.", *parts]))
+        assert whole == tokenizer.count("Once.") + sum(meter.costs(parts, separator))
+
+
+def test_a_plan_with_a_depth_outside_the_document_is_an_error(tokenizer):
+    with pytest.raises(ValueError, match=r"between 0 and 1, got 1.5"):
+        Plan(sentences=("a",), depths=(1.5,), needed=(0,), filler=Repeated("x"))
+    with pytest.raises(ValueError, match="2 sentences and 1 depths"):
+        Plan(sentences=("a", "b"), depths=(0.5,), needed=(0,), filler=Repeated("x"))
+    assert (
+        write(Plan(sentences=("Hi.",), depths=(0.5,), needed=(0,), filler=Repeated("No.")), Length(tokens=40), Meter(tokenizer)).tokens
+        <= 40
+    )

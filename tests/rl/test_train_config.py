@@ -1,0 +1,93 @@
+"""Recipes: what is wrong is refused at once, and the message names what would be right."""
+
+import json
+
+import pytest
+
+from memagent_lib.rl.config import ConfigError, TrainConfig, flatten
+
+RECIPE = """
+[model]
+path = "policy"
+[data]
+train = "train.parquet"
+eval = ["a.parquet", "b.parquet"]
+[reading]
+template = "pocket"
+chunk_tokens = 160
+[train]
+steps = 3
+lr = 1
+[verl.actor_rollout_ref.rollout]
+max_num_seqs = 8
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_a_recipe_is_read_with_its_types(recipe):
+    config = TrainConfig.load(recipe)
+    assert config.data.eval == ("a.parquet", "b.parquet")
+    assert config.data.train == ("train.parquet",)
+    assert config.train.lr == 1.0 and isinstance(config.train.lr, float)
+    assert config.verl == {"actor_rollout_ref.rollout.max_num_seqs": 8}
+
+
+def test_a_recipe_survives_being_written_down(recipe):
+    config = TrainConfig.load(recipe, ["train.seed=7", "tracking.experiment=mine"])
+    assert TrainConfig.from_tables(json.loads(json.dumps(config.to_tables()))) == config
+
+
+def test_overrides_win_and_may_be_bare_words(recipe):
+    config = TrainConfig.load(recipe, ["train.steps=9", "model.path=/some/where", "verl.trainer.balance_batch=false", "train.reuse_logprobs=true"])
+    assert (config.train.steps, config.model.path, config.train.reuse_logprobs) == (9, "/some/where", True)
+    assert config.verl == {"actor_rollout_ref.rollout.max_num_seqs": 8, "trainer.balance_batch": False}
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.step=3", ["[train] has no key step", "steps", "rollouts"]),
+        ("trains.steps=3", ["has no key trains", "data, model, reading"]),
+        ("train.steps=0", ["steps must be at least 1, got 0"]),
+        ("train.steps=three", ["train.steps must be int, got 'three'"]),
+        ("train.rollouts=1", ["rollouts must be at least 2, got 1"]),
+        ("train.temperature=0", ["temperature must be above 0"]),
+        ("train.keep_checkpoints=1", ["keep_checkpoints must be at least 2"]),
+        ("model.device=gpu", ["no device 'gpu'", "auto, cpu, cuda"]),
+        ("reading.template=pockets", ["no template 'pockets'", "pocket"]),
+        ("reading.reader=overwrit", ["no reader 'overwrit'", "overwrite"]),
+        ("data.train=[]", ["data.train must be a path"]),
+        ("steps=3", ["table.key=value"]),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_what_would_be_right(recipe, override, words):
+    with pytest.raises(ConfigError) as refused:
+        TrainConfig.load(recipe, [override])
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_reused_logprobs_need_a_single_optimizer_step(recipe):
+    with pytest.raises(ConfigError, match="mini_batches = 1"):
+        TrainConfig.load(recipe, ["train.reuse_logprobs=true", "train.mini_batches=2"])
+
+
+def test_a_missing_table_and_a_missing_file_are_named(tmp_path, recipe):
+    with pytest.raises(ConfigError, match="no recipe at"):
+        TrainConfig.load(tmp_path / "nothing.toml")
+    recipe.write_text(RECIPE.replace("[model]", "[model2]"))
+    with pytest.raises(ConfigError, match="no key model2"):
+        TrainConfig.load(recipe)
+    recipe.write_text(RECIPE.replace('path = "policy"', ""))
+    with pytest.raises(ConfigError, match=r"\[model\] needs path"):
+        TrainConfig.load(recipe)
+
+
+def test_nested_and_dotted_names_mean_the_same():
+    assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e.f": 3}) == {"a.b": 1, "a.c.d": 2, "e.f": 3}

@@ -1,0 +1,47 @@
+"""The command says what is wrong in one line, and its help names what it takes."""
+
+import pytest
+
+from memagent_lib.cli import main, parser
+from memagent_lib.doctor import Finding, State, examine, report
+
+VERBS = ["doctor", "demo", "data", "train", "follow", "stop", "export", "sweep", "lab"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    assert f"memagent {verb}" in capsys.readouterr().out
+
+
+def test_the_main_help_lists_every_verb():
+    assert all(f"    {verb} " in parser().format_help() for verb in VERBS)
+
+
+def test_a_wrong_path_is_one_line_on_stderr_and_status_2(capsys, tmp_path):
+    assert main(["data", "--out", str(tmp_path / "x.parquet"), "--model", "./no-such-model"]) == 2
+    said = capsys.readouterr().err
+    assert said == "memagent data: no model folder './no-such-model'; give a folder that holds config.json and tokenizer.json, or a hub name\n"
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr("memagent_lib.doctor.examine", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["doctor"])
+
+
+def test_the_doctor_finds_this_machine_fit(capsys):
+    findings = examine()
+    assert {"cores", "memory", "disk", "verl platform", "vllm", "MLflow store"} <= {f.what for f in findings}
+    assert report(findings) == 0
+    assert "verl platform" in capsys.readouterr().out
+
+
+def test_the_doctor_names_the_line_that_mends_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr("memagent_lib.doctor._version", lambda name: None)
+    missing = [f for f in examine() if f.state is State.MISSING]
+    assert {f.what for f in missing} >= {"torch", "verl", "papermill"} and {f.fix for f in missing} == {"make install"}
+    assert report([Finding("x", "not installed", State.MISSING, "make install")]) == 1
+    assert "make install" in capsys.readouterr().out
