@@ -5,12 +5,15 @@ Both make the same examples; the naive one is run on fewer of them, because it i
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.data.catalog import configured, make, preset
@@ -41,7 +44,7 @@ COLUMNS = [
 
 
 class Measured(NamedTuple):
-    """What one run of a generator took; ``peak_mb`` is the resident memory of all its processes together."""
+    """What one run of a generator took; ``peak_mb`` is the resident memory of all its processes, the caller's included."""
 
     examples: int
     tokens: int
@@ -70,7 +73,7 @@ def bench_data(
         examples = make(task, n, seed, tokenizer, length_tokens=length_tokens, workers=workers)
         rows = [_row(task, "ours", workers, measure(examples, Path(place) / "ours.parquet"))]
     if naive_n:
-        rows.append(_row(task, "naive", 1, measure(naive(tokenizer, task, length_tokens, naive_n, seed))))
+        rows.append(_row(task, "naive", 1, _measured_naive(tokenizer, task, length_tokens, naive_n, seed)))
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.assign(speedup=frame["seconds_per_example"].iloc[-1] / frame["seconds_per_example"])
 
@@ -94,6 +97,17 @@ def measure(examples: Iterable[Example], path: Path | None = None) -> Measured:
         seconds = time.perf_counter() - started
     size = path.stat().st_size / 1e6 if path is not None else 0.0
     return Measured(len(seen), sum(seen), seconds, memory.peak / 1e6, size)
+
+
+def _measured_naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int) -> Measured:
+    """In a process of its own, so that neither generator's memory is counted as the other's."""
+    backend = getattr(tokenizer.hf, "backend_tokenizer", tokenizer.hf)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(_naive_alone, backend, task, length_tokens, n, seed).result()
+
+
+def _naive_alone(backend: Any, task: str, length_tokens: int, n: int, seed: int) -> Measured:
+    return measure(naive(Tokenizer(SimpleNamespace(backend_tokenizer=backend)), task, length_tokens, n, seed))
 
 
 def naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int) -> Iterator[Example]:

@@ -120,26 +120,29 @@ class Questions:
         return self.world.documents
 
     def question(self, seed: int, index: int) -> PoolQuestion:
-        rng = generator(f"multihop {self.task.shape} {self.task.hops}", seed, index)
-        ask = self._comparison if self.task.shape == "comparison" else self._route
-        return ask(rng, seed, index)
+        if self.task.shape == "comparison":
+            return self._comparison(generator(f"comparison {self.task.hops}", seed, index // 2), index % 2 == 0)
+        return self._route(generator(f"multihop {self.task.hops}", seed, index))
 
-    def _route(self, rng: random.Random, seed: int, index: int) -> PoolQuestion:
+    def _route(self, rng: random.Random) -> PoolQuestion:
         route = rng.choice([r for r in ROUTES if len(r.relations) == self.task.hops])
         walk = _until(lambda: walked(self.world, rng.choice(self.world.by_kind[route.kind]), route.relations))
         question = route.words.format(start=self.world.entities[walk[0].document].name)
         answer = self.world.entities[walk[-1].document].facts[route.relations[-1]].value
         return self._asked(question, answer, walk, rng, {"relations": list(route.relations)})
 
-    def _comparison(self, rng: random.Random, seed: int, index: int) -> PoolQuestion:
+    def _comparison(self, rng: random.Random, plain: bool) -> PoolQuestion:
+        """Two examples in a row ask about the same two things, which was earlier and which was later, in the same words.
+
+        So whoever answers by the names or by their order, without the document, is right exactly every other time.
+        """
         asked = rng.choice([c for c in COMPARISONS if 2 * (1 + len(c.relations)) == self.task.hops])
         relations = (*asked.relations, asked.year)
         a, b, walk = _until(lambda: _pair(self.world, rng, asked.kind, relations))
         years = [int(self.world.entities[end.document].facts[asked.year].value) for end in (walk[len(relations) - 1], walk[-1])]
-        early, first_answer = rng.random() < 0.5, (index + seed) % 2 == 0  # each place in the question is right half of the time, exactly
-        right, wrong = (a, b) if (years[0] < years[1]) == early else (b, a)
-        shown = (right, wrong) if first_answer else (wrong, right)
-        names = [self.world.entities[i].name for i in shown]
+        early = (rng.random() < 0.5) == plain
+        right = a if (years[0] < years[1]) == early else b
+        names = [self.world.entities[i].name for i in (a, b)]
         question = asked.words.format(when="earlier" if early else "later", a=names[0], b=names[1])
         return self._asked(question, self.world.entities[right].name, walk, rng, {"relations": list(relations), "chance": 0.5})
 
@@ -154,11 +157,12 @@ class Questions:
         )
 
     def _near(self, i: int, gold: tuple[int, ...], rng: random.Random) -> list[int]:
+        """Documents like gold document ``i``: first those whose names are half alike, then others of its kind."""
         alike = [j for j in self.world.alike(i) if j not in gold]
-        if len(alike) < self.task.distractors:
-            same = self.world.by_kind[self.world.entities[i].kind]
-            alike += [j for j in rng.sample(same, min(len(same), 2 * self.task.distractors)) if j not in gold and j not in alike]
-        return rng.sample(alike, min(self.task.distractors, len(alike)))
+        rng.shuffle(alike)
+        same = rng.sample(self.world.by_kind[self.world.entities[i].kind], 3 * self.task.distractors)
+        more = [j for j in same if j not in gold and j not in alike]
+        return [*alike, *more][: self.task.distractors]
 
 
 def walked(of: World, start: int, relations: tuple[str, ...]) -> list[Place] | None:

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from memagent_lib.data.drafting import COUNTED_TOKENS, Length, Meter, Units, by_chunks, by_tokens, measured, prefix
+from memagent_lib.data.drafting import COUNTED_TOKENS, Length, Meter, Units, by_chunks, by_tokens, measured
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.data.tasks import example_id, generator, length_facts
 
 SEPARATOR = "\n\n"
+_LOOKAHEAD = 64
 
 
 class Place(NamedTuple):
@@ -153,18 +154,29 @@ def _mixed(chosen: Sequence[int], depths: Sequence[float]) -> list[int]:
 
 
 def _affordable(documents: Sequence[str], others: Sequence[int], gold: int, tokens: int, meter: Meter) -> Units:
-    costs, total = [], 0
-    for number, i in enumerate(others, gold + 1):
-        total += (cost := _cost(documents[i], number, meter))
-        costs.append(cost)
-        if total > tokens:
-            return prefix(others[: len(costs)], costs, tokens)
+    """The first documents that fit, and then, of the next few, those that still fit into what is left."""
+    chosen, total = [], 0
+    for place, i in enumerate(others):
+        cost = _cost(documents[i], gold + place + 1, meter)
+        if total + cost > tokens:
+            return _filled_up(documents, chosen, others[place : place + _LOOKAHEAD], total, tokens, meter)
+        chosen.append(i)
+        total += cost
     if total < 0.98 * tokens:
         raise ValueError(
             f"the pool's {len(documents):,} documents have {total:,} tokens and {tokens:,} are asked for; "
             "ask for a shorter document, or for a larger pool"
         )
-    return Units(others, total)
+    return Units(chosen, total)
+
+
+def _filled_up(documents: Sequence[str], chosen: list[int], more: Sequence[int], total: int, tokens: int, meter: Meter) -> Units:
+    costs = {i: _cost(documents[i], len(chosen) + 1, meter) for i in more}
+    while fitting := [i for i, cost in costs.items() if total + cost <= tokens]:
+        best = max(fitting, key=lambda i: (costs[i], -i))
+        chosen.append(best)
+        total += costs.pop(best)
+    return Units(chosen, total)
 
 
 def _cost(document: str, number: int, meter: Meter) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from memagent_lib.data.examples import Example
 
 GROUP_ROWS = 4096
-GROUP_CHARS = 1 << 25
+GROUP_CHARS = 1 << 24
 """A row group closes before a new document once it holds this much different text: what reading and writing keep in memory."""
 READ_CHARS = 1 << 30
 """A row group closes in any case once its rows, read by a plain reader, would be this long: such readers stop at 2 GB."""
@@ -50,18 +50,17 @@ def load(path: str | Path, limit: int | None = None) -> list[Example]:
 
 def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
     """The examples of a parquet file one at a time, in order; at most a row group's documents are in memory."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
     try:
-        file = pq.ParquetFile(path, read_dictionary=["document"])
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is not a parquet file ({error}); read files of other projects with memagent_lib.data.read_original"
-        ) from error
-    _require_columns(path, file.schema_arrow.names)
+        _require_columns(path, pq.read_schema(path).names)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is not a parquet file ({error}); read files of other projects with read_original") from error
+    file = pq.ParquetFile(path, read_dictionary=["document"])
     given = 0
     for group in range(file.num_row_groups):
         for example in _read_group(file, group):

@@ -53,7 +53,7 @@ class Entity:
 
 
 class World:
-    """Entities in blocks of :data:`BLOCK`; number ``i``'s document is ``documents[i]``.
+    """Entities in blocks of :data:`BLOCK`; number ``i``'s document is ``documents[i]``, and ``entities`` are the first block's.
 
     Relations stay within a block and a larger world begins with the smaller one, so questions about the first block, which
     ``by_kind`` and :meth:`alike` keep to, are the same whatever the size.
@@ -61,19 +61,24 @@ class World:
 
     def __init__(self, seed: int, number: int, size: int):
         maker = _Maker(f"world/{seed}/{number}")
-        self.entities = [entity for block in range(max(1, -(-size // BLOCK))) for entity in maker.block(block)]
-        self.documents: Sequence[str] = tuple(entity.document for entity in self.entities)
+        self.entities = maker.block(0)
+        others = [entity.document for block in range(1, -(-size // BLOCK)) for entity in maker.block(block)]
+        self.documents: Sequence[str] = (*(entity.document for entity in self.entities), *others)
         self.by_kind = _by_kind(_KINDS_OF_BLOCK, 0)
         self._like: dict[tuple[str, str], list[int]] = {}
-        for i, entity in enumerate(self.entities[:BLOCK]):
-            for word in entity.name.split():
+        for i, entity in enumerate(self.entities):
+            for word in _telling(entity.name):
                 self._like.setdefault((entity.kind, word), []).append(i)
 
     def alike(self, i: int) -> list[int]:
         """Entities of the same kind, hence with the same relations, whose names share a word with number ``i``'s."""
         entity = self.entities[i]
-        found = [j for word in entity.name.split() for j in self._like[entity.kind, word] if j != i]
+        found = [j for word in _telling(entity.name) for j in self._like[entity.kind, word] if j != i]
         return sorted(set(found))
+
+
+def _telling(name: str) -> list[str]:
+    return [word for word in name.split() if word not in ("The", "of", "the", "Works")]
 
 
 @lru_cache(maxsize=2)
@@ -96,20 +101,22 @@ class _Maker:
 
     def block(self, number: int) -> list[Entity]:
         rng, offset = random.Random(f"{self.seed}/{number}"), number * BLOCK
-        names = dict(enumerate((self._name(kind, rng) for kind in _KINDS_OF_BLOCK), offset))
+        make = self._names(rng)
+        names = dict(enumerate((_new(make[kind], self.taken) for kind in _KINDS_OF_BLOCK), offset))
         links = _links(_by_kind(_KINDS_OF_BLOCK, offset), rng)
         return [_entity(names, kind, i, links, rng) for i, kind in enumerate(_KINDS_OF_BLOCK, offset)]
 
-    def _name(self, kind: str, rng: random.Random) -> str:
-        adjectives, nouns = english("adjective"), english("noun")
-        makers = {
+    def _names(self, rng: random.Random) -> dict[str, Callable[[], str]]:
+        """What names the things of a block. A block has few words for its titles, so that many of them are half alike."""
+        adjectives, nouns = rng.sample(english("adjective"), 100), rng.sample(english("noun"), 400)
+        houses = rng.sample(self.last, 150)
+        return {
             "person": lambda: f"{rng.choice(self.first)} {rng.choice(self.last)}",
             "film": lambda: f"The {rng.choice(adjectives).capitalize()} {rng.choice(nouns).capitalize()}",
             "novel": lambda: f"{rng.choice(nouns).capitalize()} of the {rng.choice(nouns).capitalize()}",
-            "company": lambda: f"{rng.choice(self.last)} {rng.choice(self.last)} Works",
+            "company": lambda: f"{rng.choice(houses)} {rng.choice(houses)} Works",
             "city": lambda: f"{_syllables(rng)}{rng.choice(_CITY_ENDS)}",
         }
-        return _new(makers[kind], self.taken)
 
 
 def _kinds(size: int) -> tuple[str, ...]:

@@ -169,12 +169,12 @@ def test_a_missing_haystack_or_pool_says_what_to_download_and_from_where(tokeniz
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900))
     with pytest.raises(FileNotFoundError, match=r"no haystack at .*nowhere; give haystack_path"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path / "nowhere")))
-    with pytest.raises(ValueError, match="holds no .txt file"):
+    with pytest.raises(ValueError, match=r"holds no .txt file"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path)))
     (tmp_path / "empty.txt").write_text(" \n", encoding="utf-8")
     with pytest.raises(ValueError, match="holds no text"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path)))
-    with pytest.raises(ValueError, match="set pool_path to SQuAD v2's dev-v2.0.json from rajpurkar.github.io"):
+    with pytest.raises(ValueError, match=r"set pool_path to SQuAD v2's dev-v2.0.json from rajpurkar.github.io"):
         list(make("qa_1", 1, 1, tokenizer, length_tokens=900))
 
 

@@ -16,8 +16,8 @@ from memagent_lib.data.world import world
 from memagent_lib.text import chunks
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
-UNIT = {"multihop": 190, "comparison": 190, "keychain": 330, "niah_multikey_3": 120}
-"""The largest unit of filler of a task, in the test tokenizer's tokens; 60 for all others."""
+UNIT = {"multihop": 300, "comparison": 300, "keychain": 330, "niah_multikey_3": 120}
+"""The smallest unit of filler that is always to be had of a task, in the test tokenizer's tokens; 60 for all others."""
 
 
 def unit(name: str) -> int:

@@ -1,0 +1,119 @@
+"""Parquet in and out: a round trip, each document stored once, bounded memory, and errors that help."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from memagent_lib.data import Example, Span, load, save, storage, stream
+from memagent_lib.data.storage import COLUMNS, documents
+
+
+def example(number: int, document: str = "one two three", **more) -> Example:
+    given = {"id": f"e{number}", "task": "t", "question": f"q{number}?", "document": document, "accepted": ("two",) * (1 + number % 2)}
+    return Example(**(given | {"facts": {"number": number, "depths": [0.5] * number}, "evidence": (Span(4, 7),) * (number % 3)} | more))
+
+
+def test_what_is_written_is_what_is_read_in_order(tmp_path):
+    examples = [example(i, f"one two {i} é \U0001f989 \x00 end", rule="one_of:a|b" if i % 2 else "match_all") for i in range(11)]
+    path = save(examples, tmp_path / "sub" / "x.parquet")
+    assert load(path) == examples
+    assert load(path, limit=3) == examples[:3]
+    assert list(stream(path, limit=0)) == []
+    assert [p.name for p in path.parent.iterdir()] == ["x.parquet"]
+
+
+def test_a_document_is_stored_once_however_many_questions_share_it(tmp_path):
+    books = [f"one two book {i} " + "lorem ipsum " * 4000 for i in range(3)]
+    for order in ([0] * 40 + [1] * 25 + [2] * 31, [i % 3 for i in range(96)]):
+        path = save((example(i, books[book]) for i, book in enumerate(order)), tmp_path / "x.parquet")
+        assert documents(path) == 3
+        assert path.stat().st_size < sum(map(len, books))
+        back = load(path)
+        assert [e.document for e in back] == [books[i] for i in order]
+        assert len({id(e.document) for e in back}) == 3
+
+
+def test_row_groups_end_only_where_a_new_document_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "GROUP_CHARS", 1000)
+    sizes = [700, 700, 10, 10, 10, 2000, 300, 300]
+    texts = ["one two " + str(i) * size for i, size in enumerate(sizes)]
+    rows = [text for i, text in enumerate(texts) for _ in range(i + 2)]
+    path = save((example(i, text) for i, text in enumerate(rows)), tmp_path / "x.parquet")
+    assert documents(path) == len(texts)
+    assert pq.ParquetFile(path).num_row_groups > 3
+    assert [e.document for e in stream(path)] == rows
+
+
+def test_row_groups_stay_below_what_a_plain_reader_can_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "READ_CHARS", 5000)
+    text = "one two " + "x" * 992
+    path = save((example(i, text) for i in range(23)), tmp_path / "x.parquet")
+    file = pq.ParquetFile(path)
+    assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [5, 5, 5, 5, 3]
+
+
+def test_any_parquet_reader_sees_verls_columns_and_whole_documents(tmp_path):
+    path = save([example(i) for i in range(5)], tmp_path / "x.parquet")
+    table = pq.read_table(path)
+    assert tuple(table.column_names) == COLUMNS
+    assert table.schema.field("document").type == pa.string()
+    row = table.to_pylist()[4]
+    assert row["document"] == "one two three"
+    assert row["prompt"] == [{"role": "user", "content": "q4?"}]
+    assert row["reward_model"] == {"style": "rule", "ground_truth": ["two"]}
+    assert (row["extra_info"]["id"], row["extra_info"]["evidence"], row["agent_name"]) == ("e4", [[4, 7]], "memagent")
+    assert json.loads(row["extra_info"]["facts"])["number"] == 4
+    assert Example.from_record(row) == example(4)
+
+
+def test_hugging_face_datasets_reads_the_file_as_verl_does(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    path = save([example(i) for i in range(7)], tmp_path / "x.parquet")
+    rows = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+    assert [Example.from_record(row) for row in rows] == [example(i) for i in range(7)]
+
+
+def test_writing_takes_a_stream_and_leaves_nothing_behind_when_it_breaks(tmp_path):
+    def broken():
+        yield example(1)
+        raise RuntimeError("the generator broke")
+
+    with pytest.raises(RuntimeError, match="the generator broke"):
+        save(broken(), tmp_path / "x.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_keeps_the_file_that_was_there(tmp_path):
+    path = save([example(1)], tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="two examples are called 'e2'; ids must differ"):
+        save([example(2), example(2, "another one")], path)
+    with pytest.raises(ValueError, match="no examples to write"):
+        save([], path)
+    assert load(path) == [example(1)]
+
+
+def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no examples at .*; make some with: memagent data TASK"):
+        load(tmp_path / "x.parquet")
+    (tmp_path / "x.parquet").write_text('{"input": 1}')
+    with pytest.raises(ValueError, match=r"x.parquet is not a parquet file .*read_original"):
+        load(tmp_path / "x.parquet")
+    pq.write_table(pa.table({"context": ["a"], "prompt": ["b"]}), tmp_path / "theirs.parquet")
+    with pytest.raises(ValueError, match=r"lacks the column data_source, .*; it has context, prompt; this looks like MemAgent's own"):
+        load(tmp_path / "theirs.parquet")
+
+
+def test_an_example_that_cannot_be_scored_or_traced_is_an_error():
+    for given, said in [
+        ({"question": " "}, "'e1' has an empty question"),
+        ({"accepted": ()}, "'e1' has no accepted answer"),
+        ({"accepted": ("a", "")}, "'e1' has no accepted answer, or an empty one"),
+        ({"rule": "strict"}, "example 'e1': no judge 'strict'; choose from boxed"),
+        ({"evidence": (Span(4, 99),)}, "evidence 4:99 lies outside its document of 13 characters"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            example(1, **given)
