@@ -17,6 +17,13 @@ class BackendError(RuntimeError):
     """A request that got no completion. It makes an error result, never an empty answer."""
 
 
+class BackendUnavailable(RuntimeError):
+    """No request can succeed: the server is gone, refuses the key or lacks the model.
+
+    Deliberately no :class:`BackendError`: it stops a whole run, which would otherwise fail ten thousand times in a row.
+    """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How replies are drawn. ``temperature=0`` is greedy; the paper evaluates at 0.7 and ``top_p=0.95``, and trains at 1."""
@@ -30,6 +37,19 @@ class Sampling:
             raise ValueError(f"temperature must be at least 0, got {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+
+    def seed_for(self, request: Request) -> int | None:
+        """A seed of the request's own: the same prompt draws the same reply, whatever is asked beside it."""
+        return None if self.seed is None else hash((self.seed, request.ids)) & 0x7FFFFFFF
+
+
+def require_room(request: Request, window: int) -> None:
+    """Raise :class:`BackendError` where prompt and longest reply do not fit the model's window together."""
+    if len(request.ids) + request.max_tokens > window:
+        raise BackendError(
+            f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, and the model's window is {window:,}; "
+            "lower chunk_tokens or memory_tokens, or use a reader that asks for less"
+        )
 
 
 class Backend(Protocol):
@@ -63,17 +83,21 @@ class Scripted:
 
 
 def open_backend(kind: str, model: str, sampling: Sampling | None = None, **options: Any) -> Backend:
-    """A backend by name: ``vllm`` or ``transformers``, with the engine's own ``options`` passed through."""
+    """A backend by name: ``vllm``, ``openai`` (any compatible server) or ``transformers``; each class names its ``options``."""
     sampling = sampling or Sampling()
     if kind == "vllm":
         from memagent_lib.backends.vllm import VLLM
 
         return VLLM(model, sampling, **options)
+    if kind == "openai":
+        from memagent_lib.backends.openai import OpenAICompatible
+
+        return OpenAICompatible(model, sampling, **options)
     if kind == "transformers":
         from memagent_lib.backends.transformers import Transformers
 
         return Transformers(model, sampling, **options)
-    raise ValueError(f"no backend {kind!r}; choose from transformers, vllm")
+    raise ValueError(f"no backend {kind!r}; choose from openai, transformers, vllm")
 
 
-__all__ = ["Backend", "BackendError", "Completion", "Request", "Sampling", "Scripted", "open_backend"]
+__all__ = ["Backend", "BackendError", "BackendUnavailable", "Completion", "Request", "Sampling", "Scripted", "open_backend", "require_room"]

@@ -9,7 +9,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.backends import BackendError, Completion, Request, Sampling
+from memagent_lib.backends import BackendError, Completion, Request, Sampling, require_room
 from memagent_lib.text import looks_like_path
 
 
@@ -36,10 +36,7 @@ class Transformers:
             torch.manual_seed(sampling.seed)
 
     async def complete(self, request: Request) -> Completion:
-        if len(request.ids) + request.max_tokens > self.window:
-            raise BackendError(
-                f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, and the model's window is {self.window:,}"
-            )
+        require_room(request, self.window)
         answered = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answered))
         if self._worker is None or self._worker.done():
@@ -73,9 +70,13 @@ class Transformers:
         ids = torch.tensor([[pad] * (width - len(r.ids)) + list(r.ids) for r in requests], device=self.device)
         mask = torch.tensor([[0] * (width - len(r.ids)) + [1] * len(r.ids) for r in requests], device=self.device)
         s = self._sampling
-        drawn: dict[str, Any] = {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0} if s.temperature else {"do_sample": False}
+        drawn: dict[str, Any] = (
+            {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0} if s.temperature else {"do_sample": False}
+        )
         with torch.inference_mode():
-            out = self._model.generate(ids, attention_mask=mask, max_new_tokens=max(r.max_tokens for r in requests), pad_token_id=pad, **drawn)
+            out = self._model.generate(
+                ids, attention_mask=mask, max_new_tokens=max(r.max_tokens for r in requests), pad_token_id=pad, **drawn
+            )
         return [self._completion(r, row) for r, row in zip(requests, out[:, width:].tolist(), strict=True)]
 
     def _completion(self, request: Request, row: list[int]) -> Completion:

@@ -1,73 +1,148 @@
-"""vLLM in this process's own engine: token counts, finish reasons and prefix-cache hits are the engine's.
+"""vLLM in this process: token counts, finish reasons and prefix-cache hits are the engine's.
 
-The same engine that makes verl's rollouts, so training and evaluation sample alike.
+The same engine that makes verl's rollouts, so training and evaluation sample alike. On a GPU the engine runs in processes of
+its own (``AsyncLLM``); on a CPU it runs in one thread of this process, because there the messages between processes cost more
+than a small model's arithmetic and every process imports vLLM again.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from memagent_lib.backends import BackendError, Completion, Request, Sampling
-from memagent_lib.text import looks_like_path
+from memagent_lib.backends import BackendError, Completion, Request, Sampling, require_room
+from memagent_lib.text import Tokenizer, looks_like_path
 
 CPU_KV_CACHE_GB = "1"
+CPU_SETTINGS = {
+    "dtype": "float32",  # half precision is emulated on most CPUs: slower there and not what the policy was trained in
+    "enforce_eager": True,  # compiling takes longer to start than it saves on most jobs; measured 13 % faster turns
+    "max_num_seqs": 256,
+    "block_size": 32,  # the CPU's default of 128 would share no prefix shorter than that
+}
+
+
+class Engine(Protocol):
+    """A started engine: the one thing that differs between a GPU and a CPU."""
+
+    window: int
+
+    async def generate(self, ids: list[int], params: Any, name: str) -> Any:
+        """vLLM's final ``RequestOutput``; a cancelled call withdraws its request."""
+
+    def reset_prefix_cache(self) -> None: ...
+
+    def shutdown(self) -> None: ...
 
 
 class VLLM:
-    """An engine over a model folder or hub name. ``engine`` options are vLLM's own ``AsyncEngineArgs``."""
+    """An engine over a model folder or hub name. ``engine`` options are vLLM's own ``EngineArgs``.
 
-    def __init__(self, model: str, sampling: Sampling, *, window: int | None = None, **engine: Any):
+    ``threads`` bounds the CPU engine's OpenMP threads; more threads than free cores make it several times slower.
+    """
+
+    def __init__(self, model: str, sampling: Sampling, *, window: int | None = None, threads: int | None = None, **engine: Any):
         if looks_like_path(model) and not Path(model).is_dir():
             raise FileNotFoundError(f"no model folder {model!r}")
-        try:
-            os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-            os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_KV_CACHE_GB)
-            from vllm import AsyncEngineArgs, SamplingParams
-            from vllm.platforms import current_platform
-            from vllm.v1.engine.async_llm import AsyncLLM
-        except ImportError as missing:
-            raise ImportError("the vllm backend needs vLLM: pip install 'memagent-lib[cpu]', or [gpu] on a CUDA machine") from missing
-        on_cpu = current_platform.is_cpu()
-        # Half precision is emulated on most CPUs: slower there and not what the policy was trained in.
-        settings = {"dtype": "float32", "enforce_eager": True, "max_num_seqs": 256} if on_cpu else {}
-        settings |= {"model": model, "enable_prefix_caching": True, "disable_log_stats": True}
-        if window is not None:
-            settings["max_model_len"] = window
-        self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**(settings | engine)))
-        self._params = SamplingParams
+        self._engine = _start(model, window, threads, engine)
+        self._tokenizer = Tokenizer.load(model)
         self._sampling = sampling
         self._ids = count()
-        self.window = self._engine.model_config.max_model_len
+        self.window = self._engine.window
 
     async def complete(self, request: Request) -> Completion:
-        if len(request.ids) + request.max_tokens > self.window:
-            raise BackendError(
-                f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, and the model's window is {self.window:,}"
-            )
-        number, sampling = next(self._ids), self._sampling
-        seed = None if sampling.seed is None else hash((sampling.seed, request.ids)) & 0x7FFFFFFF
-        params = self._params(
-            max_tokens=request.max_tokens, temperature=sampling.temperature, top_p=sampling.top_p, seed=seed, output_kind=_final_only()
-        )
-        final = None
+        require_room(request, self.window)
         try:
-            async for final in self._engine.generate({"prompt_token_ids": list(request.ids)}, params, f"memagent-{number}"):
-                pass
+            final = await self._engine.generate(list(request.ids), self._params(request), f"memagent-{next(self._ids)}")
         except (RuntimeError, ValueError) as failure:  # EngineDeadError and EngineGenerateError are RuntimeErrors
-            raise BackendError(f"vLLM gave no reply: {failure}") from failure
+            raise failure if isinstance(failure, BackendError) else BackendError(f"vLLM gave no reply: {failure}") from failure
         said = final.outputs[0]
+        text = self._tokenizer.decode(said.token_ids)
         return Completion(
-            said.text, said.finish_reason, len(request.ids), len(said.token_ids), final.num_cached_tokens or 0, tuple(said.token_ids)
+            text, said.finish_reason, len(request.ids), len(said.token_ids), final.num_cached_tokens or 0, tuple(said.token_ids)
         )
+
+    def _params(self, request: Request) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        s = self._sampling
+        return SamplingParams(
+            max_tokens=request.max_tokens,
+            temperature=s.temperature,
+            top_p=s.top_p,
+            seed=s.seed_for(request),
+            detokenize=False,  # once, at the end, by our own tokenizer: cheaper than token by token
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache, so that a measurement starts cold."""
+        self._engine.reset_prefix_cache()
 
     async def close(self) -> None:
         self._engine.shutdown()
 
 
-def _final_only() -> Any:
-    from vllm.sampling_params import RequestOutputKind
+def _start(model: str, window: int | None, threads: int | None, options: dict[str, Any]) -> Engine:
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_KV_CACHE_GB)
+    try:
+        from vllm.platforms import current_platform
+    except ImportError as missing:
+        raise ImportError("the vllm backend needs vLLM: pip install 'memagent-lib[cpu]', or [gpu] on a CUDA machine") from missing
+    on_cpu = current_platform.is_cpu()
+    settings = {"model": model, "enable_prefix_caching": True, "disable_log_stats": True, "use_tqdm_on_load": False}
+    if window is not None:
+        settings["max_model_len"] = window
+    if on_cpu:
+        from memagent_lib.backends.vllm_thread import ThreadEngine
 
-    return RequestOutputKind.FINAL_ONLY
+        return ThreadEngine(settings | CPU_SETTINGS | options, threads)
+    return ProcessEngine(settings | options)
+
+
+class ProcessEngine:
+    """vLLM's ``AsyncLLM``: the engine in processes of its own."""
+
+    def __init__(self, settings: dict[str, Any]):
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
+        self.window = self._engine.model_config.max_model_len
+
+    async def generate(self, ids: list[int], params: Any, name: str) -> Any:
+        final = None
+        async for final in self._engine.generate({"prompt_token_ids": ids}, params, name):
+            pass
+        if final is None:
+            raise BackendError("vLLM ended a request without an output")
+        return final
+
+    def reset_prefix_cache(self) -> None:
+        from memagent_lib.reading import run_sync
+
+        run_sync(self._engine.reset_prefix_cache())
+
+    def shutdown(self) -> None:
+        self._engine.shutdown()
+
+
+@contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Environment variables that an engine reads only while it starts."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,162 @@
+"""vLLM's engine in one thread of this process: no second process, no sockets, no shared memory.
+
+One step of the engine serves every waiting request, so turns of different readings are batched as they come. Knows nothing
+of prompts; :mod:`memagent_lib.backends.vllm` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import queue
+import threading
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from memagent_lib.backends import BackendError
+
+
+class _Ask(NamedTuple):
+    name: str
+    ids: list[int]
+    params: Any
+    answered: Future
+
+
+class _Withdraw(NamedTuple):
+    name: str
+
+
+class _Call(NamedTuple):
+    method: str
+    done: Future
+
+
+_STOP = None
+# vLLM keeps its process groups and its forward context in globals: engines of one process take turns, and only the last one
+# to stop may tear the groups down.
+_turn = threading.Lock()
+_running: set[ThreadEngine] = set()
+
+
+class ThreadEngine:
+    """Owns the engine's thread. Its methods may be called from any thread and any event loop."""
+
+    def __init__(self, settings: dict[str, Any], threads: int | None = None):
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._asked: dict[str, Future] = {}
+        self._failure: BaseException | None = None
+        started: Future = Future()
+        self._thread = threading.Thread(target=self._run, args=(settings, threads, started), name="memagent-vllm", daemon=True)
+        self._thread.start()
+        self.window: int = started.result()
+        atexit.register(self.shutdown)
+
+    async def generate(self, ids: list[int], params: Any, name: str) -> Any:
+        if self._failure is not None:
+            raise BackendError(f"vLLM's engine has stopped: {self._failure}")
+        answered: Future = Future()
+        self._inbox.put(_Ask(name, ids, params, answered))
+        try:
+            return await asyncio.wrap_future(answered)
+        except asyncio.CancelledError:
+            self._inbox.put(_Withdraw(name))
+            raise
+
+    def reset_prefix_cache(self) -> None:
+        done: Future = Future()
+        self._inbox.put(_Call("reset_prefix_cache", done))
+        done.result()
+
+    def shutdown(self) -> None:
+        """Stop the engine; requests that still wait fail. A second call does nothing."""
+        atexit.unregister(self.shutdown)
+        if self._thread.is_alive():
+            self._inbox.put(_STOP)
+            self._thread.join()
+
+    def _run(self, settings: dict[str, Any], threads: int | None, started: Future) -> None:
+        try:
+            with _turn:
+                engine = _engine(settings, threads)
+                _running.add(self)
+        except BaseException as failure:
+            started.set_exception(failure)
+            return
+        started.set_result(engine.model_config.max_model_len)
+        try:
+            while self._take(engine):
+                with _turn:
+                    outputs = engine.step()
+                self._hand_out(outputs)
+            self._fail(RuntimeError("it was closed"))
+        except BaseException as failure:
+            self._fail(failure)
+        finally:
+            with _turn:
+                _running.discard(self)
+                if not _running:
+                    engine.engine_core.shutdown()
+
+    def _take(self, engine: Any) -> bool:
+        """Pass on what has arrived, waiting when there is nothing else to do; whether to go on."""
+        while True:
+            try:
+                order = self._inbox.get(block=not self._asked)
+            except queue.Empty:
+                return True
+            if order is _STOP:
+                return False
+            self._obey(engine, order)
+
+    def _obey(self, engine: Any, order: Any) -> None:
+        if isinstance(order, _Call):
+            order.done.set_result(getattr(engine, order.method)())
+        elif isinstance(order, _Withdraw):
+            if self._asked.pop(order.name, None) is not None:
+                engine.abort_request([order.name])
+        else:
+            try:
+                engine.add_request(order.name, {"prompt_token_ids": order.ids}, order.params)
+            except (ValueError, TypeError) as refused:
+                order.answered.set_exception(BackendError(f"vLLM refused a request: {refused}"))
+            else:
+                self._asked[order.name] = order.answered
+
+    def _hand_out(self, outputs: list[Any]) -> None:
+        for output in outputs:
+            answered = self._asked.pop(output.request_id, None) if output.finished else None
+            if answered is not None and answered.set_running_or_notify_cancel():
+                answered.set_result(output)
+
+    def _fail(self, failure: BaseException) -> None:
+        """Nobody is left waiting for an engine that has stopped."""
+        self._failure = failure
+        waiting = list(self._asked.values())
+        while True:
+            try:
+                order = self._inbox.get_nowait()
+            except queue.Empty:
+                break
+            waiting += [order.answered] if isinstance(order, _Ask) else [order.done] if isinstance(order, _Call) else []
+        for future in waiting:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(BackendError(f"vLLM's engine has stopped: {failure}"))
+
+
+def _engine(settings: dict[str, Any], threads: int | None) -> Any:
+    import torch
+
+    from memagent_lib.backends.vllm import environment
+
+    set_num_threads = torch.set_num_threads
+    if threads is not None:
+        set_num_threads(threads)  # OpenMP counts threads per calling thread, so this binds the engine's alone
+    try:
+        with environment(VLLM_ENABLE_V1_MULTIPROCESSING="0"):
+            from vllm import EngineArgs
+            from vllm.v1.engine.llm_engine import LLMEngine
+
+            return LLMEngine.from_engine_args(EngineArgs(**settings))
+    finally:
+        torch.set_num_threads = set_num_threads  # vLLM's CPU worker replaces it for the whole process
