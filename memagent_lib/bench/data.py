@@ -164,17 +164,20 @@ class _PeakMemory:
         self._thread.join()
 
     def _watch(self) -> None:
+        self._look()
+        while not self._done.wait(0.1):
+            self._look()
+
+    def _look(self) -> None:
         import psutil
 
-        me = psutil.Process(os.getpid())
-        while not self._done.wait(0.1):
-            total = 0
-            for process in [me, *me.children(recursive=True)]:
-                try:
-                    total += process.memory_info().rss
-                except psutil.NoSuchProcess:
-                    continue
-            self.peak = max(self.peak, total)
+        me, total = psutil.Process(os.getpid()), 0
+        for process in [me, *me.children(recursive=True)]:
+            try:
+                total += process.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        self.peak = max(self.peak, total)
 
 
 def _row(task: str, name: str, workers: int, result: Measured) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def _json_line(raw: bytes, where: str) -> dict[str, Any]:
         byte = f"byte 0x{raw[error.start]:02x} at offset {error.start:,} of the line"
         raise ValueError(f"{where}: {byte} is not UTF-8; convert the file, for instance with iconv -t utf-8") from error
     except json.JSONDecodeError as error:
-        shown = raw[:60].decode("utf-8", "replace")
+        shown = raw[:60].decode("utf-8", "replace").strip()
         raise ValueError(f"{where}: expected one JSON object to a line, found {shown!r} ({error.msg})") from error
     if not isinstance(value, dict):
         raise ValueError(f"{where}: expected a JSON object, found {_found(value)}")
