@@ -103,12 +103,16 @@ def _data(verbs: argparse._SubParsersAction) -> None:
 
 def _train(verbs: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
-        from memagent_lib.rl.config import TrainConfig
-        from memagent_lib.rl.launcher import follow, launch
+        from memagent_lib.panel import load_recipe, watch
+        from memagent_lib.rl.launcher import launch
 
-        started = launch(TrainConfig.load(a.recipe, a.settings), a.out or f"runs/{Path(a.recipe).stem}", resume=a.resume)
-        print(f"training in {started}; it goes on if this terminal closes. Ctrl-C stops it, and --resume goes on from its last checkpoint")
-        return 0 if a.detach else follow(started, stop_on_interrupt=True)
+        started = launch(load_recipe(a.recipe, a.settings), a.out or f"runs/{Path(a.recipe).stem}", resume=a.resume)
+        print(f"training in {started.folder.path}; it goes on when this terminal closes")
+        if a.detach:
+            return 0
+        print("Ctrl-C stops it after a checkpoint; --resume goes on from there", flush=True)
+        print(_outcome(watch(started, stop_on_interrupt=True)))
+        return 0
 
     verb = _verb(verbs, run, "train", "train a policy by multi-conversation RL, in a process of its own")
     verb.add_argument("recipe", metavar="FILE.toml")
@@ -118,20 +122,27 @@ def _train(verbs: argparse._SubParsersAction) -> None:
     verb.add_argument("--detach", action="store_true", help="return at once; see it with: memagent follow FOLDER")
 
 
+def _outcome(status) -> str:
+    reward = "" if status.reward is None else f", reward {status.reward:.3f}"
+    return f"{status.state}: step {status.step} of {status.steps}{reward}{', ' + status.error if status.error else ''}"
+
+
 def _follow(verbs: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
-        from memagent_lib.rl.launcher import follow
+        from memagent_lib.panel import watch
+        from memagent_lib.rl.launcher import attach
 
-        return follow(a.folder)
+        print(_outcome(watch(attach(a.folder))))
+        return 0
 
     _verb(verbs, run, "follow", "show the progress of a training run until it ends").add_argument("folder")
 
 
 def _stop(verbs: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
-        from memagent_lib.rl.launcher import stop
+        from memagent_lib.rl.launcher import attach
 
-        stop(a.folder)
+        print(_outcome(attach(a.folder).stop()))
         return 0
 
     _verb(verbs, run, "stop", "stop a training run; its checkpoints stay").add_argument("folder")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.text import Tokenizer, chunks, fit
+from memagent_lib.text import Tokenizer, chunk_stream
 
 ADJECTIVES = (
     "amber bold brave bright bronze calm clever copper coral cosy crimson curly dusty eager fancy fierce gentle "
@@ -76,38 +76,44 @@ def make_needles(task: NeedleTask, n: int, seed: int, tokenizer: Tokenizer) -> I
 
 
 def make_needle(task: NeedleTask, seed: str, tokenizer: Tokenizer) -> Example:
-    """One example. ``seed`` may be any string; the document holds the longest text that ``task.chunks`` chunks can hold."""
+    """One example. ``seed`` may be any string; the document is as long as ``task.chunks`` chunks can hold."""
+    rng = random.Random(f"needle {seed} {task.chunks} {task.chunk_tokens}")
+    key, value, depth = _key(rng), _value(rng, task.digits), rng.random()
+    enough = task.chunks * task.chunk_tokens // _SHORTEST_SENTENCE + 2
+    sentences = [_sentence(task, rng, key) for _ in range(enough)]
 
-    def build(sentences: int) -> tuple[str, Span, tuple[str, str], str]:
-        return _document(task, random.Random(f"needle {seed} {task.chunks} {task.chunk_tokens}"), sentences)
-
-    def size(sentences: int) -> int:
-        return len(chunks(build(sentences)[0], tokenizer, task.chunk_tokens))
-
-    text, span, key, value = build(fit(size, task.chunks))
-    facts = {"chunks": task.chunks, "chunk_tokens": task.chunk_tokens, "depth": round(span.start / len(text), 4), "half_matching": task.half_matching}
+    room = _chunk_end(sentences, task, tokenizer)
+    fact, place = needle(key, value), round(depth * sum(1 for end in accumulate(len(s) + 1 for s in sentences) if end <= room))
+    while True:
+        text = " ".join((*sentences[:place], fact, *sentences[place:]))
+        text = text[: _chunk_end([text], task, tokenizer)].rstrip()
+        start = sum(len(s) + 1 for s in sentences[:place])
+        if start + len(fact) <= len(text):
+            break
+        place -= 1
     return Example(
         id=f"needle-{task.chunks}x{task.chunk_tokens}-{seed}",
         task="needle",
         question=question(key),
         document=text,
         accepted=(value,),
-        evidence=(span,),
-        facts=facts,
+        evidence=(Span(start, start + len(fact)),),
+        facts={
+            "chunks": task.chunks,
+            "chunk_tokens": task.chunk_tokens,
+            "depth": round(start / len(text), 4),
+            "half_matching": task.half_matching,
+        },
     )
 
 
-def _document(task: NeedleTask, rng: random.Random, fillers: int) -> tuple[str, Span, tuple[str, str], str]:
-    key, value, depth = _key(rng), _value(rng, task.digits), rng.random()
-    # Each sentence is drawn from its own generator, so a longer document begins like a shorter one and sizes grow evenly.
-    base = rng.getrandbits(64)
-    sentences = [_sentence(task, random.Random(base + i), key) for i in range(fillers)]
-    place = round(depth * fillers)
-    sentences.insert(place, needle(key, value))
-    ends = list(accumulate(len(s) + 1 for s in sentences))
-    return " ".join(sentences), Span(ends[place] - len(sentences[place]) - 1, ends[place] - 1), key, value
+def _chunk_end(sentences: list[str], task: NeedleTask, tokenizer: Tokenizer) -> int:
+    """The character at which the last of ``task.chunks`` chunks ends."""
+    *_, last = islice(chunk_stream([" ".join(sentences)], tokenizer, task.chunk_tokens), task.chunks)
+    return last.end
 
 
+_SHORTEST_SENTENCE = 7  # tokens; no sentence of this world is shorter
 _SENTENCES_PER_TOKEN = 1 / 11
 
 
