@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import string
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -16,12 +17,23 @@ from memagent_lib.trace import Kind, Prompt, Reply
 
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 END_OF_THINKING = "</think>"
+SEAM_TOKENS = 8
 _PARTS = {
     Kind.READ: {"question", "chunk", "memory"},
     Kind.ANSWER: {"question", "memory"},
     Kind.DIRECT: {"question", "chunk"},
     Kind.BLIND: {"question"},
 }
+_READS_LIKE = (Kind.GATE, Kind.RECALL, Kind.MERGE)
+_PARTS |= dict.fromkeys(_READS_LIKE, _PARTS[Kind.READ])
+_ANSWERS = (Kind.ANSWER, Kind.DIRECT, Kind.BLIND)
+# What the `read` words of any template are followed by when the reader understands more than a memory. A template may say it otherwise.
+GATE_NOTE = """
+If this piece brings nothing for the question, reply with the single word KEEP and the memory stays as it is. If the memory \
+already holds all that the question needs, begin the reply with the single word DONE, then a line break, then the memory."""
+RECALL_NOTE = """
+If something that an earlier memory held is missing now, end the reply with a line that begins with RECALL: and names it in a \
+few words; you will then see that earlier memory beside the next piece."""
 
 
 class BudgetError(ValueError):
@@ -48,7 +60,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Template:
-    """The wording of the four kinds of prompt, and the words that stand for an empty memory."""
+    """The wording of the four kinds of prompt, and the words that stand for an empty memory.
+
+    ``gate`` and ``recall`` are notes put after ``read`` for the readers that need them; a template may leave them out.
+    """
 
     name: str
     empty_memory: str
@@ -56,6 +71,8 @@ class Template:
     answer: str
     direct: str
     blind: str
+    gate: str = GATE_NOTE.strip()
+    recall: str = RECALL_NOTE.strip()
 
     @classmethod
     def load(cls, name: str | Path) -> Template:
@@ -68,7 +85,7 @@ class Template:
         known = {f.name for f in fields(cls)} - {"name"}
         if unknown := set(words) - known:
             raise ValueError(f"{path}: unknown key {', '.join(sorted(unknown))}; the keys are {', '.join(sorted(known))}")
-        if missing := known - set(words):
+        if missing := known - set(words) - {"gate", "recall"}:
             raise ValueError(f"{path}: missing key {', '.join(sorted(missing))}")
         return cls(path.stem, **{key: text.strip() for key, text in words.items()})
 
@@ -79,7 +96,9 @@ class Template:
                 raise ValueError(f"template {self.name!r}: {kind!s} must use exactly {_braced(needed)}, and uses {_braced(found)}")
 
     def words(self, kind: Kind) -> str:
-        return getattr(self, kind.value)
+        if kind not in _READS_LIKE:
+            return getattr(self, kind.value)
+        return self.read if kind is Kind.MERGE else f"{self.read}\n\n{getattr(self, kind.value)}"
 
     def render(self, prompt: Prompt) -> str:
         """The user message. White space at the edges of a chunk is not shown; everything else is shown as it is."""
@@ -126,30 +145,35 @@ class Encoder:
         bare = self.template.words(kind).format(**dict.fromkeys(_PARTS[kind], "x"))
         return self.tokenizer.chat_tokens + self.tokenizer.count(bare)
 
-    def prompt_limit(self, kind: Kind) -> int:
-        """The longest prompt of this kind: template + question + memory + chunk."""
+    def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
+        """The longest prompt of this kind: template + question + memory + chunk. ``memories`` may be shown, with a seam between each."""
         budget, parts = self.budget, _PARTS[kind]
-        memory = max(budget.memory_tokens, self.tokenizer.count(self.template.empty_memory))
+        memory = max(budget.memory_tokens, self.tokenizer.count(self.template.empty_memory)) * memories + SEAM_TOKENS * (memories - 1)
         sizes = {"question": budget.question_tokens, "chunk": budget.chunk_tokens, "memory": memory}
         return self.overhead(kind) + sum(sizes[part] for part in parts)
 
     def reply_limit(self, kind: Kind) -> int:
-        return self.budget.memory_tokens if kind is Kind.READ else self.budget.answer_tokens
+        return self.budget.answer_tokens if kind in _ANSWERS else self.budget.memory_tokens
 
     @property
     def window(self) -> int:
         """The window that this template and budget need: the longest prompt and reply of the memory agent's two kinds of turn."""
-        return max(self.prompt_limit(kind) + self.reply_limit(kind) for kind in (Kind.READ, Kind.ANSWER))
+        return self.window_of({Kind.READ: 1, Kind.ANSWER: 1})
 
-    def require_window(self, allowed: int, whose: str) -> None:
-        """Raise :class:`BudgetError` when ``allowed`` tokens cannot hold the longest turn."""
-        if self.window <= allowed:
+    def window_of(self, shows: Mapping[Kind, int]) -> int:
+        """The window that a reader needs which shows this many memories in these kinds of prompt."""
+        return max(self.prompt_limit(kind, memories) + self.reply_limit(kind) for kind, memories in shows.items())
+
+    def require_window(self, allowed: int, whose: str, shows: Mapping[Kind, int] | None = None) -> None:
+        """Raise :class:`BudgetError` when ``allowed`` tokens cannot hold the longest turn (of a reader that ``shows`` this)."""
+        needed = self.window if shows is None else self.window_of(shows)
+        if needed <= allowed:
             return
-        b, over = self.budget, self.window - allowed
+        b, over = self.budget, needed - allowed
         most = b.chunk_tokens - over
         fix = f"lower chunk_tokens to at most {most:,}" if most >= 1 else "lower memory_tokens, answer_tokens or question_tokens"
         raise BudgetError(
-            f"a turn can need {self.window:,} tokens (template {self.overhead(Kind.READ):,} + question {b.question_tokens:,} + memory "
+            f"a turn can need {needed:,} tokens (template {self.overhead(Kind.READ):,} + question {b.question_tokens:,} + memory "
             f"{b.memory_tokens:,} + chunk {b.chunk_tokens:,} + reply {self.reply_limit(Kind.READ):,}) and {whose} allows {allowed:,}; {fix}"
         )
 
@@ -158,12 +182,17 @@ class Encoder:
         asked = self.tokenizer.count(prompt.question)
         if asked > self.budget.question_tokens:
             raise BudgetError(
-                f"the question is {asked:,} tokens and question_tokens allows {self.budget.question_tokens:,}; shorten it or raise question_tokens"
+                f"the question is {asked:,} tokens and question_tokens allows {self.budget.question_tokens:,}; "
+                "shorten it or raise question_tokens"
             )
         text = self.template.render(prompt)
         ids = self.tokenizer.chat(text)
-        if len(ids) > (limit := self.prompt_limit(prompt.kind)):
-            shown = f"a chunk of {prompt.chunk.tokens:,} tokens" if prompt.chunk else f"a memory of {self.tokenizer.count(prompt.memory):,} tokens"
+        if len(ids) > (limit := self.prompt_limit(prompt.kind, prompt.memories)):
+            shown = (
+                f"a chunk of {prompt.chunk.tokens:,} tokens"
+                if prompt.chunk
+                else f"a memory of {self.tokenizer.count(prompt.memory):,} tokens"
+            )
             raise BudgetError(f"the {prompt.kind!s} prompt is {len(ids):,} tokens with {shown}, and the budget allows {limit:,}")
         return Request(tuple(ids), text, self.reply_limit(prompt.kind))
 
@@ -176,7 +205,7 @@ class Encoder:
         thinking, mark, text = completion.text.rpartition(END_OF_THINKING)
         finish = completion.finish_reason
         text = text.strip()
-        if prompt.kind is Kind.READ:
+        if prompt.kind not in _ANSWERS:
             held = self._held(text)
             text, finish = held, finish if held == text else "length"
         return Reply(

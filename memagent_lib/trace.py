@@ -22,16 +22,32 @@ class Kind(StrEnum):
     ANSWER = "answer"  # question + memory -> the answer
     DIRECT = "direct"  # question + document -> the answer
     BLIND = "blind"  # question alone -> the answer
+    GATE = "gate"  # like READ, and the model may keep its memory or stop reading
+    RECALL = "recall"  # like READ, and the model may ask for one of its past memories
+    MERGE = "merge"  # question + two memories -> one; the second stands where a chunk would
+
+    @property
+    def reads(self) -> bool:
+        """Whether a prompt of this kind shows a chunk and asks for a memory."""
+        return self in (Kind.READ, Kind.GATE, Kind.RECALL)
+
+    @property
+    def answers(self) -> bool:
+        return self in (Kind.ANSWER, Kind.DIRECT, Kind.BLIND)
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt, before any wording: what a template turns into text."""
+    """One prompt, before any wording: what a template turns into text.
+
+    ``memories`` is how many memories ``memory`` shows one below the other, each within the memory budget.
+    """
 
     kind: Kind
     question: str
     memory: str = NO_MEMORY
     chunk: Chunk | None = None
+    memories: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +55,8 @@ class Reply:
     """What a model said to one prompt.
 
     ``text`` is what the reader goes on with; ``thinking`` is what a reasoning model said before it. ``finish_reason`` is
-    ``"stop"``, or ``"length"`` when the reply was cut at its token limit. Token counts are the engine's.
+    ``"stop"``, or ``"length"`` when the reply was cut at its token limit. Token counts are the engine's. ``signal`` is what
+    the reply told the reader besides: ``"keep"``, ``"done"`` or ``"recall: words"``.
     """
 
     text: str
@@ -48,6 +65,7 @@ class Reply:
     reply_tokens: int = 0
     cached_tokens: int = 0
     thinking: str = ""
+    signal: str = ""
     # What training needs and records do not: the exact ids, and their log-probabilities under the sampler.
     prompt_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
     token_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
@@ -80,12 +98,23 @@ class Trace:
     @property
     def reads(self) -> tuple[Turn, ...]:
         """The turns that read a chunk, in order."""
-        return tuple(t for t in self.turns if t.prompt.kind is Kind.READ)
+        return tuple(t for t in self.turns if t.prompt.kind.reads)
 
     @property
     def memories(self) -> tuple[str, ...]:
         """The memory after each chunk."""
         return tuple(t.reply.text for t in self.reads)
+
+    @property
+    def final_memory(self) -> str | None:
+        """The memory that the answer was given from; ``None`` for readers without one."""
+        last = self.turns[-1].prompt
+        return last.memory if last.kind is Kind.ANSWER else None
+
+    @property
+    def answers(self) -> dict[str, str]:
+        """Every question that was asked and its answer; more than one where several were asked in one pass."""
+        return {t.prompt.question: t.reply.text for t in self.turns if t.prompt.kind.answers}
 
     @property
     def prompt_tokens(self) -> int:
@@ -120,7 +149,7 @@ class Trace:
 
 
 TURN_COLUMNS = ["turn", "kind", "start", "end", "memory_before", "reply", "prompt_tokens", "reply_tokens", "cached_tokens", "finish_reason"]
-_REPLY_FACTS = ("text", "finish_reason", "prompt_tokens", "reply_tokens", "cached_tokens", "thinking")
+_REPLY_FACTS = ("text", "finish_reason", "prompt_tokens", "reply_tokens", "cached_tokens", "thinking", "signal")
 
 
 def _turn_row(index: int, turn: Turn) -> dict[str, Any]:
@@ -144,6 +173,8 @@ def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
     record: dict[str, Any] = {"kind": str(prompt.kind), "memory": prompt.memory}
     if prompt.question != question:
         record["question"] = prompt.question
+    if prompt.memories != 1:
+        record["memories"] = prompt.memories
     if chunk is not None:
         record["chunk"] = {"index": chunk.index, "text": chunk.text, "start": chunk.start, "end": chunk.end, "tokens": chunk.tokens}
     return record | {"reply": {name: getattr(turn.reply, name) for name in _REPLY_FACTS}}
@@ -151,5 +182,5 @@ def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
 
 def _turn(record: Mapping[str, Any], question: str) -> Turn:
     chunk = Chunk(**record["chunk"]) if "chunk" in record else None
-    prompt = Prompt(Kind(record["kind"]), record.get("question", question), record["memory"], chunk)
+    prompt = Prompt(Kind(record["kind"]), record.get("question", question), record["memory"], chunk, record.get("memories", 1))
     return Turn(prompt, Reply(**record["reply"]))

@@ -47,8 +47,8 @@ def require_room(request: Request, window: int) -> None:
     """Raise :class:`BackendError` where prompt and longest reply do not fit the model's window together."""
     if len(request.ids) + request.max_tokens > window:
         raise BackendError(
-            f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, and the model's window is {window:,}; "
-            "lower chunk_tokens or memory_tokens, or use a reader that asks for less"
+            f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, "
+            f"and the model's window is {window:,}; lower chunk_tokens or memory_tokens"
         )
 
 

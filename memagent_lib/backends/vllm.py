@@ -118,8 +118,8 @@ class ProcessEngine:
 
     async def generate(self, ids: list[int], params: Any, name: str) -> Any:
         final = None
-        async for final in self._engine.generate({"prompt_token_ids": ids}, params, name):
-            pass
+        async for output in self._engine.generate({"prompt_token_ids": ids}, params, name):
+            final = output
         if final is None:
             raise BackendError("vLLM ended a request without an output")
         return final

@@ -8,18 +8,41 @@ the inspector and the tests all drive the same code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 
-from memagent_lib.readers.baselines import blind, full, truncated
-from memagent_lib.readers.overwrite import overwrite
+from memagent_lib.readers.baselines import blind, full, retrieved, truncated
+from memagent_lib.readers.gated import gated
+from memagent_lib.readers.map_merge import map_merge
+from memagent_lib.readers.multislot import SLOTS, multislot
+from memagent_lib.readers.overwrite import numbered, overwrite, several
+from memagent_lib.readers.recall import recall
 from memagent_lib.text import Chunk
-from memagent_lib.trace import Prompt, Reply, Trace
+from memagent_lib.trace import Kind, Prompt, Reply, Trace
 
 Move = Prompt | tuple[Prompt, ...]
 Reading = Generator[Move, Reply | tuple[Reply, ...], Trace]
 Reader = Callable[[str, Iterable[Chunk]], Reading]
 
-READERS: dict[str, Reader] = {"overwrite": overwrite, "full": full, "truncated": truncated, "blind": blind}
+MEMORY_READERS: dict[str, Reader] = {
+    "overwrite": overwrite,
+    "gated": gated,
+    "recall": recall,
+    "multislot": multislot,
+    "map_merge": map_merge,
+}
+BASELINES: dict[str, Reader] = {"full": full, "truncated": truncated, "retrieved": retrieved, "blind": blind}
+READERS: dict[str, Reader] = MEMORY_READERS | BASELINES
+CONTINUING = ("overwrite", "gated", "recall", "multislot", "several")
+"""The readers that take ``earlier``, a reading to go on with."""
+
+_PLAIN = {Kind.READ: 1, Kind.ANSWER: 1}
+_SHOWS: dict[str, dict[Kind, int]] = {
+    "gated": {Kind.GATE: 1, Kind.ANSWER: 1},
+    "recall": {Kind.RECALL: 2, Kind.ANSWER: 2},
+    "multislot": {Kind.READ: 1, Kind.ANSWER: SLOTS},
+    "map_merge": {Kind.READ: 1, Kind.MERGE: 1, Kind.ANSWER: 1},
+    "blind": {Kind.BLIND: 1},
+}
 
 
 def reader_named(name: str) -> Reader:
@@ -28,4 +51,12 @@ def reader_named(name: str) -> Reader:
     return READERS[name]
 
 
-__all__ = ["READERS", "Move", "Reader", "Reading", "blind", "full", "overwrite", "reader_named", "truncated"]
+def shows(reader: Reader) -> Mapping[Kind, int]:
+    """How many memories a reader shows in each kind of prompt it asks: what the window it needs follows from."""
+    return _SHOWS.get(getattr(reader, "__name__", ""), _PLAIN)
+
+
+__all__ = [
+    "BASELINES", "CONTINUING", "MEMORY_READERS", "READERS", "Move", "Reader", "Reading", "blind", "full", "gated", "map_merge", "multislot",
+    "numbered", "overwrite", "reader_named", "recall", "retrieved", "several", "shows", "truncated",
+]  # fmt: skip

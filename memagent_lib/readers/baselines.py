@@ -1,9 +1,10 @@
-"""What a memory is compared with: the whole document, its two ends, or nothing at all, in a single prompt."""
+"""What a memory is compared with: the whole document, its two ends, its most fitting passages, or nothing, in a single prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 
+from memagent_lib.readers.search import ranked
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
@@ -28,6 +29,33 @@ def truncated(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply
     head, tail = first.text[: len(first.text) // 2], last.text[len(last.text) // 2 :]
     ends = Chunk(0, f"{head}\n...\n{tail}", 0, last.end, (first.tokens + last.tokens) // 2)
     return (yield from _once(Prompt(Kind.DIRECT, question, chunk=ends), "truncated"))
+
+
+def retrieved(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
+    """The passages that fit the question's words best (BM25), in the document's order, in one prompt.
+
+    Passages are quarters of chunks and three are shown, so the prompt stays within what one turn of the memory agent sees.
+    """
+    parts = [passage for chunk in chunks for passage in _quarters(chunk)]
+    best = sorted((ranked(question, [p.text for p in parts]) or range(len(parts)))[:3])
+    found = [parts[i] for i in best]
+    shown = Chunk(0, "\n...\n".join(p.text for p in found), found[0].start, found[-1].end, sum(p.tokens for p in found))
+    return (yield from _once(Prompt(Kind.DIRECT, question, chunk=shown), "retrieved"))
+
+
+def _quarters(chunk: Chunk) -> list[Chunk]:
+    """A chunk in up to four passages that begin at line or sentence ends where there are some."""
+    size, at, passages = -(-len(chunk.text) // 4), 0, []
+    while at < len(chunk.text) or not passages:
+        end = at + size
+        border = max(
+            (chunk.text.rfind(mark, at + size // 2, end) + len(mark) for mark in ("\n", ". ") if mark in chunk.text[at + size // 2 : end]),
+            default=end,
+        )
+        cut = len(chunk.text) if len(passages) == 3 else min(border, len(chunk.text))
+        passages.append(Chunk(chunk.index, chunk.text[at:cut], chunk.start + at, chunk.start + cut, -(-chunk.tokens // 4)))
+        at = cut
+    return passages
 
 
 def blind(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:

@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 from memagent_lib.text import Chunk
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Reply, Trace, Turn
 
 
-def overwrite(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
-    """Read chunk by chunk, carrying nothing but the memory; cost is linear in the document."""
-    memory, turns = NO_MEMORY, []
+def overwrite(question: str, chunks: Iterable[Chunk], earlier: Trace | None = None) -> Generator[Prompt, Reply, Trace]:
+    """Read chunk by chunk, carrying nothing but the memory; cost is linear in the document.
+
+    ``earlier`` is a reading that these chunks continue: its memory is the first memory, its turns stay in the trace.
+    """
+    turns = yield from _read(question, chunks, earlier)
+    memory = turns[-1].reply.text if turns else NO_MEMORY
+    reply = yield (prompt := Prompt(Kind.ANSWER, question, memory))
+    return Trace(question, (*turns, Turn(prompt, reply)), reader="overwrite")
+
+
+def several(questions: Sequence[str]) -> Callable[..., Generator]:
+    """A reader that asks all ``questions`` in one pass: one memory serves them all, and each is answered from it alone."""
+    if not questions or not all(q.strip() for q in questions):
+        raise ValueError(f"give at least one question, and none empty; got {list(questions)!r}")
+    if len(questions) == 1:
+        return overwrite
+
+    def read_for_all(question: str, chunks: Iterable[Chunk], earlier: Trace | None = None) -> Generator:
+        turns = yield from _read(question, chunks, earlier)
+        memory = turns[-1].reply.text if turns else NO_MEMORY
+        prompts = tuple(Prompt(Kind.ANSWER, one, memory) for one in questions)
+        replies = yield prompts
+        return Trace(question, (*turns, *map(Turn, prompts, replies)), reader="several")
+
+    read_for_all.__name__ = "several"
+    return read_for_all
+
+
+def numbered(questions: Sequence[str]) -> str:
+    """The question that the memory serves while all of ``questions`` are read for."""
+    return questions[0] if len(questions) == 1 else "\n".join(f"{i}. {q.strip()}" for i, q in enumerate(questions, 1))
+
+
+def _read(question: str, chunks: Iterable[Chunk], earlier: Trace | None) -> Generator[Prompt, Reply, list[Turn]]:
+    turns = list(earlier.reads) if earlier else []
+    memory = turns[-1].reply.text if turns else NO_MEMORY
     for chunk in chunks:
         reply = yield (prompt := Prompt(Kind.READ, question, memory, chunk))
         turns.append(Turn(prompt, reply))
         memory = reply.text
-    reply = yield (prompt := Prompt(Kind.ANSWER, question, memory))
-    return Trace(question, (*turns, Turn(prompt, reply)), reader="overwrite")
+    return turns
