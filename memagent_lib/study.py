@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib import tracefiles
-from memagent_lib.data.examples import Example, data_hash, load, save
+from memagent_lib.data import Example, data_hash, load, save
 from memagent_lib.data.needles import NeedleTask, make_needles
 from memagent_lib.evaluate import Rate, Result, evaluate, summarise, to_frame
 from memagent_lib.inspector.story import steps
