@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memagent_lib.backends import BackendError
 from memagent_lib.data.examples import Example
 from memagent_lib.prompts import BudgetError
-from memagent_lib.reading import Agent, run_sync
+from memagent_lib.reading import Agent, run_sync, together
 from memagent_lib.scoring import Score, score
 from memagent_lib.trace import Trace
 
@@ -112,7 +112,9 @@ def _holds(memory: str, example: Example) -> bool:
     return any(answer.lower() in lowered for answer in example.accepted)
 
 
-async def aevaluate(agent: Agent, examples: Sequence[Example], concurrency: int = 64, on_result: Callable[[Result], None] | None = None) -> list[Result]:
+async def aevaluate(
+    agent: Agent, examples: Sequence[Example], concurrency: int = 64, on_result: Callable[[Result], None] | None = None
+) -> list[Result]:
     """A result for every example, in their order. At most ``concurrency`` are read at a time."""
     places = asyncio.Semaphore(concurrency)
 
@@ -123,7 +125,7 @@ async def aevaluate(agent: Agent, examples: Sequence[Example], concurrency: int 
             on_result(result)
         return result
 
-    return list(await asyncio.gather(*map(one, examples)))
+    return await together(map(one, examples))
 
 
 def evaluate(
@@ -165,7 +167,13 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
     def summary(group: pd.DataFrame) -> pd.Series:
         scored = group["score"].dropna()
         rate = wilson(scored.sum(), len(scored))
-        facts = {"accuracy": rate.value, "low": rate.low, "high": rate.high, "scored": len(scored), "failed": int(group["error"].notna().sum())}
+        facts = {
+            "accuracy": rate.value,
+            "low": rate.low,
+            "high": rate.high,
+            "scored": len(scored),
+            "failed": int(group["error"].notna().sum()),
+        }
         means = {name: group[name].astype(float).mean() for name in ("captured", "retained", "turns", "cut_memories", "prompt_tokens")}
         return pd.Series(facts | means)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from memagent_lib.text import Tokenizer
+from memagent_lib.text import Chunk, Tokenizer
 from memagent_lib.trace import Kind, Prompt, Reply
 
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"
@@ -195,6 +195,11 @@ class Encoder:
             )
             raise BudgetError(f"the {prompt.kind!s} prompt is {len(ids):,} tokens with {shown}, and the budget allows {limit:,}")
         return Request(tuple(ids), text, self.reply_limit(prompt.kind))
+
+    def shared_prefix(self, kind: Kind, question: str, chunk: Chunk) -> tuple[int, ...]:
+        """The ids with which every ``kind`` prompt of this question and chunk begins, whatever the memory."""
+        one, other = (self.tokenizer.chat(self.template.render(Prompt(kind, question, memory, chunk))) for memory in ("1", "a"))
+        return tuple(one[: next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))])
 
     def reply(self, prompt: Prompt, request: Request, completion: Completion) -> Reply:
         """Read a completion as the reply to ``prompt``: thinking is set aside, and a memory is held to its budget.

@@ -30,6 +30,14 @@ class Chunk:
     tokens: int
 
 
+def forget(chunk: Chunk) -> None:
+    """Drop the text of a chunk that has been read and will not be shown again; its place stays.
+
+    The one change ever made to a chunk: the trace of a gigabyte would otherwise hold the gigabyte.
+    """
+    object.__setattr__(chunk, "text", "")
+
+
 class Tokenizer:
     """A policy's own tokenizer, in which nothing that a document says can act as a control token.
 
@@ -39,7 +47,9 @@ class Tokenizer:
     def __init__(self, hf_tokenizer: Any):
         backend = getattr(hf_tokenizer, "backend_tokenizer", None)
         if backend is None:
-            raise TypeError(f"{type(hf_tokenizer).__name__} is not a fast tokenizer; memagent needs character offsets, which only fast ones give")
+            raise TypeError(
+                f"{type(hf_tokenizer).__name__} is not a fast tokenizer; memagent needs character offsets, which only fast ones give"
+            )
         self.hf = hf_tokenizer
         self._plain = copy.deepcopy(backend)
         self._plain.encode_special_tokens = True
@@ -52,7 +62,9 @@ class Tokenizer:
         from transformers import AutoTokenizer
 
         if looks_like_path(model) and not Path(model).is_dir():
-            raise FileNotFoundError(f"no model folder {str(model)!r}; give a folder that holds config.json and tokenizer.json, or a hub name")
+            raise FileNotFoundError(
+                f"no model folder {str(model)!r}; give a folder that holds config.json and tokenizer.json, or a hub name"
+            )
         return cls(AutoTokenizer.from_pretrained(str(model)))
 
     def encode(self, text: str) -> list[int]:

@@ -149,7 +149,7 @@ class Trace:
 
 
 TURN_COLUMNS = ["turn", "kind", "start", "end", "memory_before", "reply", "prompt_tokens", "reply_tokens", "cached_tokens", "finish_reason"]
-_REPLY_FACTS = ("text", "finish_reason", "prompt_tokens", "reply_tokens", "cached_tokens", "thinking", "signal")
+REPLY_FACTS = ("text", "finish_reason", "prompt_tokens", "reply_tokens", "cached_tokens", "thinking", "signal")
 
 
 def _turn_row(index: int, turn: Turn) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
         record["memories"] = prompt.memories
     if chunk is not None:
         record["chunk"] = {"index": chunk.index, "text": chunk.text, "start": chunk.start, "end": chunk.end, "tokens": chunk.tokens}
-    return record | {"reply": {name: getattr(turn.reply, name) for name in _REPLY_FACTS}}
+    return record | {"reply": {name: getattr(turn.reply, name) for name in REPLY_FACTS}}
 
 
 def _turn(record: Mapping[str, Any], question: str) -> Turn:

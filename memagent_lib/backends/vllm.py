@@ -34,7 +34,7 @@ class Engine(Protocol):
     async def generate(self, ids: list[int], params: Any, name: str) -> Any:
         """vLLM's final ``RequestOutput``; a cancelled call withdraws its request."""
 
-    def reset_prefix_cache(self) -> None: ...
+    async def reset_prefix_cache(self) -> None: ...
 
     def shutdown(self) -> None: ...
 
@@ -80,9 +80,9 @@ class VLLM:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    def forget_prefixes(self) -> None:
+    async def forget_prefixes(self) -> None:
         """Empty the prefix cache, so that a measurement starts cold."""
-        self._engine.reset_prefix_cache()
+        await self._engine.reset_prefix_cache()
 
     async def close(self) -> None:
         self._engine.shutdown()
@@ -124,10 +124,8 @@ class ProcessEngine:
             raise BackendError("vLLM ended a request without an output")
         return final
 
-    def reset_prefix_cache(self) -> None:
-        from memagent_lib.reading import run_sync
-
-        run_sync(self._engine.reset_prefix_cache())
+    async def reset_prefix_cache(self) -> None:
+        await self._engine.reset_prefix_cache()
 
     def shutdown(self) -> None:
         self._engine.shutdown()

@@ -63,10 +63,10 @@ class ThreadEngine:
             self._inbox.put(_Withdraw(name))
             raise
 
-    def reset_prefix_cache(self) -> None:
+    async def reset_prefix_cache(self) -> None:
         done: Future = Future()
         self._inbox.put(_Call("reset_prefix_cache", done))
-        done.result()
+        await asyncio.wrap_future(done)
 
     def shutdown(self) -> None:
         """Stop the engine; requests that still wait fail. A second call does nothing."""
