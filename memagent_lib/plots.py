@@ -104,6 +104,8 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None, by: str = "poli
 
     Takes turn rows (:func:`memagent_lib.tracking.load_traces`) with a column ``by`` that names the lines.
     """
+    from matplotlib.ticker import MaxNLocator
+
     ax, ends = _axes(ax, 6.8, 3.8), []
     reads = traces[traces["kind"] == "read"]
     reads = reads if by in reads else reads.assign(**{by: "memory"})
@@ -117,6 +119,7 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None, by: str = "poli
         ax.plot(cut["turn"], cut["reply_tokens"], "x", color=colours[name], markersize=5, alpha=0.5)
         ends.append((mean.index[-1], mean.iloc[-1], str(name), colours[name]))
     ax.set(xlabel="chunk", ylabel="memory, tokens")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=0)
     _label_ends(ax, ends)
     _title(ax, "Memory length by turn", "mean and middle 80 % of traces; x: cut at the token limit")
@@ -152,6 +155,7 @@ def _axes(ax: Axes | None, width: float, height: float) -> Axes:
 
     if ax is not None:
         return ax
+    mpl.get_backend()  # chosen now: chosen inside rc_context, a notebook's backend would lose its settings with it
     with mpl.rc_context(style()):
         return plt.subplots(figsize=(width, height))[1]
 

@@ -370,8 +370,8 @@ def _label(varied: Mapping[str, Any]) -> str:
 
 
 def _file_name(label: str) -> str:
-    """A label as a file name: readable, and never the same for two labels."""
-    plain = re.sub(r"[^\w=.,-]+", "_", label)
+    """A label as a file name: readable, and never the same for two labels. Of paths it shows the last part."""
+    plain = re.sub(r"[^\w=.,-]+", "_", re.sub(r"[^=, ]*/", "", label))
     if plain == label and len(plain) <= 80:
         return plain
     return f"{plain[:70]}-{hashlib.sha256(label.encode()).hexdigest()[:8]}" if label else ""

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+
+from memagent_lib.notebook_jobs import parameters_of
+from memagent_lib.sweep import OWN_PARAMETERS, Stage, SweepSpec, plan, run_sweep
+from memagent_lib.tracking import Ledger, load_results, load_runs, load_traces
+from memagent_lib.workbench import root
+
+NOTEBOOKS = sorted((root(__file__.rpartition("/")[0]) / "notebooks").glob("*.ipynb"))
+FORBIDDEN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Try)
+
+
+def code_cells(path: Path) -> list[nbformat.NotebookNode]:
+    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_is_clean_and_its_parameters_are_typed_explained_and_all_seen_by_papermill(path: Path) -> None:
+    cells = code_cells(path)
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
+    source = next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", []))
+    known = parameters_of(path)
+    assert list(known) == [node.target.id for node in ast.parse(source).body]
+    assert all(p.type in ("int", "float", "str", "bool", "list", "dict") and p.help for p in known.values())
+    assert set(OWN_PARAMETERS) <= set(known)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_defines_nothing_and_each_cell_ends_in_something_to_look_at(path: Path) -> None:
+    for cell in code_cells(path):
+        assert not cell.source.lstrip().startswith(("!", "%"))
+        tree = ast.parse(cell.source)
+        assert not any(isinstance(node, FORBIDDEN) for node in ast.walk(tree))
+        assert max(map(len, cell.source.splitlines())) <= 120
+        last = tree.body[-1]
+        figure = isinstance(last, ast.Assign) and ".figure" in ast.unparse(last)
+        assert isinstance(last, ast.Expr) or figure or "parameters" in cell.metadata.get("tags", [])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_asks_a_question_and_says_what_was_learnt_and_where_to_go_next(path: Path) -> None:
+    words = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"]
+    assert words[0].splitlines()[0].endswith("?")
+    assert "**Learnt:**" in words[-1]
+    assert "**Next:**" in words[-1]
+
+
+def test_the_demo_sweep_gives_its_notebooks_only_parameters_that_they_have() -> None:
+    spec = SweepSpec.load(root(__file__.rpartition("/")[0]) / "experiments" / "demo.toml")
+    assert [points[0].stage for points in plan(spec)] == ["data", "train", "evaluate", "figure", "inspect"]
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random policy of a few thousand weights: its answers are wrong, and every step around them is real."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("tiny")
+    torch.manual_seed(0)
+    ends = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
+    config = Qwen2Config(
+        vocab_size=len(tokenizer.hf), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=512, eos_token_id=ends, tie_word_embeddings=True,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.hf.save_pretrained(folder)
+    return str(folder)
+
+
+def test_the_notebooks_of_the_main_path_run_from_data_to_inspected_memory(tiny_model: str, workspace: Path) -> None:
+    """Training aside, which has tests of its own: the sweep of the demo on a random policy."""
+
+    def stage(name: str, notebook: str, **given) -> Stage:
+        return Stage(name=name, notebook=f"notebooks/{notebook}.ipynb", **given)
+
+    budget = {"chunk_tokens": 48, "memory_tokens": 12, "answer_tokens": 6, "question_tokens": 40, "backend": "transformers"}
+    made = {
+        "train_chunks": [2],
+        "test_chunks": [1, 3],
+        "test_examples": [3, 2],
+        "train_examples": [2],
+        "chunk_tokens": 48,
+        "distractors": 0.5,
+    }
+    read = {"data": "{folder}/data", "chunks": [1, 3], "n": [3, 2], **budget}
+    drawn = {"policies": ["one"], "figure_file": "{folder}/f.png", "table_file": "{folder}/t.csv"}
+    inspected = {"before": "one", "after": "other", "chunks": 3, "page_file": "{folder}/m.html"}
+    spec = SweepSpec(
+        name="small",
+        folder=str(workspace / "small"),
+        tracking=str(workspace),
+        parameters={"model": tiny_model, "results": "{folder}/results"},
+        stages=(
+            stage("data", "01_make_data", parameters={"folder": "{folder}/data", **made}),
+            stage("evaluate", "03_evaluate", parameters=read, points=[{"policy": "one"}, {"policy": "other"}]),
+            stage("figure", "05_length_extrapolation", parameters=drawn),
+            stage("inspect", "06_inspect_memory", parameters=inspected),
+        ),
+        workers=2,
+    )
+    result = run_sweep(spec)
+    assert result.ok, result.frame["error"].dropna().tolist()
+
+    rows = pd.read_parquet(workspace / "small/results/one.parquet")
+    assert rows.groupby(["reader", "chunks"]).size().to_dict() == {
+        (r, c): n for r in ("blind", "overwrite", "truncated") for c, n in ((1, 3), (3, 2))
+    }
+    assert rows["error"].isna().all()
+    table = pd.read_csv(workspace / "small/t.csv")
+    assert table["policy"].tolist() == ["one"] * 3 + ["other"] * 3
+    assert list(table.columns) == ["policy", "reader", "1 chunks", "3 chunks"]
+    assert (workspace / "small/f.png").read_bytes().startswith(b"\x89PNG")
+    assert "ma-timeline" in (workspace / "small/m.html").read_text()
+
+    ledger = Ledger.open(workspace)
+    run = load_runs(ledger, "params.policy = 'one'").iloc[0]
+    assert run["parent"] == result.run_id
+    assert run["run_id"] == rows["run_id"].iloc[0]
+    assert len(load_results(ledger.join(run["run_id"]))) == 15
+    turns = load_traces(ledger.join(run["run_id"])).query("reader == 'overwrite'").groupby("example").size()
+    assert sorted(turns) == [2, 2, 2, 4, 4]
