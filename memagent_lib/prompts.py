@@ -10,6 +10,7 @@ import string
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 
 from memagent_lib.text import Chunk, Tokenizer
@@ -139,16 +140,17 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer, template: Template, budget: Budget):
         self.tokenizer, self.template, self.budget = tokenizer, template, budget
+        self._counted = lru_cache(maxsize=256)(tokenizer.count)  # for what every prompt repeats: template words and questions
 
     def overhead(self, kind: Kind) -> int:
         """The tokens of a prompt of this kind beside its question, memory and chunk, and one for each seam between them."""
         bare = self.template.words(kind).format(**dict.fromkeys(_PARTS[kind], "x"))
-        return self.tokenizer.chat_tokens + self.tokenizer.count(bare)
+        return self.tokenizer.chat_tokens + self._counted(bare)
 
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
         """The longest prompt of this kind: template + question + memory + chunk. ``memories`` may be shown, with a seam between each."""
         budget, parts = self.budget, _PARTS[kind]
-        memory = max(budget.memory_tokens, self.tokenizer.count(self.template.empty_memory)) * memories + SEAM_TOKENS * (memories - 1)
+        memory = max(budget.memory_tokens, self._counted(self.template.empty_memory)) * memories + SEAM_TOKENS * (memories - 1)
         sizes = {"question": budget.question_tokens, "chunk": budget.chunk_tokens, "memory": memory}
         return self.overhead(kind) + sum(sizes[part] for part in parts)
 
@@ -179,7 +181,7 @@ class Encoder:
 
     def encode(self, prompt: Prompt) -> Request:
         """The request for ``prompt``; :class:`BudgetError` when the question or the whole prompt is over its budget."""
-        asked = self.tokenizer.count(prompt.question)
+        asked = self._counted(prompt.question)
         if asked > self.budget.question_tokens:
             raise BudgetError(
                 f"the question is {asked:,} tokens and question_tokens allows {self.budget.question_tokens:,}; "

@@ -302,7 +302,7 @@ def test_the_last_closed_box_is_the_answer():
 
 # Layers.
 
-LAYERS = ["text", "trace", "prompts", "readers", "backends", "scoring", "data", "reading", "evaluate"]
+LAYERS = ["text", "trace", "prompts", "readers", "backends", "scoring", "data", "journal", "reading", "evaluate"]
 
 
 def _imports(path: Path) -> set[str]:

@@ -66,6 +66,7 @@ class Meter:
         self.tokenizer = tokenizer
         self._anchor = tokenizer.count(_ANCHOR)
         self._known: dict[str, int] = {}
+        self._stocks: dict[tuple[str, tuple[str, ...]], list[int]] = {}
 
     def cost(self, text: str, separator: str = " ") -> int:
         """The tokens that ``separator + text`` adds to a document that ends in a full stop."""
@@ -78,6 +79,12 @@ class Meter:
 
     def costs(self, texts: Sequence[str], separator: str = " ") -> list[int]:
         return [self.cost(text, separator) for text in texts]
+
+    def stock(self, texts: tuple[str, ...], separator: str) -> list[int]:
+        """:meth:`costs` of a stock of texts that is asked for again and again."""
+        if (separator, texts) not in self._stocks:
+            self._stocks[separator, texts] = self.costs(texts, separator)
+        return self._stocks[separator, texts]
 
 
 class Units(NamedTuple):
@@ -129,7 +136,7 @@ class Bank:
     seed: int
 
     def take(self, tokens: int, meter: Meter, separator: str) -> Units:
-        costs = meter.costs(self.stock, separator)
+        costs = meter.stock(self.stock, separator)
         rng, places, total = random.Random(self.seed), [], 0
         while total <= tokens:
             more = rng.choices(range(len(costs)), k=256)
@@ -147,7 +154,7 @@ class Running:
     repeat: bool = False
 
     def take(self, tokens: int, meter: Meter, separator: str) -> Units:
-        costs = meter.costs(self.sentences, separator)
+        costs = meter.stock(self.sentences, separator)
         whole = sum(costs)
         if whole < tokens and not self.repeat:
             raise ValueError(

@@ -78,7 +78,7 @@ def make_needles(task: NeedleTask, n: int, seed: int, tokenizer: Tokenizer) -> I
 def make_needle(task: NeedleTask, seed: str, tokenizer: Tokenizer) -> Example:
     """One example. ``seed`` may be any string; the document is as long as ``task.chunks`` chunks can hold."""
     rng = random.Random(f"needle {seed} {task.chunks} {task.chunk_tokens}")
-    key, value, depth = _key(rng), _value(rng, task.digits), rng.random()
+    key, value, depth = random_key(rng), random_value(rng, task.digits), rng.random()
     enough = task.chunks * task.chunk_tokens // _SHORTEST_SENTENCE + 2
     sentences = [_sentence(task, rng, key) for _ in range(enough)]
 
@@ -119,16 +119,16 @@ _SENTENCES_PER_TOKEN = 1 / 11
 
 def _sentence(task: NeedleTask, rng: random.Random, key: tuple[str, str]) -> str:
     if rng.random() < task.distractors / (task.chunk_tokens * _SENTENCES_PER_TOKEN):
-        return needle(_other_key(rng, key, task.half_matching), _value(rng, task.digits))
+        return needle(other_key(rng, key, task.half_matching), random_value(rng, task.digits))
     return rng.choice(FILLER)
 
 
-def _key(rng: random.Random) -> tuple[str, str]:
+def random_key(rng: random.Random) -> tuple[str, str]:
     return rng.choice(ADJECTIVES), rng.choice(NOUNS)
 
 
-def _other_key(rng: random.Random, key: tuple[str, str], half_matching: float) -> tuple[str, str]:
-    adjective, noun = _key(rng)
+def other_key(rng: random.Random, key: tuple[str, str], half_matching: float) -> tuple[str, str]:
+    adjective, noun = random_key(rng)
     while adjective == key[0]:
         adjective = rng.choice(ADJECTIVES)
     while noun == key[1]:
@@ -138,5 +138,5 @@ def _other_key(rng: random.Random, key: tuple[str, str], half_matching: float) -
     return adjective, noun
 
 
-def _value(rng: random.Random, digits: int) -> str:
+def random_value(rng: random.Random, digits: int) -> str:
     return "".join(rng.choice("0123456789") for _ in range(digits))

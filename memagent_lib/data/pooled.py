@@ -17,7 +17,8 @@ from memagent_lib.data.examples import Example, Span
 from memagent_lib.data.tasks import example_id, generator, length_facts
 
 SEPARATOR = "\n\n"
-_LOOKAHEAD = 64
+_LOOKAHEAD = 24
+_FEWEST_TOKENS = 4  # a heading alone has as many
 
 
 class Place(NamedTuple):
@@ -81,7 +82,7 @@ def pooled_example(pool: Pool, name: str, seed: int, index: int, length: Length,
     """The example that a pool's question makes at a length in tokens, chunks or documents."""
     asked, rng = pool.question(seed, index), generator(f"{name} places", seed, index)
     depths = [rng.random() for _ in asked.gold]
-    others = _others(len(pool.documents), asked, rng)
+    others = _others(len(pool.documents), asked, length, rng)
     try:
         chosen, tokens = _chosen(pool.documents, asked, depths, others, length, meter)
     except ValueError as error:
@@ -100,13 +101,14 @@ def arranged(gold: Sequence[int], depths: Sequence[float], others: Sequence[int]
     return [*order, *others[before:]]
 
 
-def _others(size: int, asked: PoolQuestion, rng: random.Random) -> list[int]:
+def _others(size: int, asked: PoolQuestion, length: Length, rng: random.Random) -> list[int]:
+    """The documents beside the gold ones in the order in which they are taken: near ones first, then enough of the rest."""
     near = [i for i in dict.fromkeys(asked.near) if i not in asked.gold]
     rng.shuffle(near)
     used = {*asked.gold, *near}
-    rest = [i for i in range(size) if i not in used]
-    rng.shuffle(rest)
-    return near + rest
+    most = length.documents if length.documents is not None else length.limit // _FEWEST_TOKENS + _LOOKAHEAD
+    rest = rng.sample(range(size), min(size, most + len(used)))
+    return near + [i for i in rest if i not in used]
 
 
 def _chosen(

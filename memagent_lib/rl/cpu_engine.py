@@ -1,64 +1,92 @@
-"""verl's FSDP engine for a CPU: log-probabilities of replies only, each in one vectorised pass.
+"""verl's FSDP engine for a CPU: each shared beginning once, log-probabilities of replies only, nothing token by token.
 
-verl's unpacked path computes logits of every prompt token and takes their logarithms token by token in Python. A reader's
-prompts are an order of magnitude longer than its replies, so on a CPU that is most of the time of an update. Here rows end
-together (padding on the left), the model is asked for the logits of the tail alone, and nothing is looped over.
+verl's unpacked path runs every row whole, computes logits of every prompt token, and takes their logarithms in a Python
+loop. A reader's prompts are an order of magnitude longer than its replies and the rollouts of a group share most of them, so
+here rows are laid out as trees (:mod:`memagent_lib.rl.prefix_trees`). The results are verl's, up to rounding; a test
+compares them.
 
 Imported by verl's workers as ``actor_rollout_ref.model.external_lib``; registers itself for the device ``cpu``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.engine.utils import postprocess_batch_func
 
 import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
+from memagent_lib.rl.prefix_trees import forest, micro_batches, prefix_trees
 
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")
 class CpuEngine(FSDPEngineWithLMHead):
-    """What :class:`FSDPEngineWithLMHead` computes, at the positions that are trained on; zero elsewhere."""
+    """What :class:`FSDPEngineWithLMHead` computes, at the tokens that are trained on; zero elsewhere."""
+
+    def forward_backward_batch(self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False) -> Any:
+        """As verl's, with micro-batches cut so that rows which begin alike stay together. The normaliser is global."""
+        group = self.get_data_parallel_group()
+        tokens = data["loss_mask"].sum()
+        dist.all_reduce(tokens, group=group)
+        tu.assign_non_tensor(data, sp_size=1, batch_num_tokens=tokens.item(), dp_size=self.get_data_parallel_size(), use_dynamic_bsz=True)
+        batches = self._cut(data, group)
+        outputs = []
+        with torch.set_grad_enabled(not forward_only):
+            for rows in batches:
+                loss, output = self.forward_step(tu.index_select_tensor_dict(data, rows), loss_function, forward_only)
+                if not forward_only:
+                    loss.backward()
+                    output.pop("model_output")
+                outputs.append(output)
+        return postprocess_batch_func(output_lst=outputs, indices=batches, data=data)
+
+    def _cut(self, data: TensorDict, group: Any) -> list[list[int]]:
+        """As many micro-batches on every rank: FSDP's ranks go forward together."""
+        trees, limit = prefix_trees(_rows(data)), data["max_token_len_per_gpu"]
+        most = torch.tensor(len(micro_batches(trees, limit)))
+        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=group)
+        return micro_batches(trees, limit, at_least=int(most))
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-        ids, replies = micro_batch["input_ids"], micro_batch["responses"].offsets().diff()
-        padded, shown, positions = left_padded(ids.values(), ids.offsets().diff())
-        longest = int(replies.max())
-        inputs = {"input_ids": padded, "attention_mask": shown.long(), "position_ids": positions, "logits_to_keep": longest + 1}
-        temperature = torch.as_tensor(micro_batch["temperature"], dtype=torch.float32).expand(len(replies))
-        return inputs, {"labels": padded[:, -longest:], "replies": replies, "temperature": temperature, "offsets": ids.offsets()}
+        packed = forest(prefix_trees(_rows(micro_batch)))
+        prompts = micro_batch["prompts"].offsets().diff().tolist()
+        # The prediction of a token stands at the node before it; of the last token nothing is predicted.
+        places = [(tree, path[prompt - 1 : -1]) for (tree, path), prompt in zip(packed.places, prompts, strict=True)]
+        trees = torch.tensor([tree for tree, nodes in places for _ in nodes])
+        kept, nodes = torch.unique(torch.tensor([node for _, nodes in places for node in nodes]), return_inverse=True)
+        inputs = {
+            "input_ids": packed.ids,
+            "position_ids": packed.positions,
+            "attention_mask": packed.sees[:, None],
+            "logits_to_keep": kept,
+        }
+        return inputs, {"trees": trees, "nodes": nodes}
 
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, torch.Tensor]:
-        replies, offsets = output_args["replies"], output_args["offsets"]
-        longest = output_args["labels"].shape[1]
-        trained = torch.arange(longest) >= longest - replies[:, None]
-        logits = output.logits[:, :-1][trained] / output_args["temperature"].repeat_interleave(replies)[:, None]
-        labels = output_args["labels"][trained]
-        # verl shifts by one: the log-probability of a token stands where the token before it is.
-        places = (offsets[1:, None] - longest + torch.arange(longest) - 1)[trained]
-        logs = logits.log_softmax(-1)
-        result = {"log_probs": _nested(logs.gather(-1, labels[:, None]).squeeze(-1), places, offsets)}
+        labels, offsets = micro_batch["responses"], micro_batch["input_ids"].offsets()
+        lengths = labels.offsets().diff()
+        temperature = torch.as_tensor(micro_batch["temperature"], dtype=torch.float32).expand(len(lengths)).repeat_interleave(lengths)
+        logs = (output.logits[output_args["trees"], output_args["nodes"]] / temperature[:, None]).log_softmax(-1)
+        # verl's shift by one: the log-probability of a token stands where the token before it is.
+        places = torch.cat([torch.arange(end - n - 1, end - 1) for end, n in zip(offsets[1:].tolist(), lengths.tolist(), strict=True)])
+        result = {"log_probs": _nested(logs.gather(-1, labels.values()[:, None]).squeeze(-1), places, offsets)}
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
             result["entropy"] = _nested(-(logs.exp() * logs).sum(-1), places, offsets)
         return result
 
 
+def _rows(data: TensorDict) -> list[list[int]]:
+    return [row.tolist() for row in data["input_ids"].unbind()]
+
+
 def _nested(values: torch.Tensor, places: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     flat = values.new_zeros(int(offsets[-1])).index_copy(0, places, values)
     return torch.nested.nested_tensor_from_jagged(flat, offsets)
-
-
-def left_padded(values: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Rows of ``lengths`` laid end to end, as (rows, longest) with padding in front; which places are shown; positions."""
-    start = int(lengths.max()) - lengths[:, None]
-    columns = torch.arange(int(lengths.max()))
-    shown = columns >= start
-    padded = values.new_zeros(shown.shape)
-    padded[shown] = values
-    return padded, shown, (columns - start).clamp(min=0)

@@ -104,7 +104,7 @@ def launch(config: TrainConfig, run_folder: str | Path, resume: bool = False) ->
     try:
         lock = folder.lock()
     except BlockingIOError:
-        raise RunError(f"a run is active in {folder.path} (process {folder.status().pid}); attach to it, stop it, or choose another folder") from None
+        raise _active(folder) from None
     try:
         _prepare(config, folder, device, resume)
         _start(folder, lock)
@@ -154,10 +154,14 @@ def _check_leftovers(folder: RunFolder, resume: bool) -> None:
         return
     status = folder.status()
     if not status.state.over:
-        raise RunError(f"a run is active in {folder.path} (process {status.pid}); attach to it, stop it, or choose another folder")
+        raise _active(folder)
     last = folder.latest_checkpoint()
     at = f"with a checkpoint of step {last.step}" if last else "without a checkpoint"
     raise RunError(f"{folder.path} holds a run that {status.state} {at}; resume it (--resume), or choose another folder")
+
+
+def _active(folder: RunFolder) -> RunError:
+    return RunError(f"a run is active in {folder.path}; attach to it, stop it, or choose another folder")
 
 
 def _check_window(config: TrainConfig) -> None:
@@ -186,6 +190,9 @@ def _check_disk(config: TrainConfig, folder: RunFolder) -> None:
 def _prepare(config: TrainConfig, folder: RunFolder, device: str, resume: bool) -> None:
     last = folder.latest_checkpoint() if resume else None
     folder.keep_metrics_until(last.step if last else 0)
+    for checkpoint in folder.checkpoints.glob("global_step_*"):  # verl forgets, when it ends, which ones it was to delete
+        if not last or checkpoint != last.folder:
+            shutil.rmtree(checkpoint)
     for leftover in (folder.stop_request, folder.error, folder.verl_metrics):
         leftover.unlink(missing_ok=True)
     write_atomically(folder.config, json.dumps({"config": config.to_tables(), "device": device}, indent=2))
@@ -193,7 +200,8 @@ def _prepare(config: TrainConfig, folder: RunFolder, device: str, resume: bool) 
 
 
 def _start(folder: RunFolder, lock: int) -> None:
-    command = [sys.executable, "-m", "memagent_lib.rl.supervisor", str(folder.path), str(lock)]
+    """The lock's descriptor is inherited, so the run is taken for as long as its supervisor lives."""
+    command = [sys.executable, "-m", "memagent_lib.rl.supervisor", str(folder.path)]
     with folder.log.open("ab") as log:
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock])
 

@@ -1,6 +1,6 @@
 """The process that outlives terminals and notebooks: it owns a training run, its MLflow run and its true end.
 
-``python -m memagent_lib.rl.supervisor RUN_FOLDER LOCK_FD``, started by :mod:`memagent_lib.rl.launcher`. It starts the
+``python -m memagent_lib.rl.supervisor RUN_FOLDER``, started by :mod:`memagent_lib.rl.launcher`. It starts the
 process that trains, turns verl's metrics into progress, status and MLflow metrics, and ends every process below it. Being
 the only writer of the MLflow store, it needs no lock there and costs training no time.
 """
@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -81,15 +81,13 @@ class Supervisor:
     folder: RunFolder
     config: TrainConfig
     device: str
-    lock: int
-    status: Status = field(default_factory=lambda: Status(state=State.STARTING))
     stop_asked_at: float | None = None
 
     def run(self) -> State:
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         processes.adopt_orphans()
-        self._say(replace(self.status, pid=os.getpid(), steps=self.config.train.steps))
+        self._say(replace(self.folder.status(), pid=os.getpid()))
         trainer = self._start()
         ledger = None
         try:
@@ -177,8 +175,27 @@ def export_model(trained: Path, original: Path, target: Path) -> None:
     part.rename(target)
 
 
+def watch_over(folder: RunFolder, config: TrainConfig, device: str) -> int:
+    """Supervise in a child process, and be there still if that is killed: then end what it had started and say so."""
+    parent = os.getpid()
+    processes.adopt_orphans()
+    child = os.fork()
+    if not child:
+        processes.die_with_parent(parent)
+        return 0 if Supervisor(folder, config, device).run() is State.FINISHED else 1
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os.kill(child, signal.SIGTERM))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    processes.end_descendants()
+    status = folder.status()
+    if not status.state.over:
+        error = f"the supervisor was killed by signal {-code}" if code < 0 else f"the supervisor ended with code {code}; the log is {folder.log}"
+        folder.write_status(replace(status, state=State.FAILED, error=error))
+        Ledger(config, folder).close(State.FAILED, {"error": error})
+    return code
+
+
 if __name__ == "__main__":
     folder = RunFolder(Path(sys.argv[1]))
     record = json.loads(folder.config.read_text(encoding="utf-8"))
-    end = Supervisor(folder, TrainConfig.from_tables(record["config"]), record["device"], int(sys.argv[2])).run()
-    sys.exit(0 if end is State.FINISHED else 1)
+    sys.exit(watch_over(folder, TrainConfig.from_tables(record["config"]), record["device"]))

@@ -22,7 +22,7 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from memagent_lib.rl.agent_loop import FAILURE_FILE, RolloutError
-from memagent_lib.rl.loss import PREFIX, agreement
+from memagent_lib.rl.loss import PREFIX, agreement, moments
 
 TRAINER = "memagent"
 
@@ -101,15 +101,26 @@ class MemAgentTrainer(PPOTrainerSync):
         self._log_agreement(metrics)
         return batch
 
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """verl's pass over the old policy, when it is not saved; it is also where rollouts and actor can be compared."""
+        batch = super()._compute_old_log_prob(batch, metrics)
+        if not self.config.algorithm.rollout_correction.bypass_mode:
+            fields = ["old_log_probs", "rollout_log_probs", "response_mask"]
+            data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+            actor, rollouts, mask = (data[name].values() for name in fields)
+            metrics.update(_agreement_metrics(moments(rollouts, actor, mask)))
+        return batch
+
     def _log_agreement(self, metrics: dict[str, Any]) -> None:
-        """The correlation of rollout and actor log-probabilities: from the loss when nothing was updated in between, else from verl."""
-        moments = {name.removeprefix("actor/"): metrics.pop(name) for name in list(metrics) if name.startswith(f"actor/{PREFIX}")}
-        if self.config.algorithm.rollout_correction.bypass_mode and self.settings.mini_batches == 1:
-            correlation, difference = agreement(moments)
-        else:
-            correlation = metrics.get("training/rollout_actor_probs_pearson_corr", np.nan)
-            difference = metrics.get("training/rollout_probs_diff_mean", np.nan)
-        metrics.update({"rollout/actor_correlation": float(correlation), "rollout/actor_difference": float(difference)})
+        """The same comparison from the loss, where the old policy's pass is saved: nothing is updated in between."""
+        found = {name.removeprefix("actor/"): metrics.pop(name) for name in list(metrics) if name.startswith(f"actor/{PREFIX}")}
+        if self.config.algorithm.rollout_correction.bypass_mode:
+            metrics.update(_agreement_metrics(found))
+
+
+def _agreement_metrics(found: dict[str, float]) -> dict[str, float]:
+    correlation, difference = agreement(found)
+    return {"rollout/actor_correlation": correlation, "rollout/actor_difference": difference}
 
 
 def batch_multiple(dp_size: int, mini_batches: int) -> int:

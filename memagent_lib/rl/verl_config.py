@@ -107,7 +107,7 @@ def _common(config: TrainConfig, folder: RunFolder, encoder: Encoder) -> dict[st
         f"{rollout}.max_model_len": encoder.window,
         f"{rollout}.agent.agent_loop_config_path": str(folder.path / AGENT_FILE),
         f"{rollout}.agent.default_agent_loop": "memagent",
-        "reward.num_workers": 1,
+        "reward.num_workers": 0,  # the agent loop scores
         "trainer.project_name": config.tracking.experiment,
         "trainer.experiment_name": config.tracking.run_name or folder.path.name,
         "trainer.logger": ["console", "file"],
@@ -182,6 +182,7 @@ def environment(device: str, workers: int, run: Path) -> dict[str, str]:
         "VERL_FILE_LOGGER_PATH": str(RunFolder(run).verl_metrics),
         "PYTHONDONTWRITEBYTECODE": "",  # set in some containers: ten processes would then compile all of verl and vLLM each time
         "TOKENIZERS_PARALLELISM": "false",
+        "RAY_USAGE_STATS_ENABLED": "0",
     }
     if device != "cpu":
         return common
@@ -192,5 +193,7 @@ def environment(device: str, workers: int, run: Path) -> dict[str, str]:
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # lets one process hold engine and worker
         "RAY_worker_niceness": "0",  # Ray's own 15 makes the run stand behind anything else on the machine
+        "RAY_prestart_worker_first_driver": "0",  # verl's actors bring their own environment and would not use these workers
         "OMP_NUM_THREADS": str(max(1, cores // workers)),
+        "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin at barriers take the cores from the other processes of the run
     }

@@ -1,7 +1,6 @@
 """From rollouts to optimizer steps: invariants 5 to 8 of the design, on tensors small enough to check by hand."""
 
 import math
-import random
 
 import pytest
 
@@ -132,15 +131,3 @@ def test_our_loss_has_the_gradient_of_verls_own():
         loss(old_log_prob=old, log_prob=new, advantages=gain, response_mask=mask, loss_agg_mode="token-mean", config=config)[0].backward()
         gradients.append(new.grad)
     assert torch.equal(*gradients)
-
-
-def test_rows_padded_in_front_end_together_and_keep_their_tokens():
-    from memagent_lib.rl.cpu_engine import left_padded
-
-    rng = random.Random(1)
-    rows = [[rng.randrange(1, 99) for _ in range(n)] for n in (3, 7, 1, 5)]
-    padded, shown, positions = left_padded(torch.tensor(sum(rows, [])), torch.tensor([3, 7, 1, 5]))
-    for row, ids in enumerate(rows):
-        assert padded[row].tolist() == [0] * (7 - len(ids)) + ids
-        assert shown[row].tolist() == [False] * (7 - len(ids)) + [True] * len(ids)
-        assert positions[row].tolist() == [0] * (7 - len(ids)) + list(range(len(ids)))

@@ -1,0 +1,110 @@
+"""Rows that begin alike, computed once: the rollouts of a group share question and chunk, often memory and reply too.
+
+Rows are laid out as trees of their tokens. Every token that several rows have in common, with all that stands before it, is
+one node; a node attends to its ancestors alone, so each row's results are those of the row by itself. Knows only tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+SHARED = 0.3  # rows with less in common than this share of the shorter one are better off in separate trees
+
+
+@dataclass
+class Tree:
+    """``paths[i]`` are the nodes of row ``rows[i]``, first token first. Nodes are numbered as they were added."""
+
+    rows: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    paths: list[list[int]] = field(default_factory=list)
+
+    def add(self, row: int, tokens: Sequence[int], shared: int) -> None:
+        """Add a row whose first ``shared`` tokens are those of the row before it."""
+        new = range(len(self.ids), len(self.ids) + len(tokens) - shared)
+        self.rows.append(row)
+        self.paths.append([*(self.paths[-1][:shared] if shared else ()), *new])
+        self.ids += tokens[shared:]
+        self.depths += range(shared, len(tokens))
+
+    def sees(self) -> torch.Tensor:
+        """Which node (row) attends to which (column)."""
+        seen = torch.zeros(len(self.ids), len(self.ids), dtype=torch.bool)
+        done = 0
+        for path in self.paths:
+            shared, end = sum(node < done for node in path), path[-1] + 1
+            if end > done:  # a row that is another's beginning, or the same again, adds no node
+                seen[done:end, path[:shared]] = True
+                seen[done:end, done:end] = torch.ones(end - done, end - done, dtype=torch.bool).tril()
+                done = end
+        return seen
+
+
+def prefix_trees(rows: Sequence[Sequence[int]]) -> list[Tree]:
+    """Every row in exactly one tree."""
+    trees: list[Tree] = []
+    before: Sequence[int] = ()
+    for row in sorted(range(len(rows)), key=lambda i: list(rows[i])):
+        tokens = rows[row]
+        shared = _common(before, tokens)
+        if not trees or shared < SHARED * min(len(before), len(tokens)):
+            trees.append(Tree())
+            shared = 0
+        trees[-1].add(row, tokens, shared)
+        before = tokens
+    return trees
+
+
+def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[list[int]]:
+    """Rows in batches of trees of like size, each padded to at most ``limit`` nodes in all; a larger tree is alone."""
+    batches: list[list[int]] = []
+    width = 0
+    for tree in sorted(trees, key=lambda t: -len(t.ids)):
+        if not batches or width + longest > limit:
+            batches.append([])
+            width, longest = 0, len(tree.ids)
+        batches[-1] += tree.rows
+        width += longest
+    while len(batches) < at_least:
+        batches.sort(key=len)
+        largest = batches.pop()
+        if len(largest) < 2:
+            raise ValueError(f"{sum(map(len, batches)) + 1} rows cannot be cut into {at_least} micro-batches")
+        batches += [largest[::2], largest[1::2]]
+    return batches
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees side by side, (trees, most nodes): what a model takes, and where each row went."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    sees: torch.Tensor
+    places: list[tuple[int, list[int]]]  # of each row, in the rows' order: its tree, its nodes
+
+
+def forest(trees: Sequence[Tree]) -> Forest:
+    """Padding sees itself alone, so that no row of the attention is empty."""
+    shape = len(trees), max(len(tree.ids) for tree in trees)
+    ids, positions = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    sees = torch.eye(shape[1], dtype=torch.bool).repeat(shape[0], 1, 1)
+    places: dict[int, tuple[int, list[int]]] = {}
+    for number, tree in enumerate(trees):
+        size = len(tree.ids)
+        ids[number, :size], positions[number, :size] = torch.tensor(tree.ids), torch.tensor(tree.depths)
+        sees[number, :size, :size] = tree.sees()
+        places.update((row, (number, path)) for row, path in zip(tree.rows, tree.paths, strict=True))
+    return Forest(ids, positions, sees, [places[row] for row in sorted(places)])
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two rows have in common at their beginnings."""
+    for at, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return at
+    return min(len(one), len(other))

@@ -1,0 +1,70 @@
+"""Rows computed as trees are the rows computed one by one."""
+
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from memagent_lib.rl.prefix_trees import forest, micro_batches, prefix_trees  # noqa: E402
+
+
+def rows_like_rollouts(seed: int) -> list[list[int]]:
+    """Groups that share a beginning, rows that are the same, rows that are another's beginning, rows that stand alone."""
+    rng = random.Random(seed)
+    some = lambda n: [rng.randrange(1, 40) for _ in range(n)]  # noqa: E731
+    rows = [some(9), [7]]
+    for _ in range(3):
+        shared = some(rng.randrange(5, 12))
+        rows += [shared + some(rng.randrange(1, 6)) for _ in range(4)] + [shared, list(shared)]
+    rng.shuffle(rows)
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_row_can_be_read_off_its_tree(seed):
+    rows = rows_like_rollouts(seed)
+    trees = prefix_trees(rows)
+    packed = forest(trees)
+    for row, (tree, path) in zip(rows, packed.places, strict=True):
+        assert packed.ids[tree, path].tolist() == row
+        assert packed.positions[tree, path].tolist() == list(range(len(row)))
+        for depth, node in enumerate(path):
+            assert packed.sees[tree, node].nonzero().flatten().tolist() == sorted(path[: depth + 1])
+    assert sum(len(t.ids) for t in trees) < sum(map(len, rows))
+
+
+def test_micro_batches_hold_every_row_once_and_can_be_made_as_many_as_another_rank_has():
+    rows = rows_like_rollouts(1)
+    trees = prefix_trees(rows)
+    for least in (1, 7, len(rows)):
+        batches = micro_batches(trees, limit=60, at_least=least)
+        assert sorted(row for batch in batches for row in batch) == list(range(len(rows)))
+        assert len(batches) >= least and all(batches)
+    with pytest.raises(ValueError, match="cannot be cut"):
+        micro_batches(trees, limit=60, at_least=len(rows) + 1)
+
+
+def small_model():
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    return Qwen2ForCausalLM(Qwen2Config(vocab_size=40, max_position_embeddings=64, tie_word_embeddings=True, **sizes))
+
+
+def test_a_model_gives_the_same_logits_and_gradients_for_trees_and_for_single_rows():
+    model, rows = small_model(), rows_like_rollouts(2)
+    weights = [torch.randn(len(row), 40, generator=torch.Generator().manual_seed(len(row))) for row in rows]
+    alone = [model(input_ids=torch.tensor([row])).logits[0] for row in rows]
+    sum((w * a).sum() for w, a in zip(weights, alone, strict=True)).backward()
+    wanted = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    packed = forest(prefix_trees(rows))
+    logits = model(input_ids=packed.ids, position_ids=packed.positions, attention_mask=packed.sees[:, None]).logits
+    together = [logits[tree, path] for tree, path in packed.places]
+    sum((w * t).sum() for w, t in zip(weights, together, strict=True)).backward()
+    for one, other in zip(alone, together, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+    for p, want in zip(model.parameters(), wanted, strict=True):
+        torch.testing.assert_close(p.grad, want, atol=1e-4, rtol=1e-3)

@@ -1,0 +1,142 @@
+"""One real run of verl and vLLM on a bare CPU: three steps, documents of very different lengths, then a policy to load."""
+
+import json
+import random
+
+import pytest
+
+pytest.importorskip("verl")
+pytest.importorskip("vllm")
+
+from memagent_lib.data import Example, Span, save  # noqa: E402
+from memagent_lib.rl.config import TrainConfig  # noqa: E402
+from memagent_lib.rl.launcher import Run, RunError, attach, launch  # noqa: E402
+from memagent_lib.rl.run_folder import State  # noqa: E402
+from memagent_lib.text import Tokenizer, chunks  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+STEPS, MINI_BATCHES, CHUNK_TOKENS = 3, 2, 24
+
+
+def make_policy(folder, tokenizer: Tokenizer) -> None:
+    """A random model whose predictions are far from uniform, so that stale weights in the rollouts could not go unseen."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
+    config = Qwen2Config(
+        vocab_size=len(tokenizer.hf), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.3, eos_token_id=end, bos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.hf.save_pretrained(folder)
+
+
+def examples(tokenizer: Tokenizer, lengths: list[int]) -> list[Example]:
+    """One example per length in chunks, in order; any single letter is accepted, so that some random answers are right."""
+    rng, made = random.Random(0), []
+    for number, length in enumerate(lengths):
+        words = ["code"]
+        while len(chunks(" ".join(words), tokenizer, CHUNK_TOKENS)) < length or len(words) < 4:
+            words.append(rng.choice("the otter is on hill and the old mill drifts past".split()))
+        made.append(
+            Example(id=str(number), task="toy", question="code?", document=" ".join(words), accepted=tuple("bcdefghijklmnopqrstuvwxyz0123456789"),
+                    rule="contains", evidence=(Span(0, 4),))
+        )  # fmt: skip
+    return made
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, tokenizer) -> Run:
+    home = tmp_path_factory.mktemp("training")
+    make_policy(home / "policy", tokenizer)
+    own = Tokenizer.load(home / "policy")
+    # Batches of 4 in the file's order: short documents, then long ones, then both.
+    save(examples(own, [1, 1, 1, 1, 6, 5, 6, 6, 1, 6, 2, 3]), home / "train.parquet")
+    save(examples(own, [2]), home / "eval.parquet")
+    config = TrainConfig.from_tables(
+        {
+            "model": {"path": str(home / "policy"), "device": "cpu"},
+            "data": {"train": str(home / "train.parquet"), "eval": str(home / "eval.parquet")},
+            "reading": {"template": "pocket", "chunk_tokens": CHUNK_TOKENS, "memory_tokens": 8, "answer_tokens": 6, "question_tokens": 8},
+            "train": {"steps": STEPS, "prompts_per_step": 4, "rollouts": 3, "mini_batches": MINI_BATCHES, "lr": 1e-2, "entropy_bonus": 0.01,
+                      "kl_loss": 1e-3, "eval_every": STEPS, "eval_first": False},
+            "verl": {"data.shuffle": False},
+        }
+    )  # fmt: skip
+    run = launch(config, home / "run")
+    with pytest.raises(RunError, match="a run is active"):
+        launch(config, home / "run")
+    run.wait()
+    return run
+
+
+def column(run: Run, name: str) -> list[float]:
+    return [row["metrics"][name] for row in run.folder.rows()]
+
+
+def test_the_run_finished_and_says_so_everywhere(finished):
+    import mlflow
+
+    status = attach(finished.folder.path).status()
+    assert (status.state, status.step, status.error) == (State.FINISHED, STEPS, "")
+    store = mlflow.MlflowClient(tracking_uri=f"sqlite:///{finished.folder.path.parent / 'mlflow.db'}")
+    entry = store.get_run(status.mlflow_run)
+    assert entry.info.status == "FINISHED"
+    assert [m.step for m in store.get_metric_history(status.mlflow_run, "rollout/acc")] == [1, 2, 3]
+    assert entry.data.params["train.rollouts"] == "3"
+
+
+def test_no_process_is_left(finished):
+    import psutil
+
+    mine = str(finished.folder.path)
+    assert not [p.pid for p in psutil.process_iter(["cmdline"]) if any(mine in word for word in p.info["cmdline"] or ())]
+
+
+def test_rows_produced_are_rows_carried_are_rows_trained(finished):
+    produced = column(finished, "rows/produced")
+    assert produced == column(finished, "rows/carried") == column(finished, "rows/trained")
+    assert produced[0] == 4 * 3 * 2  # one chunk and the answer
+    assert produced[1] > 2 * produced[0]
+    assert [(n + padding) % MINI_BATCHES for n, padding in zip(produced, column(finished, "rows/padding"), strict=True)] == [0, 0, 0]
+
+
+def test_short_and_long_documents_take_the_same_number_of_optimizer_steps(finished):
+    assert column(finished, "optimizer/steps") == [MINI_BATCHES] * STEPS
+
+
+def test_every_rollout_used_the_weights_of_the_update_before_it(finished):
+    assert min(column(finished, "rollout/actor_correlation")) > 0.999
+    assert max(column(finished, "rollout/actor_difference")) < 1e-3
+
+
+def test_the_trained_policy_loads_has_moved_and_keeps_its_tokenizer(finished):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    home = finished.folder.path.parent
+    before = AutoModelForCausalLM.from_pretrained(home / "policy").state_dict()
+    after = AutoModelForCausalLM.from_pretrained(finished.folder.model).state_dict()
+    assert before.keys() == after.keys()
+    moved = [(before[name].float() - after[name].float()).abs().max().item() for name in before]
+    assert min(moved) > 1e-3 and torch.isfinite(torch.tensor(moved)).all()
+    one, other = Tokenizer.load(home / "policy"), Tokenizer.load(finished.folder.model)
+    assert one.chat("The code of the otter is 4821.\n") == other.chat("The code of the otter is 4821.\n")
+
+
+def test_traces_of_the_rollouts_are_kept(finished):
+    from memagent_lib.rl.run_folder import read_lines
+    from memagent_lib.trace import Trace
+
+    for step in range(1, STEPS + 1):
+        rows, _ = read_lines(finished.folder.traces / f"step_{step:06d}.jsonl")
+        assert 1 <= len(rows) <= 4
+        assert all(Trace.from_record(row["trace"]).answer is not None for row in rows)
+
+
+def test_an_earlier_run_is_not_written_over(finished):
+    config = TrainConfig.from_tables(json.loads(finished.folder.config.read_text())["config"])
+    with pytest.raises(RunError, match="holds a run that finished with a checkpoint of step 3; resume it"):
+        launch(config, finished.folder.path)

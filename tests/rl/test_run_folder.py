@@ -1,0 +1,85 @@
+"""What a run leaves on disk can be trusted, whatever killed it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from memagent_lib.rl.run_folder import RunFolder, State, Status, read_lines
+
+
+def test_a_status_comes_back_as_it_was_written(tmp_path):
+    folder = RunFolder(tmp_path)
+    lock = folder.lock()
+    folder.write_status(Status(state=State.RUNNING, step=3, steps=9, reward=0.25, seconds_left=12.0, pid=7))
+    status = folder.status()
+    assert (status.state, status.step, status.steps, status.reward, status.pid) == (State.RUNNING, 3, 9, 0.25, 7)
+    assert status.updated > 0
+    os.close(lock)
+
+
+def test_a_run_that_says_running_and_that_no_process_holds_has_died(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_status(Status(state=State.RUNNING, step=3))
+    assert folder.status().state is State.DIED
+    folder.write_status(Status(state=State.FINISHED, step=3))
+    assert folder.status().state is State.FINISHED
+
+
+def test_only_one_process_can_hold_a_run(tmp_path):
+    folder = RunFolder(tmp_path)
+    lock = folder.lock()
+    with pytest.raises(BlockingIOError):
+        folder.lock()
+    os.close(lock)
+    os.close(folder.lock())
+
+
+def test_half_a_line_is_not_read_until_it_is_whole(tmp_path):
+    file = tmp_path / "lines"
+    file.write_text('{"step": 1}\n{"st')
+    rows, end = read_lines(file)
+    assert rows == [{"step": 1}]
+    file.write_text('{"step": 1}\n{"step": 2}\n')
+    assert read_lines(file, end) == ([{"step": 2}], 24)
+
+
+def test_a_checkpoint_counts_only_once_verl_has_noted_it(tmp_path):
+    folder = RunFolder(tmp_path)
+    assert folder.latest_checkpoint() is None
+    for step in (5, 10):
+        (folder.checkpoints / f"global_step_{step}").mkdir(parents=True)
+        (folder.checkpoints / f"global_step_{step}" / "data.pt").touch()
+    note = folder.checkpoints / "latest_checkpointed_iteration.txt"
+    note.write_text("5")
+    assert folder.latest_checkpoint() == (5, folder.checkpoints / "global_step_5")
+    note.write_text("")
+    assert folder.latest_checkpoint() is None
+
+
+def test_a_resumed_run_forgets_the_steps_it_will_do_again(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text("".join(json.dumps({"step": s, "metrics": {}}) + "\n" for s in (1, 2, 3)))
+    folder.keep_metrics_until(2)
+    assert [row["step"] for row in folder.rows()] == [1, 2]
+
+
+GRANDCHILD = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True); print(p.pid, flush=True)"
+
+
+def test_processes_that_a_dead_child_left_behind_are_found_and_ended():
+    code = f"""
+import subprocess, sys
+from memagent_lib.rl.processes import adopt_orphans, end_descendants
+adopt_orphans()
+child = subprocess.Popen([sys.executable, "-c", {GRANDCHILD!r}], stdout=subprocess.PIPE, text=True)
+print(child.stdout.readline().strip(), flush=True)
+child.wait()
+print(end_descendants(grace_s=5))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    pid, ended = done.stdout.split()
+    assert ended == "1" and not psutil.pid_exists(int(pid))
