@@ -34,10 +34,11 @@ def test_the_notable_turns_hold_evidence_change_and_end(lost) -> None:
 
 
 def test_text_of_documents_and_memories_is_never_markup(lost, kept) -> None:
-    shown = compare(lost, lost)._repr_html_()
+    shown = compare(lost, lost).body
+    said = re.sub("<del>.*?</del>|</?ins>", "", shown)
     assert "<script" not in shown
-    assert "&lt;script&gt;alert(1)" in re.sub(r"</?(ins|del)>", "", shown)
-    assert "&lt;b&gt;" in re.sub(r"</?(ins|del)>", "", shown)
+    assert "&lt;script&gt;alert(1)" in said
+    assert "&lt;b&gt;" in said
 
 
 def test_the_pair_picked_is_one_that_was_lost_on_the_left_and_right_on_the_right(kept, lost) -> None:

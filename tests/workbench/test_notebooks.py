@@ -98,7 +98,7 @@ def test_the_notebooks_of_the_main_path_run_from_data_to_inspected_memory(tiny_m
         tracking=str(workspace),
         parameters={"model": tiny_model, "results": "{folder}/results"},
         stages=(
-            stage("data", "01_make_data", parameters={"folder": "{folder}/data", **made}),
+            stage("data", "01_make_data", parameters={"folder": "{folder}/data", "chunk_tokens": 48, **made}),
             stage("evaluate", "03_evaluate", parameters=read, points=[{"policy": "one"}, {"policy": "other"}]),
             stage("figure", "05_length_extrapolation", parameters=drawn),
             stage("inspect", "06_inspect_memory", parameters=inspected),
