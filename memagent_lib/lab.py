@@ -1,0 +1,140 @@
+"""JupyterLab and MLflow side by side on this machine's own address: one command, one place to stop both."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from memagent_lib.tracking import Ledger, store_uri, terminable
+from memagent_lib.workbench import place, root
+
+HOST = "127.0.0.1"
+START_LIMIT_S = 120.0
+STOP_GRACE_S = 10.0
+FIRST_PAGE = "lab/tree/notebooks"
+
+
+class LabError(OSError):
+    """A server that cannot start; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server: what it is called, its process, its log and the address at which it answers."""
+
+    name: str
+    process: subprocess.Popen
+    log: Path
+    address: str
+
+    def answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(self.address, timeout=5):
+                return True
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+
+    def wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_LIMIT_S
+        while not self.answers():
+            if self.process.poll() is not None:
+                raise LabError(f"{self.name} ended with status {self.process.returncode}; its log is {self.log}")
+            if time.monotonic() > deadline:
+                raise LabError(f"{self.name} does not answer at {self.address} after {START_LIMIT_S:.0f} s; its log is {self.log}")
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def lab(port: int = 8888, mlflow_port: int = 5000, workspace: str = "runs") -> int:
+    """Start both, say where they are, and stop both at Ctrl-C. Returns the exit status."""
+    token = secrets.token_urlsafe(24)
+    with terminable(), servers(port, mlflow_port, workspace, token) as (jupyter, mlflow):
+        print(f"JupyterLab   http://{HOST}:{port}/{FIRST_PAGE}?token={token}")
+        print(f"MLflow       {mlflow.address}")
+        print("Ctrl-C stops both; a training run that you started goes on.", flush=True)
+        try:
+            while all(server.process.poll() is None for server in (jupyter, mlflow)):
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            return 0
+        ended = next(s for s in (jupyter, mlflow) if s.process.poll() is not None)
+        print(f"{ended.name} ended with status {ended.process.returncode}; its log is {ended.log}", file=sys.stderr)
+        return 1
+
+
+@contextmanager
+def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator[tuple[Server, Server]]:
+    """JupyterLab and MLflow, answering; both are stopped at the end, with their kernels and workers."""
+    for number, option in ((port, "--port"), (mlflow_port, "--mlflow-port")):
+        _require_free(number, option)
+    Ledger.open(workspace)
+    logs = place(workspace) / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    started: list[Server] = []
+    try:
+        started.append(_mlflow(mlflow_port, workspace, logs / "mlflow.log"))
+        started.insert(0, _jupyter(port, token, logs / "jupyter.log"))
+        for server in started:
+            server.wait_until_it_answers()
+        yield started[0], started[1]
+    finally:
+        for server in started:
+            server.stop()
+
+
+def _jupyter(port: int, token: str, log: Path) -> Server:
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", f"--ServerApp.ip={HOST}", f"--ServerApp.port={port}"),
+        *("--ServerApp.port_retries=0", f"--ServerApp.root_dir={root()}", "--LabApp.news_url=None"),
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
+    running_as_root = ["--allow-root"] if os.geteuid() == 0 else []
+    # The token goes through the environment, because any user of the machine can read a command line.
+    process = _start([*command, *running_as_root], log, {"JUPYTER_TOKEN": token})
+    return Server("JupyterLab", process, log, f"http://{HOST}:{port}/api")
+
+
+def _mlflow(port: int, workspace: str, log: Path) -> Server:
+    artifacts = (place(workspace) / "artifacts").as_uri()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
+    options = ["--backend-store-uri", store_uri(workspace), "--default-artifact-root", artifacts]
+    return Server("MLflow", _start([*command, *options], log, {}), log, f"http://{HOST}:{port}")
+
+
+def _start(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen:
+    """A server in a session of its own: Ctrl-C reaches us alone, and we stop it in order."""
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # Jupyter writes its token there
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, env=os.environ | environment, start_new_session=True
+        )
+    finally:
+        os.close(handle)
+
+
+def _require_free(port: int, option: str) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as failure:
+            raise LabError(f"port {port} is in use; give another with {option}") from failure
