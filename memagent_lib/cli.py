@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--traceback", action="store_true", help="show where an error came from")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for add in (_doctor, _demo, _data, _train, _follow, _stop, _export, _sweep, _lab):
+    for add in (_doctor, _demo, _data, _train, _follow, _stop, _sweep, _bench, _lab):
         add(verbs)
     return top
 
@@ -84,21 +84,81 @@ def _demo(verbs: argparse._SubParsersAction) -> None:
 
 def _data(verbs: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
-        from memagent_lib.data import NeedleTask, make_needles, save
+        from memagent_lib.data import describe, make, save
         from memagent_lib.text import Tokenizer
 
-        task = NeedleTask(chunks=a.chunks, chunk_tokens=a.chunk_tokens)
-        path = save(make_needles(task, a.n, a.seed, Tokenizer.load(a.model)), a.out)
-        print(f"{a.n} examples of {a.chunks} chunks in {path}")
+        if a.list:
+            return _print_rows(describe(), ["task", "family", "asks for", "needs", "chance"])
+        if a.task is None or a.out is None:
+            raise ValueError("say which task and where to write it: memagent data TASK --out FILE.parquet; see memagent data --list")
+        lengths = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
+        parameters = dict(_parameter(text) for text in a.settings)
+        examples = make(
+            a.task, a.n, a.seed, Tokenizer.load(a.model), chunk_tokens=a.chunk_tokens, workers=a.workers, rule=a.rule,
+            keychain_links=a.keychain_links, **lengths, **parameters,
+        )  # fmt: skip
+        print(f"{a.n:,} examples of {a.task} in {save(examples, a.out)}")
         return 0
 
-    verb = _verb(verbs, run, "data", "make examples of a task")
-    verb.add_argument("--out", required=True, metavar="FILE.parquet")
+    verb = _verb(verbs, run, "data", "make examples of a task, or list the tasks")
+    verb.add_argument("task", nargs="?", metavar="TASK", help="a name from --list")
+    verb.add_argument("settings", nargs="*", metavar="key=value", help="parameters of the task")
+    verb.add_argument("--list", action="store_true", help="show every task, what it asks for and which files it needs")
+    verb.add_argument("--out", metavar="FILE.parquet")
     verb.add_argument("--n", type=int, default=128, help="how many examples")
-    verb.add_argument("--chunks", type=int, default=4, help="document length, in chunks")
-    verb.add_argument("--chunk-tokens", type=int, default=128, help="chunk length, in tokens of the model")
+    verb.add_argument("--length-tokens", type=int, help="document length in tokens; or give --chunks, or --documents")
+    verb.add_argument("--chunks", type=int, help="document length in chunks")
+    verb.add_argument("--documents", type=int, help="document length in documents, for tasks that have a pool of them")
+    verb.add_argument("--chunk-tokens", type=int, help="chunk length, in tokens of the model; the task's own unless given")
+    verb.add_argument("--keychain-links", type=int, default=0, help="hide the question behind a chain of so many keys")
+    verb.add_argument("--rule", help="another judge than the task's own")
     verb.add_argument("--seed", type=int, default=0)
+    verb.add_argument("--workers", type=int, default=1, help="processes; the examples are the same for any number")
     verb.add_argument("--model", default="experiments/pocket/warm_start", help="whose tokenizer counts")
+
+
+def _parameter(text: str) -> tuple[str, object]:
+    """``key=value`` with a TOML value, or a bare word for a string."""
+    import tomllib
+
+    key, found, value = text.partition("=")
+    if not found:
+        raise ValueError(f"a parameter of the task is key=value, got {text!r}")
+    try:
+        return key, tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def _print_rows(rows: Sequence[dict], columns: Sequence[str]) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column == "task")
+    for row in rows:
+        table.add_row(*(str(row.get(column, "")) for column in columns))
+    Console().print(table)
+    return 0
+
+
+def _bench(verbs: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.bench.data import bench_data
+        from memagent_lib.text import Tokenizer
+
+        frame = bench_data(Tokenizer.load(a.model), a.task, a.length_tokens, a.n, a.workers)
+        print(frame.to_string(index=False))
+        return 0
+
+    verb = _verb(verbs, run, "bench", "measure, side by side in one run")
+    verb.add_argument("what", choices=["data"], help="data: our generators beside one that tokenises everything at each step")
+    verb.add_argument("--task", default="multihop_2")
+    verb.add_argument("--length-tokens", type=int, default=3_500_000)
+    verb.add_argument("--n", type=int, default=128)
+    verb.add_argument("--workers", type=int, default=2)
+    verb.add_argument("--model", default="experiments/pocket/warm_start")
 
 
 def _train(verbs: argparse._SubParsersAction) -> None:
@@ -148,33 +208,21 @@ def _stop(verbs: argparse._SubParsersAction) -> None:
     _verb(verbs, run, "stop", "stop a training run; its checkpoints stay").add_argument("folder")
 
 
-def _export(verbs: argparse._SubParsersAction) -> None:
-    def run(a: argparse.Namespace) -> int:
-        from memagent_lib.rl.export import export
-
-        print(export(a.folder, a.out))
-        return 0
-
-    verb = _verb(verbs, run, "export", "write a run's last checkpoint as a Hugging Face folder")
-    verb.add_argument("folder")
-    verb.add_argument("--out", required=True)
-
-
 def _sweep(verbs: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
         from memagent_lib.sweep import run_sweep
 
-        return run_sweep(a.file, workers=a.workers, retry=a.retry)
+        return 0 if run_sweep(a.file, workers=a.workers, retry=a.retry).ok else 1
 
     verb = _verb(verbs, run, "sweep", "run notebooks over a grid, skipping what is done")
     verb.add_argument("file", metavar="FILE.toml")
-    verb.add_argument("--workers", type=int, default=1)
+    verb.add_argument("--workers", type=int, help="how many points at once; the file's own number unless given")
     verb.add_argument("--retry", action="store_true", help="run failed points again")
 
 
 def _lab(verbs: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
-        from memagent_lib.workbench import lab
+        from memagent_lib.lab import lab
 
         return lab(a.port, a.mlflow_port)
 

@@ -131,6 +131,8 @@ def reward_curve(curve: pd.DataFrame, ax: Axes | None = None, metric: str = REWA
 
     Takes :func:`memagent_lib.tracking.load_curve`'s long form.
     """
+    from matplotlib.ticker import MaxNLocator
+
     ax = _axes(ax, 6.8, 3.8)
     points = curve[curve["metric"] == metric]
     if points.empty:
@@ -144,6 +146,7 @@ def reward_curve(curve: pd.DataFrame, ax: Axes | None = None, metric: str = REWA
         ax.fill_between(smooth.index, smooth.min(axis=1), smooth.max(axis=1), color=COLOURS[0], alpha=0.18, linewidth=0)
     ax.plot(smooth.index, smooth.mean(axis=1), color=COLOURS[0])
     ax.set(xlabel="step", ylabel=label)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     runs = f"; mean and range of {by_run.shape[1]} runs" if by_run.shape[1] > 1 else ""
     _title(ax, f"{label.capitalize()} by step", f"line: running mean of {window} steps{runs}")
     return ax

@@ -5,7 +5,7 @@ import pytest
 from memagent_lib.cli import main, parser
 from memagent_lib.doctor import Finding, State, examine, report
 
-VERBS = ["doctor", "demo", "data", "train", "follow", "stop", "export", "sweep", "lab"]
+VERBS = ["doctor", "demo", "data", "train", "follow", "stop", "sweep", "bench", "lab"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -21,7 +21,7 @@ def test_the_main_help_lists_every_verb():
 
 
 def test_a_wrong_path_is_one_line_on_stderr_and_status_2(capsys, tmp_path):
-    assert main(["data", "--out", str(tmp_path / "x.parquet"), "--model", "./no-such-model"]) == 2
+    assert main(["data", "needle", "--chunks", "2", "--out", str(tmp_path / "x.parquet"), "--model", "./no-such-model"]) == 2
     said = capsys.readouterr().err
     assert said == "memagent data: no model folder './no-such-model'; give a folder that holds config.json and tokenizer.json, or a hub name\n"
 
@@ -45,3 +45,22 @@ def test_the_doctor_names_the_line_that_mends_what_is_missing(capsys, monkeypatc
     assert {f.what for f in missing} >= {"torch", "verl", "papermill"} and {f.fix for f in missing} == {"make install"}
     assert report([Finding("x", "not installed", State.MISSING, "make install")]) == 1
     assert "make install" in capsys.readouterr().out
+
+
+def test_data_lists_every_task_and_makes_one(capsys, tmp_path, tokenizer):
+    from memagent_lib.data import TASKS, load
+
+    assert main(["data", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in TASKS)
+    tokenizer.hf.save_pretrained(tmp_path / "model")
+    asked = ["data", "niah_multikey_2", "--length-tokens", "900", "--n", "3", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "x.parquet")]
+    assert main(asked) == 0
+    assert [e.task for e in load(tmp_path / "x.parquet")] == ["niah_multikey_2"] * 3
+
+
+def test_data_says_what_it_needs(capsys):
+    assert main(["data"]) == 2
+    assert "memagent data TASK --out FILE.parquet" in capsys.readouterr().err
+    assert main(["data", "nih", "--length-tokens", "900", "--out", "x.parquet"]) == 2
+    assert "nih" in capsys.readouterr().err

@@ -51,13 +51,17 @@ class OpenAICompatible:
         self._circuit = Circuit(self._patience, self.base_url)
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._settings = {"headers": headers, "timeout": self._patience.attempt_s, "follow_redirects": True}
+        self._connections = connections
         self._limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         self.window = window or _window(self._model_card(), model, self.base_url)
         self._client: httpx.AsyncClient | None = None
 
     async def complete(self, request: Request) -> Completion:
         require_room(request, self.window)
-        return await retrying(lambda: self._once(request), self._patience, self._circuit, self._rng)
+        if self._client is None:  # made here because both belong to the event loop that first uses them
+            self._client, self._places = httpx.AsyncClient(limits=self._limits, **self._settings), asyncio.Semaphore(self._connections)
+        async with self._places:  # waiting for a connection is no part of a request's deadline
+            return await retrying(lambda: self._once(request), self._patience, self._circuit, self._rng)
 
     async def close(self) -> None:
         if self._client is not None:
@@ -85,8 +89,6 @@ class OpenAICompatible:
         return cards[self.model]
 
     async def _once(self, request: Request) -> Completion:
-        if self._client is None:  # made here because a client belongs to the event loop that first uses it
-            self._client = httpx.AsyncClient(limits=self._limits, **self._settings)
         path = "completions" if self._api == "completions" else "chat/completions"
         try:
             async with asyncio.timeout(self._patience.attempt_s):

@@ -10,6 +10,7 @@ Imported by verl's workers as ``actor_rollout_ref.model.external_lib``; register
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,15 @@ from memagent_lib.rl.prefix_trees import forest, micro_batches, prefix_trees
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")
 class CpuEngine(FSDPEngineWithLMHead):
     """What :class:`FSDPEngineWithLMHead` computes, at the tokens that are trained on; zero elsewhere."""
+
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """A reference model is offloaded to the CPU, where ours already is; verl would pin its memory for a device."""
+        config = self.engine_config
+        self.engine_config = dataclasses.replace(config, forward_only=False)
+        try:
+            return super()._build_fsdp_module(module)
+        finally:
+            self.engine_config = config
 
     def forward_backward_batch(self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False) -> Any:
         """As verl's, with micro-batches cut so that rows which begin alike stay together. The normaliser is global."""

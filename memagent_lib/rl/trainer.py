@@ -41,6 +41,13 @@ class MemAgentTrainer(PPOTrainerSync):
         buffer.poll_interval = self.settings.poll_s
         return buffer
 
+    def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
+        try:
+            return super()._step_once(metrics, timing_raw, sample_batch_size)
+        except RuntimeError:  # what verl raises when nothing of a batch came back says nothing of why
+            self._require_all_rollouts("train")
+            raise
+
     def on_sample_end(self) -> None:
         self._require_all_rollouts("train")
         super().on_sample_end()

@@ -26,7 +26,7 @@ def make_policy(folder, tokenizer: Tokenizer) -> None:
     torch.manual_seed(0)
     end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
     config = Qwen2Config(
-        vocab_size=len(tokenizer.hf), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=len(tokenizer.hf), hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.3, eos_token_id=end, bos_token_id=None, pad_token_id=0,
     )  # fmt: skip
     Qwen2ForCausalLM(config).save_pretrained(folder)

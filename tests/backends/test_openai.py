@@ -1,0 +1,273 @@
+"""The OpenAI-compatible backend against a server that misbehaves in every way we know."""
+
+import asyncio
+import random
+import socket
+import time
+
+import pytest
+from hostile import faults, serving
+
+from memagent_lib.backends import BackendError, BackendUnavailable, Request, Sampling, open_backend
+from memagent_lib.backends.openai import OpenAICompatible
+from memagent_lib.backends.patience import Circuit, Passing, Patience, retrying, seconds_of
+from memagent_lib.prompts import Completion
+from memagent_lib.reading import Agent, together
+
+QUICK = Patience(attempts=12, attempt_s=0.4, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
+DOCUMENT = " ".join(f"Note {i}: a small boat drifts past the old mill." for i in range(12))
+
+
+def opened(server, **options) -> OpenAICompatible:
+    return open_backend("openai", "small", options.pop("sampling", Sampling()), base_url=server.url, **({"patience": QUICK} | options))
+
+
+async def ask(backend, ids=(1, 2, 3), max_tokens=5) -> Completion:
+    try:
+        return await backend.complete(Request(tuple(ids), "the words", max_tokens))
+    finally:
+        await backend.close()
+
+
+async def test_a_completion_carries_the_servers_counts_and_sends_our_exact_ids():
+    with serving() as server:
+        backend = opened(server, sampling=Sampling(temperature=0.7, top_p=0.9, seed=3), extra={"min_p": 0.1})
+        said = await ask(backend)
+        assert backend.window == 4096
+    (body,) = server.bodies
+    assert (body["prompt"], body["max_tokens"], body["temperature"], body["top_p"], body["min_p"]) == ([1, 2, 3], 5, 0.7, 0.9, 0.1)
+    assert isinstance(body["seed"], int)
+    assert (said.prompt_tokens, said.reply_tokens, said.cached_tokens, said.finish_reason) == (3, 3, 1, "stop")
+
+
+async def test_chat_sends_the_words_and_sets_the_thinking_of_the_server_before_the_reply():
+    with serving() as server:
+        server.reply = lambda body: {
+            "choices": [{"message": {"content": "42", "reasoning_content": "hm"}, "finish_reason": "length"}],
+            "usage": {"prompt_tokens": 9, "completion_tokens": 2},
+        }
+        said = await ask(opened(server, api="chat"))
+    assert server.bodies[0]["messages"] == [{"role": "user", "content": "the words"}]
+    assert (said.text, said.finish_reason, said.prompt_tokens) == ("hm</think>42", "length", 9)
+
+
+def test_a_seed_differs_between_prompts_and_is_the_same_for_the_same_prompt():
+    one, other = Request((1, 2), "", 5), Request((1, 3), "", 5)
+    sampling = Sampling(temperature=1, seed=7)
+    assert sampling.seed_for(one) == sampling.seed_for(Request((1, 2), "x", 9)) != sampling.seed_for(other)
+    assert Sampling().seed_for(one) is None
+
+
+@pytest.mark.parametrize("fault", ["429", "408", "409", "500", "503", "drop", "half", "hang"])
+async def test_what_may_pass_is_tried_again(fault):
+    with serving(fault=lambda n: fault if n < 2 else None, hang_s=1.0) as server:
+        said = await ask(opened(server))
+    assert said.text.startswith("note ")
+    assert server.posts == 3
+
+
+@pytest.mark.parametrize("status", ["400", "413", "422"])
+async def test_what_will_not_change_is_asked_once(status):
+    with (
+        serving(fault=lambda n: status) as server,
+        pytest.raises(BackendError, match=rf"refuses the request \(status {status}\): fault {status}"),
+    ):
+        await ask(opened(server))
+    assert server.posts == 1
+
+
+async def test_retry_after_is_honoured():
+    with serving(fault=lambda n: "429/1" if n == 0 else None) as server:
+        await ask(opened(server))
+    assert server.times[1] - server.times[0] >= 1
+
+
+async def test_a_request_that_never_succeeds_ends_at_its_attempts_and_names_the_last_reason():
+    with (
+        serving(fault=lambda n: "503") as server,
+        pytest.raises(BackendError, match="no reply after 3 attempts within 60 s; the last: status 503: fault 503"),
+    ):
+        await ask(opened(server, patience=Patience(attempts=3, deadline_s=60, first_wait_s=0.01)))
+    assert server.posts == 3
+
+
+async def test_a_request_that_hangs_ends_at_its_deadline():
+    with serving(fault=lambda n: "hang", hang_s=3) as server:
+        began = time.monotonic()
+        with pytest.raises(BackendError, match=r"within 0\.5 s"):
+            await ask(opened(server, patience=Patience(attempt_s=30, deadline_s=0.5)))
+        assert time.monotonic() - began < 2.9  # it did not wait for the server
+
+
+@pytest.mark.parametrize(("status", "says"), [("401", "refuses the API key"), ("403", "refuses the API key"), ("404", 'need api="chat"')])
+async def test_what_is_wrong_for_every_request_stops_the_run(status, says):
+    with serving(fault=lambda n: status) as server:
+        backend = opened(server)
+        with pytest.raises(BackendUnavailable, match=says):
+            await backend.complete(Request((1,), "", 1))
+        with pytest.raises(BackendUnavailable, match=says):
+            await ask(backend)
+    assert server.posts == 1, "the second request was not sent"
+
+
+def test_a_wrong_key_a_missing_model_and_an_absent_server_are_found_before_the_first_turn():
+    with serving(key="right") as server:
+        with pytest.raises(BackendUnavailable, match=r"refuses the API key \(status 401\): bad key"):
+            opened(server, api_key="wrong")
+        assert opened(server, api_key="right").window == 4096
+        with pytest.raises(BackendUnavailable, match="has no model 'large'; it has small"):
+            OpenAICompatible("large", Sampling(), base_url=server.url, api_key="right")
+    with pytest.raises(BackendUnavailable, match=r"no server answers at http://127.0.0.1:\d+/v1 \(ConnectError"):
+        OpenAICompatible("small", Sampling(), base_url=f"http://127.0.0.1:{_free_port()}/v1")
+    with pytest.raises(ValueError, match="no api 'telepathy'; choose from completions, chat"):
+        OpenAICompatible("small", Sampling(), api="telepathy")
+
+
+def test_a_server_that_does_not_say_its_window_needs_one_given():
+    with serving(window=None) as server:
+        with pytest.raises(ValueError, match="does not say how long a prompt 'small' takes; give window="):
+            opened(server)
+        assert opened(server, window=512).window == 512
+
+
+async def test_a_prompt_that_the_window_cannot_hold_is_never_sent():
+    with (
+        serving(window=6) as server,
+        pytest.raises(BackendError, match="the prompt is 3 tokens with a reply of up to 5, and the model's window is 6"),
+    ):
+        await ask(opened(server))
+    assert server.posts == 0
+
+
+async def test_connections_are_kept_and_used_again():
+    with serving() as server:
+        backend = opened(server)
+        at_start = server.connections
+        for number in range(20):
+            await backend.complete(Request((number,), "", 5))
+        await backend.close()
+    assert server.connections - at_start == 1
+
+
+async def test_a_server_that_has_gone_stops_a_sweep_after_a_few_requests_not_after_all():
+    patience = Patience(attempts=5, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.02, gone_after_s=0.2, gone_after_failures=5)
+    with serving(fault=lambda n: "drop" if n >= 10 else None) as server:
+        backend = opened(server, patience=patience)
+        done, gone = 0, 0
+        for number in range(10_000):
+            try:
+                await backend.complete(Request((number,), "", 1))
+                done += 1
+            except BackendError:
+                continue
+            except BackendUnavailable as failure:
+                gone, said = gone + 1, str(failure)
+                break
+        await backend.close()
+    assert (done, gone) == (10, 1)
+    assert "is gone" in said
+    assert "run the same command" in said
+    assert server.posts < 200
+
+
+async def test_two_hundred_readings_against_a_hostile_server_lose_no_turn_and_double_none(encoder):
+    kinds = ["429", "500", "drop", "half", "hang"]
+    with serving() as calm:
+        expected = await _read_all(encoder, opened(calm), 8)
+    with serving(fault=faults(0.3, kinds), hang_s=2) as server:
+        patience = Patience(attempts=40, attempt_s=1.5, deadline_s=300, first_wait_s=0.01, longest_wait_s=0.05)
+        traces = await _read_all(encoder, opened(server, patience=patience, connections=64), 200)
+    assert len(traces) == 200
+    assert {trace.to_record()["turns"].__repr__() for trace in traces} == {expected[0].to_record()["turns"].__repr__()}
+    turns = sum(len(trace.turns) for trace in traces)
+    assert server.posts > turns, "faults did happen"
+    assert sum(server.answered.values()) >= turns
+
+
+async def _read_all(encoder, backend, n):
+    agent = Agent(encoder, backend)
+    try:
+        return await together(agent.aread(DOCUMENT, "Which note?") for _ in range(n))
+    finally:
+        await backend.close()
+
+
+async def test_cancelling_leaves_no_request_behind(encoder):
+    with serving(fault=lambda n: "hang", hang_s=0.5) as server:
+        backend = opened(server, patience=Patience(attempt_s=30))
+        work = asyncio.create_task(_read_all(encoder, backend, 20))
+        while server.posts < 20:
+            await asyncio.sleep(0.01)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        await asyncio.sleep(0.3)
+        assert server.posts == 20
+    assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+
+
+# Patience, by itself.
+
+
+def test_waits_double_up_to_a_bound_and_are_jittered():
+    patience, rng = Patience(first_wait_s=1, longest_wait_s=5), random.Random(0)
+    for attempt, bound in [(0, 1), (1, 2), (2, 4), (3, 5), (9, 5)]:
+        waits = [patience.wait_s(attempt, None, rng) for _ in range(400)]
+        assert 0 <= min(waits) < 0.1 * bound
+        assert 0.9 * bound < max(waits) <= bound
+    assert 7 <= patience.wait_s(0, "7", rng) <= 8
+    with pytest.raises(ValueError, match="attempts must be above 0, got 0"):
+        Patience(attempts=0)
+
+
+def test_retry_after_is_read_as_seconds_or_as_a_date():
+    assert seconds_of("2.5") == 2.5
+    assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert seconds_of("Wed, 21 Oct 2065 07:28:00 GMT") > 1e8
+    assert seconds_of(None) is None is seconds_of("soon")
+
+
+def test_a_burst_of_failures_does_not_open_the_circuit_but_a_silent_minute_does():
+    now = [0.0]
+    circuit = Circuit(Patience(gone_after_s=60, gone_after_failures=5), "http://x", clock=lambda: now[0])
+    for _ in range(500):
+        circuit.failed("dropped")
+    circuit.succeeded()
+    now[0] = 100
+    circuit.failed("dropped")
+    now[0] = 159
+    for _ in range(10):
+        circuit.failed("dropped")
+    now[0] = 160
+    with pytest.raises(BackendUnavailable, match="12 attempts in a row failed over 60 s, the last with dropped"):
+        circuit.failed("dropped")
+    with pytest.raises(BackendUnavailable):
+        circuit.check()
+
+
+async def test_a_bug_in_the_request_is_not_retried():
+    tries = []
+
+    async def once():
+        tries.append(1)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await retrying(once, QUICK, Circuit(QUICK, "x"), random.Random(0))
+    assert tries == [1]
+
+
+async def test_the_last_reason_is_the_one_reported():
+    reasons = iter(["first", "second", "third"])
+
+    async def once():
+        raise Passing(next(reasons))
+
+    with pytest.raises(BackendError, match="the last: third"):
+        await retrying(once, Patience(attempts=3, first_wait_s=0.001), Circuit(QUICK, "x"), random.Random(0))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

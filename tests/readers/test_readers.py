@@ -1,0 +1,238 @@
+"""Readers as what they are: generators that are handed replies. No backend, no tokenizer."""
+
+import inspect
+
+import pytest
+
+from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
+from memagent_lib.readers import CONTINUING, MEMORY_READERS, READERS, multislot, numbered, reader_named, recall, several, shows
+from memagent_lib.readers.baselines import retrieved
+from memagent_lib.readers.gated import gated
+from memagent_lib.readers.map_merge import PARTS, map_merge
+from memagent_lib.readers.recall import best_past
+from memagent_lib.readers.search import ranked, words
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Reply, Trace
+
+
+def pieces(*texts: str) -> list[Chunk]:
+    made, at = [], 0
+    for index, text in enumerate(texts):
+        made.append(Chunk(index, text, at, at + len(text), len(text.split())))
+        at += len(text)
+    return made
+
+
+def play(reading, say) -> tuple[Trace, list]:
+    """Drive a reading with a function of the prompt; the trace and every move."""
+    moves, move = [], next(reading)
+    while True:
+        moves.append(move)
+        answer = tuple(Reply(say(p)) for p in move) if isinstance(move, tuple) else Reply(say(move))
+        try:
+            move = reading.send(answer)
+        except StopIteration as done:
+            return done.value, moves
+
+
+def gather(prompt) -> str:
+    """A perfect memory: everything seen so far, in order."""
+    seen = prompt.memory.split() + (prompt.chunk.text.split() if prompt.chunk else [])
+    return " ".join(dict.fromkeys(seen))
+
+
+ABC = pieces("a b ", "c ", "d e f ", "g ", "h ")
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_every_reader_reads_a_document_of_one_empty_chunk(name):
+    trace, _ = play(READERS[name]("q", [Chunk(0, "", 0, 0, 0)]), lambda p: "x")
+    assert trace.answer == "x"
+    assert trace.reader == name
+    assert Trace.from_record(trace.to_record()) == trace
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_every_reader_survives_a_model_that_says_nothing(name):
+    trace, _ = play(READERS[name]("q", pieces("a ", "b ", "c ")), lambda p: "")
+    assert trace.answer == ""
+
+
+@pytest.mark.parametrize("name", sorted(MEMORY_READERS))
+def test_every_memory_reader_shows_every_chunk_once_and_answers_from_what_was_kept(name):
+    trace, _ = play(READERS[name]("q", iter(ABC)), gather)
+    assert sorted(t.prompt.chunk.index for t in trace.reads) == [0, 1, 2, 3, 4]
+    assert set(trace.answer.split()) == set("abcdefgh")
+    assert trace.final_memory is not None
+
+
+def test_an_unknown_reader_is_refused_with_the_names():
+    with pytest.raises(ValueError, match="no reader 'skim'; choose from blind, full, gated, map_merge, multislot, overwrite, recall"):
+        reader_named("skim")
+
+
+# gated
+
+
+def test_keep_leaves_the_memory_as_it_is_and_is_told_apart_in_the_trace():
+    says = iter(["note one", "KEEP", " keep.", "note two", "answer"])
+    trace, _ = play(gated("q", pieces("a ", "b ", "c ", "d ")), lambda p: next(says))
+    assert trace.memories == ("note one", "note one", "note one", "note two")
+    assert [t.reply.signal for t in trace.reads] == ["", "keep", "keep", ""]
+    assert all(t.prompt.kind is Kind.GATE for t in trace.reads)
+
+
+def test_done_stops_the_reading_and_the_rest_is_never_asked_for():
+    asked = []
+
+    def lazily():
+        for chunk in pieces("a ", "b ", "c ", "d "):
+            asked.append(chunk.index)
+            yield chunk
+
+    says = iter(["note", "DONE\nthe code is 7", "7"])
+    trace, moves = play(gated("q", lazily()), lambda p: next(says))
+    assert asked == [0, 1]
+    assert len(moves) == 3
+    assert trace.final_memory == "the code is 7"
+    assert trace.reads[-1].reply.signal == "done"
+
+
+@pytest.mark.parametrize(
+    ("said", "memory", "signal"), [("DONE", "before", "done"), ("Done with it: no", "Done with it: no", ""), ("keeper", "keeper", "")]
+)
+def test_a_gate_is_a_word_by_itself(said, memory, signal):
+    says = iter(["before", said, "end"])
+    trace, _ = play(gated("q", pieces("a ", "b ")), lambda p: next(says))
+    assert (trace.memories[1], trace.reads[1].reply.signal) == (memory, signal)
+
+
+# recall
+
+
+def test_a_recalled_memory_is_shown_beside_the_next_chunk_once():
+    says = iter(
+        ["the otter lives in Oslo", "the owl is 77", "the fox is 5\nRECALL: where does the otter live", "otter Oslo, fox 5", "Oslo"]
+    )
+    trace, _ = play(recall("q", pieces("a ", "b ", "c ", "d ")), lambda p: next(says))
+    shown = [t.prompt.memory for t in trace.turns]
+    assert shown[3] == "the fox is 5\nFrom an earlier memory:\nthe otter lives in Oslo"
+    assert shown[4] == "otter Oslo, fox 5"
+    assert [t.prompt.memories for t in trace.turns] == [1, 1, 1, 2, 1]
+    assert trace.reads[2].reply.signal == "recall: where does the otter live"
+
+
+def test_the_memory_just_written_is_never_recalled_and_neither_is_one_that_shares_no_word():
+    assert best_past("otter", ["the otter", "the owl"], "the otter") is None
+    assert best_past("otter", ["the otter", "the owl"], "x") == "the otter"
+    assert best_past("zebra", ["the otter", "the owl"], "x") is None
+    assert best_past("zebra", [], "x") is None
+
+
+# multislot
+
+
+def test_each_chunk_rewrites_the_slot_that_was_rewritten_longest_ago():
+    trace, _ = play(multislot("q", pieces(*"abcdef")), lambda p: p.memory + p.chunk.text if p.chunk else "end")
+    assert trace.memories == ("a", "b", "c", "d", "ae", "bf")
+    assert trace.final_memory == "ae\nbf\nc\nd"
+    assert trace.turns[-1].prompt.memories == 4
+
+
+# map_merge
+
+
+def test_parts_are_read_side_by_side_and_merged_in_a_tree():
+    trace, moves = play(map_merge("q", pieces(*[f"w{i} " for i in range(19)])), gather)
+    widths = [len(move) for move in moves]
+    assert widths == [8, 8, 3, 4, 2, 1, 1]
+    assert trace.answer.split() == [f"w{i}" for i in range(19)]
+    merges = [t.prompt for t in trace.turns if t.prompt.kind is Kind.MERGE]
+    assert len(merges) == PARTS - 1
+    assert (merges[-1].chunk.start, merges[-1].chunk.end) == (moves[-2][0].chunk.start, 10 * 3 + 9 * 4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9, 20])
+def test_no_chunk_is_lost_whatever_their_number(n):
+    trace, _ = play(map_merge("q", pieces(*[f"w{i} " for i in range(n)])), gather)
+    assert trace.answer.split() == [f"w{i}" for i in range(n)]
+
+
+# several questions in one pass
+
+
+def test_several_questions_are_read_for_in_one_pass_and_answered_one_by_one():
+    questions = ["who?", "where?"]
+    trace, moves = play(several(questions)(numbered(questions), ABC), lambda p: gather(p) if p.chunk else f"to {p.question}")
+    assert len(moves) == 6
+    assert len(moves[-1]) == 2
+    assert trace.reads[0].prompt.question == "1. who?\n2. where?"
+    assert trace.answers == {"who?": "to who?", "where?": "to where?"}
+    assert {t.prompt.memory for t in trace.turns[-2:]} == {"a b c d e f g h"}
+
+
+def test_no_question_is_an_error():
+    for wrong in ([], ["a", " "]):
+        with pytest.raises(ValueError, match="give at least one question, and none empty"):
+            several(wrong)
+
+
+# continuing
+
+
+@pytest.mark.parametrize("name", sorted(set(CONTINUING) - {"several"}))
+def test_a_reading_that_is_continued_equals_one_that_was_never_broken_off(name):
+    def say(prompt):
+        return " ".join(gather(prompt).split()[-3:])
+
+    whole, _ = play(READERS[name]("q", ABC), say)
+    first, _ = play(READERS[name]("q", ABC[:2]), say)
+    second, _ = play(READERS[name]("q", ABC[2:], earlier=first), say)
+    assert second == whole
+
+
+def test_readers_that_can_continue_say_so():
+    takes = {name for name, reader in READERS.items() if "earlier" in inspect.signature(reader).parameters}
+    assert takes | {"several"} == set(CONTINUING)
+
+
+# baselines and search
+
+
+def test_retrieved_shows_the_fitting_passages_in_the_documents_order():
+    chunks = pieces(
+        "Rain falls. " * 8, "The otter has the code 4821. " + "Rain falls. " * 8, "Rain. " * 16, "Snow. " * 12 + "An otter swims. "
+    )
+    _trace, moves = play(retrieved("What is the otter's code?", chunks), lambda p: "4821")
+    shown = moves[0].chunk.text
+    assert shown.index("code 4821") < shown.index("otter swims")
+    assert moves[0].kind is Kind.DIRECT
+    assert moves[0].chunk.tokens <= max(c.tokens for c in chunks)
+
+
+def test_search_ranks_by_words_whatever_the_case_and_leaves_out_what_shares_none():
+    assert ranked("Violet OTTER", ["the owl", "a violet otter", "an otter"]) == [1, 2]
+    assert ranked("?!", ["a"]) == [] == ranked("x", [])
+    assert words("东京 tower_7") == ["东", "京", "tower", "7"]
+
+
+# what they show, and the window that it needs
+
+
+def test_the_window_of_a_reader_that_shows_several_memories_is_checked_before_any_turn(tokenizer):
+    encoder = Encoder(tokenizer, Template.load("pocket"), Budget(chunk_tokens=16, memory_tokens=40, answer_tokens=12, question_tokens=16))
+    plain, slotted = encoder.window_of(shows(READERS["overwrite"])), encoder.window_of(shows(multislot))
+    assert plain < slotted
+    with pytest.raises(BudgetError, match="a turn can need"):
+        encoder.require_window(slotted - 1, "the model's window", shows(multislot))
+
+
+def test_every_prompt_of_every_reader_fits_what_it_says_it_shows(encoder):
+    full_memory = "x " * (encoder.budget.memory_tokens // 2)
+    chunk_text = "y " * (encoder.budget.chunk_tokens // 2)
+    for name, reader in MEMORY_READERS.items():
+        limit = encoder.window_of(shows(reader))
+        for move in play(reader("why?", pieces(*[chunk_text] * 9)), lambda p: full_memory.strip())[1]:
+            for prompt in move if isinstance(move, tuple) else (move,):
+                request = encoder.encode(prompt)
+                assert len(request.ids) + request.max_tokens <= limit, name
