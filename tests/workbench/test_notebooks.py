@@ -74,6 +74,7 @@ def tiny_model(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 def test_the_notebooks_of_the_main_path_run_from_data_to_inspected_memory(tiny_model: str, workspace: Path) -> None:
     """Training aside, which has tests of its own: the sweep of the demo on a random policy."""
 
