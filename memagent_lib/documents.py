@@ -76,7 +76,7 @@ class Document:
             for block, offset, page in self._pieces(path):
                 if offset is not None:
                     self.parts.append(Part(name, at, offset, page))
-                at, read = at + len(block), read or bool(block)
+                at, read = at + len(block), read or bool(block.strip())
                 yield block
         if not read:
             raise DocumentError(f"{_listed(self.paths)}: no text at all; a scanned PDF needs text recognition (OCR) first")
