@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 EPILOG = """\
@@ -165,8 +166,12 @@ def _train(verbs: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
         from memagent_lib.panel import load_recipe, watch
         from memagent_lib.rl.launcher import launch
+        from memagent_lib.tracking import Ledger
 
-        started = launch(load_recipe(a.recipe, a.settings), a.out or f"runs/{Path(a.recipe).stem}", resume=a.resume)
+        config = load_recipe(a.recipe, a.settings)
+        ledger = Ledger.open(config.tracking.uri or a.tracking, experiment=config.tracking.experiment)
+        config = replace(config, tracking=replace(config.tracking, uri=ledger.uri))
+        started = launch(config, a.out or f"runs/{Path(a.recipe).stem}", resume=a.resume)
         print(f"training in {started.folder.path}; it goes on when this terminal closes")
         if a.detach:
             return 0
@@ -178,6 +183,7 @@ def _train(verbs: argparse._SubParsersAction) -> None:
     verb.add_argument("recipe", metavar="FILE.toml")
     verb.add_argument("settings", nargs="*", metavar="table.key=value", help="settings that replace those of the file")
     verb.add_argument("--out", metavar="FOLDER", help="the run's folder; runs/NAME-OF-THE-FILE unless given")
+    verb.add_argument("--tracking", default="runs", help="the MLflow store, where the recipe names none: a folder or a server's address")
     verb.add_argument("--resume", action="store_true", help="go on from the folder's last checkpoint")
     verb.add_argument("--detach", action="store_true", help="return at once; see it with: memagent follow FOLDER")
 
