@@ -17,6 +17,7 @@ the main path:
   memagent demo                                data, training, evaluation, figure: all of it, small
   memagent train experiments/recipes/pocket_demo.toml
   memagent sweep experiments/demo.toml         any notebook over any grid
+  memagent read FILE --question "..." --model MODEL --html report.html
   memagent lab                                 JupyterLab and MLflow, side by side
 """
 
@@ -46,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--traceback", action="store_true", help="show where an error came from")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for add in (_doctor, _demo, _data, _train, _follow, _stop, _sweep, _bench, _lab):
+    for add in (_doctor, _demo, _data, _read, _train, _follow, _stop, _sweep, _bench, _lab):
         add(verbs)
     return top
 
@@ -160,6 +161,66 @@ def _bench(verbs: argparse._SubParsersAction) -> None:
     verb.add_argument("--n", type=int, default=128)
     verb.add_argument("--workers", type=int, default=2)
     verb.add_argument("--model", default="experiments/pocket/warm_start")
+
+
+def _read(verbs: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from tqdm.auto import tqdm
+
+        from memagent_lib.read_files import read_files
+
+        agent = _agent(a)
+        settings = {"model": a.model, "backend": a.backend, "temperature": a.temperature, "seed": a.seed}
+        try:
+            with tqdm(unit="turn", disable=None) as bar:
+                reading = read_files(
+                    agent, a.paths, a.question, journal=a.journal, earlier=a.earlier, settings=settings, on_turn=lambda _: bar.update()
+                )
+        finally:
+            agent.close()
+        for question, answer in reading.answers.items():
+            print(answer if len(reading.answers) == 1 else f"{question}\n{answer}\n")
+        for write, path in ((reading.save, a.save), (reading.to_html, a.html)):
+            if path:
+                print(f"wrote {write(path)}", file=sys.stderr)
+        return 0
+
+    verb = _verb(verbs, run, "read", "answer questions about files of any length")
+    verb.add_argument("paths", nargs="+", metavar="PATH", help="files or folders (text, markdown, HTML, PDF), read as one document")
+    verb.add_argument("--question", action="append", default=[], help="may be given several times: all are answered in one pass")
+    verb.add_argument("--model", required=True, help="a model folder, a hub name, or the name that a server gives it")
+    verb.add_argument("--backend", choices=["vllm", "transformers", "openai"], default="vllm")
+    verb.add_argument("--base-url", help="address of an OpenAI-compatible server, mostly ending in /v1; for --backend openai")
+    verb.add_argument("--api-key-file", metavar="FILE", help="a file that holds the server's key")
+    verb.add_argument("--tokenizer", help="whose tokenizer counts, where the model's name is not a folder or hub name")
+    verb.add_argument("--reader", default="overwrite", help="the strategy")
+    verb.add_argument("--template", default="chunk_first", help="a template's name, or a .toml file of your own")
+    for name, default in (("chunk", 5000), ("memory", 1024), ("answer", 1024), ("question", 1024)):
+        verb.add_argument(f"--{name}-tokens", type=int, default=default)
+    verb.add_argument("--temperature", type=float, default=0.0)
+    verb.add_argument("--seed", type=int)
+    verb.add_argument("--prefetch", action="store_true", help="prefill the next chunk while the present memory is being written")
+    verb.add_argument("--journal", metavar="FILE", help="keep finished turns here: the same command goes on after a crash")
+    verb.add_argument("--earlier", metavar="FILE", help="a saved reading that these files continue")
+    verb.add_argument("--save", metavar="FILE", help="write what a later --earlier needs")
+    verb.add_argument("--html", metavar="FILE", help="write one page: answer, evidence with its place, the memory's history")
+
+
+def _agent(a: argparse.Namespace):
+    from memagent_lib.backends import Sampling, open_backend
+    from memagent_lib.prompts import Budget, Encoder, Template
+    from memagent_lib.readers import reader_named
+    from memagent_lib.reading import Agent
+    from memagent_lib.text import Tokenizer
+
+    budget = Budget(**{name: getattr(a, name) for name in ("chunk_tokens", "memory_tokens", "answer_tokens", "question_tokens")})
+    encoder, reader = Encoder(Tokenizer.load(a.tokenizer or a.model), Template.load(a.template), budget), reader_named(a.reader)
+    options = {"base_url": a.base_url} if a.base_url else {}
+    if a.api_key_file:
+        options["api_key"] = Path(a.api_key_file).read_text(encoding="utf-8").strip()
+    if options and a.backend != "openai":
+        raise ValueError(f"--base-url and --api-key-file are for --backend openai, not {a.backend}")
+    return Agent(encoder, open_backend(a.backend, a.model, Sampling(temperature=a.temperature, seed=a.seed), **options), reader, a.prefetch)
 
 
 def _train(verbs: argparse._SubParsersAction) -> None:

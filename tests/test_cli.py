@@ -1,11 +1,14 @@
 """The command says what is wrong in one line, and its help names what it takes."""
 
+from pathlib import Path
+
 import pytest
 
 from memagent_lib.cli import main, parser
 from memagent_lib.doctor import Finding, State, examine, report
 
-VERBS = ["doctor", "demo", "data", "train", "follow", "stop", "sweep", "bench", "lab"]
+ROOT = Path(__file__).parents[1]
+VERBS = ["doctor", "demo", "data", "read", "train", "follow", "stop", "sweep", "bench", "lab"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -64,3 +67,25 @@ def test_data_says_what_it_needs(capsys):
     assert "memagent data TASK --out FILE.parquet" in capsys.readouterr().err
     assert main(["data", "nih", "--length-tokens", "900", "--out", "x.parquet"]) == 2
     assert "nih" in capsys.readouterr().err
+
+
+def test_read_answers_from_a_file_with_the_pocket_policy_and_writes_its_report(capsys, tmp_path):
+    from memagent_lib.data import NeedleTask, make_needles
+    from memagent_lib.text import Tokenizer
+
+    model = str(ROOT / "experiments" / "pocket" / "warm_start")
+    (example,) = make_needles(NeedleTask(chunks=2), 1, 3, Tokenizer.load(model))
+    (tmp_path / "notes.txt").write_text(example.document)
+    asked = ["read", str(tmp_path / "notes.txt"), "--question", example.question, "--model", model, "--backend", "transformers"]
+    small = ["--template", "pocket", "--chunk-tokens", "128", "--memory-tokens", "32", "--answer-tokens", "16", "--question-tokens", "40"]
+    assert main([*asked, *small, "--html", str(tmp_path / "report.html")]) == 0
+    assert "\\boxed{" in capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text()
+    assert example.question in page and page.startswith("<!doctype html>")
+
+
+def test_read_refuses_a_servers_address_for_another_backend(capsys, tmp_path):
+    (tmp_path / "a.txt").write_text("some text")
+    model = str(ROOT / "experiments" / "pocket" / "warm_start")
+    assert main(["read", str(tmp_path / "a.txt"), "--question", "q?", "--model", model, "--base-url", "http://127.0.0.1:1/v1"]) == 2
+    assert "--base-url and --api-key-file are for --backend openai, not vllm" in capsys.readouterr().err
