@@ -46,6 +46,9 @@ class Transformers:
     async def close(self) -> None:
         if self._worker is not None and not self._worker.done():
             self._worker.cancel()
+        for _, future in self._waiting:
+            future.cancel()
+        self._waiting = []
 
     async def _work(self) -> None:
         await asyncio.sleep(0)  # let everyone who is ready join the batch
@@ -54,9 +57,11 @@ class Transformers:
             batch = [(request, future) for request, future in batch if not future.done()]
             try:
                 completions = await asyncio.to_thread(self._generate, [request for request, _ in batch])
-            except (RuntimeError, ValueError) as failure:
+            except Exception as failure:  # nobody may be left waiting; what is no engine's failure is a bug and stays one
+                ours = isinstance(failure, RuntimeError | ValueError)
                 for _, future in batch:
-                    future.set_exception(BackendError(f"transformers gave no reply: {failure}"))
+                    if not future.done():
+                        future.set_exception(BackendError(f"transformers gave no reply: {failure}") if ours else failure)
                 continue
             for (_, future), completion in zip(batch, completions, strict=True):
                 if not future.done():

@@ -1,0 +1,130 @@
+"""Engines in this process, with a real model: vLLM and transformers, side by side."""
+
+import asyncio
+import os
+
+import pytest
+
+from memagent_lib.backends import BackendError, Request, Sampling, open_backend
+from memagent_lib.reading import Agent, run_sync, together
+
+PROMPTS = ["The code of the violet otter", "Rain taps", "A small boat drifts past the old mill. " * 3, "Snow"]
+
+
+@pytest.fixture(scope="module")
+def vllm(model_folder):
+    pytest.importorskip("vllm")
+    backend = open_backend("vllm", model_folder, Sampling(), window=256, threads=1)
+    yield backend
+    run_sync(backend.close())
+
+
+@pytest.fixture(scope="module")
+def transformers(model_folder):
+    backend = open_backend("transformers", model_folder, device="cpu")
+    yield backend
+    run_sync(backend.close())
+
+
+def requests(tokenizer, max_tokens=9) -> list[Request]:
+    return [Request(tuple(tokenizer.chat(text)), text, max_tokens) for text in PROMPTS]
+
+
+def ask(backend, wanted):
+    return run_sync(together(backend.complete(request) for request in wanted))
+
+
+def test_both_engines_give_the_models_own_greedy_reply_whatever_they_are_batched_with(vllm, transformers, tokenizer, model_folder):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    for request, one, other in zip(
+        requests(tokenizer), ask(vllm, requests(tokenizer)), ask(transformers, requests(tokenizer)), strict=True
+    ):
+        ids = list(request.ids)
+        for _ in range(request.max_tokens):
+            with torch.no_grad():
+                ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+            if ids[-1] == tokenizer.hf.eos_token_id:
+                break
+        expected = tuple(ids[len(request.ids) :])
+        assert one.token_ids == other.token_ids == expected
+        assert one.text == other.text == tokenizer.decode(expected)
+        assert (one.prompt_tokens, one.reply_tokens) == (len(request.ids), len(expected))
+
+
+def test_a_reply_at_its_limit_says_length(vllm, transformers, tokenizer):
+    for backend in (vllm, transformers):
+        assert {c.finish_reason for c in ask(backend, requests(tokenizer, 2))} == {"length"}
+
+
+def test_a_prompt_over_the_window_is_an_error_of_its_own_and_the_engine_goes_on(vllm, tokenizer):
+    long = Request((5,) * 300, "", 4)
+    with pytest.raises(BackendError, match="the prompt is 300 tokens with a reply of up to 4, and the model's window is 256"):
+        ask(vllm, [long])
+    assert ask(vllm, requests(tokenizer))[0].reply_tokens > 0
+
+
+def test_a_seed_draws_the_same_replies_again(model_folder, tokenizer):
+    pytest.importorskip("vllm")
+    backend = open_backend("vllm", model_folder, Sampling(temperature=1.0, seed=3), window=256, threads=1)
+    first, second = (tuple(c.text for c in ask(backend, requests(tokenizer))) for _ in range(2))
+    run_sync(backend.close())
+    assert first == second
+    assert len(set(first)) == len(first)
+
+
+def test_a_shared_prefix_is_computed_once(vllm, tokenizer):
+    run_sync(vllm.forget_prefixes())
+    shared = tuple(range(10, 110))
+    first, second = (ask(vllm, [Request((*shared, tail), "", 2)])[0] for tail in (5, 6))
+    assert first.cached_tokens == 0
+    assert second.cached_tokens >= 96
+    run_sync(vllm.forget_prefixes())
+    assert ask(vllm, [Request((*shared, 7), "", 2)])[0].cached_tokens == 0
+
+
+async def test_a_cancelled_request_leaves_the_engine_and_the_others_go_on(vllm, tokenizer):
+    doomed = asyncio.create_task(vllm.complete(Request(tuple(range(10, 60)), "", 200)))
+    other = asyncio.create_task(vllm.complete(requests(tokenizer)[0]))
+    await asyncio.sleep(0)
+    doomed.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await doomed
+    assert (await other).reply_tokens > 0
+    assert (await vllm.complete(requests(tokenizer)[1])).reply_tokens > 0
+
+
+def test_two_engines_in_one_process_do_not_mix_and_closing_one_spares_the_other(vllm, model_folder, tokenizer):
+    alone = [c.token_ids for c in ask(vllm, requests(tokenizer))]
+    second = open_backend("vllm", model_folder, Sampling(), window=128, threads=1)
+    both = run_sync(together(backend.complete(r) for r in requests(tokenizer) for backend in (vllm, second)))
+    assert [c.token_ids for c in both[::2]] == [c.token_ids for c in both[1::2]] == alone
+    run_sync(second.close())
+    with pytest.raises(BackendError, match="vLLM's engine has stopped: it was closed"):
+        ask(second, requests(tokenizer))
+    assert [c.token_ids for c in ask(vllm, requests(tokenizer))] == alone
+
+
+def test_the_engine_leaves_torch_and_the_environment_as_they_were(vllm):
+    import torch
+
+    assert torch.set_num_threads.__module__ != "vllm.v1.worker.cpu_worker"
+    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in os.environ
+
+
+def test_readings_go_through_an_engine_of_either_kind_alike(vllm, transformers, encoder):
+    document = " ".join(PROMPTS) * 6
+    one, other = (Agent(encoder, backend).read(document, "Which boat?") for backend in (vllm, transformers))
+    assert one.memories == other.memories
+    assert one.answer == other.answer
+    assert len(one.reads) > 3
+
+
+def test_a_model_folder_that_is_not_there_is_named():
+    for kind in ("vllm", "transformers"):
+        with pytest.raises(FileNotFoundError, match="no model folder './nowhere'"):
+            open_backend(kind, "./nowhere")
+    with pytest.raises(ValueError, match="no backend 'abacus'; choose from openai, transformers, vllm"):
+        open_backend("abacus", "x")
