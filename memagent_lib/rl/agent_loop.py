@@ -22,8 +22,8 @@ from verl.workers.rollout.replica import TokenOutput
 
 from memagent_lib.data.examples import Example
 from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
-from memagent_lib.reading import drive
 from memagent_lib.readers import reader_named
+from memagent_lib.reading import drive
 from memagent_lib.scoring import normalise, score
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.trace import Trace, Turn

@@ -23,7 +23,10 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import postprocess_batch_func
 
 import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
+from memagent_lib.rl import weight_channel
 from memagent_lib.rl.prefix_trees import forest, micro_batches, prefix_trees
+
+weight_channel.use()
 
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")

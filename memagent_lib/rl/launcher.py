@@ -28,6 +28,7 @@ from memagent_lib.text import Tokenizer, looks_like_path
 
 POLL_S = 0.5
 STOP_WAIT_S = 120.0
+LOCK_WAIT_S = 10.0
 OVERHEAD_BYTES = 1 << 30  # logs, traces, Ray's session files
 STATE_COPIES = 5  # fp32 weights, two AdamW moments, the exported folder; one more for the write in progress
 
@@ -58,8 +59,7 @@ class Run:
 
     def wait(self) -> Status:
         """Block until the run is over; :class:`RunError` unless it finished."""
-        for status in self.follow():
-            pass
+        *_, status = self.follow()
         if status.state is not State.FINISHED:
             raise RunError(f"the run {self.folder.path} {status.state}: {status.error or 'see ' + str(self.folder.log)}")
         return status
@@ -101,10 +101,7 @@ def launch(config: TrainConfig, run_folder: str | Path, resume: bool = False) ->
     device = chosen_device(config.model.device)
     check(config, folder, resume)
     folder.path.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = folder.lock()
-    except BlockingIOError:
-        raise _active(folder) from None
+    lock = _lock(folder)
     try:
         _prepare(config, folder, device, resume)
         _start(folder, lock)
@@ -160,6 +157,18 @@ def _check_leftovers(folder: RunFolder, resume: bool) -> None:
     raise RunError(f"{folder.path} holds a run that {status.state} {at}; resume it (--resume), or choose another folder")
 
 
+def _lock(folder: RunFolder) -> int:
+    """Take the run. One that has just ended holds it for a moment longer."""
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return folder.lock()
+        except BlockingIOError:
+            if time.monotonic() > deadline or not (folder.config.is_file() and folder.status().state.over):
+                raise _active(folder) from None
+        time.sleep(POLL_S)
+
+
 def _active(folder: RunFolder) -> RunError:
     return RunError(f"a run is active in {folder.path}; attach to it, stop it, or choose another folder")
 
@@ -184,7 +193,8 @@ def _check_disk(config: TrainConfig, folder: RunFolder) -> None:
     existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
     free = shutil.disk_usage(existing).free
     if free < needed:
-        raise RunError(f"the disk of {existing} has {free / 1e9:.1f} GB free and the run may need {needed / 1e9:.1f} GB; free some, or lower keep_checkpoints")
+        sizes = f"{free / 1e9:.1f} GB free and the run may need {needed / 1e9:.1f} GB"
+        raise RunError(f"the disk of {existing} has {sizes}; free some, or lower keep_checkpoints")
 
 
 def _prepare(config: TrainConfig, folder: RunFolder, device: str, resume: bool) -> None:
@@ -193,6 +203,8 @@ def _prepare(config: TrainConfig, folder: RunFolder, device: str, resume: bool) 
     for checkpoint in folder.checkpoints.glob("global_step_*"):  # verl forgets, when it ends, which ones it was to delete
         if not last or checkpoint != last.folder:
             shutil.rmtree(checkpoint)
+    if last:
+        write_atomically(folder.checkpoint_note, str(last.step))
     for leftover in (folder.stop_request, folder.error, folder.verl_metrics):
         leftover.unlink(missing_ok=True)
     write_atomically(folder.config, json.dumps({"config": config.to_tables(), "device": device}, indent=2))

@@ -62,7 +62,7 @@ def prefix_trees(rows: Sequence[Sequence[int]]) -> list[Tree]:
 def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[list[int]]:
     """Rows in batches of trees of like size, each padded to at most ``limit`` nodes in all; a larger tree is alone."""
     batches: list[list[int]] = []
-    width = 0
+    width = longest = 0
     for tree in sorted(trees, key=lambda t: -len(t.ids)):
         if not batches or width + longest > limit:
             batches.append([])

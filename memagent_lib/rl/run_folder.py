@@ -138,12 +138,18 @@ class RunFolder:
         """The lines of :attr:`metrics`; an unfinished last line is left out."""
         return read_lines(self.metrics)[0]
 
+    @property
+    def checkpoint_note(self) -> Path:
+        """Where verl notes the step of a checkpoint once it is whole."""
+        return self.checkpoints / "latest_checkpointed_iteration.txt"
+
     def latest_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that was written to its end: verl notes its step last."""
-        note = self.checkpoints / "latest_checkpointed_iteration.txt"
-        step = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
-        folder = self.checkpoints / f"global_step_{step}"
-        return Checkpoint(int(step), folder) if step.isdigit() and (folder / "data.pt").is_file() else None
+        """The newest checkpoint that was written to its end. A note that was being written when verl was killed is empty."""
+        if not self.checkpoint_note.is_file():
+            return None
+        noted = self.checkpoint_note.read_text(encoding="utf-8").strip()
+        whole = [Checkpoint(int(path.name.rpartition("_")[2]), path) for path in self.checkpoints.glob("global_step_*")]
+        return max((c for c in whole if noted in ("", str(c.step)) and (c.folder / "data.pt").is_file()), default=None)
 
     def keep_metrics_until(self, step: int) -> None:
         """Forget the steps after ``step``: a resumed run does them again."""

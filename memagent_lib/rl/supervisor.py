@@ -18,8 +18,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
+from memagent_lib import tracking
 from memagent_lib.rl import processes
 from memagent_lib.rl.config import TrainConfig, flatten
 from memagent_lib.rl.run_folder import RunFolder, State, Status, read_lines, write_atomically
@@ -28,50 +28,31 @@ from memagent_lib.rl.verl_config import environment
 POLL_S = 0.25
 STOP_GRACE_S = 60.0
 REWARD, SECONDS = "critic/score/mean", "perf/time_per_step"
-MLFLOW_END = {State.FINISHED: "FINISHED", State.STOPPED: "KILLED", State.FAILED: "FAILED"}
+MLFLOW_END = {
+    State.FINISHED: tracking.Status.FINISHED,
+    State.STOPPED: tracking.Status.KILLED,
+    State.FAILED: tracking.Status.FAILED,
+}
 
 
-class Ledger:
+def ledger_entry(config: TrainConfig, folder: RunFolder) -> tracking.Run:
     """The run's entry in MLflow. One that was opened by an earlier attempt is gone on with."""
-
-    def __init__(self, config: TrainConfig, folder: RunFolder):
-        import mlflow
-
-        self.client = mlflow.MlflowClient(tracking_uri=config.tracking.uri)
-        previous = folder.path / "mlflow_run.txt"
-        if previous.is_file():
-            self.run = previous.read_text(encoding="utf-8").strip()
-            self.client.update_run(self.run, status="RUNNING")
-            return
-        experiment = self.client.get_experiment_by_name(config.tracking.experiment)
-        number = experiment.experiment_id if experiment else self.client.create_experiment(config.tracking.experiment)
-        run = self.client.create_run(number, run_name=config.tracking.run_name or folder.path.name, tags={"memagent.kind": "train"})
-        self.run = run.info.run_id
-        write_atomically(previous, self.run)
-        self._log_params(config)
-
-    def _log_params(self, config: TrainConfig) -> None:
-        from mlflow.entities import Param
-
-        flat = flatten(config.to_tables())
-        self.client.log_batch(self.run, params=[Param(name.replace("+", ""), str(value)[:500]) for name, value in flat.items()])
-
-    def log(self, step: int, metrics: dict[str, float]) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        named = [Metric(mlflow_name(name), value, now, step) for name, value in metrics.items()]
-        self.client.log_batch(self.run, metrics=named)
-
-    def close(self, state: State, facts: dict[str, str]) -> None:
-        for name, value in facts.items():
-            self.client.set_tag(self.run, f"memagent.{name}", value[:5000])
-        self.client.set_terminated(self.run, MLFLOW_END[state])
+    ledger = tracking.Ledger.open(config.tracking.uri, config.tracking.experiment)
+    note = folder.path / "mlflow_run.txt"
+    if note.is_file():
+        entry = ledger.join(note.read_text(encoding="utf-8").strip())
+        entry.resume()
+        return entry
+    params = {name.replace("+", ""): value for name, value in flatten(config.to_tables()).items()}  # MLflow takes no plus sign
+    entry = ledger.start(config.tracking.run_name or folder.path.name, params, tags={"memagent.kind": "train"})
+    write_atomically(note, entry.id)
+    entry.data(*config.data.train, *config.data.eval)
+    return entry
 
 
-def mlflow_name(name: str) -> str:
-    """MLflow allows letters, digits and ``_-. /`` in names; verl has ``@`` in some."""
-    return "".join(c if c.isalnum() or c in "_-. /" else "_" for c in name)
+def close_entry(entry: tracking.Run, state: State, facts: dict[str, str]) -> None:
+    entry.tags({f"memagent.{name}": value[:5000] for name, value in facts.items()})
+    entry.end(MLFLOW_END[state])
 
 
 @dataclass
@@ -89,18 +70,19 @@ class Supervisor:
         processes.adopt_orphans()
         self._say(replace(self.folder.status(), pid=os.getpid()))
         trainer = self._start()
-        ledger = None
+        entry = None
         try:
-            ledger = Ledger(self.config, self.folder)
-            self._say(replace(self.status, mlflow_run=ledger.run))
-            self._follow(trainer, ledger)
+            entry = ledger_entry(self.config, self.folder)
+            self._say(replace(self.status, mlflow_run=entry.id))
+            self._follow(trainer, entry)
             state, error = self._end(trainer)
         except Exception as failure:  # whatever it was, the run must end with its true status and leave no process
             state, error = State.FAILED, f"{type(failure).__name__}: {failure}"
         processes.end_descendants()
+        if entry:
+            facts = {State.FINISHED: {"model": str(self.folder.model)}, State.FAILED: {"error": error}}
+            close_entry(entry, state, facts.get(state, {}))
         self._say(replace(self.status, state=state, error=error, seconds_left=0.0 if state is State.FINISHED else None))
-        if ledger:
-            ledger.close(state, {"error": error} if error else {"model": str(self.folder.model)})
         return state
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -112,22 +94,22 @@ class Supervisor:
         command = [sys.executable, "-m", "memagent_lib.rl.train", str(self.folder.path), str(os.getpid())]
         return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
 
-    def _follow(self, trainer: subprocess.Popen[bytes], ledger: Ledger) -> None:
+    def _follow(self, trainer: subprocess.Popen[bytes], entry: tracking.Run) -> None:
         """Pass on what verl logs until the trainer ends; kill it when it does not stop in time."""
         offset, over = 0, False
         while not over:
             over = trainer.poll() is not None  # and one more look after the end
-            offset = self._pass_on(offset, ledger)
+            offset = self._pass_on(offset, entry)
             if self.stop_asked_at and time.monotonic() - self.stop_asked_at > STOP_GRACE_S:
                 trainer.kill()
             time.sleep(0 if over else POLL_S)
 
-    def _pass_on(self, offset: int, ledger: Ledger) -> int:
+    def _pass_on(self, offset: int, entry: tracking.Run) -> int:
         rows, offset = read_lines(self.folder.verl_metrics, offset)
         for row in rows:
             numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
             self._progress(row["step"], numbers)
-            ledger.log(row["step"], numbers)
+            entry.metrics(numbers, row["step"])
         return offset
 
     def _progress(self, step: int, metrics: dict[str, float]) -> None:
@@ -189,9 +171,13 @@ def watch_over(folder: RunFolder, config: TrainConfig, device: str) -> int:
     processes.end_descendants()
     status = folder.status()
     if not status.state.over:
-        error = f"the supervisor was killed by signal {-code}" if code < 0 else f"the supervisor ended with code {code}; the log is {folder.log}"
+        error = (
+            f"the supervisor was killed by signal {-code}"
+            if code < 0
+            else f"the supervisor ended with code {code}; the log is {folder.log}"
+        )
+        close_entry(ledger_entry(config, folder), State.FAILED, {"error": error})
         folder.write_status(replace(status, state=State.FAILED, error=error))
-        Ledger(config, folder).close(State.FAILED, {"error": error})
     return code
 
 

@@ -27,9 +27,13 @@ from memagent_lib.rl.loss import PREFIX, agreement, moments
 TRAINER = "memagent"
 
 
+class Stopped(Exception):
+    """The run was asked to stop, and did, with a checkpoint of its last step."""
+
+
 @register_trainer(TRAINER)
 class MemAgentTrainer(PPOTrainerSync):
-    """Settings of ours travel in ``trainer.v1.memagent``: ``mini_batches``, ``poll_s``, ``trace_folder``."""
+    """Settings of ours travel in ``trainer.v1.memagent``: ``mini_batches``, ``poll_s``, ``trace_folder``, ``stop_file``."""
 
     def __init__(self, config: Any):
         self.settings = config.trainer.v1.memagent
@@ -40,6 +44,14 @@ class MemAgentTrainer(PPOTrainerSync):
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = self.settings.poll_s
         return buffer
+
+    def on_step_begin(self) -> None:
+        """Between two steps everything is at rest: the place to stop when asked to."""
+        if Path(self.settings.stop_file).exists():
+            self.global_steps -= 1  # the step that is done
+            if self.global_steps and self.global_steps % self.config.trainer.save_freq:
+                self._save_checkpoint()
+            raise Stopped(f"asked to stop after step {self.global_steps}")
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
         try:
@@ -59,7 +71,7 @@ class MemAgentTrainer(PPOTrainerSync):
         failed = self.replay_buffer.failure_keys[partition]
         if not failed:
             return
-        report = Path(self.settings.trace_folder or ".") / FAILURE_FILE
+        report = Path(self.settings.trace_folder) / FAILURE_FILE
         why = report.read_text(encoding="utf-8") if report.exists() else "see the log above"
         raise RolloutError(f"rollouts of {len(failed)} prompts failed in step {self.global_steps}; the last one:\n{why}")
 

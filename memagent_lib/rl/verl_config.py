@@ -5,6 +5,7 @@ Writes the two files verl wants to be told by path. Knows verl's configuration, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict
@@ -122,7 +123,12 @@ def _common(config: TrainConfig, folder: RunFolder, encoder: Encoder) -> dict[st
         "trainer.default_local_dir": str(folder.checkpoints),
         "trainer.resume_mode": "auto",
         "trainer.v1.trainer_mode": "sync",  # what our trainer is a kind of; verl asks for it by this name
-        "+trainer.v1.memagent": {"mini_batches": train.mini_batches, "poll_s": 0.2, "trace_folder": str(folder.traces)},
+        "+trainer.v1.memagent": {
+            "mini_batches": train.mini_batches,
+            "poll_s": 0.2,
+            "trace_folder": str(folder.traces),
+            "stop_file": str(folder.stop_request),
+        },
     }
 
 
@@ -188,6 +194,7 @@ def environment(device: str, workers: int, run: Path) -> dict[str, str]:
         return common
     cores = len(os.sched_getaffinity(0))
     return common | {
+        "MEMAGENT_RUN_KEY": hashlib.sha256(str(run).encode()).hexdigest()[:12],
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": CPU_PLUGIN,
         "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -7,10 +7,14 @@ as it would load a checkpoint. Named in ``rollout.engine_kwargs.vllm.worker_exte
 
 from __future__ import annotations
 
+import os
+
 import torch
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+
+from memagent_lib.rl.weight_channel import socket
 
 
 class CpuWeights(vLLMColocateWorkerExtension):
@@ -34,6 +38,9 @@ class CpuWeights(vLLMColocateWorkerExtension):
         receiver = BucketedWeightReceiver(zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm)
         receiver.receive_weights(on_bucket_received=keep)
         return weights
+
+    def _get_zmq_handle(self) -> str:
+        return socket(os.environ["VERL_REPLICA_RANK"], self.local_rank)
 
     def _repack_embeddings(self) -> None:
         """An output head tied to the embedding computes with its own packed copy, which a reload leaves as it was."""

@@ -34,7 +34,8 @@ def test_a_platform_that_is_not_ours_is_an_error_that_says_what_to_set():
     code = "import torch; from memagent_lib.rl.platform import check_registered; check_registered()"
     done = in_a_new_process(code, VERL_PLATFORM="nvidia")
     assert done.returncode != 0
-    assert "VERL_PLATFORM=cpu" in done.stderr and "memagent_lib.rl.platform" in done.stderr
+    assert "VERL_PLATFORM=cpu" in done.stderr
+    assert "memagent_lib.rl.platform" in done.stderr
 
 
 def test_importing_the_plugin_elsewhere_changes_nothing():

@@ -40,7 +40,8 @@ def test_micro_batches_hold_every_row_once_and_can_be_made_as_many_as_another_ra
     for least in (1, 7, len(rows)):
         batches = micro_batches(trees, limit=60, at_least=least)
         assert sorted(row for batch in batches for row in batch) == list(range(len(rows)))
-        assert len(batches) >= least and all(batches)
+        assert len(batches) >= least
+        assert all(batches)
     with pytest.raises(ValueError, match="cannot be cut"):
         micro_batches(trees, limit=60, at_least=len(rows) + 1)
 

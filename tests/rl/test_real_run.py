@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
-from memagent_lib.data import Example, Span, save  # noqa: E402
-from memagent_lib.rl.config import TrainConfig  # noqa: E402
-from memagent_lib.rl.launcher import Run, RunError, attach, launch  # noqa: E402
-from memagent_lib.rl.run_folder import State  # noqa: E402
-from memagent_lib.text import Tokenizer, chunks  # noqa: E402
+from memagent_lib.data import Example, Span, save
+from memagent_lib.rl.config import TrainConfig
+from memagent_lib.rl.launcher import Run, RunError, attach, launch
+from memagent_lib.rl.run_folder import State
+from memagent_lib.text import Tokenizer, chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 STEPS, MINI_BATCHES, CHUNK_TOKENS = 3, 2, 24
@@ -25,10 +25,9 @@ def make_policy(folder, tokenizer: Tokenizer) -> None:
 
     torch.manual_seed(0)
     end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
-    config = Qwen2Config(
-        vocab_size=len(tokenizer.hf), hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-        max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.3, eos_token_id=end, bos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    ids = {"vocab_size": len(tokenizer.hf), "eos_token_id": end, "bos_token_id": None, "pad_token_id": 0}
+    config = Qwen2Config(max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.3, **sizes, **ids)
     Qwen2ForCausalLM(config).save_pretrained(folder)
     tokenizer.hf.save_pretrained(folder)
 
@@ -39,11 +38,10 @@ def examples(tokenizer: Tokenizer, lengths: list[int]) -> list[Example]:
     for number, length in enumerate(lengths):
         words = ["code"]
         while len(chunks(" ".join(words), tokenizer, CHUNK_TOKENS)) < length or len(words) < 4:
-            words.append(rng.choice("the otter is on hill and the old mill drifts past".split()))
-        made.append(
-            Example(id=str(number), task="toy", question="code?", document=" ".join(words), accepted=tuple("bcdefghijklmnopqrstuvwxyz0123456789"),
-                    rule="contains", evidence=(Span(0, 4),))
-        )  # fmt: skip
+            words.append(rng.choice(["the", "otter", "is", "on", "hill", "and", "the", "old", "mill", "drifts", "past"]))
+        letters = tuple("bcdefghijklmnopqrstuvwxyz0123456789")
+        facts = {"question": "code?", "document": " ".join(words), "accepted": letters, "rule": "contains", "evidence": (Span(0, 4),)}
+        made.append(Example(id=str(number), task="toy", **facts))
     return made
 
 
@@ -121,7 +119,8 @@ def test_the_trained_policy_loads_has_moved_and_keeps_its_tokenizer(finished):
     after = AutoModelForCausalLM.from_pretrained(finished.folder.model).state_dict()
     assert before.keys() == after.keys()
     moved = [(before[name].float() - after[name].float()).abs().max().item() for name in before]
-    assert min(moved) > 1e-3 and torch.isfinite(torch.tensor(moved)).all()
+    assert min(moved) > 1e-3
+    assert torch.isfinite(torch.tensor(moved)).all()
     one, other = Tokenizer.load(home / "policy"), Tokenizer.load(finished.folder.model)
     assert one.chat("The code of the otter is 4821.\n") == other.chat("The code of the otter is 4821.\n")
 

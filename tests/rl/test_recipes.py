@@ -13,7 +13,8 @@ RECIPES = sorted((Path(__file__).parents[2] / "experiments" / "recipes").glob("*
 def test_a_recipe_loads_and_opens_with_what_it_shows_and_needs(path):
     config = TrainConfig.load(path)
     lines = path.read_text().splitlines()
-    assert lines[0].startswith("# What it shows:") and any(line.startswith("# What it needs:") for line in lines[:6])
+    assert lines[0].startswith("# What it shows:")
+    assert any(line.startswith("# What it needs:") for line in lines[:6])
     assert 20 <= len(lines) <= 60
     assert TrainConfig.from_tables(config.to_tables()) == config
 
@@ -34,7 +35,11 @@ def test_verl_knows_every_setting_of_a_recipe(path, encoder_files, tmp_path):
     config = TrainConfig.load(path, [f"model.path={encoder_files}"])
     verl = compose(settings(config, RunFolder(tmp_path), config.model.device))
     train, rollout = config.train, verl.actor_rollout_ref.rollout
-    assert (rollout.n, verl.data.train_batch_size, verl.actor_rollout_ref.actor.optim.lr) == (train.rollouts, train.prompts_per_step, train.lr)
+    assert (rollout.n, verl.data.train_batch_size, verl.actor_rollout_ref.actor.optim.lr) == (
+        train.rollouts,
+        train.prompts_per_step,
+        train.lr,
+    )
     assert verl.algorithm.norm_adv_by_std_in_grpo is False
     assert verl.actor_rollout_ref.actor.clip_ratio_c == 3.0
     assert verl.actor_rollout_ref.actor.use_kl_loss == (train.kl_loss > 0)

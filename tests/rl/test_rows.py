@@ -58,7 +58,10 @@ def test_padding_rows_have_no_reward_no_advantage_and_no_weight():
         "rm_scores": torch.tensor([0.0, 1.0]),
     }
     row, tag = construct_minimal_padding_template(source, {"seq_len": 5}, eos_token_id=2)
-    assert tag["is_padding"] and row["loss_mask"].sum() == 0 and row["response_mask"].sum() == 0 and row["rm_scores"].sum() == 0
+    assert tag["is_padding"]
+    assert row["loss_mask"].sum() == 0
+    assert row["response_mask"].sum() == 0
+    assert row["rm_scores"].sum() == 0
 
 
 @pytest.mark.parametrize("rows", [5, 40, 41, 333])

@@ -56,7 +56,9 @@ def test_a_checkpoint_counts_only_once_verl_has_noted_it(tmp_path):
     note = folder.checkpoints / "latest_checkpointed_iteration.txt"
     note.write_text("5")
     assert folder.latest_checkpoint() == (5, folder.checkpoints / "global_step_5")
-    note.write_text("")
+    note.write_text("")  # killed while writing the note: the newest checkpoint was whole by then
+    assert folder.latest_checkpoint() == (10, folder.checkpoints / "global_step_10")
+    note.unlink()
     assert folder.latest_checkpoint() is None
 
 
@@ -67,7 +69,11 @@ def test_a_resumed_run_forgets_the_steps_it_will_do_again(tmp_path):
     assert [row["step"] for row in folder.rows()] == [1, 2]
 
 
-GRANDCHILD = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True); print(p.pid, flush=True)"
+GRANDCHILD = """
+import subprocess, sys
+sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print(sleeper.pid, flush=True)
+"""
 
 
 def test_processes_that_a_dead_child_left_behind_are_found_and_ended():
@@ -82,4 +88,5 @@ print(end_descendants(grace_s=5))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     pid, ended = done.stdout.split()
-    assert ended == "1" and not psutil.pid_exists(int(pid))
+    assert ended == "1"
+    assert not psutil.pid_exists(int(pid))

@@ -34,7 +34,8 @@ def test_a_recipe_is_read_with_its_types(recipe):
     config = TrainConfig.load(recipe)
     assert config.data.eval == ("a.parquet", "b.parquet")
     assert config.data.train == ("train.parquet",)
-    assert config.train.lr == 1.0 and isinstance(config.train.lr, float)
+    assert config.train.lr == 1.0
+    assert isinstance(config.train.lr, float)
     assert config.verl == {"actor_rollout_ref.rollout.max_num_seqs": 8}
 
 
@@ -44,7 +45,9 @@ def test_a_recipe_survives_being_written_down(recipe):
 
 
 def test_overrides_win_and_may_be_bare_words(recipe):
-    config = TrainConfig.load(recipe, ["train.steps=9", "model.path=/some/where", "verl.trainer.balance_batch=false", "train.reuse_logprobs=true"])
+    config = TrainConfig.load(
+        recipe, ["train.steps=9", "model.path=/some/where", "verl.trainer.balance_batch=false", "train.reuse_logprobs=true"]
+    )
     assert (config.train.steps, config.model.path, config.train.reuse_logprobs) == (9, "/some/where", True)
     assert config.verl == {"actor_rollout_ref.rollout.max_num_seqs": 8, "trainer.balance_batch": False}
 

@@ -1,0 +1,87 @@
+"""What cannot work is refused before any process is started."""
+
+import dataclasses
+import shutil
+from collections import namedtuple
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from memagent_lib.data import Example, save
+from memagent_lib.prompts import BudgetError
+from memagent_lib.rl import launcher
+from memagent_lib.rl.config import ConfigError, TrainConfig
+from memagent_lib.rl.launcher import RunError, attach, launch
+from memagent_lib.rl.run_folder import RunFolder, State, Status
+
+
+@pytest.fixture
+def config(tmp_path, tokenizer, monkeypatch) -> TrainConfig:
+    from transformers import Qwen2Config
+
+    def started(*_):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(launcher, "_start", started)
+    Qwen2Config(max_position_embeddings=256, vocab_size=600).save_pretrained(tmp_path / "policy")
+    tokenizer.hf.save_pretrained(tmp_path / "policy")
+    save([Example(id="1", task="t", question="q?", document="d", accepted=("a",))], tmp_path / "x.parquet")
+    data = {"train": str(tmp_path / "x.parquet"), "eval": str(tmp_path / "x.parquet")}
+    reading = {"template": "pocket", "chunk_tokens": 64, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}
+    model = {"path": str(tmp_path / "policy"), "device": "cpu"}
+    return TrainConfig.from_tables({"model": model, "data": data, "reading": reading, "train": {"steps": 2}})
+
+
+def but(config: TrainConfig, table: str, **values) -> TrainConfig:
+    return dataclasses.replace(config, **{table: dataclasses.replace(getattr(config, table), **values)})
+
+
+def test_a_model_folder_that_is_not_there_is_named(config, tmp_path):
+    with pytest.raises(ConfigError, match=r"no model at .*nowhere"):
+        launch(but(config, "model", path=str(tmp_path / "nowhere")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_examples_are_named_with_the_command_that_makes_them(config, tmp_path):
+    with pytest.raises(ConfigError, match=r"no examples at .*y\.parquet; make some with: memagent data"):
+        launch(but(config, "data", train=(str(tmp_path / "y.parquet"),)), tmp_path / "run")
+
+
+def test_a_window_that_the_model_does_not_have_is_refused_with_the_numbers(config, tmp_path):
+    with pytest.raises(BudgetError, match=r"chunk 240.*allows 256; lower chunk_tokens to at most \d+"):
+        launch(but(config, "reading", chunk_tokens=240), tmp_path / "run")
+
+
+def test_a_window_that_verl_was_told_to_make_too_small_is_refused(config, tmp_path):
+    small = dataclasses.replace(config, verl={"actor_rollout_ref.rollout.max_model_len": 80})
+    with pytest.raises(BudgetError, match="max_model_len allows 80"):
+        launch(small, tmp_path / "run")
+
+
+def test_a_full_disk_is_refused(config, tmp_path, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 9, 1 << 20))
+    with pytest.raises(RunError, match=r"0\.0 GB free and the run may need 1\.1 GB"):
+        launch(config, tmp_path / "run")
+
+
+def test_leftovers_are_not_written_over(config, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.config.write_text("{}")
+    folder.write_status(Status(state=State.STOPPED, step=1))
+    with pytest.raises(RunError, match="holds a run that stopped without a checkpoint; resume it"):
+        launch(config, folder.path)
+
+
+def test_a_folder_without_a_run_cannot_be_attached_to(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no training run at"):
+        attach(tmp_path)
+
+
+def test_paths_are_made_absolute_so_a_run_means_the_same_from_anywhere(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    moved = launcher.resolved(but(config, "data", train=("x.parquet",)), RunFolder(tmp_path / "runs" / "one"))
+    assert moved.data.train == (str(tmp_path / "x.parquet"),)
+    assert moved.tracking.uri == f"sqlite:///{tmp_path}/runs/mlflow.db"
