@@ -14,9 +14,18 @@ from memagent_lib.text import looks_like_path
 
 
 class Transformers:
-    """A model folder or hub name. ``batch_size`` bounds how many requests are answered together."""
+    """A model folder or hub name. ``batch_size`` bounds how many requests are answered together, ``threads`` the CPU threads."""
 
-    def __init__(self, model: str, sampling: Sampling, *, device: str | None = None, batch_size: int = 64, window: int | None = None):
+    def __init__(
+        self,
+        model: str,
+        sampling: Sampling,
+        *,
+        device: str | None = None,
+        batch_size: int = 64,
+        window: int | None = None,
+        threads: int | None = None,
+    ):
         if looks_like_path(model) and not Path(model).is_dir():
             raise FileNotFoundError(f"no model folder {model!r}")
         try:
@@ -28,7 +37,7 @@ class Transformers:
         self.device = device or _best_device(torch)
         self._model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(model)
-        self._sampling, self._batch_size = sampling, batch_size
+        self._sampling, self._batch_size, self._threads = sampling, batch_size, threads
         self.window = window or self._model.config.max_position_embeddings
         self._waiting: list[tuple[Request, asyncio.Future]] = []
         self._worker: asyncio.Task | None = None
@@ -74,6 +83,8 @@ class Transformers:
         width = max(len(r.ids) for r in requests)
         ids = torch.tensor([[pad] * (width - len(r.ids)) + list(r.ids) for r in requests], device=self.device)
         mask = torch.tensor([[0] * (width - len(r.ids)) + [1] * len(r.ids) for r in requests], device=self.device)
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)  # counts for the calling thread, which is one of the event loop's workers
         s = self._sampling
         drawn: dict[str, Any] = (
             {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0} if s.temperature else {"do_sample": False}

@@ -46,6 +46,7 @@ class ThreadEngine:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._asked: dict[str, Future] = {}
         self._failure: BaseException | None = None
+        self._door = threading.Lock()
         started: Future = Future()
         self._thread = threading.Thread(target=self._run, args=(settings, threads, started), name="memagent-vllm", daemon=True)
         self._thread.start()
@@ -53,10 +54,8 @@ class ThreadEngine:
         atexit.register(self.shutdown)
 
     async def generate(self, ids: list[int], params: Any, name: str) -> Any:
-        if self._failure is not None:
-            raise BackendError(f"vLLM's engine has stopped: {self._failure}")
         answered: Future = Future()
-        self._inbox.put(_Ask(name, ids, params, answered))
+        self._send(_Ask(name, ids, params, answered))
         try:
             return await asyncio.wrap_future(answered)
         except asyncio.CancelledError:
@@ -65,8 +64,14 @@ class ThreadEngine:
 
     async def reset_prefix_cache(self) -> None:
         done: Future = Future()
-        self._inbox.put(_Call("reset_prefix_cache", done))
+        self._send(_Call("reset_prefix_cache", done))
         await asyncio.wrap_future(done)
+
+    def _send(self, order: _Ask | _Call) -> None:
+        with self._door:
+            if self._failure is not None:
+                raise BackendError(f"vLLM's engine has stopped: {self._failure}")
+            self._inbox.put(order)
 
     def shutdown(self) -> None:
         """Stop the engine; requests that still wait fail. A second call does nothing."""
@@ -131,7 +136,8 @@ class ThreadEngine:
 
     def _fail(self, failure: BaseException) -> None:
         """Nobody is left waiting for an engine that has stopped."""
-        self._failure = failure
+        with self._door:  # after this nothing more is sent
+            self._failure = failure
         waiting = list(self._asked.values())
         while True:
             try:

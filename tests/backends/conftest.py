@@ -1,4 +1,4 @@
-"""A model of 60,000 random parameters, made here: engines are tested with a real one."""
+"""A model of 100,000 random parameters, made here: engines are tested with a real one."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def model_folder(tokenizer, tmp_path_factory) -> str:
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=len(tokenizer.hf),
-        hidden_size=32,
+        hidden_size=64,
         intermediate_size=64,
         num_hidden_layers=2,
         num_attention_heads=2,

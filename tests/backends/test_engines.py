@@ -21,7 +21,7 @@ def vllm(model_folder):
 
 @pytest.fixture(scope="module")
 def transformers(model_folder):
-    backend = open_backend("transformers", model_folder, device="cpu")
+    backend = open_backend("transformers", model_folder, device="cpu", threads=1)
     yield backend
     run_sync(backend.close())
 
@@ -38,6 +38,7 @@ def test_both_engines_give_the_models_own_greedy_reply_whatever_they_are_batched
     import torch
     from transformers import AutoModelForCausalLM
 
+    torch.set_num_threads(1)
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     for request, one, other in zip(
         requests(tokenizer), ask(vllm, requests(tokenizer)), ask(transformers, requests(tokenizer)), strict=True
@@ -124,7 +125,7 @@ def test_readings_go_through_an_engine_of_either_kind_alike(vllm, transformers, 
 
 def test_a_model_folder_that_is_not_there_is_named():
     for kind in ("vllm", "transformers"):
-        with pytest.raises(FileNotFoundError, match="no model folder './nowhere'"):
+        with pytest.raises(FileNotFoundError, match=r"no model folder '\./nowhere'"):
             open_backend(kind, "./nowhere")
-    with pytest.raises(ValueError, match="no backend 'abacus'; choose from openai, transformers, vllm"):
+    with pytest.raises(ValueError, match=r"no backend 'abacus'; choose from openai, transformers, vllm"):
         open_backend("abacus", "x")
