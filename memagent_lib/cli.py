@@ -81,7 +81,9 @@ def _demo(verbs: argparse._SubParsersAction) -> None:
         return demo(Path(a.out))
 
     verb = _verb(verbs, run, "demo", "make data, train by RL, evaluate before and after, draw the figure, log it all")
-    verb.add_argument("--out", default="runs/demo", metavar="FOLDER", help="where results go; finished parts found there are not done again")
+    verb.add_argument(
+        "--out", default="runs/demo", metavar="FOLDER", help="where results go; finished parts found there are not done again"
+    )
 
 
 def _data(verbs: argparse._SubParsersAction) -> None:

@@ -22,7 +22,10 @@ def demo(folder: Path | None = None) -> int:
     _require_space(spec.place)
     result = run_sweep(spec, retry=True)
     if not result.ok:
-        print(f"the demo did not finish; the notebooks in {_shown(spec.place)} hold what went wrong. `make demo` goes on from there.", file=sys.stderr)
+        print(
+            f"the demo did not finish; the notebooks in {_shown(spec.place)} hold what went wrong. `make demo` goes on from there.",
+            file=sys.stderr,
+        )
         return 1
     print(closing_words(spec))
     return 0

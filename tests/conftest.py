@@ -8,7 +8,10 @@ from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.text import Tokenizer
 
 SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-CHAT = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 CORPUS = [
     "The code of the violet otter is 4821. A small boat drifts past the old mill. Rain taps on the roof all night.",
     "You are reading a long document piece by piece to answer a question. Rewrite the memory so that it serves the question.",
@@ -33,7 +36,13 @@ def tokenizer() -> Tokenizer:
     )
     raw.train_from_iterator(CORPUS * 4, trainer)
     return Tokenizer(
-        PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|endoftext|>", additional_special_tokens=special[1:], chat_template=CHAT)
+        PreTrainedTokenizerFast(
+            tokenizer_object=raw,
+            eos_token="<|im_end|>",
+            pad_token="<|endoftext|>",
+            additional_special_tokens=special[1:],
+            chat_template=CHAT,
+        )
     )
 
 

@@ -26,7 +26,9 @@ def test_the_main_help_lists_every_verb():
 def test_a_wrong_path_is_one_line_on_stderr_and_status_2(capsys, tmp_path):
     assert main(["data", "needle", "--chunks", "2", "--out", str(tmp_path / "x.parquet"), "--model", "./no-such-model"]) == 2
     said = capsys.readouterr().err
-    assert said == "memagent data: no model folder './no-such-model'; give a folder that holds config.json and tokenizer.json, or a hub name\n"
+    assert (
+        said == "memagent data: no model folder './no-such-model'; give a folder that holds config.json and tokenizer.json, or a hub name\n"
+    )
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch):
@@ -57,7 +59,18 @@ def test_data_lists_every_task_and_makes_one(capsys, tmp_path, tokenizer):
     listed = capsys.readouterr().out
     assert all(name in listed for name in TASKS)
     tokenizer.hf.save_pretrained(tmp_path / "model")
-    asked = ["data", "niah_multikey_2", "--length-tokens", "900", "--n", "3", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "x.parquet")]
+    asked = [
+        "data",
+        "niah_multikey_2",
+        "--length-tokens",
+        "900",
+        "--n",
+        "3",
+        "--model",
+        str(tmp_path / "model"),
+        "--out",
+        str(tmp_path / "x.parquet"),
+    ]
     assert main(asked) == 0
     assert [e.task for e in load(tmp_path / "x.parquet")] == ["niah_multikey_2"] * 3
 

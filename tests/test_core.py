@@ -111,7 +111,9 @@ def test_a_memory_that_decodes_to_more_tokens_than_its_limit_is_cut_and_marked(e
 
 
 def test_thinking_is_set_aside_and_kept(encoder):
-    reply = encoder.reply(Prompt(Kind.READ, "q"), encoder.encode(Prompt(Kind.BLIND, "q")), Completion("<think>hm, 12?</think>\n\nthe code is 7"))
+    reply = encoder.reply(
+        Prompt(Kind.READ, "q"), encoder.encode(Prompt(Kind.BLIND, "q")), Completion("<think>hm, 12?</think>\n\nthe code is 7")
+    )
     assert (reply.text, reply.thinking) == ("the code is 7", "<think>hm, 12?")
 
 
@@ -282,7 +284,12 @@ def test_examples_survive_parquet_and_doubled_ids_do_not(tmp_path, needles):
 
 def test_an_example_refuses_what_cannot_be_scored():
     good = {"id": "1", "task": "t", "question": "q", "document": "d", "accepted": ("a",)}
-    for wrong, says in [({"accepted": ()}, "no accepted answer"), ({"question": " "}, "empty question"), ({"rule": "vibes"}, "no judge 'vibes'"), ({"evidence": (Span(0, 9),)}, "outside")]:
+    for wrong, says in [
+        ({"accepted": ()}, "no accepted answer"),
+        ({"question": " "}, "empty question"),
+        ({"rule": "vibes"}, "no judge 'vibes'"),
+        ({"evidence": (Span(0, 9),)}, "outside"),
+    ]:
         with pytest.raises(ValueError, match=says):
             Example(**(good | wrong))
 

@@ -14,16 +14,90 @@ from itertools import accumulate, islice
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.text import Tokenizer, chunk_stream
 
-ADJECTIVES = (
-    "amber bold brave bright bronze calm clever copper coral cosy crimson curly dusty eager fancy fierce gentle "
-    "golden happy hazel humble ivory jolly lively lucky mellow merry misty noble olive proud quiet rusty scarlet shy "
-    "silver sleepy swift velvet violet"
-).split()
-NOUNS = (
-    "badger beaver camel cheetah crab crane dolphin donkey eagle falcon ferret finch gecko goat heron hornet ibis "
-    "jackal koala lemur lizard llama lobster magpie mole moose newt otter owl panda parrot pigeon rabbit raven salmon "
-    "seal spider swan tiger walrus"
-).split()
+ADJECTIVES = [
+    "amber",
+    "bold",
+    "brave",
+    "bright",
+    "bronze",
+    "calm",
+    "clever",
+    "copper",
+    "coral",
+    "cosy",
+    "crimson",
+    "curly",
+    "dusty",
+    "eager",
+    "fancy",
+    "fierce",
+    "gentle",
+    "golden",
+    "happy",
+    "hazel",
+    "humble",
+    "ivory",
+    "jolly",
+    "lively",
+    "lucky",
+    "mellow",
+    "merry",
+    "misty",
+    "noble",
+    "olive",
+    "proud",
+    "quiet",
+    "rusty",
+    "scarlet",
+    "shy",
+    "silver",
+    "sleepy",
+    "swift",
+    "velvet",
+    "violet",
+]
+NOUNS = [
+    "badger",
+    "beaver",
+    "camel",
+    "cheetah",
+    "crab",
+    "crane",
+    "dolphin",
+    "donkey",
+    "eagle",
+    "falcon",
+    "ferret",
+    "finch",
+    "gecko",
+    "goat",
+    "heron",
+    "hornet",
+    "ibis",
+    "jackal",
+    "koala",
+    "lemur",
+    "lizard",
+    "llama",
+    "lobster",
+    "magpie",
+    "mole",
+    "moose",
+    "newt",
+    "otter",
+    "owl",
+    "panda",
+    "parrot",
+    "pigeon",
+    "rabbit",
+    "raven",
+    "salmon",
+    "seal",
+    "spider",
+    "swan",
+    "tiger",
+    "walrus",
+]
 FILLER = (
     "A small boat drifts past the old mill.",
     "Rain taps on the roof all night.",
@@ -58,7 +132,9 @@ class NeedleTask:
         for field in fields(self):
             value, least = getattr(self, field.name), 0 if field.name in ("distractors", "half_matching") else 1
             if value < least or (field.name == "half_matching" and value > 1):
-                raise ValueError(f"{field.name} must be at least {least}{' and at most 1' if least == 0 and 'half' in field.name else ''}, got {value}")
+                raise ValueError(
+                    f"{field.name} must be at least {least}{' and at most 1' if least == 0 and 'half' in field.name else ''}, got {value}"
+                )
 
 
 def needle(key: tuple[str, str], value: str) -> str:
