@@ -214,12 +214,14 @@ while x == 2 and not pathlib.Path(folder, "go").exists():
         f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'\ngrid.x = [1, 2, 3]"
     )
     code = f"from memagent_lib.sweep import run_sweep; run_sweep({str(file)!r})"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # Whoever runs the tests in the background has told their children to ignore Ctrl-C.
+    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **heeds)
     pid_file = workspace / "s" / "2.pid"
     wait_for(lambda: pid_file.exists() and pid_file.read_text())
     kernel = psutil.Process(int(pid_file.read_text()))
     process.send_signal(how)
-    process.wait()
+    process.wait(timeout=120)
     wait_for(lambda: not kernel.is_running())
     assert lines(workspace) == ["1"]
     if how is not signal.SIGKILL:
