@@ -26,7 +26,47 @@ if TYPE_CHECKING:
 
 PUBLISHED_RATIO = 5000 / 1024
 QUESTION = "Which of the codes above belongs to the violet otter, and where was it last seen?"
-_WORDS = ["amber", "boat", "bridge", "chimney", "clock", "code", "copper", "door", "ferry", "garden", "harbour", "hill", "kite", "lamp", "mill", "north", "otter", "owl", "paper", "rain", "river", "road", "roof", "snow", "stair", "stone", "street", "table", "tower", "train", "tree", "violet", "wall", "water", "wheel", "window", "winter", "wood", "yard"]
+_WORDS = [
+    "amber",
+    "boat",
+    "bridge",
+    "chimney",
+    "clock",
+    "code",
+    "copper",
+    "door",
+    "ferry",
+    "garden",
+    "harbour",
+    "hill",
+    "kite",
+    "lamp",
+    "mill",
+    "north",
+    "otter",
+    "owl",
+    "paper",
+    "rain",
+    "river",
+    "road",
+    "roof",
+    "snow",
+    "stair",
+    "stone",
+    "street",
+    "table",
+    "tower",
+    "train",
+    "tree",
+    "violet",
+    "wall",
+    "water",
+    "wheel",
+    "window",
+    "winter",
+    "wood",
+    "yard",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
