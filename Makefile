@@ -8,6 +8,10 @@ EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 READY := $(VENV)/.ready-$(EXTRA)
 UV := $(BIN)/uv
 
+AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo --non-interactive)
+APT := apt-get --quiet --quiet --option Acquire::http::Timeout=20
+GET_CHROMIUM := $(APT) update && DEBIAN_FRONTEND=noninteractive $(APT) install --yes --no-install-recommends chromium fonts-dejavu-core
+
 # A CPU build of torch comes from a folder of wheels where pip is told of one, else from torch's own CPU index, whose
 # address uv knows. The uv overrides in pyproject.toml are for the CPU set only.
 ifeq ($(EXTRA),cpu)
@@ -24,13 +28,18 @@ ifneq ($(PIP_INDEX_URL),)
   export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: demo test lab lint clean install doctor
+.PHONY: demo test lab lint clean install doctor chromium
 
 demo: $(READY)
 	$(BIN)/memagent demo
 
-test: $(READY)
+test: $(READY) chromium
 	$(BIN)/python -m pytest
+
+# Some tests drive a real browser, which no Python index has. Where it cannot be installed, those tests fail and say what to do.
+chromium:
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit; done; \
+	echo "installing Chromium for the tests in a browser"; $(AS_ROOT) sh -c '$(GET_CHROMIUM)' || true
 
 lab: $(READY)
 	$(BIN)/memagent lab

@@ -1,0 +1,101 @@
+"""Headless Chromium, and the servers of `make lab` on a workspace of their own. Nothing here skips: without Chromium the tests fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from memagent_lib.lab import HOST, servers
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NO_CHROMIUM = """\
+no Chromium on this machine, and `make test` could not install it. This line installs it on Debian and Ubuntu:
+    sudo apt-get update && sudo apt-get install --yes --no-install-recommends chromium fonts-dejavu-core
+any of these names on the PATH will do: """ + ", ".join(CHROMIUM)
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+TOKEN = "for-the-tests-alone"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium per file of tests: while it is open, playwright keeps an event loop running, which async tests cannot bear."""
+    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if not found:
+        pytest.fail(NO_CHROMIUM, pytrace=False)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh tab that can reach this machine only. A script that throws in it, or writes an error to the console, fails the test."""
+    with browser.new_context(viewport={"width": 1400, "height": 900}) as context:
+        away, errors = [], []
+        context.route(lambda url: urlsplit(url).hostname != HOST, lambda route: (away.append(route.request.url), route.abort()))
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(f"{error}\n{error.stack}"))
+        page.on("console", lambda message: errors.append(_told(message)) if _is_error(message) else None)
+        yield page
+        assert not away, f"the page asked for addresses outside this machine: {away}"
+        assert not errors, "\n".join(errors)
+
+
+def _is_error(message: ConsoleMessage) -> bool:
+    """MLflow's own page asks its server who the user is, which a server without accounts does not know: that one is left out."""
+    return message.type == "error" and "/ajax-api/" not in message.location.get("url", "")
+
+
+def _told(message: ConsoleMessage) -> str:
+    return f"{message.text} ({message.location.get('url', '')}:{message.location.get('lineNumber', '')})"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """What `make lab` prints and where its files are."""
+
+    root: Path
+    jupyter: str
+    mlflow: str
+
+    def notebook(self, name: str) -> str:
+        """The address that opens a notebook; the token is in it, as in the line that `make lab` prints."""
+        return f"{self.jupyter}/lab/tree/notebooks/{name}?token={TOKEN}"
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab and MLflow as `make lab` starts them, on a copy of the notebooks and an empty ``runs/``."""
+    root = tmp_path_factory.mktemp("lab")
+    shutil.copytree(ROOT / "notebooks", root / "notebooks", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    shutil.copy(ROOT / "pyproject.toml", root)
+    (root / "experiments").symlink_to(ROOT / "experiments")
+    own = {name: str(root / "own" / name.lower()) for name in ("JUPYTER_CONFIG_DIR", "IPYTHONDIR", "MPLCONFIGDIR")}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, folder in own.items():
+            os.makedirs(folder)
+            patch.setenv(name, folder)
+        patch.chdir(root)
+        port, mlflow_port = _free_ports()
+        with servers(port, mlflow_port, "runs", TOKEN) as (_, mlflow):
+            yield Lab(root, f"http://{HOST}:{port}", mlflow.address)
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind((HOST, 0))
+        other.bind((HOST, 0))
+        return one.getsockname()[1], other.getsockname()[1]
