@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESULT_COLUMNS = [
-    "example", "task", "reader", "chunks", "document_chars", "score", "answer", "accepted", "reason", "error",
+    "example", "task", "reader", "chunks", "document_chars", "depth", "score", "answer", "accepted", "reason", "error",
     "captured", "retained", "turns", "cut_memories", "prompt_tokens", "reply_tokens", "cached_tokens", "seconds",
 ]  # fmt: skip
 
@@ -51,6 +51,7 @@ class Result:
             "reader": self.reader,
             "chunks": e.facts.get("chunks"),
             "document_chars": len(e.document),
+            "depth": depth(e),
             "score": s.value if s else None,
             "answer": s.answer if s else None,
             "accepted": " | ".join(e.accepted),
@@ -105,6 +106,13 @@ def captured(trace: Trace, example: Example) -> bool | None:
 def retained(trace: Trace, example: Example) -> bool | None:
     """Whether an accepted answer was in the last memory. ``None`` where the reader kept no memories."""
     return _holds(trace.memories[-1], example) if trace.memories else None
+
+
+def depth(example: Example) -> float | None:
+    """Where the last needed fact begins, as a share of the document; ``None`` where the example records no evidence."""
+    if not example.evidence:
+        return None
+    return max(span.start for span in example.evidence) / len(example.document)
 
 
 def _holds(memory: str, example: Example) -> bool:

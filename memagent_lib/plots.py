@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.evaluate import summarise
+from memagent_lib.evaluate import summarise, wilson
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,14 +73,11 @@ def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None, title: str
     _label_ends(ax, ends)
     _style_legend(ax, [r for r in BASELINE_WORDS if r in set(table["reader"])])
     n = table["scored"]
-    _title(ax, title, f"n = {n.min():,}{f' to {n.max():,}' if n.max() > n.min() else ''} per point, 95 % Wilson intervals")
-    return ax
+    return finish(ax, title, f"n = {n.min():,}{f' to {n.max():,}' if n.max() > n.min() else ''} per point, 95 % Wilson intervals")
 
 
 def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """The share of documents whose answer was in memory right after its chunk (capture), and at the end (retention)."""
-    from memagent_lib.evaluate import wilson
-
     ax, ends = _axes(ax, 6.8, 4.2), []
     kept = results.dropna(subset=["captured", "retained"])
     colours = _colours(results["policy"])
@@ -95,8 +92,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
     _share_axis(ax, "share of documents")
     _length_axis(ax, kept["chunks"], _only(results, "chunk_tokens"))
     _label_ends(ax, ends)
-    _title(ax, "Is the fact noted, and is it kept?", "95 % Wilson intervals")
-    return ax
+    return finish(ax, "Is the fact noted, and is it kept?", "95 % Wilson intervals")
 
 
 def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None, by: str = "policy") -> Axes:
@@ -122,45 +118,161 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None, by: str = "poli
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=0)
     _label_ends(ax, ends)
-    _title(ax, "Memory length by turn", "mean and middle 80 % of traces; x: cut at the token limit")
-    return ax
+    return finish(ax, "Memory length by turn", "mean and middle 80 % of traces; x: cut at the token limit")
 
 
-def reward_curve(curve: pd.DataFrame, ax: Axes | None = None, metric: str = REWARD, window: int = 5, label: str = "reward") -> Axes:
-    """A metric over training steps: each step, and its running mean. With several ``run_id``, the mean of runs and their range.
+def reward_curve(
+    curve: pd.DataFrame, ax: Axes | None = None, metric: str = REWARD, window: int = 5, label: str = "reward", by: str | None = None
+) -> Axes:
+    """A metric over training steps: each step, and its running mean. Of several ``run_id``, the mean of runs and their range.
 
-    Takes :func:`memagent_lib.tracking.load_curve`'s long form.
+    Takes :func:`memagent_lib.tracking.load_curve`'s long form. A column ``by`` (a recipe, say) makes one line of the runs of each
+    of its values.
     """
     from matplotlib.ticker import MaxNLocator
 
-    ax = _axes(ax, 6.8, 3.8)
+    ax, ends = _axes(ax, 6.8, 3.8), []
     points = curve[curve["metric"] == metric]
     if points.empty:
         known = ", ".join(sorted(curve["metric"].unique())) or "none"
         raise ValueError(f"the curve has no metric {metric!r}; it has {known}")
-    by_run = points.pivot_table(index="step", columns="run_id", values="value")
-    smooth = by_run.rolling(window, min_periods=1).mean()
-    if by_run.shape[1] == 1:
-        ax.plot(by_run.index, by_run.iloc[:, 0], ".", color=COLOURS[0], alpha=0.35, markersize=5)
-    else:
-        ax.fill_between(smooth.index, smooth.min(axis=1), smooth.max(axis=1), color=COLOURS[0], alpha=0.18, linewidth=0)
-    ax.plot(smooth.index, smooth.mean(axis=1), color=COLOURS[0])
+    points = points if by else points.assign(**{(by := "line"): label})
+    colours, most = _colours(points[by]), 1
+    for name, group in points.groupby(by, sort=False):
+        by_run = group.pivot_table(index="step", columns="run_id", values="value")
+        smooth, most = by_run.rolling(window, min_periods=1).mean(), max(most, by_run.shape[1])
+        mean = smooth.mean(axis=1)
+        if by_run.shape[1] == 1:
+            ax.plot(by_run.index, by_run.iloc[:, 0], ".", color=colours[name], alpha=0.35, markersize=5)
+        else:
+            ax.fill_between(smooth.index, smooth.min(axis=1), smooth.max(axis=1), color=colours[name], alpha=0.18, linewidth=0)
+        ax.plot(mean.index, mean, color=colours[name])
+        ends.append((mean.index[-1], mean.iloc[-1], str(name), colours[name]))
     ax.set(xlabel="step", ylabel=label)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    runs = f"; mean and range of {by_run.shape[1]} runs" if by_run.shape[1] > 1 else ""
-    _title(ax, f"{label.capitalize()} by step", f"line: running mean of {window} steps{runs}")
-    return ax
+    if len(ends) > 1:
+        _label_ends(ax, ends)
+    runs = f"; mean and range of {most} runs" if most > 1 else ""
+    return finish(ax, f"{label.capitalize()} by step", f"line: running mean of {window} steps{runs}")
 
 
-def _axes(ax: Axes | None, width: float, height: float) -> Axes:
+COSTS = {"tokens": "tokens per document", "seconds": "seconds per document"}
+
+
+def cost_by_length(results: pd.DataFrame, ax: Axes | None = None, cost: str = "tokens") -> Axes:
+    """What a document costs to read over its length: the mean and the middle 80 %, one line per policy and reader.
+
+    ``cost`` is ``tokens`` (prompts and replies together, those that a prefix cache saved included) or ``seconds`` (from the first
+    turn to the last, with other documents read beside it). A reader whose cost is linear runs along the dotted line.
+    """
+    if cost not in COSTS:
+        raise ValueError(f"no cost {cost!r}; choose from {', '.join(COSTS)}")
+    rows = results[results["turns"].notna()]
+    rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"] if cost == "tokens" else rows["seconds"])
+    ax, colours, ends = _axes(ax, 6.8, 4.4), _colours(results["policy"]), []
+    ax.set_yscale("log")
+    for (policy, reader), group in rows.groupby(["policy", "reader"], sort=False):
+        spent = group.groupby("chunks")["cost"]
+        mean, colour, main = spent.mean(), colours[policy], reader not in BASELINE_WORDS
+        marks = {"marker": "o", "markersize": 5, "linewidth": 2.2} if main else {"linewidth": 1.3, "alpha": 0.8}
+        ax.plot(mean.index, mean, color=colour, linestyle=_dashes(reader), **marks)
+        if main:
+            ax.fill_between(mean.index, spent.quantile(0.1), spent.quantile(0.9), color=colour, alpha=0.15, linewidth=0)
+            ends.append((mean.index[-1], mean.iloc[-1], policy if reader == "overwrite" else f"{policy}, {reader}", colour))
+            guide = mean
+    if ends:
+        first, last = guide.index[[0, -1]]
+        ax.plot([first, last], [guide.iloc[0], guide.iloc[0] * last / first], ":", color=GREY, linewidth=1.2, zorder=1)
+    ax.set_ylabel(COSTS[cost])
+    _length_axis(ax, rows["chunks"], _only(results, "chunk_tokens"))
+    _label_ends(ax, ends)
+    _style_legend(ax, [r for r in BASELINE_WORDS if r in set(rows["reader"])])
+    return finish(ax, "Cost against document length", "mean and middle 80 %; dotted: twice the document, twice the cost")
+
+
+def accuracy_by_depth(results: pd.DataFrame, ax: Axes | None = None, bins: int = 5) -> Axes:
+    """A heat map of one policy and reader: accuracy by document length and by how deep in it the last needed fact stands."""
+    import pandas as pd
+    import seaborn as sns
+
+    if "depth" not in results or results["depth"].isna().all():
+        raise ValueError("no result says how deep its fact stands (column depth); evaluate again, on data that records its evidence")
+    if len(of := results[["policy", "reader"]].drop_duplicates()) > 1:
+        listed = ", ".join(f"{policy!r} {reader}" for policy, reader in of.itertuples(index=False))
+        raise ValueError(f"a heat map shows one policy and reader, got {listed}; select one")
+    rows = results.dropna(subset=["score", "depth"])
+    shares = pd.cut(rows["depth"], [i / bins for i in range(bins + 1)], include_lowest=True, labels=range(bins))
+    cells = rows.groupby([shares, "chunks"], observed=False)["score"].agg(["mean", "size"])
+    mean, n = cells["mean"].unstack("chunks"), cells["size"].unstack("chunks")
+    shown = (100 * mean).map("{:.0f} %".format).astype(str) + "\nn=" + n.astype(str)
+    ax = _axes(ax, 1.6 + 1.15 * mean.shape[1] + 1.2, 0.62 * bins + 1.4)
+    bar = {"label": "accuracy", "format": "{x:.0%}"}
+    sns.heatmap(mean, ax=ax, vmin=0, vmax=1, cmap="cividis", annot=shown, fmt="", linewidths=1.5, cbar_kws=bar, annot_kws={"fontsize": 9})
+    ax.set_yticklabels([f"{100 * i / bins:.0f} to {100 * (i + 1) / bins:.0f} %" for i in range(bins)], rotation=0)
+    tokens = _only(results, "chunk_tokens")
+    ax.set_xticklabels([_length(c, tokens) for c in mean.columns])
+    ax.set(xlabel=_length_label(tokens), ylabel="depth of the fact")
+    ax.grid(False)
+    ax.tick_params(length=0)
+    ((policy, reader),) = of.itertuples(index=False)
+    return finish(ax, "Does the place of the fact matter?", f"{policy}, {reader}; depth of the last needed fact, 0 % is the beginning")
+
+
+def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Right minus left on the very same documents, with 95 % intervals, by length (:func:`memagent_lib.study.paired`).
+
+    An interval that leaves out zero is drawn in colour, any other one grey.
+    """
+    from matplotlib.ticker import FuncFormatter
+
+    left, right = differences.attrs.get("names", ("left", "right"))
+    ax = _axes(ax, 7.6, 1.5 + 0.5 * len(differences))
+    ax.axvline(0, color=INK, linewidth=1)
+    for place, row in enumerate(differences.to_dict("records")):
+        colour = COLOURS[2] if row["low"] > 0 else COLOURS[1] if row["high"] < 0 else GREY
+        ax.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=3, solid_capstyle="butt")
+        ax.plot(row["difference"], place, "o", color=colour, markersize=8)
+        told = f"{right} better on {row['right_only']}, {left} on {row['left_only']}, of {row['n']}"
+        ax.annotate(
+            told, (1, place), xytext=(10, 0), xycoords=("axes fraction", "data"), textcoords="offset points", va="center", fontsize=9
+        )
+    reach = max(0.1, 1.08 * float(differences[["low", "high"]].abs().max(axis=None)))
+    ax.set(xlim=(-reach, reach), ylim=(len(differences) - 0.5, -0.5), xlabel="difference in accuracy, points")
+    ax.set_yticks(range(len(differences)), [f"{int(c):,} chunks" for c in differences["chunks"]])
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:+.0f}" if x else "0"))
+    ax.grid(True, axis="x")
+    ax.grid(False, axis="y")
+    return finish(ax, f"Accuracy of {right} minus {left}", "same documents read by both; 95 % intervals of the paired difference")
+
+
+def new_axes(width: float, height: float, columns: int = 1) -> Any:
+    """Axes of a new figure in the common look: one, or with ``columns`` a row of them."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
-    if ax is not None:
-        return ax
     mpl.get_backend()  # chosen now: chosen inside rc_context, a notebook's backend would lose its settings with it
     with mpl.rc_context(style()):
-        return plt.subplots(figsize=(width, height))[1]
+        made = plt.subplots(1, columns, figsize=(width, height), squeeze=False)[1][0]
+    return made if columns > 1 else made[0]
+
+
+def finish(ax: Axes, title: str, small: str) -> Axes:
+    """Give a figure its title, and below it in small what its marks mean."""
+    ax.set_title(title + "\n", loc="left")
+    ax.text(0, 1.025, small, transform=ax.transAxes, fontsize=9, color=GREY)
+    return ax
+
+
+def short(count: float) -> str:
+    """A count in at most four characters: 512, 8K, 3.5M; K and M are powers of two, as the field counts tokens."""
+    for size, sign in ((1 << 20, "M"), (1 << 10, "K")):
+        if count >= size:
+            return f"{count / size:.3g}{sign}"
+    return f"{count:.0f}"
+
+
+def _axes(ax: Axes | None, width: float, height: float) -> Axes:
+    return new_axes(width, height) if ax is None else ax
 
 
 def _colours(names: pd.Series) -> dict[str, str]:
@@ -172,11 +284,6 @@ def _colours(names: pd.Series) -> dict[str, str]:
 
 def _dashes(reader: str) -> Any:
     return DASHES.get(reader, OTHER_DASHES[sum(map(ord, reader)) % len(OTHER_DASHES)])
-
-
-def _title(ax: Axes, title: str, small: str) -> None:
-    ax.set_title(title + "\n", loc="left")
-    ax.text(0, 1.025, small, transform=ax.transAxes, fontsize=9, color=GREY)
 
 
 def _style_legend(ax: Axes, baselines: Sequence[str]) -> None:
@@ -203,16 +310,16 @@ def _length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_locator(FixedLocator(at))
     ax.xaxis.set_minor_locator(NullLocator())
-    tokens = [f"\n{_short(c * chunk_tokens)}" if chunk_tokens else "" for c in at]
-    ax.set_xticklabels([f"{int(c):,}{t}" for c, t in zip(at, tokens, strict=True)])
-    ax.set_xlabel("document length: chunks" + (", tokens" if chunk_tokens else ""))
+    ax.set_xticklabels([_length(c, chunk_tokens) for c in at])
+    ax.set_xlabel(_length_label(chunk_tokens))
 
 
-def _short(tokens: float) -> str:
-    for size, sign in ((1 << 20, "M"), (1 << 10, "K")):
-        if tokens >= size:
-            return f"{tokens / size:.3g}{sign}"
-    return f"{tokens:.0f}"
+def _length(chunks: float, chunk_tokens: int | None) -> str:
+    return f"{int(chunks):,}" + (f"\n{short(chunks * chunk_tokens)}" if chunk_tokens else "")
+
+
+def _length_label(chunk_tokens: int | None) -> str:
+    return "document length: chunks" + (", tokens" if chunk_tokens else "")
 
 
 def _only(frame: pd.DataFrame, column: str) -> int | None:
@@ -222,17 +329,19 @@ def _only(frame: pd.DataFrame, column: str) -> int | None:
 
 
 def _label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Name each line at its right end, apart from one another."""
-    low, high = ax.get_ylim()
-    gap, placed = (high - low) * 0.062, []
+    """Name each line at its right end, apart from one another. Works in shares of the axes' height, so scales may be logarithmic."""
+    ax.autoscale_view()  # the limits that the shares below are of
+    height, placed = ax.transLimits, []
     for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
-        placed.append((x, max(y, placed[-1][1] + gap) if placed else y, name, colour))
-    over = max(0.0, placed[-1][1] - high) if placed else 0.0
+        share = height.transform(ax.transScale.transform((x, y)))[1]
+        placed.append((x, max(share, placed[-1][1] + 0.062) if placed else share, name, colour))
+    over = max(0.0, placed[-1][1] - 1) if placed else 0.0
     right = max((x for x, *_ in placed), default=0)
-    for _, y, name, colour in placed:
+    for _, share, name, colour in placed:
         ax.annotate(
             name,
-            (right, y - over),
+            (right, share - over),
+            xycoords=("data", "axes fraction"),
             xytext=(10, 0),
             textcoords="offset points",
             va="center",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.storage import stream
+from memagent_lib.text import Tokenizer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,8 +34,11 @@ DEPTH_COLUMNS = ["example", "task", "fact", "depth", "start", "end", "text"]
 GOLD_COLUMNS = ["example", "task", "gold", "place", "documents", "depth"]
 
 
-def data_examples(examples: Iterable[Example]) -> pd.DataFrame:
-    """One row per example: what is asked, how it is judged, and how long the document is. ``facts`` counts the needed facts."""
+def data_examples(examples: Iterable[Example], tokenizer: Tokenizer | None = None) -> pd.DataFrame:
+    """One row per example: what is asked, how it is judged, and how long the document is. ``facts`` counts the needed facts.
+
+    A document's tokens are what its example records; where it records none, ``tokenizer`` counts them.
+    """
     import pandas as pd
 
     rows = [
@@ -45,7 +49,7 @@ def data_examples(examples: Iterable[Example]) -> pd.DataFrame:
             "accepted": " | ".join(e.accepted),
             "answers": len(e.accepted),
             "rule": e.rule,
-            "tokens": e.facts.get("tokens"),
+            "tokens": e.facts.get("tokens") or (tokenizer.count(e.document) if tokenizer else None),
             "chunks": e.facts.get("chunks"),
             "characters": len(e.document),
             "documents": e.facts.get("documents"),
@@ -96,15 +100,26 @@ def data_gold_places(examples: Iterable[Example]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=GOLD_COLUMNS)
 
 
-def data_file(path: str | Path, limit: int | None = None) -> dict[str, pd.DataFrame]:
+def data_file(path: str | Path, limit: int | None = None, tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
     """The three frames (``examples``, ``depths``, ``gold``) of a file, read one example at a time."""
     import pandas as pd
 
     parts: dict[str, list[pd.DataFrame]] = {"examples": [], "depths": [], "gold": []}
     for example in stream(path, limit):
-        parts["examples"].append(data_examples([example]))
+        parts["examples"].append(data_examples([example], tokenizer))
         parts["depths"].append(data_depths([example]))
         parts["gold"].append(data_gold_places([example]))
     empty = {"examples": EXAMPLE_COLUMNS, "depths": DEPTH_COLUMNS, "gold": GOLD_COLUMNS}
     filled = {name: [f for f in frames if len(f)] for name, frames in parts.items()}
     return {name: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=empty[name]) for name, frames in filled.items()}
+
+
+def data_files(paths: Iterable[str | Path], limit: int | None = None, tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
+    """:func:`data_file`'s frames of several files, one below the other, with a column ``file`` that names each row's."""
+    import pandas as pd
+
+    found = [{name: f.assign(file=Path(path).stem) for name, f in data_file(path, limit, tokenizer).items()} for path in paths]
+    if not found:
+        raise ValueError("no file to describe; give at least one")
+    parts = {name: [frames[name] for frames in found if len(frames[name])] for name in found[0]}
+    return {name: pd.concat(some, ignore_index=True) if some else found[0][name] for name, some in parts.items()}

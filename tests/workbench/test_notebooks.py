@@ -88,7 +88,7 @@ def test_the_notebooks_of_the_main_path_run_from_data_to_inspected_memory(tiny_m
         "test_examples": [3, 2],
         "train_examples": [2],
         "chunk_tokens": 48,
-        "distractors": 0.5,
+        "settings": {"distractors": 0.5},
     }
     read = {"data": "{folder}/data", "chunks": [1, 3], "n": [3, 2], **budget}
     drawn = {"policies": ["one"], "figure_file": "{folder}/f.png", "table_file": "{folder}/t.csv"}

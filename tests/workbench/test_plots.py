@@ -1,14 +1,24 @@
 from __future__ import annotations
 
 import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from memagent_lib import plots
+from memagent_lib import data_plots, plots, study
+from memagent_lib.data.catalog import make
+from memagent_lib.data.overview import data_files
+from memagent_lib.data.storage import save
 from memagent_lib.evaluate import wilson
 
 matplotlib.use("agg")
+
+
+@pytest.fixture(autouse=True)
+def no_figure_stays_open():
+    yield
+    plt.close("all")
 
 
 @pytest.fixture
@@ -31,10 +41,14 @@ def results() -> pd.DataFrame:
                 "error": None,
                 "turns": 1,
                 "cut_memories": 0,
-                "prompt_tokens": 9,
+                "prompt_tokens": 9 * (chunks if kept else 1),
+                "reply_tokens": 1,
+                "seconds": 0.5 * chunks,
             }
             rows += [
-                facts | {"score": float(i < hits), "captured": True if kept else None, "retained": i < hits if kept else None}
+                facts
+                | {"example": f"{chunks}-{i}", "score": float(i < hits), "depth": (i + 0.5) / n}
+                | {"captured": True if kept else None, "retained": i < hits if kept else None}
                 for i in range(n)
             ]
     return pd.DataFrame(rows)
@@ -95,3 +109,117 @@ def test_memory_by_turn_draws_the_mean_and_marks_what_was_cut() -> None:
     ax = plots.memory_by_turn(turns)
     assert list(ax.lines[0].get_ydata()) == [15, 26]
     assert [tuple(p) for p in ax.lines[1].get_xydata()] == [(1, 32)]
+
+
+def test_reward_curves_of_several_recipes_are_a_line_and_a_band_of_seeds_each() -> None:
+    runs = {("slow", "a"): 0.0, ("slow", "b"): 0.2, ("fast", "c"): 0.5, ("fast", "d"): 0.9}
+    curve = pd.DataFrame(
+        [(recipe, run, "reward", step, value) for (recipe, run), value in runs.items() for step in (1, 2)],
+        columns=["recipe", "run_id", "metric", "step", "value"],
+    )
+    ax = plots.reward_curve(curve, metric="reward", by="recipe")
+    assert [list(line.get_ydata()) for line in ax.lines] == [[0.1, 0.1], [0.7, 0.7]]
+    bands = [sorted({round(y, 3) for y in band.get_paths()[0].vertices[:, 1]}) for band in ax.collections]
+    assert bands == [[0.0, 0.2], [0.5, 0.9]]
+    assert {t.get_text() for t in ax.texts} >= {"slow", "fast"}
+
+
+def test_cost_is_prompt_and_reply_tokens_beside_what_twice_the_document_for_twice_the_cost_would_be(results: pd.DataFrame) -> None:
+    ax = plots.cost_by_length(results)
+    memory, other, blind, guide = (list(line.get_ydata()) for line in ax.lines)
+    assert (memory, other, blind) == ([37, 577], [37, 577], [10, 10])
+    assert guide == [37, 37 * 64 / 4]
+    assert ax.get_yscale() == "log"
+    assert [list(line.get_ydata()) for line in plots.cost_by_length(results, cost="seconds").lines][:3] == [[2.0, 32.0]] * 3
+    with pytest.raises(ValueError, match="no cost 'euros'; choose from tokens, seconds"):
+        plots.cost_by_length(results, cost="euros")
+
+
+def test_the_heat_map_counts_each_cell_and_shows_one_policy_and_reader(results: pd.DataFrame) -> None:
+    one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
+    ax = plots.accuracy_by_depth(one, bins=2)
+    assert [t.get_text() for t in ax.texts][:4] == ["100 %\nn=4", "50 %\nn=2", "50 %\nn=4", "0 %\nn=2"]
+    assert list(ax.collections[0].get_array().ravel()) == [1.0, 0.5, 0.5, 0.0]
+    with pytest.raises(ValueError, match="shows one policy and reader, got 'before' overwrite, 'after' overwrite, 'after' blind"):
+        plots.accuracy_by_depth(results)
+    with pytest.raises(ValueError, match="no result says how deep its fact stands"):
+        plots.accuracy_by_depth(one.drop(columns="depth"))
+
+
+def test_an_empty_cell_of_the_heat_map_is_blank_rather_than_zero(results: pd.DataFrame) -> None:
+    few = results[(results["policy"] == "before") & ((results["chunks"] == 4) | (results["depth"] < 0.5))]
+    ax = plots.accuracy_by_depth(few, bins=2)
+    assert list(ax.collections[0].get_array().mask.ravel()) == [False, False, False, True]
+
+
+def test_paired_differences_are_drawn_at_their_value_and_grey_where_zero_is_inside(results: pd.DataFrame) -> None:
+    found = study.paired(results, "before", "after")
+    assert found[["chunks", "difference", "n", "right_only", "left_only"]].values.tolist() == [[4, 0.25, 8, 2, 0], [64, 0.5, 4, 2, 0]]
+    ax = plots.paired_differences(found.assign(low=[0.1, -0.1]))
+    dots = [line for line in ax.lines if line.get_marker() == "o"]
+    assert [line.get_xdata()[0] for line in dots] == [0.25, 0.5]
+    assert [line.get_color() for line in dots] == [plots.COLOURS[2], plots.GREY]
+    assert "after better on 2, before on 0, of 8" in {t.get_text() for t in ax.texts}
+
+
+@pytest.mark.parametrize(
+    ("both", "right", "left", "neither", "low", "high"),
+    [(36, 12, 2, 0, 0.0569, 0.3404), (20, 12, 2, 16, 0.0562, 0.3292), (30, 0, 0, 0, -0.1135, 0.1135)],
+)
+def test_paired_intervals_are_those_published_by_newcombe(both, right, left, neither, low, high) -> None:
+    on_left = [1.0] * both + [0.0] * right + [1.0] * left + [0.0] * neither
+    on_right = [1.0] * both + [1.0] * right + [0.0] * left + [0.0] * neither
+    assert study.paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
+    draw, held, true = np.random.default_rng(0), 0, 0.7 * 0.2 - 0.3 * 0.1
+    for _ in range(1000):
+        left = draw.random(40) < 0.3
+        right = np.where(left, draw.random(40) < 0.9, draw.random(40) < 0.2)
+        low, high = study.paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
+        held += low <= true <= high
+    assert 935 <= held <= 980
+
+
+def test_policies_that_read_nothing_in_common_cannot_be_paired(results: pd.DataFrame) -> None:
+    with pytest.raises(ValueError, match="'before' and 'after' have read no document in common with the reader 'blind'"):
+        study.paired(results, "before", "after", reader="blind")
+
+
+def test_the_pictures_of_a_data_set_show_every_document_and_every_fact(tokenizer, tmp_path) -> None:
+    files = [
+        save(make("multihop_2", n, seed, tokenizer, documents=12), tmp_path / f"{name}.parquet")
+        for name, n, seed in (("train", 5, 1), ("test", 3, 2))
+    ]
+    frames = data_files(files)
+    shown = data_plots.overview(frames)
+    assert len(shown) == 3
+    lengths, depths, gold = shown
+    drawn = sorted(round(x) for dots in lengths.collections for x in dots.get_offsets()[:, 0])
+    assert drawn == sorted(frames["examples"]["tokens"])
+    assert [t.get_text() for t in lengths.get_yticklabels()] == ["train  n = 5", "test  n = 3"]
+    by_file = frames["depths"].groupby("file", sort=False)["depth"]
+    lines = {line.get_xdata()[1:].tolist()[0]: len(line.get_xdata()) - 1 for line in depths.lines[1:]}
+    assert lines == {group.min(): len(group) for _, group in by_file}
+    assert [t.get_text() for t in gold.get_legend().get_texts()] == ["gold document 1", "gold document 2"]
+
+
+def test_a_data_set_without_gold_documents_or_token_counts_is_drawn_too(tokenizer, tmp_path) -> None:
+    path = save(make("needle", 4, 1, tokenizer, chunks=2), tmp_path / "x.parquet")
+    lengths, depths = data_plots.overview(data_files([path]))
+    assert lengths.get_xlabel() == "characters, log scale"
+    assert depths.get_legend() is None
+    counted = data_files([path], tokenizer=tokenizer)
+    assert data_plots.lengths(counted["examples"]).get_xlabel() == "tokens, log scale"
+    with pytest.raises(ValueError, match="no file to describe"):
+        data_files([])
+
+
+def test_every_figure_has_one_look(results: pd.DataFrame) -> None:
+    one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
+    drawn = [plots.accuracy_by_length(results), plots.cost_by_length(results), plots.accuracy_by_depth(one)]
+    drawn.append(plots.paired_differences(study.paired(results, "before", "after")))
+    assert {ax.figure.get_facecolor() for ax in drawn} == {(1.0, 1.0, 1.0, 1.0)}
+    assert all(ax.get_title(loc="left").strip() and ax.get_xlabel() and ax.title.get_text() == "" for ax in drawn)
+    assert {ax.texts[-1].get_fontsize() for ax in drawn} == {9}
