@@ -1,8 +1,8 @@
 """The pocket policy: a memory agent small enough to watch learning on a laptop, and how it is warmed up.
 
 ``python -m memagent_lib.pocket --out FOLDER`` makes the committed warm start: a byte-level BPE tokenizer of Qwen2's kind, a
-Qwen2 model of 0.75M parameters, and supervised turns of :mod:`memagent_lib.data.needles`. Supervision ends on passages shorter
-than a chunk whose other codes have nothing in common with the asked one, so the warm start reads well and keeps unreliably.
+Qwen2 model of 0.75M parameters, and supervised turns of :mod:`memagent_lib.data.needles`. Supervision ends early, on passages shorter
+than a chunk in which few codes have a word of the asked name, so the warm start reads well and keeps unreliably.
 
 Knows torch and transformers; knows no verl and no vLLM. Everything is a function of the seed.
 """
@@ -14,6 +14,7 @@ import json
 import math
 import random
 import re
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -40,18 +41,22 @@ CHAT = (
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of supervision: passages of at most ``width`` tokens, a share of lookup drills, and how dense the codes stand."""
+    """A stretch of supervision: passages of at most ``width`` tokens, a share of lookup drills, and how dense the codes stand,
+    of which the share ``half_matching`` has one word of the asked name."""
 
     width: int
     steps: int
     drill: float
     density: float
+    half_matching: float = 0.0
 
 
 # Lookup drills first, then short passages before longer ones: a wide passage from the start costs ten times the steps.
 # The learning rate falls as if a last phase on whole chunks followed; supervision stops before it.
-PHASES = (Phase(32, 250, 1.0, 0.5), Phase(48, 200, 0.3, 0.5), Phase(80, 200, 0.2, 0.4))
+PHASES = (Phase(32, 250, 1.0, 0.5), Phase(48, 200, 0.3, 0.5, 0.1), Phase(80, 200, 0.15, 0.4, 0.2))
 PLANNED_STEPS = 1050
+LEARNING_RATE = 3e-3
+SHARDS = 4
 SHARES = {"answer": 0.08, "direct": 0.10, "blind": 0.01, "keep": 0.26, "find": 0.36, "none": 0.19}
 
 
@@ -176,9 +181,9 @@ class Teacher:
         self.end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
         self.verb = tokenizer.encode(" is")[-1]
 
-    def turn(self, rng: random.Random, width: int, density: float) -> Supervised:
+    def turn(self, rng: random.Random, phase: Phase) -> Supervised:
         """A find, keep, none, answer, direct or blind turn, in the proportions of :data:`SHARES`."""
-        (kind,) = rng.choices(list(SHARES), SHARES.values())
+        (kind,), width = rng.choices(list(SHARES), SHARES.values()), phase.width
         key, value = random_key(rng), random_value(rng, DIGITS)
         known, unknown = needle(key, value), needle(key, UNKNOWN)
         asked = question(key)
@@ -189,11 +194,19 @@ class Teacher:
             return self._turn(kind, Prompt(Kind.ANSWER, asked, held), _boxed(value if held == known else None))
         if kind == "direct":
             shown = value if rng.random() < 0.75 else None
-            passage = self._passage(rng, key, shown, max(24, int(width * rng.uniform(0.5, 1.3))), density)
+            passage = self._passage(rng, key, shown, max(24, int(width * rng.uniform(0.5, 1.3))), phase)
             return self._turn(kind, Prompt(Kind.DIRECT, asked, chunk=passage), _boxed(shown))
-        passage = self._passage(rng, key, value if kind == "find" else None, rng.randint(int(width * 0.75), width), density)
-        before = known if kind == "keep" else NO_MEMORY if rng.random() < 0.4 else unknown
+        passage = self._passage(rng, key, value if kind == "find" else None, rng.randint(int(width * 0.75), width), phase)
+        before = known if kind == "keep" else self._without_answer(rng, key, wrong=kind == "find")
         return self._turn(kind, Prompt(Kind.READ, asked, before, passage), unknown if kind == "none" else known)
+
+    def _without_answer(self, rng: random.Random, key: tuple[str, str], wrong: bool) -> str:
+        """What a memory may hold before the answer is read: nothing, the code of something else, or, where the text will correct it,
+        a wrong code."""
+        chance = rng.random()
+        if chance < 0.15:
+            return needle(key if wrong else other_key(rng, key, 0.5), random_value(rng, DIGITS))
+        return NO_MEMORY if chance < 0.5 else needle(key, UNKNOWN)
 
     def drill(self, rng: random.Random, codes: int = 5) -> Supervised:
         """Some codes, then the same codes in another order: each code's first digit can only be looked up."""
@@ -211,12 +224,12 @@ class Teacher:
         said = [*self.tokenizer.encode(reply), self.end]
         return Supervised(kind, self.tokenizer.chat(self.template.render(prompt)), said, [1.0] * len(said))
 
-    def _passage(self, rng: random.Random, key: tuple[str, str], value: str | None, width: int, density: float) -> Chunk:
+    def _passage(self, rng: random.Random, key: tuple[str, str], value: str | None, width: int, phase: Phase) -> Chunk:
         needed = [] if value is None else [needle(key, value)]
         room, sentences = width - sum(self.tokenizer.count(" " + s) for s in needed), []
         while True:
-            told = rng.random() < density
-            sentence = needle(other_key(rng, key, 0.0), random_value(rng, DIGITS)) if told else rng.choice(FILLER)
+            told = rng.random() < phase.density
+            sentence = needle(other_key(rng, key, phase.half_matching), random_value(rng, DIGITS)) if told else rng.choice(FILLER)
             room -= self.tokenizer.count(" " + sentence)
             if room < 0:
                 break
@@ -234,9 +247,7 @@ def _boxed(value: str | None) -> str:
 def batches(teacher: Teacher, rng: random.Random, phase: Phase, size: int, pool: int = 4) -> Iterator[list[Supervised]]:
     """Batches of turns of like length."""
     while True:
-        rows = [
-            teacher.drill(rng) if rng.random() < phase.drill else teacher.turn(rng, phase.width, phase.density) for _ in range(size * pool)
-        ]
+        rows = [teacher.drill(rng) if rng.random() < phase.drill else teacher.turn(rng, phase) for _ in range(size * pool)]
         rows.sort(key=lambda row: len(row.prompt) + len(row.reply))
         cut = [rows[i : i + size] for i in range(0, len(rows), size)]
         rng.shuffle(cut)
@@ -244,35 +255,43 @@ def batches(teacher: Teacher, rng: random.Random, phase: Phase, size: int, pool:
 
 
 def warm_up(
-    model: Any, tokenizer: Tokenizer, phases: tuple[Phase, ...] = PHASES, *, batch: int = 64, lr: float = 3e-3, seed: int = 0
+    model: Any, tokenizer: Tokenizer, phases: tuple[Phase, ...] = PHASES, *, seed: int = 0, rank: int = 0, processes: int = 1
 ) -> None:
-    """Supervise in place, printing loss and the share of faultless replies per kind of turn every 50 steps."""
+    """Supervise in place, printing loss and the share of faultless replies per kind of turn every 50 steps.
+
+    A step is :data:`SHARDS` shards of 16 turns; each of ``processes`` takes its share of them, and gradients are averaged.
+    """
     import torch
+    from torch import distributed
 
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     optimizers = [
-        torch.optim.Muon(matrices, lr=lr, momentum=0.95, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.Muon(matrices, lr=LEARNING_RATE, momentum=0.95, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
     ]
-    teacher, rng, step, started, right = Teacher(tokenizer), random.Random(seed), 0, time.monotonic(), defaultdict(list)
+    shards = [random.Random(f"warm start {seed} {shard}") for shard in range(rank, SHARDS, processes)]
+    teacher, step, started, right = Teacher(tokenizer), 0, time.monotonic(), defaultdict(list)
     for phase in phases:
-        source = batches(teacher, rng, phase, batch)
+        sources = [batches(teacher, rng, phase, 64 // SHARDS) for rng in shards]
         for _ in range(phase.steps):
             step += 1
             scale = min(1.0, step / 50) * (0.05 + 0.475 * (1 + math.cos(math.pi * step / PLANNED_STEPS)))
             for group in (g for o in optimizers for g in o.param_groups):
-                group["lr"] = lr * scale
-            rows = next(source)
-            loss, faultless = _loss(model, rows)
-            loss.backward()
+                group["lr"] = LEARNING_RATE * scale
+            for rows in map(next, sources):
+                loss, faultless = _loss(model, rows)
+                (loss / SHARDS).backward()
+                for row, good in zip(rows, faultless, strict=True):
+                    right[row.kind].append(good)
+            if processes > 1:
+                for parameter in model.parameters():
+                    distributed.all_reduce(parameter.grad)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
-            for row, good in zip(rows, faultless, strict=True):
-                right[row.kind].append(good)
-            if step % 50 == 0:
+            if step % 50 == 0 and rank == 0:
                 shares = "  ".join(f"{kind} {sum(good) / len(good):.2f}" for kind, good in sorted(right.items()))
                 print(
                     f"step {step:4d}  width {phase.width:3d}  loss {loss.item():.3f}  {time.monotonic() - started:4.0f} s  {shares}",
@@ -301,21 +320,34 @@ def _loss(model: Any, rows: list[Supervised], everything: float = 0.05) -> tuple
     return loss, (~wrong.any(1)).tolist()
 
 
+def make(rank: int, processes: int, out: Path, seed: int, meeting: str) -> None:
+    """One of ``processes`` equal workers, one thread each, that meet at the address ``meeting``; the first writes the folder."""
+    import torch
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    if processes > 1:
+        distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=processes)
+    tokenizer = build_tokenizer()
+    model = build_model(tokenizer, seed)
+    warm_up(model, Tokenizer(tokenizer), seed=seed, rank=rank, processes=processes)
+    if rank == 0:
+        tokenizer.save_pretrained(out)
+        model.save_pretrained(out)
+
+
 def main() -> None:
     """Make the warm start and write it as a Hugging Face folder."""
-    import torch
+    from torch import multiprocessing
 
     parser = argparse.ArgumentParser(prog="python -m memagent_lib.pocket", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--processes", type=int, default=4, choices=(1, 2, 4), help="each on one core; the weights hardly depend on it")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    tokenizer = build_tokenizer()
-    model = build_model(tokenizer, arguments.seed)
-    warm_up(model, Tokenizer(tokenizer), seed=arguments.seed)
-    tokenizer.save_pretrained(arguments.out)
-    model.save_pretrained(arguments.out)
+    with tempfile.TemporaryDirectory() as folder:
+        args = (arguments.processes, arguments.out, arguments.seed, f"file://{folder}/meeting")
+        multiprocessing.spawn(make, args, nprocs=arguments.processes)
 
 
 if __name__ == "__main__":
