@@ -1,11 +1,11 @@
-"""Attaching to training: a run is started detached, watched from its files, and goes on when whoever watches goes away."""
+"""Start a run or find one, and wait for it: what notebooks and the command share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memagent_lib.tracking import PARENT_TAG, Ledger
 from memagent_lib.workbench import model, place
@@ -28,19 +28,33 @@ def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> TrainConfig
     return replace(config, data=data, model=replace(config.model, path=model(config.model.path)))
 
 
+def attach(folder: str | Path) -> Run:
+    """The run in a folder. Where there is none, the error names the runs nearby."""
+    from memagent_lib.rl import launcher
+
+    path = place(folder)
+    try:
+        return launcher.attach(path)
+    except FileNotFoundError:
+        near = sorted({str(f.parent) for at in (path, path.parent) for f in at.glob("*/status.json")})
+        there = f"; runs nearby: {', '.join(near)}" if near else ""
+        raise FileNotFoundError(f"no training run at {path}; `memagent train` or notebook 04_train starts one{there}") from None
+
+
 def begin(config: TrainConfig, folder: str | Path) -> Run:
     """Start the run, or attach to what is in the folder: a run that is active or finished with this very config; else resume it.
 
     A run of another config in the folder is the launcher's error.
     """
-    from memagent_lib.rl.launcher import attach, launch, resolved
+    from memagent_lib.panel.progress import kept_config
+    from memagent_lib.rl.launcher import launch, resolved
     from memagent_lib.rl.run_folder import RunFolder, State
 
     files = RunFolder(place(folder))
     if not files.config.is_file():
         return launch(config, files.path)
     run = attach(files.path)
-    if _kept_config(files.config) != resolved(config, files).to_tables():
+    if kept_config(files) != resolved(config, files).to_tables():
         return launch(config, files.path)
     state = run.status().state
     return run if not state.over or state is State.FINISHED else launch(config, files.path, resume=True)
@@ -82,9 +96,3 @@ def log_training(ledger: Ledger, run_id: str, status: Status, figure: Figure) ->
     if run_id:
         run.tags({PARENT_TAG: run_id})
         ledger.join(run_id).tags({"train_run": run.id})
-
-
-def _kept_config(file: Path) -> dict[str, Any]:
-    import json
-
-    return json.loads(file.read_text(encoding="utf-8"))["config"]

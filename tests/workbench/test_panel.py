@@ -1,0 +1,165 @@
+"""The training panel: what it reads from a run's files, and what it shows of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memagent_lib.evaluate import Result
+from memagent_lib.panel import report, show
+from memagent_lib.panel.chart import chart
+from memagent_lib.panel.live import Panel
+from memagent_lib.panel.page import percent, span
+from memagent_lib.panel.progress import Follower, Progress
+from memagent_lib.rl.run_folder import RunFolder, State, Status
+
+
+def add_step(folder: RunFolder, step: int, **metrics: float) -> None:
+    with folder.metrics.open("a") as file:
+        file.write(json.dumps({"step": step, "time": 1000.0 + step, "metrics": metrics}) + "\n")
+
+
+@pytest.fixture
+def run(tmp_path: Path, kept: Result, lost: Result) -> RunFolder:
+    """A run that another process holds, as far as its files tell: three steps, a right and two wrong readings."""
+    folder = RunFolder(tmp_path / "run")
+    folder.traces.mkdir(parents=True)
+    for step, reward in ((1, 0.25), (2, 0.5), (3, 0.75)):
+        add_step(folder, step, **{"critic/score/mean": reward, "perf/time_per_step": 4.0 * step, "actor/grad_norm": float("nan")})
+    for step, result in ((1, lost), (2, lost), (3, kept)):
+        record = {"step": step, "greedy": False, "score": result.score.value, "id": f"e{step}", "trace": result.trace.to_record()}
+        (folder.traces / f"step_{step:06d}.jsonl").write_text(json.dumps(record) + "\n")
+    folder.write_status(Status(state=State.RUNNING, step=3, steps=10, reward=0.75, seconds_left=56.0))
+    return folder
+
+
+@pytest.fixture
+def held(run: RunFolder):
+    handle = run.lock()
+    yield run
+    os.close(handle)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_each_look_adds_the_whole_lines_written_since(held: RunFolder) -> None:
+    follower = Follower(held)
+    assert follower.look().points["critic/score/mean"] == ((1, 0.25), (2, 0.5), (3, 0.75))
+    with held.metrics.open("a") as file:
+        file.write('{"step": 4, "time": 1004.0, "met')
+        file.flush()
+        assert len(follower.look().points["critic/score/mean"]) == 3
+        file.write('rics": {"critic/score/mean": 1.0}}\n')
+    assert follower.look().points["critic/score/mean"][-1] == (4, 1.0)
+
+
+def test_steps_that_a_resumed_run_does_again_are_forgotten(held: RunFolder) -> None:
+    follower = Follower(held)
+    follower.look()
+    held.keep_metrics_until(1)
+    add_step(held, 2, **{"critic/score/mean": 0.9})
+    assert follower.look().points["critic/score/mean"] == ((1, 0.25), (2, 0.9))
+
+
+def test_wrong_readings_come_first_and_newer_before_older(held: RunFolder) -> None:
+    assert [(r.example, r.right) for r in Follower(held).look().readings] == [("e2", False), ("e1", False), ("e3", True)]
+
+
+def test_a_run_that_nobody_holds_has_died_and_one_that_is_asked_to_stop_says_so(run: RunFolder) -> None:
+    assert Follower(run).look().status.state is State.DIED
+    run.stop_request.touch()
+    handle = run.lock()
+    assert Follower(run).look().stopping
+    os.close(handle)
+
+
+def test_a_failed_run_shows_the_error_its_place_and_the_end_of_the_log_as_plain_text(run: RunFolder) -> None:
+    frames = '  File "/x/train.py", line 7, in fit\n  File "/x/loss.py", line 31, in loss\n'
+    run.log.write_text(f"\x1b[36mTraceback:\x1b[0m\n{frames}ValueError: <b>\n")
+    run.write_status(Status(state=State.FAILED, step=3, steps=10, error="ValueError: <script>alert(1)</script>"))
+    page = report(run.path)._repr_html_()
+    assert "ValueError: &lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "/x/loss.py, line 31, in loss" in page
+    assert "Traceback:\n" in page and "\x1b" not in page
+    assert "<script" not in page
+
+
+def test_documents_and_memories_with_markup_are_shown_as_text(held: RunFolder) -> None:
+    page = report(held.path)._repr_html_()
+    assert "nothing &lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<script" not in page and "<b>bold</b>" not in page
+
+
+def test_a_folder_without_a_run_names_the_runs_nearby(run: RunFolder) -> None:
+    with pytest.raises(FileNotFoundError, match=rf"no training run at .*/other; .*04_train starts one; runs nearby: {run.path}"):
+        show(run.path.parent / "other")
+
+
+def test_silence_is_told_once_it_is_far_longer_than_a_step(tmp_path: Path) -> None:
+    status = Status(state=State.RUNNING, step=3, steps=10)
+    progress = Progress(tmp_path, status, points={"perf/time_per_step": [(1, 4.0), (2, 8.0), (3, 99.0)]}, last_step_at=1000.0)
+    assert progress.seconds_per_step == 8.0
+    assert progress.silent_s(now=1060.0) is None
+    assert progress.silent_s(now=1061.0) == 61.0
+
+
+def test_a_chart_puts_values_where_they_belong_and_thins_long_runs_to_means() -> None:
+    drawn = chart("reward", {"": [(1, 0.0), (3, 1.0)]}, percent, most=1.0)
+    (x1, y1), (x2, y2) = ((float(x), float(y)) for x, y in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', drawn))
+    marks = dict((text, float(y)) for y, text in re.findall(r'y="([\d.]+)" text-anchor="end">(\d+%)<', drawn))
+    assert (marks["0%"] - 3, marks["100%"] - 3) == (pytest.approx(y1), pytest.approx(y2))
+    assert x1 < x2 and y1 > y2
+    long = chart("reward", {"": [(step, float(step % 2)) for step in range(1000)]}, percent)
+    told = re.findall(r"step (\d+): (\d+)%", long)
+    assert len(told) == 200 and told[-1][0] == "999"
+    assert {value for _, value in told} == {"40", "60"}
+
+
+def test_times_are_told_in_the_unit_that_people_use() -> None:
+    assert [span(s) for s in (40, 119, 3600, 12_000)] == ["40 s", "2 min", "60 min", "3 h 20 min"]
+
+
+def test_without_anybody_looking_on_the_panel_is_a_page_of_its_own(held: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    page = show(held.path)._repr_html_()
+    assert "step 3 of 10" in page and "reward 75%" in page
+    assert "<polyline" in page
+
+
+def test_the_live_panel_follows_the_files_and_keeps_the_reading_that_was_chosen(held: RunFolder, lost: Result) -> None:
+    panel = Panel(held)
+    assert "step 3 of 10" in panel.head.value
+    assert (panel.stop.disabled, panel.resume.disabled) == (False, True)
+    panel.list.index = 2
+    assert "4711" in panel.detail.value
+    curves = panel.curves.value
+    record = {"step": 4, "greedy": False, "score": 0.0, "id": "e4", "trace": lost.trace.to_record()}
+    (held.traces / "step_000004.jsonl").write_text(json.dumps(record) + "\n")
+    add_step(held, 4, **{"critic/score/mean": 1.0})
+    held.write_status(Status(state=State.FINISHED, step=4, steps=4))
+    eventually(lambda: "finished" in panel.head.value and len(panel.list.options) == 4)
+    assert panel.curves.value != curves
+    assert panel.list.options[panel.list.index].startswith("✓ step 3")
+    assert (panel.stop.disabled, panel.resume.disabled) == (True, True)
+    panel.close()
+
+
+def test_what_cannot_be_resumed_is_told_in_the_panel(run: RunFolder) -> None:
+    run.config.write_text(json.dumps({"config": {}}))
+    panel = Panel(run)
+    assert not panel.resume.disabled
+    panel.resume.click()
+    eventually(lambda: "not resumed: the recipe needs" in panel.said.value)
+    eventually(lambda: not panel.resume.disabled)
+    panel.close()
