@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +24,8 @@ CPU_SETTINGS = {
     "enforce_eager": True,  # compiling takes longer to start than it saves on most jobs; measured 13 % faster turns
     "max_num_seqs": 256,
     "block_size": 32,  # the CPU's default of 128 would share no prefix shorter than that
+    # A step that holds part of a seeded prompt kills vLLM's CPU engine ("CPU Generator does not use offset"), so none is split.
+    "enable_chunked_prefill": False,
 }
 
 
@@ -54,10 +57,20 @@ class VLLM:
         self._ids = count()
         self.window = self._engine.window
 
+    def drawing(self, sampling: Sampling) -> VLLM:
+        """The same engine with replies drawn in another way."""
+        other = copy(self)
+        other._sampling = sampling
+        return other
+
+    async def generate(self, request: Request) -> Any:
+        """vLLM's own ``RequestOutput``, as it comes."""
+        return await self._engine.generate(list(request.ids), self._params(request), f"memagent-{next(self._ids)}")
+
     async def complete(self, request: Request) -> Completion:
         require_room(request, self.window)
         try:
-            final = await self._engine.generate(list(request.ids), self._params(request), f"memagent-{next(self._ids)}")
+            final = await self.generate(request)
         except (RuntimeError, ValueError) as failure:  # EngineDeadError and EngineGenerateError are RuntimeErrors
             raise failure if isinstance(failure, BackendError) else BackendError(f"vLLM gave no reply: {failure}") from failure
         said = final.outputs[0]

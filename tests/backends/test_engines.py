@@ -76,6 +76,14 @@ def test_a_seed_draws_the_same_replies_again(model_folder, tokenizer):
     assert len(set(first)) == len(first)
 
 
+def test_more_seeded_prompts_than_one_step_of_the_engine_takes_are_all_answered(vllm):
+    seeded = vllm.drawing(Sampling(temperature=1.0, seed=5))
+    wanted = [Request(tuple(range(10 + i, 60 + i)), "", 2) for i in range(60)]
+    replies = [c.token_ids for c in ask(seeded, wanted)]
+    assert [c.token_ids for c in ask(seeded, wanted)] == replies
+    assert [c.token_ids for c in ask(vllm, wanted)] != replies, "the engine's own sampling is as it was"
+
+
 def test_a_shared_prefix_is_computed_once(vllm, tokenizer):
     run_sync(vllm.forget_prefixes())
     shared = tuple(range(10, 110))
