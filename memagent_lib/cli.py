@@ -148,6 +148,14 @@ def _print_rows(rows: Sequence[dict], columns: Sequence[str]) -> int:
 
 
 def _bench(verbs: argparse._SubParsersAction) -> None:
+    benches = verbs.add_parser(
+        "bench", help="measure, side by side in one run", description="measure, side by side in one run"
+    ).add_subparsers(dest="what", required=True, metavar="WHAT")
+    _bench_data(benches)
+    _bench_read(benches)
+
+
+def _bench_data(benches: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
         from memagent_lib.bench.data import bench_data
         from memagent_lib.text import Tokenizer
@@ -156,13 +164,35 @@ def _bench(verbs: argparse._SubParsersAction) -> None:
         print(frame.to_string(index=False))
         return 0
 
-    verb = _verb(verbs, run, "bench", "measure, side by side in one run")
-    verb.add_argument("what", choices=["data"], help="data: our generators beside one that tokenises everything at each step")
-    verb.add_argument("--task", default="multihop_2")
-    verb.add_argument("--length-tokens", type=int, default=3_500_000)
-    verb.add_argument("--n", type=int, default=128)
-    verb.add_argument("--workers", type=int, default=2)
-    verb.add_argument("--model", default="experiments/pocket/warm_start")
+    bench = _verb(benches, run, "data", "our generators beside one that tokenises everything at each step")
+    bench.add_argument("--task", default="multihop_2")
+    bench.add_argument("--length-tokens", type=int, default=3_500_000)
+    bench.add_argument("--n", type=int, default=128)
+    bench.add_argument("--workers", type=int, default=2)
+    bench.add_argument("--model", default="experiments/pocket/warm_start")
+
+
+def _bench_read(benches: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.bench.read import ReadBench, bench_read
+        from memagent_lib.bench.results import table, write_json
+
+        settings = ReadBench(**{key: tuple(v) if isinstance(v, list) else v for key, v in map(_parameter, a.settings)})
+        found = bench_read(a.model, settings, a.measure, report=lambda line: print(line, file=sys.stderr))
+        print(table([ratio for measured in found.values() for ratio in measured.ratios]))
+        for name, measured in found.items():
+            if measured.note:
+                print(f"{name}: {measured.note}")
+        print(f"wrote {write_json(a.out, settings, found)}", file=sys.stderr)
+        return 0
+
+    bench = _verb(benches, run, "read", "reading: chunk first, our overhead, prefetch, lock step, length, a huge file")
+    bench.add_argument(
+        "settings", nargs="*", metavar="key=value", help="sizes, such as rounds=1 or chunk_tokens=256; a wrong one lists them all"
+    )
+    bench.add_argument("--measure", action="append", default=[], metavar="NAME", help="only this one; may be given several times")
+    bench.add_argument("--out", default="runs/bench_read.json", metavar="FILE.json", help="where all rows go")
+    bench.add_argument("--model", default="experiments/pocket/warm_start", help="whose tokenizer counts; the weights are random")
 
 
 def _read(verbs: argparse._SubParsersAction) -> None:

@@ -1,0 +1,146 @@
+"""The files' side of reading: time per token against length, and a gigabyte. A scripted model answers where none is said to.
+
+A scripted model takes no time, so what is measured there is all ours: decoding, chunking, prompts, journal, provenance.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memagent_lib.backends import Backend, Scripted
+from memagent_lib.bench.material import QUESTION, prose
+from memagent_lib.bench.results import Measured, Ratio
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.read_files import FileReading, read_files
+from memagent_lib.reading import Agent
+from memagent_lib.text import Tokenizer
+
+if TYPE_CHECKING:
+    from memagent_lib.bench.read import ReadBench
+    from memagent_lib.bench.turns import Bench
+
+PUBLISHED = Budget()
+FLAT_FROM_TOKENS = 64_000
+MEMORY_WORDS = 600
+
+
+class _EnoughError(Exception):
+    """Ends a reading that has shown what it was to show."""
+
+
+def write_text(path: Path, seed: int, chars: int) -> Path:
+    """A file of about ``chars`` characters of prose; past the first 8 million it repeats itself."""
+    blocks = list(_up_to(prose(seed), min(chars, 8_000_000)))
+    with open(path, "w", encoding="utf-8") as file:
+        left = chars
+        while left > 0:
+            for block in blocks:
+                file.write(block)
+                left -= len(block)
+                if left <= 0:
+                    break
+    return path
+
+
+def _up_to(blocks: Iterator[str], chars: int) -> Iterator[str]:
+    while chars > 0:
+        yield (block := next(blocks))
+        chars -= len(block)
+
+
+def scripted() -> Scripted:
+    """Answers every prompt with a full memory made of the prompt's own words, like a model that copies."""
+    return Scripted(lambda text: " ".join(islice(iter(text.split()), 40, 40 + MEMORY_WORDS)))
+
+
+def length(bench: Bench) -> Measured:
+    """time per token against the length of the document, with the engine and with a scripted model"""
+    s, rows = bench.settings, []
+    per_char = bench.tokenizer.count(block := next(prose(0))) / len(block)
+    encoder = bench.encoder(memory_tokens=s.short_memory_tokens)
+    plan = [("engine", bench.engine, encoder, s.engine_lengths)]
+    plan.append(("scripted", None, Encoder(bench.tokenizer, Template.load("chunk_first"), PUBLISHED), s.lengths))
+    with tempfile.TemporaryDirectory() as folder:
+        for name, engine, words, lengths in plan:
+            for tokens in lengths:
+                path = write_text(Path(folder) / f"{tokens}.txt", s.seed, int(tokens / per_char))
+                reading = _read(words, engine or scripted(), path, Path(folder) / f"{name}-{tokens}.jsonl")
+                read = sum(turn.prompt.chunk.tokens for turn in reading.trace.reads)
+                facts = {"model": name, "document_tokens": read, "turns": len(reading.trace.turns), "seconds": reading.seconds}
+                rows.append(facts | {"tokens_per_second": read / reading.seconds})
+    return Measured([_flatness(rows, name) for name, *_ in plan if any(r["model"] == name for r in rows)], rows)
+
+
+def _read(encoder: Encoder, backend: Backend, path: Path, journal: Path) -> FileReading:
+    return read_files(Agent(encoder, backend), [path], [QUESTION], journal=journal)
+
+
+def _flatness(rows: list[dict[str, Any]], model: str) -> Ratio:
+    speeds = [row["tokens_per_second"] for row in rows if row["model"] == model and row["document_tokens"] >= 0.9 * FLAT_FROM_TOKENS]
+    speeds = speeds or [row["tokens_per_second"] for row in rows if row["model"] == model]
+    longest = max(row["document_tokens"] for row in rows if row["model"] == model)
+    what = f"slowest over fastest time per token, 64K to {longest / 1e6:.2g}M tokens, {model}"
+    return Ratio("length", what, (max(speeds) / min(speeds),), at_most=1.1)
+
+
+def huge(bench: Bench) -> Measured:
+    """a huge file with the published budget and full memories: time to the first turn, and memory"""
+    s = bench.settings
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_text(Path(folder) / "huge.txt", s.seed, round(s.huge_mb * 1e6))
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:  # memory of its own, without engine and file
+            row = process.submit(_huge_alone, str(bench.folder), path, s).result()
+    whole = f"{row['read_mb']:,.0f} of {row['file_mb']:,.0f} MB read"
+    ratios = [
+        Ratio("huge file", "time to the first turn", (row["first_turn_s"],), at_most=5, unit=" s"),
+        Ratio("huge file", f"peak memory above the model, {whole}", (row["peak_mb"],), at_most=600, unit=" MB"),
+    ]
+    note = f"{row['mb_per_s']:.2f} MB/s on one core; memory grows by {row['growth_mb_per_gb']:.0f} MB per GB read"
+    return Measured(ratios, [row], note)
+
+
+def _huge_alone(model: str, path: Path, s: ReadBench) -> dict[str, float]:
+    import psutil
+
+    process = psutil.Process()
+    encoder = Encoder(Tokenizer.load(model), Template.load("chunk_first"), PUBLISHED)
+    encoder.tokenizer.count("The first use makes what later ones share.")
+    before, peaks, reads = process.memory_info().rss, [], []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            peaks.append((process.memory_info().rss - before) / 1e6)
+
+    def seen(turn: Any) -> None:
+        if turn.prompt.chunk is not None:
+            reads.append((time.perf_counter() - started, turn.prompt.chunk.end / 1e6, (process.memory_info().rss - before) / 1e6))
+            if reads[-1][0] > s.huge_seconds:
+                raise _EnoughError
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        with suppress(_EnoughError):
+            read_files(Agent(encoder, scripted()), [path], [QUESTION], journal=Path(folder) / "journal.jsonl", on_turn=seen)
+    done.set()
+    watcher.join()
+    middle, last = reads[len(reads) // 2], reads[-1]
+    return {
+        "file_mb": path.stat().st_size / 1e6,
+        "read_mb": last[1],
+        "first_turn_s": reads[0][0],
+        "mb_per_s": last[1] / last[0],
+        "peak_mb": max([*peaks, last[2]]),
+        "growth_mb_per_gb": 1000 * (last[2] - middle[2]) / max(1e-9, last[1] - middle[1]),
+    }

@@ -1,0 +1,196 @@
+"""The engine's side of reading: order of the prompt's parts, our own cost, prefetch, lock step. One engine serves them all."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memagent_lib.backends import Backend, Completion, Request, Sampling
+from memagent_lib.bench.material import QUESTION, document, orders
+from memagent_lib.bench.results import Measured, Ratio, paired
+from memagent_lib.prompts import Budget, Encoder
+from memagent_lib.readers import Reading, overwrite
+from memagent_lib.reading import Agent, drive, together
+from memagent_lib.text import Tokenizer, chunks
+from memagent_lib.trace import Trace
+
+if TYPE_CHECKING:
+    from memagent_lib.backends.vllm import VLLM
+    from memagent_lib.bench.read import ReadBench
+
+
+class Took(NamedTuple):
+    """Wall time, and the processor time of all of this process's threads: the engine's and ours."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+class Bench:
+    """One engine over the model in ``folder``, the settings, and documents."""
+
+    def __init__(self, settings: ReadBench, tokenizer: Tokenizer, engine: VLLM, folder: Path):
+        self.settings, self.tokenizer, self.engine, self.folder = settings, tokenizer, engine, folder
+
+    def encoder(self, template: str = "chunk_first", memory_tokens: int | None = None) -> Encoder:
+        s = self.settings
+        budget = Budget(chunk_tokens=s.chunk_tokens, memory_tokens=memory_tokens or s.memory_tokens, answer_tokens=16, question_tokens=64)
+        return Encoder(self.tokenizer, orders()[template], budget)
+
+    def document(self, pieces: int, seed: int) -> str:
+        return document(1000 * self.settings.seed + seed, pieces, self.tokenizer, self.settings.chunk_tokens)
+
+    async def timed(self, work: Callable[[], Awaitable[Any]]) -> tuple[Took, Any]:
+        """What the work took from a cold prefix cache, and what came of it."""
+        await self.engine.forget_prefixes()
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = await work()
+        return Took(time.perf_counter() - wall, time.process_time() - cpu), result
+
+
+async def order(bench: Bench) -> Measured:
+    """a group of rollouts of one document: memory before chunk, chunk before memory"""
+    s, rows, ratios = bench.settings, [], []
+    draws = [bench.engine.drawing(Sampling(temperature=1.0, seed=1000 * s.seed + i)) for i in range(s.group)]
+    for share, memory, fewer, faster in (("full", s.memory_tokens, 3.5, 2.0), ("a third full", max(4, s.memory_tokens // 3), 7.0, 3.0)):
+        for round_ in range(s.rounds):
+            text = bench.document(s.chunks, round_)
+            for template in _alternating(orders(), round_):
+                encoder = bench.encoder(template, memory)
+                took, traces = await bench.timed(lambda e=encoder, t=text: together(Agent(e, d).aread(t, QUESTION) for d in draws))
+                rows.append({"memories": share, "round": round_, "order": template, **took._asdict(), **_prefill(traces)})
+        for what, column, target in (("prefilled tokens", "prefilled_tokens", fewer), ("wall time", "seconds", faster)):
+            values = paired(rows, "order", "memory_first", "chunk_first", column, memories=share)
+            ratios.append(Ratio("chunk first", f"{what}, memories {share}", values, at_least=target))
+    rates = [f"{row['memories']} {row['order']} {row['hit_rate']:.0%}" for row in rows if row["round"] == 0]
+    return Measured(ratios, rows, f"cache hits: {', '.join(rates)}")
+
+
+def _prefill(traces: Iterable[Trace]) -> dict[str, float]:
+    replies = [turn.reply for trace in traces for turn in trace.turns]
+    asked, cached = sum(r.prompt_tokens for r in replies), sum(r.cached_tokens for r in replies)
+    wrote = sum(r.reply_tokens for r in replies)
+    return {"prompt_tokens": asked, "prefilled_tokens": asked - cached, "hit_rate": cached / asked, "reply_tokens": wrote}
+
+
+async def overhead(bench: Bench) -> Measured:
+    """our readings, and the engine alone given the very same prompts"""
+    s, encoder, rows = bench.settings, bench.encoder(), []
+    texts = [bench.document(s.concurrent_chunks, 100 + i) for i in range(s.concurrent)]
+    recorders = [_Recorder(bench.engine) for _ in texts]
+    await together(Agent(encoder, recorder).aread(text, QUESTION) for recorder, text in zip(recorders, texts, strict=True))
+    sides = {
+        "bare": lambda: together(_replay(bench.engine, recorder.requests) for recorder in recorders),
+        "memagent": lambda: together(Agent(encoder, bench.engine).aread(text, QUESTION) for text in texts),
+    }
+    for round_ in range(s.rounds):
+        for name in _alternating(sides, round_):
+            took, _ = await bench.timed(sides[name])
+            rows.append({"round": round_, "driver": name, "turns": sum(len(r.requests) for r in recorders), **took._asdict()})
+    ratios = [
+        Ratio("overhead", f"{what} of {s.concurrent} readings over the bare engine's", _percent(rows, column), at_most=5.0, unit=" %")
+        for what, column in (("wall time", "seconds"), ("processor time", "cpu_seconds"))
+    ]
+    return Measured(ratios, rows)
+
+
+def _percent(rows: Sequence[dict[str, Any]], column: str) -> tuple[float, ...]:
+    return tuple(100 * (ratio - 1) for ratio in paired(rows, "driver", "memagent", "bare", column))
+
+
+async def prefetch(bench: Bench) -> Measured:
+    """one long document: its next chunk prefilled while the memory is being written, and not"""
+    s, rows = bench.settings, []
+    encoder = bench.encoder(memory_tokens=s.short_memory_tokens)
+    for round_ in range(s.rounds):
+        text = bench.document(s.long_chunks, 200 + round_)
+        for name in _alternating(("off", "on"), round_):
+            agent = Agent(encoder, bench.engine, prefetch=name == "on")
+            took, trace = await bench.timed(lambda a=agent, t=text: a.aread(t, QUESTION))
+            rows.append({"round": round_, "prefetch": name, "turns": len(trace.turns), **took._asdict(), **_prefill([trace])})
+    waited = paired(rows, "prefetch", "off", "on", "prefilled_tokens")
+    ratios = [
+        Ratio("prefetch", "latency of one document", paired(rows, "prefetch", "off", "on", "seconds"), at_least=1.3),
+        Ratio("prefetch", "prompt tokens that a turn waits for", waited),
+    ]
+    return Measured(ratios, rows)
+
+
+async def lock_step(bench: Bench) -> Measured:
+    """readings that advance alone, and readings that wait for the slowest of each turn"""
+    s, encoder, rows = bench.settings, bench.encoder(), []
+    rng = random.Random(s.seed)
+    texts = [bench.document(rng.randint(1, 2 * s.chunks), 300 + i) for i in range(s.group)]
+    uneven = _Uneven(bench.engine, s.seed)
+    for round_ in range(s.rounds):
+        for name, run in _alternating({"lock step": _in_step, "memagent": _alone}, round_).items():
+            readings = [overwrite(QUESTION, chunks(text, bench.tokenizer, s.chunk_tokens)) for text in texts]
+            took, traces = await bench.timed(lambda r=run, rs=readings: r(rs, encoder, uneven))
+            rows.append({"round": round_, "driver": name, "turns": sum(len(t.turns) for t in traces), **took._asdict()})
+    return Measured(
+        [Ratio("no lock step", f"wall time of {s.group} readings", paired(rows, "driver", "lock step", "memagent", "seconds"))], rows
+    )
+
+
+def _alternating(names: Any, round_: int) -> Any:
+    """The same names, the other way round in every second round: whoever goes first gains nothing by it."""
+    ordered = list(names) if round_ % 2 == 0 else list(names)[::-1]
+    return {name: names[name] for name in ordered} if isinstance(names, dict) else ordered
+
+
+class _Recorder:
+    """A backend that remembers what it was asked."""
+
+    def __init__(self, backend: Backend):
+        self.backend, self.window = backend, backend.window
+        self.requests: list[Request] = []
+
+    async def complete(self, request: Request) -> Completion:
+        self.requests.append(request)
+        return await self.backend.complete(request)
+
+    async def close(self) -> None:
+        return None
+
+
+class _Uneven:
+    """A backend whose replies end early at a place that the prompt decides: real memories do not all end at once."""
+
+    def __init__(self, backend: Backend, seed: int):
+        self.backend, self.window, self.seed = backend, backend.window, seed
+
+    async def complete(self, request: Request) -> Completion:
+        limit = random.Random(hash((self.seed, request.ids))).randint(1, request.max_tokens)
+        return await self.backend.complete(Request(request.ids, request.text, limit))
+
+    async def close(self) -> None:
+        return None
+
+
+async def _replay(engine: VLLM, requests: Sequence[Request]) -> None:
+    """The engine's own interface, nothing done with what it says."""
+    for request in requests:
+        await engine.generate(request)
+
+
+async def _alone(readings: Sequence[Reading], encoder: Encoder, backend: Backend) -> list[Trace]:
+    return await together(drive(reading, encoder, backend) for reading in readings)
+
+
+async def _in_step(readings: Sequence[Reading], encoder: Encoder, backend: Backend) -> list[Trace]:
+    """The reference's driver: every turn waits for the slowest reading of the turn before."""
+    traces, waiting = [], [(reading, next(reading)) for reading in readings]
+    while waiting:
+        requests = [encoder.encode(prompt) for _, prompt in waiting]
+        replies = await together(map(backend.complete, requests))
+        going: list[tuple[Reading, Any]] = []
+        for (reading, prompt), request, reply in zip(waiting, requests, replies, strict=True):
+            try:
+                going.append((reading, reading.send(encoder.reply(prompt, request, reply))))
+            except StopIteration as done:
+                traces.append(done.value)
+        waiting = going
+    return traces
