@@ -6,6 +6,7 @@ Colour says which policy, line style says which reader; every interval is drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.evaluate import summarise, wilson
@@ -219,7 +220,7 @@ def accuracy_by_depth(results: pd.DataFrame, ax: Axes | None = None, bins: int =
 
 
 def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Right minus left on the very same documents, with 95 % intervals, by length (:func:`memagent_lib.study.paired`).
+    """Right minus left on the very same documents, with 95 % intervals, by length (:func:`memagent_lib.compare.paired`).
 
     An interval that leaves out zero is drawn in colour, any other one grey.
     """
@@ -250,10 +251,18 @@ def new_axes(width: float, height: float, columns: int = 1) -> Any:
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
-    mpl.get_backend()  # chosen now: chosen inside rc_context, a notebook's backend would lose its settings with it
+    _load_backend()
     with mpl.rc_context(style()):
         made = plt.subplots(1, columns, figsize=(width, height), squeeze=False)[1][0]
     return made if columns > 1 else made[0]
+
+
+@cache
+def _load_backend() -> None:
+    """Have matplotlib load its backend outside of any ``rc_context``, whose end would undo what a notebook's backend sets."""
+    import matplotlib.pyplot as plt
+
+    plt.close(plt.figure())
 
 
 def finish(ax: Axes, title: str, small: str) -> Axes:

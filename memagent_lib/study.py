@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib import tracefiles
+from memagent_lib import tracefiles, workbench
+from memagent_lib.backends import Sampling, open_backend
 from memagent_lib.data import Example, data_hash, load, make, save
-from memagent_lib.evaluate import Rate, Result, evaluate, summarise, to_frame, wilson
+from memagent_lib.evaluate import Rate, Result, evaluate, summarise, to_frame
 from memagent_lib.inspector.story import steps
+from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import reader_named
+from memagent_lib.reading import Agent
+from memagent_lib.text import Tokenizer
 from memagent_lib.tracking import Ledger, Run, load_results
 from memagent_lib.workbench import code_hash, place
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from memagent_lib.reading import Agent
-    from memagent_lib.text import Tokenizer
 
 _HASHED_WHOLE_BYTES = 64 << 20
 
@@ -57,6 +57,31 @@ def make_splits(
 
 def split_file(folder: str | Path, split: str, chunks: int) -> Path:
     return place(folder) / f"{split}_{chunks}.parquet"
+
+
+POCKET = Budget(chunk_tokens=128, memory_tokens=32, answer_tokens=16, question_tokens=32)
+"""What the pocket policy was made for."""
+
+
+def open_agent(
+    model: str,
+    backend: str = "vllm",
+    *,
+    template: str = "pocket",
+    budget: Budget = POCKET,
+    sampling: Sampling | None = None,
+    tokenizer: str = "",
+    base_url: str = "",
+    threads: int = 0,
+) -> Agent:
+    """An agent from what notebooks have as parameters. ``base_url`` is for the backend ``openai``, ``threads`` for ``vllm`` on a CPU.
+
+    ``tokenizer`` says whose tokenizer counts, where ``model`` is only a server's name for its model.
+    """
+    path = workbench.model(model)
+    options = {"openai": {"base_url": base_url}, "vllm": {"threads": threads} if threads else {}}.get(backend, {})
+    encoder = Encoder(Tokenizer.load(workbench.model(tokenizer) if tokenizer else path), Template.load(template), budget)
+    return Agent(encoder, open_backend(backend, path, sampling, **options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,52 +191,6 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     wide = summary.pivot(index=["policy", "reader"], columns="chunks", values="shown").fillna("")
     order = list(dict.fromkeys(zip(results["policy"], results["reader"], strict=True)))
     return wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
-
-
-def paired(results: pd.DataFrame, left: str, right: str, reader: str = "overwrite") -> pd.DataFrame:
-    """Policy ``right`` minus policy ``left`` on the documents that both read, one row per length.
-
-    Columns: ``difference`` of the mean scores, its 95 % interval ``low, high``, ``n`` documents, and on how many of them one alone
-    scored higher (``right_only``, ``left_only``). Documents are matched by id; a document that failed for either is left out.
-    """
-    import pandas as pd
-
-    rows = results[(results["reader"] == reader) & results["score"].notna()]
-    of_left, of_right = (rows[rows["policy"] == policy].set_index("example") for policy in (left, right))
-    both = of_left[["chunks"]].assign(left=of_left["score"]).join(of_right["score"].rename("right"), how="inner")
-    if both.empty:
-        raise ValueError(
-            f"{left!r} and {right!r} have read no document in common with the reader {reader!r}; evaluate both on the same data"
-        )
-    made = []
-    for chunks, of in both.groupby("chunks"):
-        a, b = of["left"], of["right"]
-        low, high = paired_interval(a.tolist(), b.tolist())
-        made.append((int(chunks), b.mean() - a.mean(), low, high, len(of), int((b > a).sum()), int((a > b).sum())))
-    frame = pd.DataFrame(made, columns=["chunks", "difference", "low", "high", "n", "right_only", "left_only"])
-    frame.attrs["names"] = (left, right)
-    return frame
-
-
-def paired_interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of mean(right) - mean(left) for scores of the same documents (Newcombe 1998, method 10).
-
-    Wilson's intervals of the two shares, joined with regard to how they go together. Holds for few documents and for shares of
-    0 and 1, where a bootstrap has nothing to draw from; made for shares, and used for fractional scores too.
-    """
-    n = len(left)
-    a, b = wilson(sum(left), n), wilson(sum(right), n)
-    together = n * sum(x * y for x, y in zip(left, right, strict=True)) - sum(left) * sum(right)
-    if together > 0:
-        together = max(0.0, together - n / 2)
-    spread = math.sqrt(sum(left) * (n - sum(left)) * sum(right) * (n - sum(right)))
-    phi = together / spread if spread else 0.0
-
-    def half(up: float, down: float) -> float:
-        return math.sqrt(max(0.0, up * up - 2 * phi * up * down + down * down))
-
-    difference = b.value - a.value
-    return difference - half(b.value - b.low, a.high - a.value), difference + half(b.high - b.value, a.value - a.low)
 
 
 def _shown(row: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -26,6 +27,14 @@ def root(start: str | Path | None = None) -> Path:
 def place(path: str | Path) -> Path:
     """An absolute path; a relative one is relative to :func:`root`."""
     return root() / Path(path).expanduser()
+
+
+def first_model(names: Sequence[str]) -> str:
+    """The first of some model folders that is there, by the name it was given: a run's own policy, say, else a committed one."""
+    found = next((name for name in names if (place(name) / "config.json").is_file()), None)
+    if found is None:
+        raise FileNotFoundError(f"no model at {', '.join(map(str, names))}; `make demo` trains one")
+    return found
 
 
 def model(name: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memagent_lib import data_plots, plots, study
+from memagent_lib import compare, data_plots, plots
 from memagent_lib.data.catalog import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
@@ -47,7 +47,13 @@ def results() -> pd.DataFrame:
             }
             rows += [
                 facts
-                | {"example": f"{chunks}-{i}", "score": float(i < hits), "depth": (i + 0.5) / n}
+                | {
+                    "example": f"{chunks}-{i}",
+                    "document_chars": 500 * chunks,
+                    "accepted": str(i),
+                    "score": float(i < hits),
+                    "depth": (i + 0.5) / n,
+                }
                 | {"captured": True if kept else None, "retained": i < hits if kept else None}
                 for i in range(n)
             ]
@@ -153,7 +159,7 @@ def test_an_empty_cell_of_the_heat_map_is_blank_rather_than_zero(results: pd.Dat
 
 
 def test_paired_differences_are_drawn_at_their_value_and_grey_where_zero_is_inside(results: pd.DataFrame) -> None:
-    found = study.paired(results, "before", "after")
+    found = compare.paired(results, "before", "after")
     assert found[["chunks", "difference", "n", "right_only", "left_only"]].values.tolist() == [[4, 0.25, 8, 2, 0], [64, 0.5, 4, 2, 0]]
     ax = plots.paired_differences(found.assign(low=[0.1, -0.1]))
     dots = [line for line in ax.lines if line.get_marker() == "o"]
@@ -169,7 +175,7 @@ def test_paired_differences_are_drawn_at_their_value_and_grey_where_zero_is_insi
 def test_paired_intervals_are_those_published_by_newcombe(both, right, left, neither, low, high) -> None:
     on_left = [1.0] * both + [0.0] * right + [1.0] * left + [0.0] * neither
     on_right = [1.0] * both + [1.0] * right + [0.0] * left + [0.0] * neither
-    assert study.paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
+    assert compare.paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
 
 
 def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
@@ -177,14 +183,18 @@ def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
     for _ in range(1000):
         left = draw.random(40) < 0.3
         right = np.where(left, draw.random(40) < 0.9, draw.random(40) < 0.2)
-        low, high = study.paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
+        low, high = compare.paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
         held += low <= true <= high
     assert 935 <= held <= 980
 
 
 def test_policies_that_read_nothing_in_common_cannot_be_paired(results: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match="'before' and 'after' have read no document in common with the reader 'blind'"):
-        study.paired(results, "before", "after", reader="blind")
+    said = "'before' and 'after' have read no document in common with the reader"
+    with pytest.raises(ValueError, match=f"{said} 'blind'"):
+        compare.paired(results, "before", "after", reader="blind")
+    longer = results["document_chars"].where(results["policy"] == "before", results["document_chars"] + 1)
+    with pytest.raises(ValueError, match=said):  # the same ids, for other documents
+        compare.paired(results.assign(document_chars=longer), "before", "after")
 
 
 def test_the_pictures_of_a_data_set_show_every_document_and_every_fact(tokenizer, tmp_path) -> None:
@@ -219,7 +229,7 @@ def test_a_data_set_without_gold_documents_or_token_counts_is_drawn_too(tokenize
 def test_every_figure_has_one_look(results: pd.DataFrame) -> None:
     one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
     drawn = [plots.accuracy_by_length(results), plots.cost_by_length(results), plots.accuracy_by_depth(one)]
-    drawn.append(plots.paired_differences(study.paired(results, "before", "after")))
+    drawn.append(plots.paired_differences(compare.paired(results, "before", "after")))
     assert {ax.figure.get_facecolor() for ax in drawn} == {(1.0, 1.0, 1.0, 1.0)}
     assert all(ax.get_title(loc="left").strip() and ax.get_xlabel() and ax.title.get_text() == "" for ax in drawn)
     assert {ax.texts[-1].get_fontsize() for ax in drawn} == {9}
