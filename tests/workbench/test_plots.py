@@ -34,6 +34,7 @@ def results() -> pd.DataFrame:
         for chunks, (hits, n) in lengths.items():
             kept = reader == "overwrite"
             facts = {
+                "document_chars": 500 * chunks,
                 "policy": policy,
                 "reader": reader,
                 "chunks": chunks,
