@@ -41,8 +41,9 @@ chromium:
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit; done; \
 	echo "installing Chromium for the tests in a browser"; $(AS_ROOT) sh -c '$(GET_CHROMIUM)' || true
 
+# make lab LAB="--port 8890"
 lab: $(READY)
-	$(BIN)/memagent lab
+	$(BIN)/memagent lab $(LAB)
 
 lint: $(READY)
 	$(BIN)/ruff check memagent_lib tests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memagent_lib.tracking import Ledger, store_uri, terminable
-from memagent_lib.workbench import place, root
+from memagent_lib.workbench import PACKAGE, place, root
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 120.0
 STOP_GRACE_S = 10.0
+SETTINGS = PACKAGE / "jupyter"  # for JupyterLab, below those of the user: ask for no news
 FIRST_PAGE = "lab/tree/notebooks"
 
 
@@ -60,16 +62,16 @@ class Server:
         try:
             self.process.wait(STOP_GRACE_S)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 
 def lab(port: int = 8888, mlflow_port: int = 5000, workspace: str = "runs") -> int:
-    """Start both, say where they are, and stop both at Ctrl-C. Returns the exit status."""
+    """Start both, say where they are, and stop both at Ctrl-C or when the terminal closes. Returns the exit status."""
     token = secrets.token_urlsafe(24)
-    with terminable(), servers(port, mlflow_port, workspace, token) as (jupyter, mlflow):
+    with terminable(signal.SIGTERM, signal.SIGHUP), servers(port, mlflow_port, workspace, token) as (jupyter, mlflow):
         print(f"JupyterLab   http://{HOST}:{port}/{FIRST_PAGE}?token={token}")
-        print(f"MLflow       {mlflow.address}")
+        print(f"MLflow       {mlflow.address}/#/experiments/{Ledger.open(workspace).experiment_id}")
         print("Ctrl-C stops both; a training run that you started goes on.", flush=True)
         try:
             while all(server.process.poll() is None for server in (jupyter, mlflow)):
@@ -97,8 +99,21 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
             server.wait_until_it_answers()
         yield started[0], started[1]
     finally:
-        for server in started:
-            server.stop()
+        with _undisturbed():
+            for server in started:
+                server.process.terminate()
+            for server in started:
+                server.stop()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C, pressed while the servers stop, must not leave one behind."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _jupyter(port: int, token: str, log: Path) -> Server:
@@ -109,7 +124,8 @@ def _jupyter(port: int, token: str, log: Path) -> Server:
     ]
     running_as_root = ["--allow-root"] if os.geteuid() == 0 else []
     # The token goes through the environment, because any user of the machine can read a command line.
-    process = _start([*command, *running_as_root], log, {"JUPYTER_TOKEN": token})
+    settings = os.pathsep.join(filter(None, (os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS))))
+    process = _start([*command, *running_as_root], log, {"JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": settings})
     return Server("JupyterLab", process, log, f"http://{HOST}:{port}/api")
 
 
@@ -117,7 +133,7 @@ def _mlflow(port: int, workspace: str, log: Path) -> Server:
     artifacts = (place(workspace) / "artifacts").as_uri()
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
     options = ["--backend-store-uri", store_uri(workspace), "--default-artifact-root", artifacts]
-    return Server("MLflow", _start([*command, *options], log, {}), log, f"http://{HOST}:{port}")
+    return Server("MLflow", _start([*command, *options], log, {"MLFLOW_DISABLE_TELEMETRY": "true"}), log, f"http://{HOST}:{port}")
 
 
 def _start(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen:
@@ -137,4 +153,11 @@ def _require_free(port: int, option: str) -> None:
         try:
             probe.bind((HOST, port))
         except OSError as failure:
-            raise LabError(f"port {port} is in use; give another with {option}") from failure
+            another = f"memagent lab {option} {_free_port()}"
+            raise LabError(f"port {port} of {HOST} is in use; stop what listens there, or take another: {another}") from failure
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
