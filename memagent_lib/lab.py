@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from memagent_lib.tracking import Ledger, store_uri, terminable
+from memagent_lib.tracking import Ledger, Terminated, store_uri
 from memagent_lib.workbench import PACKAGE, place, root
 
 HOST = "127.0.0.1"
@@ -69,7 +69,7 @@ class Server:
 def lab(port: int = 8888, mlflow_port: int = 5000, workspace: str = "runs") -> int:
     """Start both, say where they are, and stop both at Ctrl-C or when the terminal closes. Returns the exit status."""
     token = secrets.token_urlsafe(24)
-    with terminable(signal.SIGTERM, signal.SIGHUP), servers(port, mlflow_port, workspace, token) as (jupyter, mlflow):
+    with _ended_once(), servers(port, mlflow_port, workspace, token) as (jupyter, mlflow):
         print(f"JupyterLab   http://{HOST}:{port}/{FIRST_PAGE}?token={token}")
         print(f"MLflow       {mlflow.address}/#/experiments/{Ledger.open(workspace).experiment_id}")
         print("Ctrl-C stops both; a training run that you started goes on.", flush=True)
@@ -99,21 +99,30 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
             server.wait_until_it_answers()
         yield started[0], started[1]
     finally:
-        with _undisturbed():
-            for server in started:
-                server.process.terminate()
-            for server in started:
-                server.stop()
+        for server in started:
+            server.process.terminate()
+        for server in started:
+            server.stop()
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C, pressed while the servers stop, must not leave one behind."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _ended_once() -> Iterator[None]:
+    """Heed the first Ctrl-C, SIGTERM or closed terminal only: what comes while the servers stop must not leave one behind."""
+
+    def end(number: int, _: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated(128 + number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # nohup
+            signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _jupyter(port: int, token: str, log: Path) -> Server:

@@ -345,12 +345,8 @@ def _patiently(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 
 @contextmanager
-def terminable(*signals: signal.Signals) -> Iterator[None]:
-    """Turn SIGTERM, or the signals given, into :class:`Terminated` meanwhile, so that what is open gets closed.
-
-    Only the main thread can. A signal that is ignored (nohup) stays so.
-    """
-    signals = signals or (signal.SIGTERM,)
+def terminable() -> Iterator[None]:
+    """Turn SIGTERM into :class:`Terminated` meanwhile, so that what is open gets closed. Only the main thread can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -358,12 +354,11 @@ def terminable(*signals: signal.Signals) -> Iterator[None]:
     def end(*_: object) -> None:
         raise Terminated(143)
 
-    before = {number: signal.signal(number, end) for number in signals if signal.getsignal(number) is not signal.SIG_IGN}
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _status_of(failure: BaseException) -> Status:

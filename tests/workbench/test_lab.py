@@ -64,6 +64,6 @@ def test_the_command_prints_where_both_are_and_leaves_no_process_not_even_a_kern
         assert any("ipykernel" in " ".join(p.cmdline()) for p in family)
         process.send_signal(number)
         process.send_signal(number)
-    assert process.returncode == (0 if number is signal.SIGINT else 143)
+    assert process.returncode == (0 if number is signal.SIGINT else 128 + number)
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
