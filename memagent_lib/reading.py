@@ -22,6 +22,7 @@ from memagent_lib.trace import Prompt, Reply, Trace, Turn
 
 T = TypeVar("T")
 TOKENIZING_THREADS = 4
+PREFETCH_TOKENS = 256
 
 
 class Keeper(Protocol):
@@ -97,16 +98,22 @@ async def _ask(prompt: Prompt, encoder: Encoder, backend: Backend, watch: Watch)
 
 
 class _Prefetch:
-    """Prefills the prefix of the next turn with a request for one token. Where that fails, nothing is lost but the time."""
+    """Prefills the prefix of the next turn, slice by slice, with requests for one token. Where one fails, only time is lost.
+
+    A slice rides along on the engine's decoding steps, which leave arithmetic unused; the whole prefix in one step would hold
+    the memory up for as long as it saves. When the memory is there, no further slice is begun.
+    """
 
     def __init__(self, encoder: Encoder, backend: Backend, upcoming: Callable[[], Chunk | None] | None):
         self._encoder, self._backend = encoder, backend
         self._upcoming = upcoming if encoder.template.chunk_first else None
         self._task: asyncio.Task | None = None
+        self._due = False
 
     async def start(self, prompt: Prompt) -> None:
         """Begin with the chunk after ``prompt``'s; chunking and encoding happen beside the turn too."""
         if self._upcoming is not None and prompt.kind.reads:
+            self._due = False
             self._task = asyncio.create_task(self._prefill(prompt))
             await asyncio.sleep(0)
 
@@ -115,13 +122,17 @@ class _Prefetch:
         if chunk is None:
             return
         ids = await _off_loop(self._encoder.shared_prefix, prompt.kind, prompt.question, chunk)
-        try:
-            await self._backend.complete(Request(ids, "", 1))
-        except BackendError:
-            return
+        for end in (*range(PREFETCH_TOKENS, len(ids), PREFETCH_TOKENS), len(ids)):
+            if self._due:
+                return
+            try:
+                await self._backend.complete(Request(ids[:end], "", 1))
+            except BackendError:
+                return
 
     async def arrive(self) -> None:
-        """Wait for what was begun: the turn would otherwise prefill the same tokens beside it."""
+        """Wait for the slice that was begun: the turn would otherwise prefill the same tokens beside it."""
+        self._due = True
         if self._task is not None:
             await self._task
             self._task = None

@@ -130,9 +130,8 @@ def _huge_alone(model: str, path: Path, s: ReadBench) -> dict[str, float]:
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        with suppress(_EnoughError):
-            read_files(Agent(encoder, scripted()), [path], [QUESTION], journal=Path(folder) / "journal.jsonl", on_turn=seen)
+    with tempfile.TemporaryDirectory() as folder, suppress(_EnoughError):
+        read_files(Agent(encoder, scripted()), [path], [QUESTION], journal=Path(folder) / "journal.jsonl", on_turn=seen)
     done.set()
     watcher.join()
     middle, last = reads[len(reads) // 2], reads[-1]

@@ -19,8 +19,9 @@ DOCUMENT = SENTENCE * 40
 class Slow:
     """A backend that records what is under way at the same time."""
 
-    def __init__(self, wait_s: float = 0.0, fail_prefetch: bool = False):
+    def __init__(self, wait_s: float = 0.0, fail_prefetch: bool = False, prefetch_s: float | None = None):
         self.window, self.wait_s, self.fail_prefetch = 1 << 30, wait_s, fail_prefetch
+        self.prefetch_s = wait_s if prefetch_s is None else prefetch_s
         self.events: list[tuple[str, int]] = []
         self.requests = []
 
@@ -29,7 +30,7 @@ class Slow:
         self.requests.append(request)
         self.events.append(("ask", number))
         try:
-            await asyncio.sleep(self.wait_s)
+            await asyncio.sleep(self.prefetch_s if request.max_tokens == 1 else self.wait_s)
         except asyncio.CancelledError:
             self.events.append(("cancelled", number))
             raise
@@ -77,6 +78,18 @@ def test_a_prefetch_runs_beside_the_turn_before_and_ends_before_its_own(encoder)
                 n for n, r in enumerate(backend.requests) if n > number and r.max_tokens > 1 and r.ids[: len(request.ids)] == request.ids
             ]
             assert backend.events.index(("answered", number)) < backend.events.index(("ask", later[0]))
+
+
+def test_a_long_prefix_is_prefetched_in_growing_slices_until_the_memory_is_there(encoder, monkeypatch):
+    monkeypatch.setattr("memagent_lib.reading.PREFETCH_TOKENS", 16)
+    backend = Slow(wait_s=0.15, prefetch_s=0.0)
+    Agent(encoder, backend, prefetch=True).read(SENTENCE * 8, "q")
+    second = reads(backend)[1]
+    slices = [r.ids for r in backend.requests if r.max_tokens == 1 and second.ids[: len(r.ids)] == r.ids]
+    assert [len(ids) for ids in slices[:-1]] == list(range(16, 16 * len(slices), 16)) and len(slices) > 2
+    late = Slow(wait_s=0.0, prefetch_s=0.1)
+    Agent(encoder, late, prefetch=True).read(SENTENCE * 8, "q")
+    assert len(late.requests) < len(backend.requests), "a slice that would hold the turn up is not begun"
 
 
 def test_a_template_with_the_memory_first_is_never_prefetched(tokenizer, encoder):
