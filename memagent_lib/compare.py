@@ -67,19 +67,21 @@ def evaluations(ledger: Ledger) -> pd.DataFrame:
 
 
 def choose(ledger: Ledger, left: str = "", right: str = "", reader: str = "overwrite") -> Pair | None:
-    """Two evaluations, each named by its run id (or the beginning of it) or by its policy, whose newest run is then meant.
+    """The two newest evaluations that have read documents, of a length in chunks, in common; ``None`` where there are no two.
 
-    What is not named is the newest that has read documents in common with the other; ``None`` where there is no such pair.
+    ``left`` and ``right`` narrow the choice to a run (its id or the beginning of it) or to the runs of a policy.
     """
     runs = evaluations(ledger)
     recent = runs.head(_TRIED).to_dict("records")
-    lefts = [_named(runs, left)] if left else recent
-    rights = [_named(runs, right)] if right else recent
+    lefts = _named(runs, left) if left else recent
+    rights = _named(runs, right) if right else recent
 
     @cache
     def read(run_id: str) -> frozenset[tuple]:
         rows = _rows(ledger.join(run_id))
-        return frozenset(rows[(rows["reader"] == reader) & rows["score"].notna()][_SAME].itertuples(index=False, name=None))
+        return frozenset(
+            rows[(rows["reader"] == reader) & rows["score"].notna() & rows["chunks"].notna()][_SAME].itertuples(index=False, name=None)
+        )
 
     for b, a in product(rights, lefts):
         if a["run_id"] != b["run_id"] and read(a["run_id"]) & read(b["run_id"]):
@@ -166,12 +168,12 @@ def paired_interval(left: Sequence[float], right: Sequence[float]) -> tuple[floa
     return difference - half(b.value - b.low, a.high - a.value), difference + half(b.high - b.value, a.value - a.low)
 
 
-def _named(runs: pd.DataFrame, name: str) -> dict:
+def _named(runs: pd.DataFrame, name: str) -> list[dict]:
     found = runs[(runs["policy"] == name) | runs["run_id"].str.startswith(name)]
     if found.empty:
         known = ", ".join(f"{policy!r}" for policy in runs["policy"].unique()) or "none"
         raise TrackingError(f"no evaluation {name!r}; there are {known}; run 03_evaluate, or give the id of one of its runs")
-    return found.iloc[0].to_dict()
+    return found.head(_TRIED).to_dict("records")
 
 
 def _pair(ledger: Ledger, left: dict, right: dict) -> Pair:

@@ -157,6 +157,31 @@ def reward_curve(
     return finish(ax, f"{label.capitalize()} by step", f"line: running mean of {window} steps{runs}")
 
 
+def phrase_lives(phrases: pd.DataFrame, turns: int, ax: Axes | None = None, most: int = 20) -> Axes:
+    """From which chunk to which each phrase was in memory, one bar per phrase; what the memory held at the end is in colour.
+
+    Takes :meth:`memagent_lib.provenance.Provenance.to_frame`; of more than ``most`` phrases, those that stayed longest.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns))
+    lives = lives.assign(length=lives["end"] - lives["brought"]).nlargest(most, "length", keep="first").sort_values("brought")
+    ax = _axes(ax, 7.6, 1.5 + 0.36 * max(2, len(lives)))
+    kept = lives["dropped"].isna()
+    ax.barh(range(len(lives)), lives["length"], left=lives["brought"], height=0.5, color=[COLOURS[2] if k else GREY for k in kept])
+    ax.set_yticks(range(len(lives)), [_clipped(text) for text in lives["text"]])
+    ax.set(xlim=(0, turns), ylim=(len(lives) - 0.5, -0.5), xlabel="chunk")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.grid(True, axis="x")
+    ax.grid(False, axis="y")
+    few = f"; the {most} that stayed longest of {len(phrases):,}" if len(phrases) > most else ""
+    return finish(ax, "What was in memory, and for how long?", f"green: still there at the end; grey: dropped{few}")
+
+
+def _clipped(text: str, most: int = 48) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
 COSTS = {"tokens": "tokens per document", "seconds": "seconds per document"}
 
 

@@ -16,16 +16,20 @@ if TYPE_CHECKING:
 
 SHOWN_STEPS = 400
 SHOWN_EVIDENCE = 40
+# Colours are translucent over whatever the page has, so the same sheet reads in a light and in a dark notebook.
 _CSS = """
-.memagent { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: #1c2024; }
+html:has(> body > .memagent) { color-scheme: light dark; }
+.memagent { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: inherit; }
 .memagent h1 { font-size: 1.35rem; } .memagent h2 { font-size: 1.05rem; margin-top: 2rem; }
-.memagent .answer { font-size: 1.15rem; padding: .8rem 1rem; border-left: 4px solid #2b6cb0; background: #f2f6fb; white-space: pre-wrap; }
-.memagent blockquote { margin: .6rem 0; padding: .3rem .9rem; border-left: 3px solid #ccd; white-space: pre-wrap; }
-.memagent .place, .memagent .facts { color: #5b6570; font-size: .85rem; }
-.memagent mark { background: #fff0b3; } .memagent ins { background: #d9f2dd; text-decoration: none; }
-.memagent del { background: #fbe0e0; color: #8a2a2a; } .memagent .own { border-bottom: 1px dotted #888; }
-.memagent details { border-top: 1px solid #e4e7ea; padding: .45rem 0; } .memagent summary { cursor: pointer; }
-.memagent .memory { white-space: pre-wrap; margin: .4rem 0; } .memagent .warn { color: #9a5b00; }
+.memagent .answer { font-size: 1.15rem; padding: .8rem 1rem; border-left: 4px solid #4488cc; background: rgba(68, 136, 204, .12); }
+.memagent .answer, .memagent blockquote, .memagent .memory { white-space: pre-wrap; overflow-wrap: anywhere; }
+.memagent blockquote { margin: .6rem 0; padding: .3rem .9rem; border-left: 3px solid rgba(128, 128, 128, .5); color: inherit; }
+.memagent .place, .memagent .facts { opacity: .75; font-size: .85rem; }
+.memagent mark { background: rgba(240, 190, 0, .4); color: inherit; }
+.memagent ins { background: rgba(0, 158, 115, .25); text-decoration: none; } .memagent del { background: rgba(213, 94, 0, .2); }
+.memagent .own { border-bottom: 1px dotted rgba(128, 128, 128, .9); }
+.memagent details { border-top: 1px solid rgba(128, 128, 128, .3); padding: .45rem 0; } .memagent summary { cursor: pointer; }
+.memagent .memory { margin: .4rem 0; } .memagent .warn { color: #c47a00; }
 """
 
 

@@ -146,11 +146,12 @@ def model_hash(model: str) -> str:
 def log_results(run: Run, results: Sequence[Result], **labels: Any) -> pd.DataFrame:
     """Log results to a run: a table, a metric per reader with the length as its step, the traces. Returns the rows, labelled.
 
+    The step counts chunks, and is 0 for documents whose length was not asked for in chunks.
     ``labels`` become columns (``policy="trained"``), and ``run_id`` is one of them, so a table of many runs says where each row is from.
     """
     frame = to_frame(results).assign(**labels, run_id=run.id)
     run.table(frame, "results.parquet")
-    for row in summarise(frame).to_dict("records"):
+    for row in summarise(frame.assign(chunks=frame["chunks"].astype(float).fillna(0))).to_dict("records"):
         shown = {name: row[name] for name in ("accuracy", "low", "high", "captured", "retained") if row[name] == row[name]}
         run.metrics({f"{row['reader']}/{name}": value for name, value in shown.items()}, step=int(row["chunks"]))
     run.metrics({"scored": int(frame["score"].notna().sum()), "failed": int(frame["error"].notna().sum())})

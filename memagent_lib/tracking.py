@@ -19,6 +19,7 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from memagent_lib.workbench import code_version, place
 
@@ -213,6 +214,9 @@ class Run:
         """An artifact's path: in place where the store is on this machine, else a copy in ``into``."""
         from mlflow.exceptions import MlflowException
 
+        where = urlsplit(_patiently(self.ledger.client.get_run, self.id).info.artifact_uri)
+        if where.scheme in ("", "file") and (here := Path(unquote(where.path)) / artifact).exists():
+            return here
         try:
             return Path(_patiently(self.ledger.client.download_artifacts, self.id, artifact, str(into)))
         except (MlflowException, OSError) as failure:

@@ -109,6 +109,114 @@ def test_a_judge_agrees_with_its_published_formula_on_every_reply_of_the_table(r
     assert len({score(rule, r, g).value for r, g in PAIRS}) > 1
 
 
+NEAR = [
+    "-7", "7, -7", "+7", "It is 2.50", "2.5", "2.", ".5", "25", "2,5", "Paragraph 3 or 7", "Paragraph 7", "7 7 8", "8 7", "0", "00",
+    "value: 7", '"7"', "{7}", "7!", "7?", "x7", "7x", "7-7", "(7)", "no number", "1234567.", "1234567.0", "1 234 567", "\n7\n8",
+]  # fmt: skip
+NUMBERED = [(reply, gold) for reply in REPLIES + NEAR for gold in (("7",), ("1234567", "7654321"), ("2.5",), ("-7",), ("7, -7, 8",))]
+LABELS = ("yes", "no", "the yes side", "Paris", "Village")
+LABELLED = [(reply, (label,)) for reply in REPLIES for label in LABELS]
+
+
+def oracle_hotpot(reply: str, gold: str) -> float:
+    """HotpotQA's: no credit for overlap where either side is yes, no or noanswer."""
+    p, g = squad_form(reply), squad_form(gold)
+    return 0.0 if p != g and {p, g} & {"yes", "no", "noanswer"} else oracle_f1(reply, gold)
+
+
+def numbers_in(text: str, signed: bool = False) -> list[str]:
+    """Digits, one point between digits, and (where asked for) the minus before them, character by character."""
+    found, at = [], 0
+    while at < len(text):
+        if not text[at].isdecimal():
+            at += 1
+            continue
+        end = at
+        while end < len(text) and (
+            text[end].isdecimal() or (text[end] == "." and "." not in text[at:end] and text[end + 1 : end + 2].isdecimal())
+        ):
+            end += 1
+        minus = "-" if signed and at and text[at - 1] == "-" else ""
+        found.append(minus + text[at:end])
+        at = end
+    return found
+
+
+def oracle_number(found: list[str], gold: tuple[str, ...]) -> float:
+    """InfiniteBench's passkey, number string, Math.Find and Code.Run: equal as text, or as numbers where either has a point."""
+    said = "".join(found[:1])
+    plain = [g for g in gold if g.lstrip("-").replace(".", "", 1).isdecimal()]
+    as_numbers = any("." in said + g and float(said) == float(g) for g in plain) if said else False
+    return float(said in gold or as_numbers)
+
+
+def oracle_word(reply: str, gold: tuple[str, ...]) -> float:
+    """InfiniteBench's KV retrieval: marks become spaces, and the label is one of the words."""
+    for mark in "\n:\"'.,?!{}":
+        reply = reply.replace(mark, " ")
+    return float(any(g.lower() in reply.lower().split() for g in gold))
+
+
+def oracle_share(reply: str, gold: tuple[str, ...]) -> float:
+    """LongBench's passage count: right ones among all numbers said."""
+    runs = "".join(c if c.isdecimal() else " " for c in reply).split()
+    wanted = ["".join(c if c.isdecimal() else " " for c in g).split()[0] for g in gold if any(c.isdecimal() for c in g)]
+    return sum(run in wanted for run in runs) / len(runs) if runs else 0.0
+
+
+def oracle_letters(reply: str, gold: str) -> float:
+    """InfiniteBench's Zh.QA: F1 over characters, marks and spaces aside."""
+    p, g = ([c for c in text.lower() if c.isalnum()] for text in (reply, gold))
+    same = sum(min(p.count(c), g.count(c)) for c in set(p))
+    return 2 * same / (len(p) + len(g)) if same else 0.0
+
+
+def oracle_sequence(reply: str, gold: str) -> float:
+    """InfiniteBench's Math.Calc: the share that is right before the first error."""
+    wanted, said = re.findall(r"-?\d+", gold), re.findall(r"-?\d+", reply)
+    right = 0
+    while right < min(len(wanted), len(said)) and wanted[right] == said[right]:
+        right += 1
+    return right / max(1, len(wanted))
+
+
+def oracle_classes(reply: str, gold: str) -> float:
+    """LongBench's classes: one over the classes named, a class inside the right one's name not counted."""
+    line = reply.lstrip("\n").split("\n")[0]
+    named = [label for label in LABELS if label in line and not (label in gold and label != gold)]
+    return 1 / len(named) if gold in named else 0.0
+
+
+OTHERS = {
+    "f1_hotpot": (PAIRS, lambda reply, gold: max(oracle_hotpot(said(reply), g) for g in gold)),
+    "first_number": (NUMBERED, lambda reply, gold: oracle_number(numbers_in(said(reply))[:1], gold)),
+    "last_number": (NUMBERED, lambda reply, gold: oracle_number(numbers_in(said(reply), signed=True)[-1:], gold)),
+    "number_share": (NUMBERED, oracle_share),
+    "word": (NUMBERED + PAIRS, lambda reply, gold: oracle_word(said(reply), gold)),
+    "characters": (PAIRS, lambda reply, gold: max(oracle_letters(said(reply), g) for g in gold)),
+    "sequence": (NUMBERED, lambda reply, gold: max(oracle_sequence(said(reply), g) for g in gold)),
+    f"classes:{'|'.join(LABELS)}": (LABELLED, lambda reply, gold: max(oracle_classes(reply, g) for g in gold)),
+    "rouge_l": (PAIRS, lambda reply, gold: max(_rouge_of(said(reply), g, "f")[2] for g in gold)),
+    "rouge_recall": (PAIRS, lambda reply, gold: max(sum(_rouge_of(said(reply), g, "r")) / 3 for g in gold)),
+}
+
+
+def _rouge_of(reply: str, gold: str, which: str) -> list[float]:
+    """ROUGE-1, -2 and -L; nothing where the package finds no sentence to score."""
+    if not any(part.strip() for part in reply.split(".")):
+        return [0.0] * 3
+    return [both[which == "f"] for both in oracle_rouge(reply, gold).values()]
+
+
+@pytest.mark.parametrize("rule", OTHERS)
+def test_judges_of_other_benchmarks_agree_with_their_formulas_on_every_reply_of_a_table(rule):
+    pairs, oracle = OTHERS[rule]
+    assert len({reply for reply, _ in pairs}) >= 50
+    wrong = [(r, g, got, oracle(r, g)) for r, g in pairs if (got := score(rule, r, g).value) != pytest.approx(oracle(r, g), abs=1e-6)]
+    assert not wrong
+    assert len({score(rule, r, g).value for r, g in pairs}) > 1
+
+
 @given(st.text(alphabet="ab the.\\boxed{}7 $", max_size=60), st.sampled_from(GOLDS))
 def test_judges_agree_with_their_formulas_on_any_text(reply, gold):
     for rule, oracle in ORACLES.items():

@@ -1,8 +1,10 @@
-"""Parquet files of examples: written as a stream, read as a stream, each document stored once.
+"""Parquet files of examples: written as a stream, read as a stream, each document stored once for all questions in a row.
 
 The ``document`` column is dictionary encoded by hand: a row group holds every different text once and the rows point to it,
 so a thousand questions about one book cost one book. Any parquet reader, verl's included, sees a plain string column. A row
-group ends only where a new document begins, so that questions about one document in a row never store it twice.
+group ends only where a new document begins; a text is stored again where questions come back to it after 16 million characters
+of others, or where its rows would read as more than a billion. Storing it once per file whatever the order would take a column
+of references, which verl does not resolve.
 """
 
 from __future__ import annotations

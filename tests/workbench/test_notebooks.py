@@ -75,8 +75,8 @@ def tiny_model(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.slow
-def test_the_notebooks_of_the_main_path_run_from_data_to_inspected_memory(tiny_model: str, workspace: Path) -> None:
-    """Training aside, which has tests of its own: the sweep of the demo on a random policy."""
+def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_model: str, workspace: Path) -> None:
+    """Training aside, which has tests of its own: all notebooks as one sweep, on a random policy but for the one that reads a file."""
 
     def stage(name: str, notebook: str, **given) -> Stage:
         return Stage(name=name, notebook=f"notebooks/{notebook}.ipynb", **given)
@@ -93,16 +93,23 @@ def test_the_notebooks_of_the_main_path_run_from_data_to_inspected_memory(tiny_m
     read = {"data": "{folder}/data", "chunks": [1, 3], "n": [3, 2], **budget}
     drawn = {"policies": ["one"], "figure_file": "{folder}/f.png", "table_file": "{folder}/t.csv"}
     inspected = {"before": "one", "after": "other", "chunks": 3, "page_file": "{folder}/m.html"}
+    quick = {"models": [tiny_model], "chunks": 2, "n": 2, "backend": "transformers"}
+    own = {"model": "experiments/pocket/warm_start", "backend": "transformers", "page_file": "{folder}/r.html"}
+    compared = {"left": "one", "right": "other", "page_file": "{folder}/c.html"}
     spec = SweepSpec(
         name="small",
         folder=str(workspace / "small"),
         tracking=str(workspace),
         parameters={"model": tiny_model, "results": "{folder}/results"},
         stages=(
+            stage("quickstart", "00_quickstart", parameters=quick),
             stage("data", "01_make_data", parameters={"folder": "{folder}/data", "chunk_tokens": 48, **made}),
             stage("evaluate", "03_evaluate", parameters=read, points=[{"policy": "one"}, {"policy": "other"}]),
             stage("figure", "05_length_extrapolation", parameters=drawn),
             stage("inspect", "06_inspect_memory", parameters=inspected),
+            stage("read", "02_read_with_memory", parameters=own),
+            stage("compare", "07_compare_runs", parameters=compared),
+            stage("case", "08_case_study", parameters={"page_file": "{folder}/case.html"}),
         ),
         workers=2,
     )
@@ -118,7 +125,11 @@ def test_the_notebooks_of_the_main_path_run_from_data_to_inspected_memory(tiny_m
     assert table["policy"].tolist() == ["one"] * 3 + ["other"] * 3
     assert list(table.columns) == ["policy", "reader", "1 chunks", "3 chunks"]
     assert (workspace / "small/f.png").read_bytes().startswith(b"\x89PNG")
-    assert "ma-timeline" in (workspace / "small/m.html").read_text()
+    assert all("ma-timeline" in (workspace / "small" / page).read_text() for page in ("m.html", "c.html", "case.html"))
+    assert "The code of the silver heron is 4821" in (workspace / "small/r.html").read_text()
+    executed = sorted((workspace / "small/notebooks").glob("*.ipynb"))
+    assert len(executed) == 9
+    assert all(_shows_its_figures(path) for path in executed)
 
     ledger = Ledger.open(workspace)
     run = load_runs(ledger, "params.policy = 'one'").iloc[0]
@@ -127,3 +138,15 @@ def test_the_notebooks_of_the_main_path_run_from_data_to_inspected_memory(tiny_m
     assert len(load_results(ledger.join(run["run_id"]))) == 15
     turns = load_traces(ledger.join(run["run_id"])).query("reader == 'overwrite'").groupby("example").size()
     assert sorted(turns) == [2, 2, 2, 4, 4]
+
+
+def _shows_its_figures(path: Path) -> bool:
+    """Whether every cell that ends in a figure shows an image, and every other code cell shows something."""
+    for cell in code_cells(path):
+        kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
+        last = ast.parse(cell.source).body[-1] if cell.source else None
+        if isinstance(last, ast.Assign) and ".figure" in ast.unparse(last):
+            assert "image/png" in kinds, f"{path.name}: no image below {ast.unparse(last)}"
+        elif isinstance(last, ast.Expr):
+            assert kinds, f"{path.name}: nothing below {ast.unparse(last)}"
+    return True
