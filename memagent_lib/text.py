@@ -120,7 +120,7 @@ def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int)
         raise ValueError(f"chunk_tokens must be at least 1, got {chunk_tokens}")
     block_chars = max(BLOCK_CHARS, 64 * chunk_tokens)
     index = start = 0
-    pending, source, finished = "", iter(blocks), False
+    pending, source, finished = "", _sliced(blocks, block_chars), False
     while not finished:
         pending, finished = _fill(pending, source, block_chars)
         starts, at = tokenizer.starts(pending), 0
@@ -137,6 +137,11 @@ def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int)
 def chunks(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk]:
     """:func:`chunk_stream` of a document that is in memory. An empty document is one empty chunk."""
     return list(chunk_stream([document], tokenizer, chunk_tokens))
+
+
+def _sliced(blocks: Iterable[str], size: int) -> Iterator[str]:
+    """``blocks`` in pieces of at most ``size``: tokenising a whole gigabyte at once would take two hundred times its size."""
+    return (block[at : at + size] for block in blocks for at in range(0, len(block), size))
 
 
 def _fill(pending: str, source: Iterator[str], size: int) -> tuple[str, bool]:

@@ -233,6 +233,21 @@ def test_a_long_stream_costs_no_more_memory_than_a_short_one(tokenizer, monkeypa
     assert peak(160) < 1.2 * peak(40)
 
 
+def test_a_document_in_one_string_is_never_tokenised_whole(tokenizer, monkeypatch):
+    monkeypatch.setattr("memagent_lib.text.BLOCK_CHARS", 1 << 13)
+    longest, starts = 0, tokenizer.starts
+
+    def watched(text):
+        nonlocal longest
+        longest = max(longest, len(text))
+        return starts(text)
+
+    monkeypatch.setattr(tokenizer, "starts", watched)
+    text = "x" * 300_000
+    assert "".join(c.text for c in chunk_stream([text], tokenizer, 128)) == text
+    assert longest < 4 * (1 << 13)
+
+
 def test_the_first_chunk_of_a_stream_needs_only_its_beginning(tokenizer):
     given = 0
 
