@@ -1,8 +1,8 @@
 """The pocket policy: a memory agent small enough to watch learning on a laptop, and how it is warmed up.
 
 ``python -m memagent_lib.pocket --out FOLDER`` makes the committed warm start: a byte-level BPE tokenizer of Qwen2's kind, a
-Qwen2 model of 0.75M parameters, and supervised turns of :mod:`memagent_lib.data.needles`. Supervision ends early, on passages shorter
-than a chunk in which few codes have a word of the asked name, so the warm start reads well and keeps unreliably.
+Qwen2 model of 0.75M parameters, and supervised turns of :mod:`memagent_lib.data.needles`. Their teacher reads perfectly and keeps
+badly: a crowded text drives what it knew out of its memory. The warm start learns both; what to keep is left to reinforcement.
 
 Knows torch and transformers; knows no verl and no vLLM. Everything is a function of the seed.
 """
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import torch
 
 UNKNOWN = "unknown"
+CODE = "The code of the"
 DIGITS = 4
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CHAT = (
@@ -52,10 +53,12 @@ class Phase:
 
 
 # Lookup drills first, then short passages before longer ones: a wide passage from the start costs ten times the steps.
-# The learning rate falls as if a last phase on whole chunks followed; supervision stops before it.
-PHASES = (Phase(32, 250, 1.0, 0.5), Phase(48, 200, 0.3, 0.5, 0.1), Phase(80, 200, 0.15, 0.4, 0.2))
-PLANNED_STEPS = 1050
+PHASES = (Phase(32, 250, 1.0, 0.5), Phase(48, 200, 0.3, 0.5, 0.3), Phase(80, 250, 0.15, 0.4, 0.5), Phase(128, 350, 0.05, 0.3, 0.5))
 LEARNING_RATE = 3e-3
+CROWDED = 5
+"""A text with this many codes makes the teacher forget the one that it knew,"""
+FORGETS = 0.8
+"""in this share of the turns: where it always did, no rollout would ever keep one, and reinforcement would have nothing to favour."""
 SHARDS = 4
 SHARES = {"answer": 0.08, "direct": 0.10, "blind": 0.01, "keep": 0.26, "find": 0.36, "none": 0.19}
 
@@ -174,7 +177,8 @@ def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6)
 
 
 class Teacher:
-    """Writes supervised turns in the pocket wording: what an ideal reader replies. A pure function of the generator it is given."""
+    """Writes supervised turns in the pocket wording: what an ideal reader replies, but for a code that is forgotten in a crowded text.
+    A pure function of the generator it is given."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer, self.template = tokenizer, Template.load("pocket")
@@ -198,7 +202,8 @@ class Teacher:
             return self._turn(kind, Prompt(Kind.DIRECT, asked, chunk=passage), _boxed(shown))
         passage = self._passage(rng, key, value if kind == "find" else None, rng.randint(int(width * 0.75), width), phase)
         before = known if kind == "keep" else self._without_answer(rng, key, wrong=kind == "find")
-        return self._turn(kind, Prompt(Kind.READ, asked, before, passage), unknown if kind == "none" else known)
+        forgotten = kind == "keep" and passage.text.count(CODE) >= CROWDED and rng.random() < FORGETS
+        return self._turn(kind, Prompt(Kind.READ, asked, before, passage), unknown if kind == "none" or forgotten else known)
 
     def _without_answer(self, rng: random.Random, key: tuple[str, str], wrong: bool) -> str:
         """What a memory may hold before the answer is read: nothing, the code of something else, or, where the text will correct it,
@@ -272,11 +277,12 @@ def warm_up(
     ]
     shards = [random.Random(f"warm start {seed} {shard}") for shard in range(rank, SHARDS, processes)]
     teacher, step, started, right = Teacher(tokenizer), 0, time.monotonic(), defaultdict(list)
+    planned = sum(phase.steps for phase in phases)
     for phase in phases:
         sources = [batches(teacher, rng, phase, 64 // SHARDS) for rng in shards]
         for _ in range(phase.steps):
             step += 1
-            scale = min(1.0, step / 50) * (0.05 + 0.475 * (1 + math.cos(math.pi * step / PLANNED_STEPS)))
+            scale = min(1.0, step / 50) * (0.05 + 0.475 * (1 + math.cos(math.pi * step / planned)))
             for group in (g for o in optimizers for g in o.param_groups):
                 group["lr"] = LEARNING_RATE * scale
             for rows in map(next, sources):

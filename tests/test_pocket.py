@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib.pocket import DIGITS, Phase, Teacher, build_model, build_tokenizer, warm_up
+from memagent_lib.pocket import CODE, CROWDED, DIGITS, Phase, Teacher, build_model, build_tokenizer, warm_up
 from memagent_lib.text import Tokenizer
 
 COMMITTED = Path(__file__).parents[1] / "experiments" / "pocket" / "warm_start"
@@ -48,8 +48,16 @@ def test_what_is_found_is_in_the_text_and_what_is_kept_is_in_the_memory(turns):
     for parts, reply in turns["find"]:
         assert reply in parts["Text"] and reply.startswith(f"The code of the {asked(parts)} is ")
         assert reply != parts["Memory"]
-    for parts, reply in turns["keep"]:
-        assert reply == parts["Memory"] and asked(parts) not in parts["Text"]
+    for parts, _ in turns["keep"]:
+        assert asked(parts) not in parts["Text"] and parts["Memory"].startswith(f"The code of the {asked(parts)} is ")
+
+
+def test_a_known_code_is_kept_unless_the_text_is_crowded(turns):
+    crowded = [(parts, reply) for parts, reply in turns["keep"] if parts["Text"].count(CODE) >= CROWDED]
+    quiet = [(parts, reply) for parts, reply in turns["keep"] if parts["Text"].count(CODE) < CROWDED]
+    assert all(reply == parts["Memory"] for parts, reply in quiet)
+    forgotten = [reply.endswith("is unknown.") for _, reply in crowded]
+    assert 0.6 < sum(forgotten) / len(forgotten) < 0.95 and len(forgotten) > 30
 
 
 def test_a_wrong_code_in_memory_is_corrected_or_let_go(turns):
