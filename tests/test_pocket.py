@@ -9,7 +9,7 @@ from memagent_lib.pocket import CODE, CROWDED, DIGITS, Phase, Teacher, build_mod
 from memagent_lib.text import Tokenizer
 
 COMMITTED = Path(__file__).parents[1] / "experiments" / "pocket" / "warm_start"
-PHASE = Phase(width=80, steps=2, drill=0.5, density=0.4, half_matching=0.2)
+PHASE = Phase(width=128, steps=2, drill=0.5, density=0.4, half_matching=0.5)
 
 
 @pytest.fixture(scope="module")
