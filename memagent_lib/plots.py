@@ -231,7 +231,7 @@ def accuracy_by_depth(results: pd.DataFrame, ax: Axes | None = None, bins: int =
     cells = rows.groupby([shares, "chunks"], observed=False)["score"].agg(["mean", "size"])
     mean, n = cells["mean"].unstack("chunks"), cells["size"].unstack("chunks")
     shown = (100 * mean).map("{:.0f} %".format).astype(str) + "\nn=" + n.astype(str)
-    ax = _axes(ax, 1.6 + 1.15 * mean.shape[1] + 1.2, 0.62 * bins + 1.4)
+    ax = _axes(ax, max(6.0, 2.8 + 1.15 * mean.shape[1]), 0.62 * bins + 1.4)
     bar = {"label": "accuracy", "format": "{x:.0%}"}
     sns.heatmap(mean, ax=ax, vmin=0, vmax=1, cmap="cividis", annot=shown, fmt="", linewidths=1.5, cbar_kws=bar, annot_kws={"fontsize": 9})
     ax.set_yticklabels([f"{100 * i / bins:.0f} to {100 * (i + 1) / bins:.0f} %" for i in range(bins)], rotation=0)
@@ -241,7 +241,7 @@ def accuracy_by_depth(results: pd.DataFrame, ax: Axes | None = None, bins: int =
     ax.grid(False)
     ax.tick_params(length=0)
     ((policy, reader),) = of.itertuples(index=False)
-    return finish(ax, "Does the place of the fact matter?", f"{policy}, {reader}; depth of the last needed fact, 0 % is the beginning")
+    return finish(ax, "Does the place of the fact matter?", f"{policy}, {reader}; 0 % is the beginning")
 
 
 def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axes:
