@@ -92,7 +92,7 @@ def _data(verbs: argparse._SubParsersAction) -> None:
         from memagent_lib.text import Tokenizer
 
         if a.list:
-            return _print_rows(describe(), ["task", "family", "asks for", "needs", "chance"])
+            return _print_tasks(describe(a.task))
         if a.task is None or a.out is None:
             raise ValueError("say which task and where to write it: memagent data TASK --out FILE.parquet; see memagent data --list")
         lengths = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
@@ -105,20 +105,21 @@ def _data(verbs: argparse._SubParsersAction) -> None:
         return 0
 
     verb = _verb(verbs, run, "data", "make examples of a task, or list the tasks")
+    verb.usage = "memagent data --list [TASK]\n       memagent data TASK [key=value ...] --out FILE.parquet [options]"
     verb.add_argument("task", nargs="?", metavar="TASK", help="a name from --list")
-    verb.add_argument("settings", nargs="*", metavar="key=value", help="parameters of the task")
-    verb.add_argument("--list", action="store_true", help="show every task, what it asks for and which files it needs")
-    verb.add_argument("--out", metavar="FILE.parquet")
-    verb.add_argument("--n", type=int, default=128, help="how many examples")
-    verb.add_argument("--length-tokens", type=int, help="document length in tokens; or give --chunks, or --documents")
-    verb.add_argument("--chunks", type=int, help="document length in chunks")
-    verb.add_argument("--documents", type=int, help="document length in documents, for tasks that have a pool of them")
-    verb.add_argument("--chunk-tokens", type=int, help="chunk length, in tokens of the model; the task's own unless given")
-    verb.add_argument("--keychain-links", type=int, default=0, help="hide the question behind a chain of so many keys")
-    verb.add_argument("--rule", help="another judge than the task's own")
-    verb.add_argument("--seed", type=int, default=0)
-    verb.add_argument("--workers", type=int, default=1, help="processes; the examples are the same for any number")
-    verb.add_argument("--model", default="experiments/pocket/warm_start", help="whose tokenizer counts")
+    verb.add_argument("settings", nargs="*", metavar="key=value", help="the task's own parameters; --list TASK shows them")
+    verb.add_argument("--list", action="store_true", help="show every task, or one with its parameters")
+    verb.add_argument("--out", metavar="FILE.parquet", help="where the examples go")
+    verb.add_argument("--n", type=int, default=128, metavar="N", help="how many examples")
+    verb.add_argument("--length-tokens", type=int, metavar="N", help="document length in tokens; or give --chunks, or --documents")
+    verb.add_argument("--chunks", type=int, metavar="N", help="document length in chunks")
+    verb.add_argument("--documents", type=int, metavar="N", help="document length in documents, for tasks that have a pool of them")
+    verb.add_argument("--chunk-tokens", type=int, metavar="N", help="chunk length in tokens; the task's own unless given")
+    verb.add_argument("--keychain-links", type=int, default=0, metavar="N", help="hide the question behind a chain of so many keys")
+    verb.add_argument("--rule", metavar="JUDGE", help="another judge than the task's own")
+    verb.add_argument("--seed", type=int, default=0, metavar="N", help="another seed makes other examples")
+    verb.add_argument("--workers", type=int, default=1, metavar="N", help="processes; the examples are the same for any number")
+    verb.add_argument("--model", default="experiments/pocket/warm_start", metavar="MODEL", help="whose tokenizer counts")
 
 
 def _parameter(text: str) -> tuple[str, object]:
@@ -134,16 +135,22 @@ def _parameter(text: str) -> tuple[str, object]:
         return key, value
 
 
-def _print_rows(rows: Sequence[dict], columns: Sequence[str]) -> int:
+def _print_tasks(rows: Sequence[dict[str, str]]) -> int:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column == "task")
+    for column in ("task", "asks for", "a guess scores"):
+        table.add_column(column, no_wrap=column == "task", justify="right" if column == "a guess scores" else "left")
+    family = None
     for row in rows:
-        table.add_row(*(str(row.get(column, "")) for column in columns))
+        if row["family"] != family:
+            table.add_row(f"[bold]{(family := row['family'])}[/bold]")
+        needs = "" if row["needs"] == "nothing" else f" (needs {row['needs']})"
+        table.add_row(f"  {row['task']}", row["asks for"] + needs, row["chance"])
     Console().print(table)
+    if len(rows) == 1:
+        print(f"\nparameters: {rows[0]['parameters']}")
     return 0
 
 

@@ -58,6 +58,10 @@ def test_data_lists_every_task_and_makes_one(capsys, tmp_path, tokenizer):
     assert main(["data", "--list"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in TASKS)
+    assert main(["data", "--list", "vt"]) == 0
+    assert "parameters: chains=1, hops=4" in capsys.readouterr().out
+    assert main(["data", "--list", "nih"]) == 2
+    assert "no task 'nih'; choose from" in capsys.readouterr().err
     tokenizer.hf.save_pretrained(tmp_path / "model")
     asked = [
         "data",
@@ -92,7 +96,8 @@ def test_read_answers_from_a_file_with_the_pocket_policy_and_writes_its_report(c
     asked = ["read", str(tmp_path / "notes.txt"), "--question", example.question, "--model", model, "--backend", "transformers"]
     small = ["--template", "pocket", "--chunk-tokens", "128", "--memory-tokens", "32", "--answer-tokens", "16", "--question-tokens", "40"]
     assert main([*asked, *small, "--html", str(tmp_path / "report.html")]) == 0
-    assert "\\boxed{" in capsys.readouterr().out
+    said = capsys.readouterr().out.strip()
+    assert said and "boxed" not in said
     page = (tmp_path / "report.html").read_text()
     assert example.question in page and page.startswith("<!doctype html>")
 
@@ -102,3 +107,22 @@ def test_read_refuses_a_servers_address_for_another_backend(capsys, tmp_path):
     model = str(ROOT / "experiments" / "pocket" / "warm_start")
     assert main(["read", str(tmp_path / "a.txt"), "--question", "q?", "--model", model, "--base-url", "http://127.0.0.1:1/v1"]) == 2
     assert "--base-url and --api-key-file are for --backend openai, not vllm" in capsys.readouterr().err
+
+
+def test_read_says_what_is_wrong_with_files_questions_and_servers_in_one_line_before_a_model_is_loaded(capsys, tmp_path):
+    (tmp_path / "a.txt").write_text("some text")
+    (tmp_path / "b.bin").write_bytes(bytes(100))
+    model = str(ROOT / "experiments" / "pocket" / "warm_start")
+    server = ["--backend", "openai", "--tokenizer", model, "--base-url", "http://127.0.0.1:9/v1"]
+    wrong = [
+        ([str(tmp_path / "no.txt"), "--question", "q?", "--model", "./no-model"], "no file or folder"),
+        ([str(tmp_path / "b.bin"), "--question", "q?", "--model", "./no-model"], "is a binary file"),
+        ([str(tmp_path / "a.txt"), "--model", "./no-model"], "no question; give at least one"),
+        ([str(tmp_path / "a.txt"), "--question", "q?", "--model", "./no-model"], "no model folder './no-model'"),
+        ([str(tmp_path / "a.txt"), "--question", "q?", "--model", model, "--reader", "skim"], "no reader 'skim'; choose from"),
+        ([str(tmp_path / "a.txt"), "--question", "q?", "--model", "m", *server], "no server answers at http://127.0.0.1:9/v1"),
+    ]
+    for asked, says in wrong:
+        assert main(["read", *asked]) == 2
+        said = capsys.readouterr().err
+        assert says in said and said.count("\n") == 1

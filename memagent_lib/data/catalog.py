@@ -97,18 +97,19 @@ TASKS: dict[str, Preset] = {
 """What ``memagent data --list`` shows."""
 
 
-def describe() -> list[dict[str, str]]:
-    """One row per task: name, family, what is asked, what files it needs, what a guess scores, and its parameters."""
+def describe(only: str | None = None) -> list[dict[str, str]]:
+    """One row per task, or that of one: name, family, what is asked, what files it needs, what a guess scores, its parameters."""
+    chosen = TASKS if only is None else {only: preset(only)}
     return [
         {
             "task": name,
-            "family": preset.family,
-            "asks for": preset.asks,
-            "needs": preset.needs or "nothing",
-            "chance": f"{100 * preset.chance:.0f} %",
-            "parameters": ", ".join(f"{f.name}={_shown(getattr(preset.task, f.name))}" for f in fields(preset.task)),
+            "family": about.family,
+            "asks for": about.asks,
+            "needs": about.needs or "nothing",
+            "chance": f"{100 * about.chance:.0f} %",
+            "parameters": ", ".join(f"{f.name}={_shown(getattr(about.task, f.name))}" for f in fields(about.task)),
         }
-        for name, preset in TASKS.items()
+        for name, about in chosen.items()
     ]
 
 
