@@ -24,12 +24,12 @@ the main path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. What a user can get wrong ends in one line on stderr and exit status 2; a bug keeps its traceback."""
-    from memagent_lib.backends import BackendError
+    from memagent_lib.backends import BackendError, BackendUnavailable
 
     arguments = parser().parse_args(argv)
     try:
         return arguments.run(arguments) or 0
-    except (ValueError, OSError, BackendError, ImportError) as error:
+    except (ValueError, OSError, BackendError, BackendUnavailable, ImportError) as error:
         if isinstance(error, ModuleNotFoundError):
             raise
         if arguments.traceback:
@@ -206,8 +206,12 @@ def _read(verbs: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
         from tqdm.auto import tqdm
 
-        from memagent_lib.read_files import read_files
+        from memagent_lib.documents import Document
+        from memagent_lib.read_files import plain, read_files
 
+        if not a.question and not a.earlier:
+            raise ValueError('no question; give at least one: --question "..."')
+        Document(a.paths)  # what is wrong with the files is said before a model is loaded
         agent = _agent(a)
         settings = {"model": a.model, "backend": a.backend, "temperature": a.temperature, "seed": a.seed}
         try:
@@ -218,26 +222,35 @@ def _read(verbs: argparse._SubParsersAction) -> None:
         finally:
             agent.close()
         for question, answer in reading.answers.items():
-            print(answer if len(reading.answers) == 1 else f"{question}\n{answer}\n")
+            print(plain(answer) if len(reading.answers) == 1 else f"{question}\n{plain(answer)}\n")
         for write, path in ((reading.save, a.save), (reading.to_html, a.html)):
             if path:
                 print(f"wrote {write(path)}", file=sys.stderr)
         return 0
 
+    from memagent_lib.prompts import Budget
+    from memagent_lib.readers import READERS
+
     verb = _verb(verbs, run, "read", "answer questions about files of any length")
     verb.add_argument("paths", nargs="+", metavar="PATH", help="files or folders (text, markdown, HTML, PDF), read as one document")
-    verb.add_argument("--question", action="append", default=[], help="may be given several times: all are answered in one pass")
-    verb.add_argument("--model", required=True, help="a model folder, a hub name, or the name that a server gives it")
-    verb.add_argument("--backend", choices=["vllm", "transformers", "openai"], default="vllm")
-    verb.add_argument("--base-url", help="address of an OpenAI-compatible server, mostly ending in /v1; for --backend openai")
+    verb.add_argument(
+        "--question", action="append", default=[], metavar="TEXT", help="may be given several times: all are answered in one pass"
+    )
+    verb.add_argument("--model", required=True, metavar="MODEL", help="a model folder, a hub name, or the name that a server gives it")
+    verb.add_argument(
+        "--backend", choices=["vllm", "transformers", "openai"], default="vllm", help="vLLM or transformers here, or a server"
+    )
+    verb.add_argument(
+        "--base-url", metavar="URL", help="address of an OpenAI-compatible server, mostly ending in /v1; for --backend openai"
+    )
     verb.add_argument("--api-key-file", metavar="FILE", help="a file that holds the server's key")
-    verb.add_argument("--tokenizer", help="whose tokenizer counts, where the model's name is not a folder or hub name")
-    verb.add_argument("--reader", default="overwrite", help="the strategy")
+    verb.add_argument("--tokenizer", metavar="MODEL", help="whose tokenizer counts, where the model's name is not a folder or hub name")
+    verb.add_argument("--reader", default="overwrite", help=f"the strategy: {', '.join(READERS)}")
     verb.add_argument("--template", default="chunk_first", help="a template's name, or a .toml file of your own")
-    for name, default in (("chunk", 5000), ("memory", 1024), ("answer", 1024), ("question", 1024)):
-        verb.add_argument(f"--{name}-tokens", type=int, default=default)
-    verb.add_argument("--temperature", type=float, default=0.0)
-    verb.add_argument("--seed", type=int)
+    for name, what in (("chunk", "read at a time"), ("memory", "remembered"), ("answer", "of an answer"), ("question", "of a question")):
+        verb.add_argument(f"--{name}-tokens", type=int, default=getattr(Budget(), f"{name}_tokens"), metavar="N", help=f"tokens {what}")
+    verb.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 always takes the likeliest token")
+    verb.add_argument("--seed", type=int, metavar="N", help="draw the same replies again, above temperature 0")
     verb.add_argument("--prefetch", action="store_true", help="prefill the next chunk while the present memory is being written")
     verb.add_argument("--journal", metavar="FILE", help="keep finished turns here: the same command goes on after a crash")
     verb.add_argument("--earlier", metavar="FILE", help="a saved reading that these files continue")

@@ -71,6 +71,7 @@ class Document:
         for path, name in zip(self.paths, self.names, strict=True):
             if many:
                 head = f"{chr(10) * 2 if at else ''}[{name}]\n"
+                self.parts.append(Part(name, at, -len(head)))  # the line with a file's name stands at the file's beginning
                 yield head
                 at += len(head)
             for block, offset, page in self._pieces(path):
@@ -87,7 +88,7 @@ class Document:
         if at < 0:
             raise ValueError(f"nothing has been read at character {offset:,}")
         part = self.parts[at]
-        return Place(part.name, offset - part.start + part.offset, part.page)
+        return Place(part.name, max(0, offset - part.start + part.offset), part.page)
 
     def parts_record(self) -> list[dict[str, Any]]:
         return [asdict(part) for part in self.parts]

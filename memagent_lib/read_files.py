@@ -16,6 +16,7 @@ from memagent_lib.journal import Journal
 from memagent_lib.provenance import Phrase, Provenance
 from memagent_lib.readers import numbered, several
 from memagent_lib.reading import Agent, Watch
+from memagent_lib.scoring import boxed
 from memagent_lib.trace import Trace, Turn
 
 SILENT_TURNS = 64
@@ -182,6 +183,12 @@ def _settings(agent: Agent, questions: Sequence[str]) -> dict[str, Any]:
         "template": template.name,
         "words": {"read": template.read, "answer": template.answer, "empty_memory": template.empty_memory},
     }
+
+
+def plain(answer: str) -> str:
+    """An answer as a person reads it: what the last box holds stands there without the box."""
+    inside = boxed(answer)
+    return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)
 
 
 def write_atomically(path: str | Path, text: str) -> Path:

@@ -5,6 +5,7 @@ Everything that comes from a document or a model is escaped. Knows finished read
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ SHOWN_EVIDENCE = 40
 _CSS = """
 html:has(> body > .memagent) { color-scheme: light dark; }
 .memagent { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: inherit; }
-.memagent h1 { font-size: 1.35rem; } .memagent h2 { font-size: 1.05rem; margin-top: 2rem; }
+.memagent h1 { font-size: 1.35rem; line-height: 1.3; white-space: pre-wrap; } .memagent h2 { font-size: 1.05rem; margin-top: 2rem; }
 .memagent .answer { font-size: 1.15rem; padding: .8rem 1rem; border-left: 4px solid #4488cc; background: rgba(68, 136, 204, .12); }
 .memagent .answer, .memagent blockquote, .memagent .memory { white-space: pre-wrap; overflow-wrap: anywhere; }
 .memagent blockquote { margin: .6rem 0; padding: .3rem .9rem; border-left: 3px solid rgba(128, 128, 128, .5); color: inherit; }
@@ -31,6 +32,7 @@ html:has(> body > .memagent) { color-scheme: light dark; }
 .memagent details { border-top: 1px solid rgba(128, 128, 128, .3); padding: .45rem 0; } .memagent summary { cursor: pointer; }
 .memagent .memory { margin: .4rem 0; } .memagent .warn { color: #c47a00; }
 """
+_BOX = re.compile(r'\\(?:<span class="own">)?boxed(?:</span>)?\{(.*)\}', re.DOTALL)  # the answer's box, around marked words
 
 
 def page(reading: FileReading) -> str:
@@ -55,7 +57,8 @@ def _answer(reading: FileReading, question: str) -> str:
     head = "Evidence" if traced else "What the memory held at the end; no word of the answer could be traced to the source"
     more = f'<p class="facts">and {len(evidence) - SHOWN_EVIDENCE} more places</p>' if len(evidence) > SHOWN_EVIDENCE else ""
     nothing = '<p class="warn">Nothing in the memory can be traced to the source.</p>' if not evidence else ""
-    return f'<h1>{escape(question)}</h1><div class="answer">{_marked(answer, pieces, "mark")}</div><h2>{head}</h2>{shown}{more}{nothing}'
+    said = _BOX.sub(r"\1", _marked(answer, pieces, "mark"))
+    return f'<h1>{escape(question)}</h1><div class="answer">{said}</div><h2>{head}</h2>{shown}{more}{nothing}'
 
 
 def _quoted(phrase, place: str) -> str:

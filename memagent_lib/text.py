@@ -65,7 +65,13 @@ class Tokenizer:
             raise FileNotFoundError(
                 f"no model folder {str(model)!r}; give a folder that holds config.json and tokenizer.json, or a hub name"
             )
-        return cls(AutoTokenizer.from_pretrained(str(model)))
+        try:
+            return cls(AutoTokenizer.from_pretrained(str(model)))
+        except OSError as missing:
+            raise OSError(
+                f"no tokenizer for {str(model)!r}, neither here nor on the hub; give a model folder or a hub name "
+                "(for a model that only a server has a name for: --tokenizer)"
+            ) from missing
 
     def encode(self, text: str) -> list[int]:
         return self._plain.encode(text, add_special_tokens=False).ids

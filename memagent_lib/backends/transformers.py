@@ -6,6 +6,7 @@ Requests that wait together are answered as one left-padded batch in a worker th
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,11 @@ class Transformers:
         try:
             import torch
             from transformers import AutoModelForCausalLM, AutoTokenizer
+            from transformers.utils.logging import disable_progress_bar
         except ImportError as missing:
             raise ImportError("the transformers backend needs torch and transformers: pip install 'memagent-lib[cpu]'") from missing
+        if not sys.stderr.isatty():
+            disable_progress_bar()
         self._torch = torch
         self.device = device or _best_device(torch)
         self._model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()

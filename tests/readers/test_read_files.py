@@ -9,7 +9,7 @@ from memagent_lib.backends import BackendError, Completion, Scripted
 from memagent_lib.documents import DocumentError
 from memagent_lib.journal import JournalError
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
-from memagent_lib.read_files import SavedReading, read_files
+from memagent_lib.read_files import SavedReading, plain, read_files
 from memagent_lib.readers import READERS, gated
 from memagent_lib.reading import Agent
 
@@ -57,6 +57,33 @@ def test_a_folder_is_read_as_one_and_the_evidence_names_the_file(agent, tmp_path
     (tmp_path / "b.html").write_text(f"<p>{FILLER * 5}</p><p>{OTTER}</p>")
     reading = read_files(agent, [tmp_path], [question("violet otter")])
     assert [place.split(",")[0] for _, place in reading.evidence(question("violet otter"))] == ["b.html"]
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name != "full"])
+def test_every_reader_reads_a_folder_by_name_and_its_page_can_be_written(encoder, tmp_path, name):
+    for file in ("a.md", "b.txt", "c.txt"):
+        (tmp_path / file).write_text(FILLER * 9 + OTTER)
+    reading = read_files(Agent(encoder, Scripted(notes), READERS[name]), [tmp_path], [question("violet otter")])
+    page = reading.to_html(tmp_path / "out" / "page.html").read_text()
+    assert question("violet otter") in page and f"reader {name}" in page
+
+
+def test_the_line_with_a_files_name_stands_at_the_beginning_of_that_file(agent, tmp_path):
+    for file in ("a.txt", "b.txt"):
+        (tmp_path / file).write_text(FILLER)
+    document = read_files(agent, [tmp_path], ["q"]).document
+    second = len("[a.txt]\n" + FILLER)
+    assert [str(document.place(at)) for at in (0, second, second + 5)] == [
+        "a.txt, character 0",
+        "b.txt, character 0",
+        "b.txt, character 0",
+    ]
+    assert document.place(second + len("\n\n[b.txt]\n") + 3) == ("b.txt", 3, None)
+
+
+def test_a_boxed_answer_is_shown_without_its_box():
+    assert plain(r"So it is \boxed{48{2}1}.") == "So it is 48{2}1."
+    assert plain("no box, \\boxed{never closed") == "no box, \\boxed{never closed"
 
 
 def test_several_questions_cost_one_pass(agent, tmp_path):
