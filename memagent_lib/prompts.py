@@ -136,10 +136,14 @@ class Completion:
 
 
 class Encoder:
-    """Turns prompts into requests and completions into replies, within one budget."""
+    """Turns prompts into requests and completions into replies, within one budget.
 
-    def __init__(self, tokenizer: Tokenizer, template: Template, budget: Budget):
+    ``shows`` is what the reader shows (:func:`memagent_lib.readers.shows`), MemAgent's own unless given: sizes follow from it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: Template, budget: Budget, shows: Mapping[Kind, int] | None = None):
         self.tokenizer, self.template, self.budget = tokenizer, template, budget
+        self._shows = shows or {Kind.READ: 1, Kind.ANSWER: 1}
         self._counted = lru_cache(maxsize=256)(tokenizer.count)  # for what every prompt repeats: template words and questions
 
     def overhead(self, kind: Kind) -> int:
@@ -158,9 +162,17 @@ class Encoder:
         return self.budget.answer_tokens if kind in _ANSWERS else self.budget.memory_tokens
 
     @property
+    def longest_prompt(self) -> int:
+        return max(self.prompt_limit(kind, memories) for kind, memories in self._shows.items())
+
+    @property
+    def longest_reply(self) -> int:
+        return max(map(self.reply_limit, self._shows))
+
+    @property
     def window(self) -> int:
-        """The window that this template and budget need: the longest prompt and reply of the memory agent's two kinds of turn."""
-        return self.window_of({Kind.READ: 1, Kind.ANSWER: 1})
+        """The window that this template and budget need: the longest prompt and reply of any kind of turn."""
+        return self.window_of(self._shows)
 
     def window_of(self, shows: Mapping[Kind, int]) -> int:
         """The window that a reader needs which shows this many memories in these kinds of prompt."""

@@ -19,7 +19,8 @@ from memagent_lib.trace import Kind, Trace, Turn
 
 KEPT_STATES = 1024
 QUOTE_CHARS = 280
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")
+# One character of a script without spaces, a whole number with its points and commas, or a word.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\d+(?:[.,]\d+)+|[^\W_]+")
 _OWN = -1
 _GAP_CHARS = 24  # words of one phrase stand no further apart in the source
 _PLACES_TRIED = 40

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from memagent_lib.prompts import Budget, Template
-from memagent_lib.readers import reader_named
+from memagent_lib.readers import reader_named, shows
+from memagent_lib.trace import Kind
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -68,6 +69,11 @@ class Reading:
     def __post_init__(self) -> None:
         reader_named(self.reader)
         Template.load(self.template)
+
+    @property
+    def shows(self) -> Mapping[Kind, int]:
+        """What the reader's prompts show: their sizes follow from it."""
+        return shows(reader_named(self.reader))
 
     @property
     def budget(self) -> Budget:

@@ -180,7 +180,7 @@ def _check_window(config: TrainConfig) -> None:
     from transformers import AutoConfig
 
     allowed = AutoConfig.from_pretrained(model).max_position_embeddings
-    encoder = Encoder(Tokenizer.load(model), Template.load(config.reading.template), config.reading.budget)
+    encoder = Encoder(Tokenizer.load(model), Template.load(config.reading.template), config.reading.budget, config.reading.shows)
     encoder.require_window(allowed, f"the model {model}")
     given = config.verl.get("actor_rollout_ref.rollout.max_model_len")
     if given is not None:

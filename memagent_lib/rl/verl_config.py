@@ -16,7 +16,6 @@ from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import ConfigError, TrainConfig
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.text import Tokenizer
-from memagent_lib.trace import Kind
 
 AGENT_FILE = "agent_loop.json"
 CPU_PLUGIN = "memagent_lib.rl.platform"
@@ -25,7 +24,9 @@ WEIGHTS_EXTENSION = "memagent_lib.rl.vllm_weights.CpuWeights"
 
 def settings(config: TrainConfig, folder: RunFolder, device: str) -> dict[str, Any]:
     """verl's settings by dotted name; those that start with ``+`` are not in verl's own configuration."""
-    encoder = Encoder(Tokenizer.load(config.model.path), Template.load(config.reading.template), config.reading.budget)
+    encoder = Encoder(
+        Tokenizer.load(config.model.path), Template.load(config.reading.template), config.reading.budget, config.reading.shows
+    )
     chosen = _common(config, folder, encoder) | (_cpu(config, encoder) if device == "cpu" else _cuda(config, encoder))
     own = {name.removeprefix("+") for name in config.verl}
     return {name: value for name, value in chosen.items() if name.removeprefix("+") not in own} | dict(config.verl)
@@ -67,8 +68,6 @@ def write_agent_file(config: TrainConfig, folder: RunFolder) -> Path:
 
 def _common(config: TrainConfig, folder: RunFolder, encoder: Encoder) -> dict[str, Any]:
     model, train = config.model, config.train
-    prompt = max(encoder.prompt_limit(kind) for kind in (Kind.READ, Kind.ANSWER))
-    reply = max(encoder.reply_limit(kind) for kind in (Kind.READ, Kind.ANSWER))
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     return {
         "algorithm.adv_estimator": "grpo",
@@ -80,8 +79,8 @@ def _common(config: TrainConfig, folder: RunFolder, encoder: Encoder) -> dict[st
         "data.val_files": list(config.data.eval),
         "data.val_max_samples": config.data.eval_examples,
         "data.train_batch_size": train.prompts_per_step,
-        "data.max_prompt_length": prompt,
-        "data.max_response_length": reply,
+        "data.max_prompt_length": encoder.longest_prompt,
+        "data.max_response_length": encoder.longest_reply,
         "data.seed": train.seed,
         f"{actor}.strategy": "fsdp2",
         f"{actor}.policy_loss.loss_mode": "memagent",

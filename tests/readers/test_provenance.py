@@ -120,3 +120,13 @@ def test_a_record_gives_back_what_a_continuation_needs():
 @pytest.mark.parametrize("memory", ["", "!!!", "東京 の 猫"])
 def test_memories_without_known_words_are_no_trouble(memory):
     assert Provenance.of(trace_of([memory] * 3, memory)).phrases == []
+
+
+def test_a_number_with_points_and_commas_is_one_word_so_a_changed_price_is_marked_whole():
+    provenance, memory, at = Provenance(), "", 0
+    for index, (text, note) in enumerate([("The rent is 1,250.50 euros.",) * 2, ("From May on: 1,410.50!", "The rent is 1,410.50 euros.")]):
+        chunk = Chunk(index, text, at, at + len(text), 9)
+        provenance.turn(Turn(Prompt(Kind.READ, "q", memory, chunk), Reply(note)))
+        memory, at = note, at + len(text)
+    assert provenance.steps[1].dropped == ("1,250.50 euros",)
+    assert [memory[p.start : p.end] for p in provenance.steps[1].pieces if p.fresh] == ["1,410.50"]

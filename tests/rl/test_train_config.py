@@ -4,7 +4,12 @@ import json
 
 import pytest
 
+from memagent_lib.prompts import Encoder, Template
+from memagent_lib.readers import READERS, shows
 from memagent_lib.rl.config import ConfigError, TrainConfig, flatten
+from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl_config import settings
+from memagent_lib.trace import Kind
 
 RECIPE = """
 [model]
@@ -94,3 +99,15 @@ def test_a_missing_table_and_a_missing_file_are_named(tmp_path, recipe):
 
 def test_nested_and_dotted_names_mean_the_same():
     assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e.f": 3}) == {"a.b": 1, "a.c.d": 2, "e.f": 3}
+
+
+@pytest.mark.parametrize("reader", ["overwrite", "gated", "recall", "multislot", "map_merge"])
+def test_verl_is_given_room_for_the_longest_prompt_of_the_reader_that_is_trained(recipe, tmp_path, tokenizer, reader):
+    tokenizer.hf.save_pretrained(tmp_path / "policy")
+    config = TrainConfig.load(recipe, [f"reading.reader={reader}", f"model.path={tmp_path / 'policy'}"])
+    chosen = settings(config, RunFolder(tmp_path / "run"), "cuda")
+    encoder, shown = Encoder(tokenizer, Template.load("pocket"), config.reading.budget), shows(READERS[reader])
+    longest = max(encoder.prompt_limit(kind, memories) for kind, memories in shown.items())
+    assert chosen["data.max_prompt_length"] == longest
+    assert chosen["actor_rollout_ref.rollout.max_model_len"] == encoder.window_of(shown)
+    assert reader in ("overwrite", "map_merge") or longest > encoder.prompt_limit(Kind.READ)
