@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 BLOCK_CHARS = 1 << 18
+UNSETTLED_TOKENS = 4096
 SNAP_SHARE = 0.25
 _SENTENCE_ENDS = ".!?。！？…\n"
 
@@ -124,13 +125,14 @@ def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int)
     """
     if chunk_tokens < 1:
         raise ValueError(f"chunk_tokens must be at least 1, got {chunk_tokens}")
-    block_chars = max(BLOCK_CHARS, 64 * chunk_tokens)
+    block_chars = max(BLOCK_CHARS, 16 * chunk_tokens)
+    unsettled = min(8 * chunk_tokens, chunk_tokens + UNSETTLED_TOKENS)
     index = start = 0
     pending, source, finished = "", _sliced(blocks, block_chars), False
     while not finished:
         pending, finished = _fill(pending, source, block_chars)
         starts, at = tokenizer.starts(pending), 0
-        reserve = 0 if finished else 8 * chunk_tokens  # the tokens of an unfinished block's end may still change
+        reserve = 0 if finished else unsettled  # the tokens of an unfinished block's end may still change
         while at < len(pending) and len(starts) - bisect_right(starts, at - 1) > reserve:
             cut, tokens = _cut(pending, starts, at, tokenizer, chunk_tokens)
             yield Chunk(index, pending[at:cut], start, start + cut - at, tokens)

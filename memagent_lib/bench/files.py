@@ -6,6 +6,7 @@ A scripted model takes no time, so what is measured there is all ours: decoding,
 from __future__ import annotations
 
 import multiprocessing
+import re
 import tempfile
 import threading
 import time
@@ -16,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.backends import Backend, Scripted
+from memagent_lib.backends import Backend, Completion, Request
 from memagent_lib.bench.material import QUESTION, prose
 from memagent_lib.bench.results import Measured, Ratio
 from memagent_lib.prompts import Budget, Encoder, Template
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 PUBLISHED = Budget()
 FLAT_FROM_TOKENS = 64_000
-MEMORY_WORDS = 600
+SKIPPED_WORDS, MEMORY_WORDS = 40, 600
+_WORD = re.compile(r"\S+")
 
 
 class _EnoughError(Exception):
@@ -57,9 +59,17 @@ def _up_to(blocks: Iterator[str], chars: int) -> Iterator[str]:
         chars -= len(block)
 
 
-def scripted() -> Scripted:
-    """Answers every prompt with a full memory made of the prompt's own words, like a model that copies."""
-    return Scripted(lambda text: " ".join(islice(iter(text.split()), 40, 40 + MEMORY_WORDS)))
+class Copier:
+    """A model that takes no time: its memory is full and made of the prompt's own words. Keeps no request."""
+
+    window = 1 << 30
+
+    async def complete(self, request: Request) -> Completion:
+        words = islice(_WORD.finditer(request.text), SKIPPED_WORDS, SKIPPED_WORDS + MEMORY_WORDS)
+        return Completion(" ".join(word.group() for word in words), prompt_tokens=len(request.ids))
+
+    async def close(self) -> None:
+        return None
 
 
 def length(bench: Bench) -> Measured:
@@ -73,7 +83,7 @@ def length(bench: Bench) -> Measured:
         for name, engine, words, lengths in plan:
             for tokens in lengths:
                 path = write_text(Path(folder) / f"{tokens}.txt", s.seed, int(tokens / per_char))
-                reading = _read(words, engine or scripted(), path, Path(folder) / f"{name}-{tokens}.jsonl")
+                reading = _read(words, engine or Copier(), path, Path(folder) / f"{name}-{tokens}.jsonl")
                 read = sum(turn.prompt.chunk.tokens for turn in reading.trace.reads)
                 facts = {"model": name, "document_tokens": read, "turns": len(reading.trace.turns), "seconds": reading.seconds}
                 rows.append(facts | {"tokens_per_second": read / reading.seconds})
@@ -131,7 +141,7 @@ def _huge_alone(model: str, path: Path, s: ReadBench) -> dict[str, float]:
     watcher.start()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, suppress(_EnoughError):
-        read_files(Agent(encoder, scripted()), [path], [QUESTION], journal=Path(folder) / "journal.jsonl", on_turn=seen)
+        read_files(Agent(encoder, Copier()), [path], [QUESTION], journal=Path(folder) / "journal.jsonl", on_turn=seen)
     done.set()
     watcher.join()
     middle, last = reads[len(reads) // 2], reads[-1]
