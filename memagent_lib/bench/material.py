@@ -22,7 +22,9 @@ def random_model(tokenizer: str | Path, folder: str | Path, width: int, layers: 
     """Write a Qwen2 model with random weights (heads of 64, two query heads to a key head) and a tokenizer to ``folder``."""
     import torch
     from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     words = AutoTokenizer.from_pretrained(str(tokenizer))
     config = Qwen2Config(
         vocab_size=len(words),

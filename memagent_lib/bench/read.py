@@ -38,7 +38,7 @@ class ReadBench:
     """What is measured. Sizes in tokens and chunks; a ``group`` reads one document, ``concurrent`` readings read one each."""
 
     chunk_tokens: int = 1000
-    chunks: int = 4
+    chunks: int = 6
     group: int = 16
     concurrent: int = 64
     concurrent_chunks: int = 1

@@ -66,6 +66,7 @@ async def order(bench: Bench) -> Measured:
             ("prefilled tokens of turns with a memory", "prefilled_with_memory", fewer),
             ("prefilled tokens of whole readings", "prefilled_tokens", None),
             ("wall time of whole readings", "seconds", faster),
+            ("processor time of whole readings", "cpu_seconds", faster),
         ):
             values = paired(rows, "order", "memory_first", "chunk_first", column, memories=share)
             ratios.append(Ratio("chunk first", f"{what}, memories {share}", values, at_least=target))
@@ -121,12 +122,12 @@ async def prefetch(bench: Bench) -> Measured:
             agent = Agent(encoder, bench.engine, prefetch=name == "on")
             took, trace = await bench.timed(lambda a=agent, t=text: a.aread(t, QUESTION))
             rows.append({"round": round_, "prefetch": name, "turns": len(trace.turns), **took._asdict(), **_prefill([trace])})
-    waited = paired(rows, "prefetch", "off", "on", "prefilled_tokens")
     ratios = [
         Ratio("prefetch", "latency of one document", paired(rows, "prefetch", "off", "on", "seconds"), at_least=1.3),
-        Ratio("prefetch", "prompt tokens that a turn waits for", waited),
+        Ratio("prefetch", "processor time of one document", paired(rows, "prefetch", "off", "on", "cpu_seconds")),
+        Ratio("prefetch", "prompt tokens that a turn waits for", paired(rows, "prefetch", "off", "on", "prefilled_tokens")),
     ]
-    return Measured(ratios, rows)
+    return Measured(ratios, rows, "prefetch lives on arithmetic that decoding leaves idle, and a CPU leaves none")
 
 
 async def lock_step(bench: Bench) -> Measured:
@@ -140,9 +141,11 @@ async def lock_step(bench: Bench) -> Measured:
             readings = [overwrite(QUESTION, chunks(text, bench.tokenizer, s.chunk_tokens)) for text in texts]
             took, traces = await bench.timed(lambda r=run, rs=readings: r(rs, encoder, uneven))
             rows.append({"round": round_, "driver": name, "turns": sum(len(t.turns) for t in traces), **took._asdict()})
-    return Measured(
-        [Ratio("no lock step", f"wall time of {s.group} readings", paired(rows, "driver", "lock step", "memagent", "seconds"))], rows
-    )
+    ratios = [
+        Ratio("no lock step", f"{what} of {s.group} readings", paired(rows, "driver", "lock step", "memagent", column))
+        for what, column in (("wall time", "seconds"), ("processor time", "cpu_seconds"))
+    ]
+    return Measured(ratios, rows)
 
 
 def _alternating(names: Any, round_: int) -> Any:
