@@ -58,7 +58,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 13) else f"memagent needs Python 3.11 or 3.12 and found {v[0]}.{v[1]}; try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==0.13.8'
-	$(UV) pip install $(UV_FLAGS) --quiet --python $(BIN)/python --editable '.[$(EXTRA),dev]'
+	$(UV) pip install $(UV_FLAGS) --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRA),dev]'
 	@touch $@
 
 clean:

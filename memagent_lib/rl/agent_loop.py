@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import ray
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.replica import TokenOutput
 
 from memagent_lib.data.examples import Example
@@ -63,6 +65,22 @@ class VerlBackend:
 
     async def close(self) -> None:
         return None
+
+
+class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
+    """verl's worker, which stores every column of the data with every row that it sends to training, without the document:
+    nothing reads it there, and a rollout of a long one has many rows."""
+
+    async def _agent_loop_postprocess(self, output: Any, validate: bool, **row: Any) -> None:
+        await super()._agent_loop_postprocess(output, validate, **{**row, "document": ""})
+
+
+class Manager(AgentLoopManagerTQ):
+    """verl's manager with workers of ours."""
+
+    def __init__(self, *args: Any, **settings: Any):
+        super().__init__(*args, **settings)
+        self.agent_loop_workers_class = ray.remote(Worker)
 
 
 class MemAgentLoop(AgentLoopBase):

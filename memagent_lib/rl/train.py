@@ -16,6 +16,7 @@ from memagent_lib.rl.processes import die_with_parent
 from memagent_lib.rl.run_folder import RunFolder, write_atomically
 from memagent_lib.rl.verl_config import compose, settings, write_agent_file
 
+RAY_TRIES = 3  # a machine under load may not start a node in the half minute that Ray gives it
 LOGICAL_CPUS = 32  # Ray hands out logical CPUs; with fewer, verl's small actors wait for one another for ever
 
 
@@ -49,15 +50,24 @@ def start_ray(config: TrainConfig, device: str, verl: Any) -> None:
     cpu = {"num_gpus": config.model.workers, "num_cpus": LOGICAL_CPUS, "object_store_memory": 1 << 30} if device == "cpu" else {}
     given = OmegaConf.to_container(verl.ray_kwargs.get("ray_init", {}), resolve=True) or {}
     given = {key: value for key, value in given.items() if value is not None}
-    ray.init(**{"include_dashboard": False, "log_to_driver": True, **cpu, **given, "runtime_env": runtime})
+    wanted = {"include_dashboard": False, "log_to_driver": True, **cpu, **given, "runtime_env": runtime}
+    for tries_left in reversed(range(RAY_TRIES)):
+        try:
+            ray.init(**wanted)
+            return
+        except Exception as error:  # Ray raises a bare one
+            if "timed out during startup" not in str(error) or not tries_left:
+                raise
+            print(f"Ray's node did not start within its 30 seconds; trying again, {tries_left} left", flush=True)
+            ray.shutdown()
 
 
 def fit(verl: Any) -> None:
     """What verl's own task runner does, in this process."""
     import transfer_queue as tq
     from omegaconf import OmegaConf
-    from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 
+    from memagent_lib.rl.agent_loop import Manager
     from memagent_lib.rl.trainer import MemAgentTrainer
 
     verl.transfer_queue.enable = True
@@ -66,7 +76,7 @@ def fit(verl: Any) -> None:
     try:
         trainer = MemAgentTrainer(verl)
         trainer.init()
-        manager = AgentLoopManagerTQ.create(
+        manager = Manager.create(
             config=verl,
             llm_client=trainer.get_llm_client(),
             teacher_client=trainer.get_teacher_client(),
