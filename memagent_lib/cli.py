@@ -243,7 +243,11 @@ def _read(verbs: argparse._SubParsersAction) -> None:
     verb.add_argument(
         "--base-url", metavar="URL", help="address of an OpenAI-compatible server, mostly ending in /v1; for --backend openai"
     )
+    verb.add_argument("--api", choices=["completions", "chat"], help="how the server is asked; chat where it takes no token ids")
     verb.add_argument("--api-key-file", metavar="FILE", help="a file that holds the server's key")
+    verb.add_argument(
+        "--window", type=int, metavar="N", help="the longest prompt and reply in tokens, where the model or server does not say"
+    )
     verb.add_argument("--tokenizer", metavar="MODEL", help="whose tokenizer counts, where the model's name is not a folder or hub name")
     verb.add_argument("--reader", default="overwrite", help=f"the strategy: {', '.join(READERS)}")
     verb.add_argument("--template", default="chunk_first", help="a template's name, or a .toml file of your own")
@@ -267,11 +271,13 @@ def _agent(a: argparse.Namespace):
 
     budget = Budget(**{name: getattr(a, name) for name in ("chunk_tokens", "memory_tokens", "answer_tokens", "question_tokens")})
     encoder, reader = Encoder(Tokenizer.load(a.tokenizer or a.model), Template.load(a.template), budget), reader_named(a.reader)
-    options = {"base_url": a.base_url} if a.base_url else {}
+    options = {name: value for name in ("base_url", "api") if (value := getattr(a, name))}
     if a.api_key_file:
         options["api_key"] = Path(a.api_key_file).read_text(encoding="utf-8").strip()
     if options and a.backend != "openai":
-        raise ValueError(f"--base-url and --api-key-file are for --backend openai, not {a.backend}")
+        raise ValueError(f"--base-url, --api and --api-key-file are for --backend openai, not {a.backend}")
+    if a.window:
+        options["window"] = a.window
     return Agent(encoder, open_backend(a.backend, a.model, Sampling(temperature=a.temperature, seed=a.seed), **options), reader, a.prefetch)
 
 

@@ -106,7 +106,7 @@ def test_read_refuses_a_servers_address_for_another_backend(capsys, tmp_path):
     (tmp_path / "a.txt").write_text("some text")
     model = str(ROOT / "experiments" / "pocket" / "warm_start")
     assert main(["read", str(tmp_path / "a.txt"), "--question", "q?", "--model", model, "--base-url", "http://127.0.0.1:1/v1"]) == 2
-    assert "--base-url and --api-key-file are for --backend openai, not vllm" in capsys.readouterr().err
+    assert "--base-url, --api and --api-key-file are for --backend openai, not vllm" in capsys.readouterr().err
 
 
 def test_read_says_what_is_wrong_with_files_questions_and_servers_in_one_line_before_a_model_is_loaded(capsys, tmp_path):

@@ -132,7 +132,7 @@ def _window(card: dict[str, Any], model: str, base_url: str) -> int:
         for field in _WINDOW_FIELDS:
             if isinstance(size := place.get(field), int) and size > 0:
                 return size
-    raise ValueError(f"the server at {base_url} does not say how long a prompt {model!r} takes; give window=<tokens>")
+    raise ValueError(f"the server at {base_url} does not say how long a prompt {model!r} takes; give its window, in tokens")
 
 
 def _refused(answer: httpx.Response, base_url: str, model: str, api: str = "") -> Exception:
@@ -143,7 +143,7 @@ def _refused(answer: httpx.Response, base_url: str, model: str, api: str = "") -
     if status in (401, 403):
         return BackendUnavailable(f"the server at {base_url} refuses the API key (status {status}){said}; give the right api_key")
     if status == 404:
-        fix = '; servers without token prompts need api="chat"' if api == "completions" else ""
+        fix = '; servers without token prompts need the chat api' if api == "completions" else ""
         return BackendUnavailable(f"the server at {base_url} does not know this address or the model {model!r} (status 404){said}{fix}")
     return BackendError(f"the server refuses the request (status {status}){said}")
 
