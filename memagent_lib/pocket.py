@@ -19,6 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -153,9 +154,12 @@ def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
         k[head, :pairs] = strength
 
 
-def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6) -> None:
-    """Make a head of the second layer look where the words two and three back stand three and four back: an induction head
-    (Olsson et al. 2022, arXiv 2209.11895) for keys of two words. The first layer's heads copy what they see into a subspace each."""
+def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6, heads: int = 3) -> None:
+    """Make heads of the second layer look where the words two and three back stand three and four back: induction heads
+    (Olsson et al. 2022, arXiv 2209.11895) for keys of two words. The first layer's heads copy what they see into a subspace each.
+
+    A head compares words in a few dimensions, in which some pairs look alike; each of ``heads`` has others.
+    """
     import torch
 
     config = model.config
@@ -169,7 +173,8 @@ def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6)
         first.v_proj.weight[rows] = read
         first.o_proj.weight[:, rows] = gain * basis[:, rows]
     slow = list(range(5, size // 2))  # rotary pairs that hardly turn within a prompt
-    for dimensions, back in ((slow, 2), ([i + size // 2 for i in slow], 3)):
+    for head, (shift, back) in product(range(heads), ((0, 2), (size // 2, 3))):
+        dimensions = [head * size + shift + i for i in slow]
         turn = torch.linalg.qr(torch.randn(size, len(dimensions), generator=generator))[0].T
         seen = [basis[:, (b - 1) * size : b * size] for b in (back, back + 1)]
         second.q_proj.weight[dimensions] = match * turn @ seen[0].T

@@ -24,15 +24,16 @@ from memagent_lib.data.tasks import Task
 from memagent_lib.text import Tokenizer
 
 CHUNK_TOKENS = 5000
+_NEEDLE = NeedleTask()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PocketNeedles:
     """The pocket policy's task (:mod:`memagent_lib.data.needles`); its length is given in chunks."""
 
-    distractors: float = 2.0
-    half_matching: float = 0.5
-    digits: int = 4
+    distractors: float = _NEEDLE.distractors
+    half_matching: float = _NEEDLE.half_matching
+    digits: int = _NEEDLE.digits
 
     def example(self, name: str, seed: int, index: int, length: Length, meter: Meter) -> Example:
         if length.chunks is None:

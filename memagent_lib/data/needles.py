@@ -124,8 +124,8 @@ class NeedleTask:
 
     chunk_tokens: int = 128
     chunks: int = 4
-    distractors: float = 2.0
-    half_matching: float = 0.5
+    distractors: float = 3.0
+    half_matching: float = 0.25
     digits: int = 4
 
     def __post_init__(self) -> None:
