@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-BLOCK_CHARS = 1 << 18
+BLOCK_CHARS = 1 << 17
 UNSETTLED_TOKENS = 4096
 SNAP_SHARE = 0.25
 _SENTENCE_ENDS = ".!?。！？…\n"
