@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from memagent_lib.backends import Sampling
 from memagent_lib.data import make
 from memagent_lib.evaluate import Result, evaluate, wilson
+from memagent_lib.store import TrackingError
 from memagent_lib.study import POCKET, log_results, open_agent
-from memagent_lib.tracking import Ledger, Run, TrackingError, load_results, load_runs
+from memagent_lib.tracking import Ledger, Run, load_results, load_runs
 from memagent_lib.workbench import place
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def small_pair(
         examples = [e for c in chunks for e in make("needle", n, seed, agent.encoder.tokenizer, chunks=c)]
         facts = {"model": model, "policy": name, "chunks": list(chunks), "n": n, "seed": seed, "sampling": sampling, "budget": POCKET}
         with ledger.run(f"evaluate {name}", facts) as run:
-            log_results(run, evaluate(agent, examples), policy=name, chunk_tokens=POCKET.chunk_tokens)
+            log_results(run, evaluate(agent, examples), model, policy=name, chunk_tokens=POCKET.chunk_tokens)
         agent.close()
         made.append((run, name))
     (left, a), (right, b) = made

@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from memagent_lib.tracking import Ledger, Terminated, store_uri
+from memagent_lib.liveness import Terminated
+from memagent_lib.store import store_uri
+from memagent_lib.tracking import Ledger
 from memagent_lib.workbench import PACKAGE, place, root
 
 HOST = "127.0.0.1"

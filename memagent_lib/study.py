@@ -22,12 +22,10 @@ from memagent_lib.readers import reader_named
 from memagent_lib.reading import Agent
 from memagent_lib.text import Tokenizer
 from memagent_lib.tracking import Ledger, Run, load_results
-from memagent_lib.workbench import code_hash, place
+from memagent_lib.workbench import code_hash, model_hash, place
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_HASHED_WHOLE_BYTES = 64 << 20
 
 
 def make_splits(
@@ -130,32 +128,21 @@ def identity(model: str, agent: Agent, sampling: Any) -> dict[str, Any]:
     return {"model": model_hash(model), "template": words, "budget": asdict(encoder.budget), "sampling": asdict(sampling)}
 
 
-def model_hash(model: str) -> str:
-    """16 hex digits for a model folder's weights: of their content, or of size and time where they are large; a hub name as it is."""
-    folder = place(model)
-    if not folder.is_dir():
-        return model
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        facts = path.stat()
-        small = facts.st_size <= _HASHED_WHOLE_BYTES
-        digest.update(path.read_bytes() if small else f"{path.name} {facts.st_size} {facts.st_mtime_ns}".encode())
-    return digest.hexdigest()[:16]
-
-
-def log_results(run: Run, results: Sequence[Result], **labels: Any) -> pd.DataFrame:
+def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: Any) -> pd.DataFrame:
     """Log results to a run: a table, a metric per reader with the length as its step, the traces. Returns the rows, labelled.
 
-    The step counts chunks, and is 0 for documents whose length was not asked for in chunks.
+    With ``model`` the metrics are also those of the MLflow model with its weights. The step counts chunks, and is 0 for documents
+    whose length was not asked for in chunks.
     ``labels`` become columns (``policy="trained"``), and ``run_id`` is one of them, so a table of many runs says where each row is from.
     """
     frame = to_frame(results).assign(**labels, run_id=run.id)
     run.table(frame, "results.parquet")
+    used = run.uses(model) if model else None
     for row in summarise(frame.assign(chunks=frame["chunks"].astype(float).fillna(0))).to_dict("records"):
         shown = {name: row[name] for name in ("accuracy", "low", "high", "captured", "retained") if row[name] == row[name]}
-        run.metrics({f"{row['reader']}/{name}": value for name, value in shown.items()}, step=int(row["chunks"]))
+        run.metrics({f"{row['reader']}/{name}": value for name, value in shown.items()}, int(row["chunks"]), used)
     run.metrics({"scored": int(frame["score"].notna().sum()), "failed": int(frame["error"].notna().sum())})
-    run.traces(results)
+    run.traces(results, **labels)
     return frame
 
 

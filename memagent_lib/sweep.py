@@ -20,9 +20,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memagent_lib.liveness import terminable
 from memagent_lib.notebook_jobs import Job, NotebookError, Outcome, check, parameters_of, run_jobs
+from memagent_lib.store import TrackingError
 from memagent_lib.sweep_table import Board, State
-from memagent_lib.tracking import Ledger, Run, Status, TrackingError, load_runs, terminable
+from memagent_lib.tracking import Ledger, Run, Status, load_runs
 from memagent_lib.workbench import code_hash, place, root
 
 if TYPE_CHECKING:

@@ -1,27 +1,26 @@
 """The ledger: MLflow runs, what is logged to them, and reading them back as tidy frames.
 
 One explicit store, by default a SQLite file in the workspace; no environment variable and no global active run. Whoever starts
-a job opens the ledger and creates its runs; workers are handed ids and :meth:`Ledger.join`. Knows no notebook and no model.
+a job opens the ledger and creates its runs; workers are handed ids and :meth:`Ledger.join`. A run names the process that owns it:
+one that was killed outright is found out, and its run ended, when the ledger is next opened on that machine. Knows no notebook.
 """
 
 from __future__ import annotations
 
 import json
-import signal
-import sqlite3
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from memagent_lib.workbench import code_version, place
+from memagent_lib.liveness import Terminated, is_gone, terminable, this_process
+from memagent_lib.store import TrackingError, client_of, patiently, prepare, sqlite_file, store_uri
+from memagent_lib.workbench import code_version, environment, model_hash, place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +32,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EXPERIMENT = "memagent"
 PARENT_TAG, NAME_TAG = "mlflow.parentRunId", "mlflow.runName"
+OWNER_TAG = "owner"
 TRACE_FOLDER = "traces"
+SAMPLE_S = 5.0  # between two measurements of the machine
+COPIED_WHOLE_BYTES = 64 << 20
 _PARAM_CHARS = 6000  # MLflow's limit for the value of a parameter
-_TRIES, _FIRST_WAIT_S = 6, 0.5
 
 
 class Status(StrEnum):
@@ -45,19 +46,6 @@ class Status(StrEnum):
     FINISHED = "FINISHED"
     FAILED = "FAILED"
     KILLED = "KILLED"
-
-
-class TrackingError(ValueError):
-    """The store cannot be used, or does not hold what was asked for."""
-
-
-class Terminated(SystemExit):
-    """The process was asked to end (SIGTERM)."""
-
-
-def store_uri(where: str | Path) -> str:
-    """The address of the store: a tracking server or database address as it is, a folder as its ``mlflow.db``."""
-    return str(where) if "://" in str(where) else f"sqlite:///{place(where) / 'mlflow.db'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +59,32 @@ class Ledger:
     def open(cls, where: str | Path, experiment: str = EXPERIMENT) -> Ledger:
         """The ledger of a workspace folder or tracking address; store and experiment are created where they are missing."""
         uri = store_uri(where)
-        _prepare(uri)
-        client = _client(uri)
-        found = _patiently(client.get_experiment_by_name, experiment)
+        prepare(uri)
+        client = client_of(uri)
+        found = patiently(client.get_experiment_by_name, experiment)
         if found is None:
             file = sqlite_file(uri)
             artifacts = (file.parent / "artifacts").as_uri() if file else None
             return cls(uri, _create_experiment(client, experiment, artifacts))
         if found.lifecycle_stage != "active":
             raise TrackingError(f"the experiment {experiment!r} was deleted; restore it in MLflow or choose another name")
-        return cls(uri, found.experiment_id)
+        ledger = cls(uri, found.experiment_id)
+        ledger._end_the_runs_of_dead_processes()
+        return ledger
 
     @property
     def client(self) -> MlflowClient:
-        return _client(self.uri)
+        return client_of(self.uri)
 
     def start(
         self, name: str, params: Mapping[str, Any] | None = None, tags: Mapping[str, str] | None = None, parent: str | None = None
     ) -> Run:
-        """A new run with its parameters and the version of the code. It stays RUNNING until :meth:`Run.end`; see :meth:`run`."""
-        given = {NAME_TAG: name, **code_version(), **(tags or {})} | ({PARENT_TAG: parent} if parent else {})
-        info = _patiently(self.client.create_run, self.experiment_id, tags=given, run_name=name).info
+        """A new run with its parameters, the version of the code and ``environment.json``. RUNNING until it is ended; see :meth:`run`."""
+        given = {NAME_TAG: name, OWNER_TAG: this_process(), **code_version(), **(tags or {})} | ({PARENT_TAG: parent} if parent else {})
+        info = patiently(self.client.create_run, self.experiment_id, tags=given, run_name=name).info
         run = Run(self, info.run_id)
         run.params(params or {})
+        run.text(json.dumps(environment(), indent=1), "environment.json")
         return run
 
     def join(self, run_id: str) -> Run:
@@ -101,27 +92,30 @@ class Ledger:
         from mlflow.exceptions import MlflowException
 
         try:
-            _patiently(self.client.get_run, run_id)
+            patiently(self.client.get_run, run_id)
         except MlflowException as failure:
             raise TrackingError(f"no run {run_id!r} in {self.uri}; `load_runs` lists those there are") from failure
         return Run(self, run_id)
 
     @contextmanager
     def run(self, name: str, params: Mapping[str, Any] | None = None, *, run_id: str = "", **start: Any) -> Iterator[Run]:
-        """A run that ends with the true status of what is done inside: FINISHED, FAILED, or KILLED by Ctrl-C or SIGTERM.
+        """A run that ends with the true status of what is done inside: FINISHED, FAILED, or KILLED by Ctrl-C or SIGTERM. Processor,
+        memory, disk, network and GPU use are measured meanwhile, as metrics ``system/...``.
 
         With ``run_id`` it joins that run instead, and leaves ending it to whoever started it (a sweep, the launcher).
         """
         if run_id:
             run = self.join(run_id)
-            known = _patiently(self.client.get_run, run_id).data.params  # a sweep logs its point's; MLflow lets nobody change one
+            known = patiently(self.client.get_run, run_id).data.params  # a sweep logs its point's; MLflow lets nobody change one
             run.params({name: value for name, value in flatten(params or {}).items() if name not in known})
-            yield run
+            with run.measured():
+                yield run
             return
         run = self.start(name, params, **start)
         with terminable():
             try:
-                yield run
+                with run.measured():
+                    yield run
             except BaseException as failure:
                 status = _status_of(failure)
                 if status is not Status.FINISHED:
@@ -129,6 +123,14 @@ class Ledger:
                 run.end(status)
                 raise
         run.end(Status.FINISHED)
+
+    def _end_the_runs_of_dead_processes(self) -> None:
+        running = patiently(self.client.search_runs, [self.experiment_id], f"attributes.status = 'RUNNING' AND tags.{OWNER_TAG} != ''")
+        for run in running:
+            if is_gone(run.data.tags[OWNER_TAG]):
+                ended = Run(self, run.info.run_id)
+                ended.tags({"error": "its process was killed before it could say how it ended"})
+                ended.end(Status.KILLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,28 +150,28 @@ class Run:
             flat |= {name: f"({len(value):,} characters, see parameters.json)" for name, value in long.items()}
         entries = [Param(name, value) for name, value in flat.items()]
         for batch in _batches(entries, 100):
-            _patiently(self.ledger.client.log_batch, self.id, params=batch)
+            patiently(self.ledger.client.log_batch, self.id, params=batch)
 
-    def metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+    def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
+        """Numbers at a step; with the id of a logged model (:meth:`model`, :meth:`uses`) they are that model's too."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        for batch in _batches(
-            [Metric(_metric_name(name), float(value), now, step) for name, value in metrics.items() if value is not None], 500
-        ):
-            _patiently(self.ledger.client.log_batch, self.id, metrics=batch)
+        entries = [Metric(_metric_name(n), float(value), now, step, model) for n, value in metrics.items() if value is not None]
+        for batch in _batches(entries, 500):
+            patiently(self.ledger.client.log_batch, self.id, metrics=batch)
 
     def tags(self, tags: Mapping[str, str]) -> None:
         for name, value in tags.items():
-            _patiently(self.ledger.client.set_tag, self.id, name, str(value))
+            patiently(self.ledger.client.set_tag, self.id, name, str(value))
 
     def file(self, path: str | Path, folder: str | None = None) -> None:
         """A file or a folder as an artifact."""
         log = self.ledger.client.log_artifacts if Path(path).is_dir() else self.ledger.client.log_artifact
-        _patiently(log, self.id, str(path), folder)
+        patiently(log, self.id, str(path), folder)
 
     def text(self, text: str, name: str) -> None:
-        _patiently(self.ledger.client.log_text, self.id, text, name)
+        patiently(self.ledger.client.log_text, self.id, text, name)
 
     def table(self, frame: pd.DataFrame, name: str) -> None:
         """A frame as an artifact; ``name`` ends in ``.parquet`` or ``.csv``."""
@@ -183,48 +185,108 @@ class Run:
             figure.savefig(path := Path(folder) / name, dpi=150, bbox_inches="tight")
             self.file(path)
 
-    def data(self, *files: str | Path) -> None:
-        """Which data the run saw: each file's name and hash."""
+    def data(self, *files: str | Path, use: str = "evaluation") -> None:
+        """Which data the run saw: each file as an MLflow dataset, its hash as the digest. ``use``: what for."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
         from memagent_lib.data.examples import data_hash
 
-        self.tags({f"data.{Path(f).name}": data_hash(f) for f in files})
+        source = {str(f): json.dumps({"uri": str(place(f))}) for f in files}
+        sets = [Dataset(Path(f).name, data_hash(f), "local", source[str(f)]) for f in files]
+        inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", use)]) for dataset in sets]
+        patiently(self.ledger.client.log_inputs, self.id, datasets=inputs)
 
-    def traces(self, results: Iterable[Result], limit_bytes: int = 32 << 20) -> int:
-        """The traces of results as an artifact, wrong and right ones in turn until the limit. Returns how many were left out."""
+    def model(self, folder: str | Path, name: str, step: int = 0, metrics: Mapping[str, float] | None = None) -> str:
+        """A policy that this run made, as an MLflow model with the metrics of its step; returns its id.
+
+        Its tags say where it is (``folder``) and the hash of its ``weights``. Small ones are copied whole, of large ones only the
+        place is kept: MLflow would double tens of gigabytes.
+        """
+        from mlflow.entities import LoggedModelOutput
+
+        size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        made = self._register(folder, name, {"step": str(step), "files": "copied" if size <= COPIED_WHOLE_BYTES else "in the folder only"})
+        if size <= COPIED_WHOLE_BYTES:
+            patiently(self.ledger.client.log_model_artifacts, made, str(folder))
+        patiently(self.ledger.client.finalize_logged_model, made, "READY")
+        patiently(self.ledger.client.log_outputs, self.id, [LoggedModelOutput(made, step)])
+        self.metrics(metrics or {}, step, made)
+        return made
+
+    def uses(self, model: str | Path) -> str:
+        """The policy that this run reads with, as an input of the run: the MLflow model with its weights, made where there is none yet."""
+        from mlflow.entities import LoggedModelInput
+
+        client, weights = self.ledger.client, model_hash(model)
+        found = patiently(client.search_logged_models, [self.ledger.experiment_id], f"tags.weights = '{weights}'", max_results=1)
+        used = found[0].model_id if found else self._register(model, Path(model).name, {"files": "in the folder only"})
+        if not found:
+            patiently(client.finalize_logged_model, used, "READY")
+        patiently(client.log_inputs, self.id, models=[LoggedModelInput(used)])
+        return used
+
+    def _register(self, folder: str | Path, name: str, tags: Mapping[str, str]) -> str:
+        given = {"folder": str(folder), "weights": model_hash(folder), **tags}
+        name = "".join("-" if c in "/:.%\"'" else c for c in name)
+        create = self.ledger.client.create_logged_model
+        return patiently(create, self.ledger.experiment_id, name, self.id, given, model_type="policy").model_id
+
+    def traces(self, results: Iterable[Result], limit_bytes: int = 32 << 20, **tags: Any) -> int:
+        """The traces of results, twice: whole, as an artifact, wrong and right ones in turn until the limit; and in MLflow's own
+        traces, thinned (:mod:`memagent_lib.memory_traces`). What was left out of each is a metric. Returns how many whole ones were.
+        """
+        from memagent_lib.memory_traces import log_traces
         from memagent_lib.tracefiles import write
 
+        results = list(results)
         with tempfile.TemporaryDirectory() as folder:
             left_out = write(results, folder, limit_bytes)
             self.file(folder, TRACE_FOLDER)
-        self.metrics({"traces_left_out": left_out})
+        thinned = log_traces(self, results, **tags)
+        counts = {"traces_left_out": left_out, "mlflow_traces_left_out": thinned.traces, "mlflow_turns_left_out": thinned.turns}
+        self.metrics(counts)
         return left_out
 
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure the machine meanwhile. A run that takes less than :data:`SAMPLE_S` seconds has no measurement."""
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+        monitor = SystemMetricsMonitor(self.id, SAMPLE_S, resume_logging=True, tracking_uri=self.ledger.uri)
+        monitor.start()
+        try:
+            yield
+        finally:
+            monitor.finish()
+
     def end(self, status: Status | str = Status.FINISHED) -> None:
-        _patiently(self.ledger.client.set_terminated, self.id, str(Status(status)))
+        patiently(self.ledger.client.set_terminated, self.id, str(Status(status)))
 
     def resume(self) -> None:
-        """Set an ended run RUNNING again: its work goes on."""
-        _patiently(self.ledger.client.update_run, self.id, status=str(Status.RUNNING))
+        """Set an ended run RUNNING again: its work goes on, in this process."""
+        self.tags({OWNER_TAG: this_process()})
+        patiently(self.ledger.client.update_run, self.id, status=str(Status.RUNNING))
 
     @property
     def status(self) -> Status:
-        return Status(_patiently(self.ledger.client.get_run, self.id).info.status)
+        return Status(patiently(self.ledger.client.get_run, self.id).info.status)
 
     def fetch(self, artifact: str, into: str | Path) -> Path:
         """An artifact's path: in place where the store is on this machine, else a copy in ``into``."""
         from mlflow.exceptions import MlflowException
 
-        where = urlsplit(_patiently(self.ledger.client.get_run, self.id).info.artifact_uri)
+        where = urlsplit(patiently(self.ledger.client.get_run, self.id).info.artifact_uri)
         if where.scheme in ("", "file") and (here := Path(unquote(where.path)) / artifact).exists():
             return here
         try:
-            return Path(_patiently(self.ledger.client.download_artifacts, self.id, artifact, str(into)))
+            return Path(patiently(self.ledger.client.download_artifacts, self.id, artifact, str(into)))
         except (MlflowException, OSError) as failure:
             raise TrackingError(f"run {self.id} has no artifact {artifact!r}") from failure
 
 
 def load_runs(ledger: Ledger, where: str = "") -> pd.DataFrame:
-    """One row per run, newest first: ``run_id, name, status, started, seconds, parent`` and every ``params.*``, ``metrics.*``, ``tags.*``.
+    """One row per run, newest first: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (a file's hash),
+    ``metrics.*``, ``params.*`` and ``tags.*``.
 
     ``where`` is MLflow's filter language, as in ``"params.model = 'x' and metrics.score > 0.5"``.
     """
@@ -232,7 +294,7 @@ def load_runs(ledger: Ledger, where: str = "") -> pd.DataFrame:
 
     rows, token = [], None
     while True:
-        page = _patiently(
+        page = patiently(
             ledger.client.search_runs, [ledger.experiment_id], where, max_results=1000, order_by=["start_time DESC"], page_token=token
         )
         rows += [_run_row(run) for run in page]
@@ -248,10 +310,10 @@ def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
     import pandas as pd
 
     client = run.ledger.client
-    stored = _patiently(client.get_run, run.id)
+    stored = patiently(client.get_run, run.id)
     rows = []
     for name in metrics or sorted(stored.data.metrics):
-        history = _patiently(client.get_metric_history, run.id, _metric_name(name))
+        history = patiently(client.get_metric_history, run.id, _metric_name(name))
         rows += [(run.id, m.key, m.step, m.value, (m.timestamp - stored.info.start_time) / 1000) for m in history]
     frame = pd.DataFrame(rows, columns=["run_id", "metric", "step", "value", "seconds"])
     return frame.sort_values(["metric", "step", "seconds"], ignore_index=True)
@@ -288,81 +350,15 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def sqlite_file(uri: str) -> Path | None:
-    """The file behind a SQLite address; ``None`` for any other store."""
-    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
-
-
-def _prepare(uri: str) -> None:
-    """Create a SQLite store's tables, and let readers and one writer work side by side (write-ahead log)."""
-    if (file := sqlite_file(uri)) is None:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    _client(uri)
-    try:
-        with sqlite3.connect(file, timeout=30) as database:
-            database.execute("PRAGMA journal_mode=WAL")
-    except sqlite3.OperationalError as failure:
-        raise TrackingError(
-            f"the MLflow store {file} cannot be used ({failure}); close the program that holds it and try again"
-        ) from failure
-
-
-@lru_cache(maxsize=8)
-def _client(uri: str) -> MlflowClient:
-    import logging
-
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    from mlflow import MlflowClient
-
-    return MlflowClient(tracking_uri=uri)
-
-
 def _create_experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
     from mlflow.exceptions import MlflowException
 
     try:
-        return _patiently(client.create_experiment, name, artifact_location=artifacts)
+        return patiently(client.create_experiment, name, artifact_location=artifacts)
     except MlflowException:  # another process was quicker
-        if (found := _patiently(client.get_experiment_by_name, name)) is None:
+        if (found := patiently(client.get_experiment_by_name, name)) is None:
             raise
         return found.experiment_id
-
-
-def _patiently(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call the store; wait and try again while it is busy (another process writes, or a server is short of breath)."""
-    from mlflow.exceptions import MlflowException
-
-    for attempt in range(_TRIES):
-        try:
-            return call(*args, **kwargs)
-        except MlflowException as failure:
-            if failure.error_code != "TEMPORARILY_UNAVAILABLE":
-                raise
-            if attempt == _TRIES - 1:
-                raise TrackingError(
-                    f"the MLflow store stays unavailable after {_TRIES} tries: {failure}; is it locked, or the disk full?"
-                ) from failure
-            time.sleep(_FIRST_WAIT_S * 2**attempt)
-    raise AssertionError("unreachable")
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Turn SIGTERM into :class:`Terminated` meanwhile, so that what is open gets closed. Only the main thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: object) -> None:
-        raise Terminated(143)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _status_of(failure: BaseException) -> Status:
@@ -391,6 +387,7 @@ def _run_row(run: Any) -> dict[str, Any]:
         "parent": data.tags.get(PARENT_TAG),
     }
     tags = {f"tags.{k}": v for k, v in data.tags.items() if not k.startswith("mlflow.")}
+    row |= {f"data.{seen.dataset.name}": seen.dataset.digest for seen in run.inputs.dataset_inputs}
     return row | {f"params.{k}": v for k, v in data.params.items()} | {f"metrics.{k}": v for k, v in data.metrics.items()} | tags
 
 

@@ -7,12 +7,18 @@ relative path they are given is relative to :func:`root`.
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
 import subprocess
 from collections.abc import Sequence
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).parent
 _MARKS = ("pyproject.toml", "notebooks")
+_HASHED_WHOLE_BYTES = 64 << 20
 
 
 def root(start: str | Path | None = None) -> Path:
@@ -43,6 +49,19 @@ def model(name: str) -> str:
     return str(folder) if folder.is_dir() else name
 
 
+def model_hash(model: str | Path) -> str:
+    """16 hex digits for a model folder's weights: of their content, or of size and time where they are large; a hub name as it is."""
+    folder = place(model)
+    if not folder.is_dir():
+        return str(model)
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        facts = path.stat()
+        small = facts.st_size <= _HASHED_WHOLE_BYTES
+        digest.update(path.read_bytes() if small else f"{path.name} {facts.st_size} {facts.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]
+
+
 def code_hash(package: Path = PACKAGE) -> str:
     """16 hex digits that change when a source file or template of the library does."""
     digest = hashlib.sha256()
@@ -56,6 +75,18 @@ def code_version(folder: Path = PACKAGE) -> dict[str, str]:
     commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
     dirty = "unknown" if changes is None else str(bool(changes)).lower()
     return {"git_commit": commit or "unknown", "git_dirty": dirty, "code_hash": code_hash()}
+
+
+@lru_cache(maxsize=1)
+def environment() -> dict[str, Any]:
+    """What it ran on: Python, system, cores, and the version of every installed package."""
+    packages = {d.metadata["Name"]: d.version for d in metadata.distributions()}
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)),
+        "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
+    }
 
 
 def _git(folder: Path, *command: str) -> str | None:

@@ -15,18 +15,25 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from memagent_lib import tracking
+from memagent_lib.data import Example, stream
+from memagent_lib.evaluate import Result
 from memagent_lib.rl import processes
 from memagent_lib.rl.config import TrainConfig, flatten
 from memagent_lib.rl.run_folder import RunFolder, State, Status, read_lines, write_atomically
 from memagent_lib.rl.verl_config import environment
+from memagent_lib.scoring import score
+from memagent_lib.trace import Trace
 
 POLL_S = 0.25
 STOP_GRACE_S = 60.0
+HUGGINGFACE = Path("actor") / "huggingface"
 REWARD, SECONDS = "critic/score/mean", "perf/time_per_step"
 MLFLOW_END = {
     State.FINISHED: tracking.Status.FINISHED,
@@ -46,7 +53,9 @@ def ledger_entry(config: TrainConfig, folder: RunFolder) -> tracking.Run:
     params = {name.replace("+", ""): value for name, value in flatten(config.to_tables()).items()}  # MLflow takes no plus sign
     entry = ledger.start(config.tracking.run_name or folder.path.name, params, tags={"memagent.kind": "train"})
     write_atomically(note, entry.id)
-    entry.data(*config.data.train, *config.data.eval)
+    entry.data(*config.data.train, use="training")
+    entry.data(*config.data.eval, use="evaluation")
+    entry.uses(config.model.path)
     return entry
 
 
@@ -63,6 +72,8 @@ class Supervisor:
     config: TrainConfig
     device: str
     stop_asked_at: float | None = None
+    models: dict[int, str] = field(default_factory=dict)
+    unlogged: deque[tuple[int, dict[str, float]]] = field(default_factory=deque)
 
     def run(self) -> State:
         signal.signal(signal.SIGTERM, self._on_signal)
@@ -74,16 +85,32 @@ class Supervisor:
         try:
             entry = ledger_entry(self.config, self.folder)
             self._say(replace(self.status, mlflow_run=entry.id))
-            self._follow(trainer, entry)
+            with entry.measured():
+                self._follow(trainer, entry)
             state, error = self._end(trainer)
         except Exception as failure:  # whatever it was, the run must end with its true status and leave no process
             state, error = State.FAILED, f"{type(failure).__name__}: {failure}"
         processes.end_descendants()
         if entry:
-            facts = {State.FINISHED: {"model": str(self.folder.model)}, State.FAILED: {"error": error}}
-            close_entry(entry, state, facts.get(state, {}))
+            error = self._complete(entry, state, error)
         self._say(replace(self.status, state=state, error=error, seconds_left=0.0 if state is State.FINISHED else None))
         return state
+
+    def _complete(self, entry: tracking.Run, state: State, error: str) -> str:
+        """Log what is left and close the entry. What MLflow does not take is in the run's folder, and is no reason to call a run failed."""
+        facts = {State.FINISHED: {"model": str(self.folder.model)}, State.FAILED: {"error": error}}
+        try:
+            self._to_mlflow(entry, over=True)
+            entry.traces(kept_readings(self.folder, self.config), kind="training")
+        except Exception as failure:
+            error = error or f"MLflow lacks a part of this run, all of which is in {self.folder.path}: {failure}"
+            print(error, flush=True)
+        try:
+            close_entry(entry, state, facts.get(state, {}))
+        except Exception as failure:
+            error = error or f"the run's entry in MLflow could not be closed: {failure}"
+            print(error, flush=True)
+        return error
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.stop_asked_at = self.stop_asked_at or time.monotonic()
@@ -109,8 +136,36 @@ class Supervisor:
         for row in rows:
             numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
             self._progress(row["step"], numbers)
-            entry.metrics(numbers, row["step"])
+            self.unlogged.append((row["step"], numbers))
+        self._to_mlflow(entry)
         return offset
+
+    def _to_mlflow(self, entry: tracking.Run, over: bool = False) -> None:
+        """Log what is waiting. A store that is away for a while stops no training: its numbers wait for the next look.
+
+        The last step waits for the end, because its numbers are those of the exported policy.
+        """
+        while self.unlogged and (over or self.unlogged[0][0] < self.config.train.steps):
+            step, numbers = self.unlogged[0]
+            try:
+                entry.metrics(numbers, step, self._model_of(entry, step))
+            except Exception as failure:
+                if over:
+                    raise
+                print(f"step {step} is not in MLflow yet: {failure}", flush=True)
+                return
+            self.unlogged.popleft()
+
+    def _model_of(self, entry: tracking.Run, step: int) -> str | None:
+        """The MLflow model made by a step: the exported policy, or the step's checkpoint. verl may delete that one's folder later."""
+        if step in self.models:
+            return self.models[step]
+        last = self.folder.latest_checkpoint()
+        if step == self.config.train.steps and self.folder.model.is_dir():
+            self.models[step] = entry.model(self.folder.model, self.folder.path.name, step)
+        elif last and last.step == step and (last.folder / HUGGINGFACE).is_dir():
+            self.models[step] = entry.model(last.folder / HUGGINGFACE, f"{self.folder.path.name} step {step}", step)
+        return self.models.get(step)
 
     def _progress(self, step: int, metrics: dict[str, float]) -> None:
         with self.folder.metrics.open("a", encoding="utf-8") as file:
@@ -138,11 +193,25 @@ class Supervisor:
         """The last checkpoint's weights with the tokenizer they came with, as one folder that transformers and vLLM load."""
         last = self.folder.latest_checkpoint()
         assert last is not None, "a run that finished has a checkpoint"
-        export_model(last.folder / "actor" / "huggingface", Path(self.config.model.path), self.folder.model)
+        export_model(last.folder / HUGGINGFACE, Path(self.config.model.path), self.folder.model)
 
     def _say(self, status: Status) -> None:
         self.status = status
         self.folder.write_status(status)
+
+
+def kept_readings(folder: RunFolder, config: TrainConfig) -> list[Result]:
+    """The rollouts that training kept, as results; their examples are looked up in the data."""
+    rows = [row for file in sorted(folder.traces.glob("step_*.jsonl")) for row in read_lines(file)[0]]
+    asked = {(row["id"], row["trace"]["question"]) for row in rows}
+    found = {(e.id, e.question): e for path in (*config.data.train, *config.data.eval) for e in stream(path) if (e.id, e.question) in asked}
+    return [_result(row, found[row["id"], row["trace"]["question"]]) for row in rows]
+
+
+def _result(row: dict[str, Any], example: Example) -> Result:
+    trace, facts = Trace.from_record(row["trace"]), {"step": row["step"], "greedy": row["greedy"]}
+    example = replace(example, facts={**example.facts, **facts})
+    return Result(example, trace.reader, 0.0, trace, score(example.rule, trace.answer, example.accepted))
 
 
 def export_model(trained: Path, original: Path, target: Path) -> None:

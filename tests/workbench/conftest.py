@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,18 @@ def lost() -> Result:
     start = document.index(NEEDLE)
     memories = ["nothing", NEEDLE, "The code of the <b>bold</b> mole is 9.", "nothing <script>alert(1)</script>"]
     return reading(memories, "\\boxed{9}", document, Span(start, start + len(NEEDLE)), name="lost")
+
+
+@pytest.fixture
+def long_reading() -> Callable[..., Result]:
+    def make(turns: int, noted: int, lost: int, cut: int) -> Result:
+        """A reading whose fact is read and noted at one turn and lost at another; one memory is cut at its limit."""
+        size = 100
+        document = "x" * (noted * size) + NEEDLE + "x" * ((turns - noted) * size - len(NEEDLE))
+        memories = [NEEDLE if noted <= i < lost else f"memory {i}" for i in range(turns)]
+        made = reading(memories, "\\boxed{9}", document, Span(noted * size, noted * size + len(NEEDLE)), name="long")
+        steps = list(made.trace.turns)
+        steps[cut] = replace(steps[cut], reply=replace(steps[cut].reply, finish_reason="length"))
+        return replace(made, trace=Trace(made.trace.question, tuple(steps)))
+
+    return make

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
 import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
+import time
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -176,3 +181,82 @@ def test_the_root_is_found_from_any_folder_below_it(tmp_path: Path, monkeypatch:
     assert place("runs/x") == tmp_path.resolve() / "runs/x"
     assert place("/x/y") == Path("/x/y")
     assert root(os.sep) == Path(os.sep)
+
+
+def test_a_run_keeps_its_environment_and_which_data_it_saw(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "train_4.parquet").write_bytes(b"rows")
+    run = Ledger.open(workspace).start("one")
+    run.data(tmp_path / "train_4.parquet", use="training")
+    said = json.loads(run.fetch("environment.json", workspace).read_text())
+    assert said["packages"]["mlflow"] == version("mlflow") and said["python"] == platform.python_version()
+    assert load_runs(run.ledger).iloc[0]["data.train_4.parquet"] == hashlib.sha256(b"rows").hexdigest()[:16]
+    (seen,) = run.ledger.client.get_run(run.id).inputs.dataset_inputs
+    assert (seen.tags[0].key, seen.tags[0].value) == ("mlflow.data.context", "training")
+
+
+def policy(folder: Path, weights: bytes) -> Path:
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_a_checkpoint_is_an_mlflow_model_of_its_run_and_step_and_evaluations_of_its_weights_find_it(
+    workspace: Path, tmp_path: Path
+) -> None:
+    ledger = Ledger.open(workspace)
+    trained, moved = policy(tmp_path / "trained", b"w1"), policy(tmp_path / "moved", b"w1")
+    training = ledger.start("train")
+    made = training.model(trained, "demo 0.5", step=24)
+    training.metrics({"rollout/acc": 0.75}, 24, made)
+    evaluation = ledger.start("evaluate")
+    assert evaluation.uses(moved) == made
+    evaluation.metrics({"overwrite/accuracy": 0.5}, 16, made)
+
+    (model,) = ledger.client.search_logged_models([ledger.experiment_id])
+    assert (model.name, str(model.status), model.source_run_id) == ("demo 0-5", "READY", training.id)
+    assert (model.tags["step"], model.tags["files"], model.tags["folder"]) == ("24", "copied", str(trained))
+    assert {(m.run_id, m.key, m.step, m.value) for m in model.metrics} == {
+        (training.id, "rollout/acc", 24, 0.75),
+        (evaluation.id, "overwrite/accuracy", 16, 0.5),
+    }
+    assert (Path(model.artifact_location.removeprefix("file://")) / "model.safetensors").read_bytes() == b"w1"
+    assert [out.model_id for out in ledger.client.get_run(training.id).outputs.model_outputs] == [made]
+    assert [used.model_id for used in ledger.client.get_run(evaluation.id).inputs.model_inputs] == [made]
+    assert evaluation.uses("Qwen/Qwen2.5-7B") != made
+
+
+def test_a_large_model_is_not_copied_and_says_so(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memagent_lib.tracking.COPIED_WHOLE_BYTES", 3)
+    ledger = Ledger.open(workspace)
+    ledger.start("train").model(policy(tmp_path / "big", b"w1w2"), "big")
+    (model,) = ledger.client.search_logged_models([ledger.experiment_id])
+    assert (model.tags["files"], model.tags["folder"]) == ("in the folder only", str(tmp_path / "big"))
+    assert not Path(model.artifact_location.removeprefix("file://")).exists()
+
+
+def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memagent_lib.tracking.SAMPLE_S", 0.2)
+    with Ledger.open(workspace).run("one") as run:
+        deadline = time.monotonic() + 60
+        while not (names := set(load_curve(run)["metric"])):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= names
+    assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_run_whose_process_was_killed_outright_is_ended_when_the_ledger_is_next_opened(workspace: Path) -> None:
+    code = """
+        import os, signal, sys
+        from memagent_lib.tracking import Ledger
+        with Ledger.open(sys.argv[1]).run("long") as run:
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    mine = Ledger.open(workspace).start("mine")
+    elsewhere = Ledger.open(workspace).start("elsewhere", tags={"owner": "another-host pid:[1] 4711 0"})
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(workspace)]).returncode == -signal.SIGKILL
+    runs = load_runs(Ledger.open(workspace)).set_index("name")
+    assert runs["status"].to_dict() == {"long": "KILLED", "mine": "RUNNING", "elsewhere": "RUNNING"}
+    assert runs.loc["long", "tags.error"] == "its process was killed before it could say how it ended"
+    assert (mine.status, elsewhere.status) == (Status.RUNNING, Status.RUNNING)
