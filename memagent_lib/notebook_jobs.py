@@ -1,7 +1,7 @@
 """Notebooks run by papermill, each in a process of its own, several side by side. Knows no sweep and no MLflow.
 
-A process per notebook, because a kernel that is killed for memory must not take its neighbours along. A worker ends its kernel
-when it is asked to stop, and stops by itself when the process that started it is gone.
+A process per notebook, because a kernel that is killed for memory must not take its neighbours along. A worker that is asked to
+stop, or whose parent is gone, interrupts the running cell as Ctrl-C does, lets it put things in order, and ends its kernel.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-STOP_GRACE_S = 30.0
+import psutil
+
+STOP_GRACE_S = 100.0  # a cell that stops a training run waits for a checkpoint
 _TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "dict": dict}
 
 
@@ -96,11 +98,17 @@ def check(notebook: Path, known: dict[str, Parameter], given: dict[str, Any]) ->
 
 
 def run_jobs(
-    jobs: Iterable[Job], workers: int, on_start: Callable[[Job], Job], on_end: Callable[[Outcome], None], on_tick: Callable[[], None]
+    jobs: Iterable[Job],
+    workers: int,
+    on_start: Callable[[Job], Job],
+    on_end: Callable[[Outcome], None],
+    on_tick: Callable[[], None] = lambda: None,
+    on_stop: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Run jobs in order, ``workers`` at a time. The callbacks run in this thread; ``on_start`` returns the job to run.
+    """Run jobs in order, ``workers`` at a time. The callbacks run in this thread; ``on_start`` returns the job to run, ``on_stop`` is
+    told how many are still running.
 
-    Whatever is raised here, Ctrl-C included, first stops the running jobs and their kernels.
+    Whatever is raised here, Ctrl-C included, first stops the running jobs and their kernels; a second Ctrl-C ends them at once.
     """
     pool = _Pool(workers)
     waiting, running = list(jobs)[::-1], 0
@@ -117,7 +125,7 @@ def run_jobs(
             running -= 1
             on_end(outcome)
     finally:
-        pool.stop()
+        pool.stop(on_stop)
 
 
 class _Pool:
@@ -159,19 +167,32 @@ class _Pool:
             self._processes.discard(process)
         return _error(job, code)
 
-    def stop(self) -> None:
+    def stop(self, on_stop: Callable[[int], None]) -> None:
         with self._lock:
             self._stopping = True
             left = list(self._processes)
-        for process in left:
-            process.terminate()
         deadline = time.monotonic() + STOP_GRACE_S
-        for process in left:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-        self._threads.shutdown()
+        try:
+            for process in left:
+                process.terminate()
+            if left:
+                on_stop(len(left))
+            for process in left:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.1, deadline - time.monotonic()))
+        finally:
+            for process in left:
+                _end_family(process)
+            self._threads.shutdown()
+
+
+def _end_family(process: subprocess.Popen) -> None:
+    """Kill what is left of a worker and its kernel."""
+    with suppress(psutil.NoSuchProcess):
+        worker = psutil.Process(process.pid)
+        for each in (*worker.children(recursive=True), worker):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
 
 
 def _to_record(job: Job) -> dict[str, Any]:
@@ -191,7 +212,7 @@ def _error(job: Job, code: int) -> str | None:
     return f"the process that ran {job.notebook.name} {how}{why}; its log is {job.log}"
 
 
-def work(record: dict[str, Any]) -> str | None:
+def work(record: dict[str, Any], stop: _Stop) -> str | None:
     """In the worker: run one notebook, and say what went wrong."""
     from papermill.exceptions import PapermillExecutionError
     from papermill.execute import execute_notebook
@@ -207,8 +228,11 @@ def work(record: dict[str, Any]) -> str | None:
                 progress_bar=False,
                 start_timeout=180,
                 on_notebook_start=lambda **_: kernel_is_up(),
+                on_cell_start=lambda **_: stop.before_cell(),
             )
         except PapermillExecutionError as failure:
+            if stop.asked:
+                return "stopped"
             return f"{failure.ename}: {failure.evalue} (cell {failure.exec_count} of {output.name})"
         except RuntimeError as failure:  # DeadKernelError, or a kernel that did not start
             return f"{type(failure).__name__}: {failure}"
@@ -223,8 +247,23 @@ def _turn_to_start(folder: Path) -> Any:
         yield lambda: fcntl.flock(turn, fcntl.LOCK_UN)
 
 
-def _stop(*_: object) -> None:
-    raise KeyboardInterrupt
+class _Stop:
+    """SIGTERM becomes an interrupt of the running cell, once, so that its clean-up is left in peace."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self, *_: object) -> None:
+        again, self.asked = self.asked, True
+        kernels = psutil.Process().children()
+        if not kernels:
+            raise KeyboardInterrupt
+        for kernel in () if again else kernels:
+            kernel.send_signal(signal.SIGINT)
+
+    def before_cell(self) -> None:
+        if self.asked:  # the cell before went on in spite of the interrupt, or there was none running
+            raise KeyboardInterrupt
 
 
 def _stop_when_alone() -> None:
@@ -235,11 +274,11 @@ def _stop_when_alone() -> None:
 
 def main() -> int:
     """A worker: a job on standard input, an exit status out, and an ``.error`` file beside the output when it failed."""
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, stop := _Stop())
     record = json.loads(sys.stdin.readline())
     threading.Thread(target=_stop_when_alone, daemon=True).start()
     try:
-        error = work(record)
+        error = work(record, stop)
     except KeyboardInterrupt:
         error = "stopped"
     if error is None:

@@ -269,7 +269,7 @@ def _run_stage(points: list[Point], sweep: _Sweep) -> bool:
 
     try:
         jobs = [Job(p.name, p.notebook, p.output, p.parameters, root()) for p in todo]
-        run_jobs(jobs, sweep.workers, start, end, sweep.board.tick)
+        run_jobs(jobs, sweep.workers, start, end, sweep.board.tick, sweep.board.stopping)
     finally:
         for run in runs.values():
             run.end(Status.KILLED)
@@ -368,7 +368,9 @@ def _filled(parameters: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _label(varied: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in varied.items())
+    """What a point is called: what varies. Paths in the sweep's folder are shown from there."""
+    label = ", ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in varied.items())
+    return label.replace(f"{FOLDER_MARK}/", "")
 
 
 def _file_name(label: str) -> str:

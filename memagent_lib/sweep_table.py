@@ -84,6 +84,10 @@ class Board:
         elif not self._quiet:
             print(line, flush=True)
 
+    def stopping(self, running: int) -> None:
+        what = f"{running} running notebooks are" if running > 1 else "the running notebook is"
+        self.say(f"stopping: {what} given time to put things in order; Ctrl-C again ends all at once")
+
     def left_s(self, stage: str | None = None) -> float | None:
         """Seconds left, from how long points took before or others of their stage took now; ``None`` where nothing is known."""
         left = 0.0

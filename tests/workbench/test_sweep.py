@@ -13,8 +13,10 @@ import nbformat
 import psutil
 import pytest
 
+from memagent_lib.demo import demo
 from memagent_lib.sweep import Stage, SweepError, SweepSpec, only_sweep_in, plan, run_sweep
 from memagent_lib.tracking import Ledger, load_runs
+from memagent_lib.workbench import root
 
 PARAMETERS = 'x: int = 1  # a number\nname: str = "a"  # a word\nfolder: str = ""  # where to write\nrun_id: str = ""\ntracking: str = ""'
 APPEND = "import pathlib\nwith open(pathlib.Path(folder) / f'{name}.txt', 'a') as f: f.write(f'{x}\\n')"
@@ -201,6 +203,13 @@ def wait_for(found: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+def in_background(file: Path, **given) -> subprocess.Popen:
+    """A sweep in a process of its own. Whoever runs the tests in the background has told their children to ignore Ctrl-C."""
+    code = f"from memagent_lib.sweep import run_sweep; run_sweep({str(file)!r})"
+    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, **given, **heeds)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_sweep_leaves_no_kernel_and_goes_on_where_it_was(notebook, workspace: Path, tmp_path: Path, how: signal.Signals) -> None:
     waits = """
@@ -213,10 +222,7 @@ while x == 2 and not pathlib.Path(folder, "go").exists():
     file.write_text(
         f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'\ngrid.x = [1, 2, 3]"
     )
-    code = f"from memagent_lib.sweep import run_sweep; run_sweep({str(file)!r})"
-    # Whoever runs the tests in the background has told their children to ignore Ctrl-C.
-    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **heeds)
+    process = in_background(file, stdout=subprocess.DEVNULL)
     pid_file = workspace / "s" / "2.pid"
     wait_for(lambda: pid_file.exists() and pid_file.read_text())
     kernel = psutil.Process(int(pid_file.read_text()))
@@ -233,3 +239,65 @@ while x == 2 and not pathlib.Path(folder, "go").exists():
     runs = load_runs(Ledger.open(workspace))
     assert sorted(runs["status"]) == ["FINISHED"] * 4 + ["KILLED"]
     assert runs["parent"].nunique() == 1
+
+
+def test_an_interrupted_cell_puts_things_in_order_before_the_sweep_ends_and_no_later_cell_runs(
+    notebook, workspace: Path, tmp_path: Path
+) -> None:
+    tidies = """
+import pathlib, time
+try:
+    pathlib.Path(folder, "begun").touch()
+    time.sleep(600)
+except KeyboardInterrupt:
+    time.sleep(1)
+    pathlib.Path(folder, "in order").touch()
+"""
+    book, file = notebook(tidies, APPEND), tmp_path / "s.toml"
+    file.write_text(f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'")
+    process = in_background(file, stdout=subprocess.PIPE, text=True)
+    wait_for((workspace / "s" / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert "stopping: the running notebook is given time to put things in order; Ctrl-C again ends all at once" in said
+    assert "stopped after 0 of 1 points; the same command goes on from here" in said
+    assert (workspace / "s" / "in order").exists()
+    assert lines(workspace) == []
+    assert set(load_runs(Ledger.open(workspace))["status"]) == {"KILLED"}
+
+
+def test_a_second_ctrl_c_ends_a_cell_that_does_not_stop(notebook, workspace: Path, tmp_path: Path) -> None:
+    deaf = """
+import pathlib, os, signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+pathlib.Path(folder, "pid").write_text(str(os.getpid()))
+time.sleep(600)
+"""
+    book, file = notebook(deaf), tmp_path / "s.toml"
+    file.write_text(f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'")
+    process, pid = in_background(file, stdout=subprocess.PIPE, text=True), workspace / "s" / "pid"
+    wait_for(lambda: pid.exists() and pid.read_text())
+    kernel = psutil.Process(int(pid.read_text()))
+    process.send_signal(signal.SIGINT)
+    while "Ctrl-C again" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    wait_for(lambda: not kernel.is_running())
+
+
+def test_the_demo_stops_its_training_when_it_is_stopped() -> None:
+    train = next(s for s in SweepSpec.load(root(__file__.rpartition("/")[0]) / "experiments" / "demo.toml").stages if s.name == "train")
+    assert train.parameters["stop_on_interrupt"] is True
+
+
+def test_a_second_demo_beside_the_first_is_refused(tmp_path: Path) -> None:
+    told = rf"a sweep is running in {tmp_path}/demo \(process {os.getpid()}\); wait for it, stop it, or give this one another folder"
+    with only_sweep_in(tmp_path / "demo"), pytest.raises(SweepError, match=told):
+        demo(tmp_path / "demo")
+
+
+def test_a_point_is_called_by_what_varies_with_paths_from_the_sweeps_folder(notebook, spec) -> None:
+    stage = Stage(name="one", notebook=notebook(APPEND), points=({"name": "{folder}/train/model"},))
+    ((point,),) = plan(spec(stage))
+    assert (point.name, point.parameters["name"].endswith("/s/train/model")) == ("one name=train/model", True)
