@@ -160,6 +160,7 @@ def _bench(verbs: argparse._SubParsersAction) -> None:
     ).add_subparsers(dest="what", required=True, metavar="WHAT")
     _bench_data(benches)
     _bench_read(benches)
+    _bench_sweep(benches)
 
 
 def _bench_data(benches: argparse._SubParsersAction) -> None:
@@ -182,16 +183,10 @@ def _bench_data(benches: argparse._SubParsersAction) -> None:
 def _bench_read(benches: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
         from memagent_lib.bench.read import ReadBench, bench_read
-        from memagent_lib.bench.results import table, write_json
 
         settings = ReadBench(**{key: tuple(v) if isinstance(v, list) else v for key, v in map(_parameter, a.settings)})
         found = bench_read(a.model, settings, a.measure, report=lambda line: print(line, file=sys.stderr))
-        print(table([ratio for measured in found.values() for ratio in measured.ratios]))
-        for name, measured in found.items():
-            if measured.note:
-                print(f"{name}: {measured.note}")
-        print(f"wrote {write_json(a.out, settings, found)}", file=sys.stderr)
-        return 0
+        return _measured(found, settings, a.out)
 
     bench = _verb(benches, run, "read", "reading: chunk first, our overhead, prefetch, lock step, length, a huge file")
     bench.add_argument(
@@ -200,6 +195,29 @@ def _bench_read(benches: argparse._SubParsersAction) -> None:
     bench.add_argument("--measure", action="append", default=[], metavar="NAME", help="only this one; may be given several times")
     bench.add_argument("--out", default="runs/bench_read.json", metavar="FILE.json", help="where all rows go")
     bench.add_argument("--model", default="experiments/pocket/warm_start", help="whose tokenizer counts; the weights are random")
+
+
+def _bench_sweep(benches: argparse._SubParsersAction) -> None:
+    def run(a: argparse.Namespace) -> int:
+        from memagent_lib.bench.ledger import SweepBench, bench_sweep
+
+        settings = SweepBench(**dict(map(_parameter, a.settings)))
+        return _measured(bench_sweep(settings, report=lambda line: print(line, file=sys.stderr)), settings, a.out)
+
+    bench = _verb(benches, run, "sweep", "what a sweep adds to papermill, whether it loses a row, what memory traces cost")
+    bench.add_argument("settings", nargs="*", metavar="key=value", help="such as points=8 or logging_points=0; a wrong one lists them all")
+    bench.add_argument("--out", default="runs/bench_sweep.json", metavar="FILE.json", help="where all rows go")
+
+
+def _measured(found: dict, settings, out: str) -> int:
+    from memagent_lib.bench.results import table, write_json
+
+    print(table([ratio for measured in found.values() for ratio in measured.ratios]))
+    for name, measured in found.items():
+        if measured.note:
+            print(f"{name}: {measured.note}")
+    print(f"wrote {write_json(out, settings, found)}", file=sys.stderr)
+    return 0
 
 
 def _read(verbs: argparse._SubParsersAction) -> None:
