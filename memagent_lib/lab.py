@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memagent_lib.liveness import Terminated
-from memagent_lib.store import store_uri
 from memagent_lib.tracking import Ledger
 from memagent_lib.workbench import PACKAGE, place, root
 
@@ -34,12 +33,13 @@ class LabError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server: what it is called, its process, its log and the address at which it answers."""
+    """One server: its name, process and log, the address at which it answers, and the page on which a person begins."""
 
     name: str
     process: subprocess.Popen
     log: Path
     address: str
+    page: str
 
     def answers(self) -> bool:
         try:
@@ -72,8 +72,8 @@ def lab(port: int = 8888, mlflow_port: int = 5000, workspace: str = "runs") -> i
     """Start both, say where they are, and stop both at Ctrl-C or when the terminal closes. Returns the exit status."""
     token = secrets.token_urlsafe(24)
     with _ended_once(), servers(port, mlflow_port, workspace, token) as (jupyter, mlflow):
-        print(f"JupyterLab   http://{HOST}:{port}/{FIRST_PAGE}?token={token}")
-        print(f"MLflow       {mlflow.address}/#/experiments/{Ledger.open(workspace).experiment_id}")
+        print(f"JupyterLab   {jupyter.page}")
+        print(f"MLflow       {mlflow.page}")
         print("Ctrl-C stops both; a training run that you started goes on.", flush=True)
         try:
             while all(server.process.poll() is None for server in (jupyter, mlflow)):
@@ -90,12 +90,12 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
     """JupyterLab and MLflow, answering; both are stopped at the end, with their kernels and workers."""
     for number, option in ((port, "--port"), (mlflow_port, "--mlflow-port")):
         _require_free(number, option)
-    Ledger.open(workspace)
+    ledger = Ledger.open(workspace)
     logs = place(workspace) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     started: list[Server] = []
     try:
-        started.append(_mlflow(mlflow_port, workspace, logs / "mlflow.log"))
+        started.append(_mlflow(mlflow_port, workspace, ledger, logs / "mlflow.log"))
         started.insert(0, _jupyter(port, token, logs / "jupyter.log"))
         for server in started:
             server.wait_until_it_answers()
@@ -137,14 +137,16 @@ def _jupyter(port: int, token: str, log: Path) -> Server:
     # The token goes through the environment, because any user of the machine can read a command line.
     settings = os.pathsep.join(filter(None, (os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS))))
     process = _start([*command, *running_as_root], log, {"JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": settings})
-    return Server("JupyterLab", process, log, f"http://{HOST}:{port}/api")
+    address = f"http://{HOST}:{port}"
+    return Server("JupyterLab", process, log, f"{address}/api", f"{address}/{FIRST_PAGE}?token={token}")
 
 
-def _mlflow(port: int, workspace: str, log: Path) -> Server:
+def _mlflow(port: int, workspace: str, ledger: Ledger, log: Path) -> Server:
     artifacts = (place(workspace) / "artifacts").as_uri()
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    options = ["--backend-store-uri", store_uri(workspace), "--default-artifact-root", artifacts]
-    return Server("MLflow", _start([*command, *options], log, {"MLFLOW_DISABLE_TELEMETRY": "true"}), log, f"http://{HOST}:{port}")
+    options = ["--backend-store-uri", ledger.uri, "--default-artifact-root", artifacts]
+    address, process = f"http://{HOST}:{port}", _start([*command, *options], log, {"MLFLOW_DISABLE_TELEMETRY": "true"})
+    return Server("MLflow", process, log, address, f"{address}/#/experiments/{ledger.experiment_id}/runs")
 
 
 def _start(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen:

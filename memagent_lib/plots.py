@@ -128,11 +128,14 @@ def reward_curve(
     """A metric over training steps: each step, and its running mean. Of several ``run_id``, the mean of runs and their range.
 
     Takes :func:`memagent_lib.tracking.load_curve`'s long form. A column ``by`` (a recipe, say) makes one line of the runs of each
-    of its values.
+    of its values. Without a row, as before the first step of a run, it says so.
     """
     from matplotlib.ticker import MaxNLocator
 
     ax, ends = _axes(ax, 6.8, 3.8), []
+    if curve.empty:
+        ax.text(0.5, 0.5, "no step yet", transform=ax.transAxes, ha="center", color=GREY)
+        return ax
     points = curve[curve["metric"] == metric]
     if points.empty:
         known = ", ".join(sorted(curve["metric"].unique())) or "none"

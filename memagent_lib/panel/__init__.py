@@ -4,7 +4,7 @@
 """
 
 from memagent_lib.panel.attach import attach, begin, curve, load_recipe, log_training, watch
-from memagent_lib.panel.live import show
+from memagent_lib.panel.live import settle, show
 from memagent_lib.panel.page import report
 
-__all__ = ["attach", "begin", "curve", "load_recipe", "log_training", "report", "show", "watch"]
+__all__ = ["attach", "begin", "curve", "load_recipe", "log_training", "report", "settle", "show", "watch"]

@@ -83,14 +83,21 @@ def watch(run: Run, stop_on_interrupt: bool = False) -> Status:
 
 
 def curve(run: Run) -> pd.DataFrame:
-    """Metrics over steps in long form (``run_id, metric, step, value``), from the run's own files."""
-    wide = run.metrics().drop(columns=["time"])
-    long = wide.melt(id_vars="step", var_name="metric", value_name="value").dropna(subset=["value"])
-    return long.assign(run_id=run.status().mlflow_run or run.folder.path.name)
+    """Metrics over steps in long form (``run_id, metric, step, value``), from the run's own files; no rows before the first step."""
+    import pandas as pd
+
+    name = run.status().mlflow_run or run.folder.path.name
+    rows = [(name, metric, row["step"], value) for row in run.folder.rows() for metric, value in row["metrics"].items()]
+    return pd.DataFrame(rows, columns=["run_id", "metric", "step", "value"]).astype({"metric": str})
 
 
 def log_training(ledger: Ledger, run_id: str, status: Status, figure: Figure) -> None:
-    """Add the curve to the training's own MLflow run, and hang that run below the one that the notebook was given."""
+    """Add the curve to the training's own MLflow run, and hang that run below the one that the notebook was given.
+
+    A run that is only just starting has no entry in MLflow yet; then there is nothing to add to.
+    """
+    if not status.mlflow_run:
+        return
     run = ledger.join(status.mlflow_run)
     run.figure(figure, "reward.png")
     if run_id:

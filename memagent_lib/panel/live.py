@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.panel.attach import attach
+from memagent_lib.panel.attach import attach, watch
 from memagent_lib.panel.page import Report, curves, head, label, reading, report, styled
 from memagent_lib.panel.progress import Follower, Progress, kept_config
 from memagent_lib.rl.launcher import Run, launch
-from memagent_lib.rl.run_folder import RunFolder, State
+from memagent_lib.rl.run_folder import RunFolder, State, Status
 
 if TYPE_CHECKING:
     from ipywidgets import VBox
@@ -28,7 +28,18 @@ def show(run: Run | str | Path) -> VBox | Report:
     Where nobody looks on (papermill executes the notebook) it is the run as it stands: widgets do not outlive their kernel.
     """
     run = run if isinstance(run, Run) else attach(run)
-    return _panel(run.folder.path).box if "JPY_SESSION_NAME" in os.environ else report(run)
+    return _panel(run.folder.path).box if _in_jupyter() else report(run)
+
+
+def settle(run: Run, stop_on_interrupt: bool = False) -> Status:
+    """Wait for the run's end where nobody looks on; in Jupyter the status now, because a tab that is opened again shows its widgets
+    only once the kernel is free. See :func:`memagent_lib.panel.watch`."""
+    return run.status() if _in_jupyter() else watch(run, stop_on_interrupt)
+
+
+def _in_jupyter() -> bool:
+    """Whether a person has opened the notebook: Jupyter's server gives its sessions' kernels a name, papermill gives none."""
+    return "JPY_SESSION_NAME" in os.environ
 
 
 @cache

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-from memagent_lib.lab import HOST, servers
+from memagent_lib.lab import FIRST_PAGE, HOST, servers
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
     """A fresh tab that can reach this machine only. A script that throws in it, or writes an error to the console, fails the test."""
     with browser.new_context(viewport={"width": 1400, "height": 900}) as context:
         away, errors = [], []
@@ -50,6 +50,7 @@ def page(browser: Browser) -> Iterator[Page]:
         page.on("pageerror", lambda error: errors.append(f"{error}\n{error.stack}"))
         page.on("console", lambda message: errors.append(_told(message)) if _is_error(message) else None)
         yield page
+        context.pages[-1].screenshot(path=tmp_path / "last.png")  # pytest keeps the folders of its last three sessions
         assert not away, f"the page asked for addresses outside this machine: {away}"
         assert not errors, "\n".join(errors)
 
@@ -65,15 +66,15 @@ def _told(message: ConsoleMessage) -> str:
 
 @dataclass(frozen=True)
 class Lab:
-    """What `make lab` prints and where its files are."""
+    """The two addresses that `make lab` prints, and where its files are."""
 
     root: Path
     jupyter: str
     mlflow: str
 
     def notebook(self, name: str) -> str:
-        """The address that opens a notebook; the token is in it, as in the line that `make lab` prints."""
-        return f"{self.jupyter}/lab/tree/notebooks/{name}?token={TOKEN}"
+        """The address that opens a notebook and no other tab."""
+        return self.jupyter.replace(FIRST_PAGE, f"{FIRST_PAGE}/{name}") + "&reset"
 
 
 @pytest.fixture(scope="session")
@@ -88,10 +89,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         for name, folder in own.items():
             os.makedirs(folder)
             patch.setenv(name, folder)
+        patch.delenv("PYTEST_CURRENT_TEST")  # a kernel that sees it leaves its standard output without a file descriptor
         patch.chdir(root)
         port, mlflow_port = _free_ports()
-        with servers(port, mlflow_port, "runs", TOKEN) as (_, mlflow):
-            yield Lab(root, f"http://{HOST}:{port}", mlflow.address)
+        with servers(port, mlflow_port, "runs", TOKEN) as (jupyter, mlflow):
+            yield Lab(root, jupyter.page, mlflow.page)
 
 
 def _free_ports() -> tuple[int, int]:

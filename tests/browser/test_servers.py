@@ -10,4 +10,4 @@ def test_the_printed_addresses_open_the_notebooks_and_the_experiment(page: Page,
     page.goto(lab.notebook("06_inspect_memory.ipynb"))
     expect(page.get_by_role("heading", name="Where did the memory lose the fact?")).to_be_visible(timeout=30_000)
     page.goto(lab.mlflow)
-    expect(page.get_by_role("link", name="memagent", exact=True)).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("heading", name="Training runs")).to_be_visible(timeout=30_000)

@@ -59,7 +59,7 @@ def test_the_command_prints_where_both_are_and_leaves_no_process_not_even_a_kern
         address, token = re.fullmatch(r"(.*)/lab/tree/notebooks\?token=(.*)", jupyter).groups()
         asked = urllib.request.Request(f"{address}/api/kernels?token={token}", data=b"{}", method="POST")
         urllib.request.urlopen(asked).close()
-        assert re.search(r"/#/experiments/\d+$", mlflow)
+        assert re.search(r"/#/experiments/\d+/runs$", mlflow)
         family = psutil.Process(process.pid).children(recursive=True)
         assert any("ipykernel" in " ".join(p.cmdline()) for p in family)
         process.send_signal(number)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from memagent_lib import plots
 from memagent_lib.evaluate import Result
-from memagent_lib.panel import report, show
+from memagent_lib.panel import attach, curve, report, settle, show
 from memagent_lib.panel.chart import chart
 from memagent_lib.panel.live import Panel
 from memagent_lib.panel.page import percent, span
@@ -163,3 +164,17 @@ def test_what_cannot_be_resumed_is_told_in_the_panel(run: RunFolder) -> None:
     eventually(lambda: "not resumed: the recipe needs" in panel.said.value)
     eventually(lambda: not panel.resume.disabled)
     panel.close()
+
+
+def test_before_the_first_step_the_curve_is_empty_and_its_plot_says_so(tmp_path: Path) -> None:
+    started = RunFolder(tmp_path)
+    started.write_status(Status(state=State.STARTING, steps=10))
+    frame = curve(attach(tmp_path))
+    assert list(frame.columns) == ["run_id", "metric", "step", "value"] and frame.empty
+    assert frame[frame["metric"].str.startswith("val")].empty
+    assert [text.get_text() for text in plots.reward_curve(frame).texts] == ["no step yet"]
+
+
+def test_a_waiting_notebook_returns_at_once_where_a_person_looks_on(held: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "04_train.ipynb")
+    assert settle(attach(held.path)).state is State.RUNNING

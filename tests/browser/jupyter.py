@@ -1,0 +1,38 @@
+"""What a person does in JupyterLab: open a notebook, run all its cells, save, come back."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Locator, Page, expect
+
+PATIENCE_MS = 150_000
+
+
+def ready(page: Page) -> None:
+    """The notebook is there and its kernel answers."""
+    expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Spinner")).to_have_count(0, timeout=PATIENCE_MS)
+    expect(page.get_by_role("button", name=re.compile(r"\| (Idle|Busy)$"))).to_be_visible(timeout=PATIENCE_MS)
+
+
+def choose(page: Page, menu: str, item: str) -> None:
+    """Two clicks: a menu, an item of it."""
+    page.get_by_role("menuitem", name=menu, exact=True).click()
+    page.locator(".lm-Menu").get_by_text(item, exact=True).click()
+
+
+def run_all(page: Page) -> None:
+    choose(page, "Run", "Run All Cells")
+
+
+def save(page: Page) -> None:
+    choose(page, "File", "Save Notebook")
+    expect(page.locator(".jp-mod-dirty")).to_have_count(0, timeout=PATIENCE_MS)
+
+
+def output(page: Page, holds: str) -> Locator:
+    """The first output that holds a selector, once it is there."""
+    found = page.locator(".jp-OutputArea-output", has=page.locator(holds)).first
+    expect(found).to_be_visible(timeout=PATIENCE_MS)
+    return found

@@ -1,0 +1,103 @@
+"""Notebook 04_train on a run that goes on elsewhere: the test plays the run, by writing the files that a supervisor writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+
+import jupyter
+import pytest
+from playwright.sync_api import Page, expect
+
+from memagent_lib.panel import load_recipe
+from memagent_lib.rl.launcher import resolved
+from memagent_lib.rl.run_folder import RunFolder, State, Status
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+from memagent_lib.tracking import Ledger
+
+pytestmark = pytest.mark.browser
+STEPS, QUESTION = 10, "What is the code of the owl?"
+
+
+class PlayedRun:
+    """A run whose steps are done when the test says so, and whose process is one that sleeps."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        folder.traces.mkdir(parents=True)
+        self.folder, self.step, self.lock = folder, 0, folder.lock()
+        self.process = subprocess.Popen(["sleep", "600"])
+
+    def do_step(self, reward: float, memory: str) -> None:
+        self.step += 1
+        metrics = {"critic/score/mean": reward, "rollout/capture": 0.9, "rollout/retention": reward, "perf/time_per_step": 3.0}
+        with self.folder.metrics.open("a") as file:
+            file.write(json.dumps({"step": self.step, "time": time.time(), "metrics": metrics}) + "\n")
+        chunk = Chunk(0, "The code of the owl is 4711.", 0, 28, 9)
+        read = Turn(Prompt(Kind.READ, QUESTION, "", chunk), Reply(memory, prompt_tokens=9, reply_tokens=3))
+        answer = Turn(
+            Prompt(Kind.ANSWER, "What is the code of the owl?", memory), Reply(f"answer {self.step}", prompt_tokens=9, reply_tokens=3)
+        )
+        record = {
+            "step": self.step,
+            "greedy": False,
+            "score": 0.0,
+            "id": str(self.step),
+            "trace": Trace("What?", (read, answer)).to_record(),
+        }
+        (self.folder.traces / f"step_{self.step:06d}.jsonl").write_text(json.dumps(record) + "\n")
+        self.say(State.RUNNING, reward)
+
+    def say(self, state: State, reward: float | None = None) -> None:
+        self.folder.write_status(Status(state=state, step=self.step, steps=STEPS, reward=reward, pid=self.process.pid, seconds_left=20.0))
+
+    def stop_when_told(self) -> None:
+        self.process.wait(timeout=60)
+        self.say(State.STOPPED)
+        os.close(self.lock)
+
+
+@pytest.fixture
+def run(lab) -> Iterator[PlayedRun]:
+    """In the folder and of the settings that the notebook's own defaults name, so that it attaches instead of starting a run."""
+    folder = RunFolder(lab.root / "runs/study/train")
+    played = PlayedRun(folder)
+    store = [f"tracking.uri='{Ledger.open('runs').uri}'", "tracking.experiment='memagent'"]
+    config = resolved(load_recipe("experiments/recipes/pocket_demo.toml", store), folder)
+    folder.config.write_text(json.dumps({"config": config.to_tables(), "device": "cpu"}))
+    for reward in (0.4, 0.5, 0.6):
+        played.do_step(reward, "nothing <img src=x onerror=alert(1)>")
+    yield played
+    played.process.kill()
+    played.process.wait()
+
+
+def test_the_panel_follows_a_run_through_a_closed_tab_and_stops_it(page: Page, lab, run: PlayedRun) -> None:
+    page.goto(lab.notebook("04_train.ipynb"))
+    jupyter.ready(page)
+    jupyter.run_all(page)
+    panel = jupyter.output(page, ".mt-head")
+    expect(panel.locator(".mt-pill")).to_have_text("running")
+    run.do_step(0.7, "The code of the owl is 4711.")
+    expect(panel.locator(".mt-head")).to_contain_text("step 4 of 10 · reward 70%", timeout=10_000)
+    expect(panel.locator("select option")).to_have_count(4)
+    panel.locator("select").select_option("✗ step 2: answer 2")
+    expect(panel.locator(".mt-turns")).to_contain_text("answer 2")
+    expect(panel.locator(".mt-turns")).to_contain_text("nothing <img src=x onerror=alert(1)>")
+    jupyter.save(page)
+
+    page.close()
+    run.do_step(0.8, "4711")
+    page = page.context.new_page()
+    page.goto(lab.notebook("04_train.ipynb"))
+    jupyter.ready(page)
+    panel = jupyter.output(page, ".mt-head")
+    expect(panel.locator(".mt-head")).to_contain_text("step 5 of 10 · reward 80%")
+    expect(panel.locator(".mt-turns")).to_contain_text("answer 2")
+    panel.get_by_role("button", name="Stop").click()
+    run.stop_when_told()
+    expect(panel.locator(".mt-pill")).to_have_text("stopped", timeout=10_000)
+    expect(panel.get_by_role("button", name="Resume")).to_be_enabled()
