@@ -234,7 +234,7 @@ def work(record: dict[str, Any], stop: _Stop) -> str | None:
             if stop.asked:
                 return "stopped"
             return f"{failure.ename}: {failure.evalue} (cell {failure.exec_count} of {output.name})"
-        except RuntimeError as failure:  # DeadKernelError, or a kernel that did not start
+        except (RuntimeError, OSError) as failure:  # DeadKernelError, a kernel that did not start, a full disk
             return f"{type(failure).__name__}: {failure}"
     return None
 

@@ -1,9 +1,13 @@
-"""The MLflow store: where it is, how it is opened, and what is done when it is busy, locked or full. Knows no run."""
+"""The MLflow store: where it is, how it is opened, and what is done when it is busy, locked, full or away. Knows no run."""
 
 from __future__ import annotations
 
+import errno
+import re
 import sqlite3
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +19,10 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 T = TypeVar("T")
-_TRIES, _FIRST_WAIT_S = 6, 0.5
+PATIENCE_S = 60.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 8.0
+_SCHEMES = ("http://", "https://", "sqlite:///", "postgresql", "mysql", "mssql", "databricks")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class TrackingError(ValueError):
@@ -33,18 +40,54 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def prepare(uri: str) -> None:
-    """Create a SQLite store's tables, and let readers and one writer work side by side (write-ahead log)."""
-    if (file := sqlite_file(uri)) is None:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    client_of(uri)
+    """See that the store can be used. Creates a SQLite store's tables, and lets readers and one writer work side by side there."""
+    if file := sqlite_file(uri):
+        _prepare_file(uri, file)
+    elif uri.startswith("http"):
+        _require_answer(uri)
+    elif not uri.startswith(_SCHEMES):
+        raise TrackingError(f"no MLflow store at {uri!r}; give a folder, or an address that begins with {', '.join(_SCHEMES)}")
+
+
+def _prepare_file(uri: str, file: Path) -> None:
+    from sqlalchemy.exc import DatabaseError
+
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as failure:
+        raise TrackingError(f"{file.parent} is a file; the MLflow store is a folder (it gets a mlflow.db)") from failure
+    try:
+        client_of(uri)
         with sqlite3.connect(file, timeout=30) as database:
             database.execute("PRAGMA journal_mode=WAL")
-    except sqlite3.OperationalError as failure:
-        raise TrackingError(
-            f"the MLflow store {file} cannot be used ({failure}); close the program that holds it and try again"
-        ) from failure
+    except (sqlite3.DatabaseError, DatabaseError) as failure:
+        raise _unusable(uri, failure) from failure
+
+
+def _require_answer(uri: str) -> None:
+    """MLflow itself tries for minutes before it says that nobody is there."""
+    try:
+        urllib.request.urlopen(uri, timeout=10).close()
+    except urllib.error.HTTPError:
+        return  # it answers; whether we may use it, MLflow says
+    except (OSError, ValueError) as failure:
+        fix = "start it (`memagent lab` starts one), or give a folder instead"
+        raise TrackingError(f"no MLflow server answers at {uri} ({failure}); {fix}") from failure
+
+
+def _unusable(uri: str, failure: Exception) -> TrackingError:
+    """What is wrong with the store, why, and what to do about it."""
+    said = re.search(r"\(?sqlite3\.\w+\)? (.+)", str(failure))
+    why = said[1] if said else str(failure)
+    fixes = {
+        "locked": "another process holds it: end that one (fuser and lsof name it) and run this again",
+        "not a database": "move that file away, or name another folder",
+        "readonly": "make it writable, or name another folder",
+        "full": "free some space and run this again",
+        "disk I/O error": "see that its disk is not full and can be written, and run this again",
+    }
+    fix = next((fix for words, fix in fixes.items() if words in why), "see that it is up and can be written, and run this again")
+    return TrackingError(f"the MLflow store {sqlite_file(uri) or uri} cannot be used ({why}); {fix}. What was logged is kept.")
 
 
 @lru_cache(maxsize=8)
@@ -54,25 +97,33 @@ def client_of(uri: str) -> MlflowClient:
 
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when mlflow is imported; else it reports use over the network
     for chatty in ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+        logging.getLogger(chatty).setLevel(logging.CRITICAL if chatty.endswith("db.utils") else logging.WARNING)
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=uri)
 
 
 def patiently(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call the store; wait and try again while it is busy (another process writes, or a server is short of breath)."""
+    """Call a client of the store; wait and try again while the store is busy (another process writes, or a server is short of breath)."""
     from mlflow.exceptions import MlflowException
 
-    for attempt in range(_TRIES):
+    uri = getattr(getattr(call, "__self__", None), "tracking_uri", "")
+    deadline, wait = time.monotonic() + PATIENCE_S, _FIRST_WAIT_S
+    while True:
         try:
             return call(*args, **kwargs)
         except MlflowException as failure:
+            if str(failure).startswith("API request to"):  # after MLflow's own tries
+                raise _unusable(uri, failure) from failure
             if failure.error_code != "TEMPORARILY_UNAVAILABLE":
                 raise
-            if attempt == _TRIES - 1:
-                raise TrackingError(
-                    f"the MLflow store stays unavailable after {_TRIES} tries: {failure}; is it locked, or the disk full?"
-                ) from failure
-            time.sleep(_FIRST_WAIT_S * 2**attempt)
-    raise AssertionError("unreachable")
+            hopeless = "disk I/O error" in str(failure) or "disk is full" in str(failure)
+            if hopeless or time.monotonic() + wait > deadline:
+                raise _unusable(uri, failure) from failure
+        except OSError as failure:
+            if failure.errno not in _NO_SPACE:
+                raise
+            fix = "free some and run this again. What was logged is kept."
+            raise TrackingError(f"no space for what is logged ({failure}); {fix}") from failure
+        time.sleep(wait)
+        wait = min(2 * wait, _LONGEST_WAIT_S)

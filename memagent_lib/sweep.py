@@ -237,9 +237,8 @@ def _run_stages(stages: list[list[Point]], sweep: _Sweep) -> None:
             if not _run_stage(points, sweep):
                 return
     except BaseException as failure:
-        stopped = isinstance(failure, KeyboardInterrupt | SystemExit)
-        sweep.parent.end(Status.KILLED if stopped else Status.FAILED)
         sweep.board.say(f"stopped after {sweep.board.done} of {sweep.board.total} points; the same command goes on from here")
+        _end(sweep.parent, Status.KILLED if isinstance(failure, KeyboardInterrupt | SystemExit) else Status.FAILED, sweep.board)
         raise
 
 
@@ -272,7 +271,7 @@ def _run_stage(points: list[Point], sweep: _Sweep) -> bool:
         run_jobs(jobs, sweep.workers, start, end, sweep.board.tick, sweep.board.stopping)
     finally:
         for run in runs.values():
-            run.end(Status.KILLED)
+            _end(run, Status.KILLED, sweep.board)
     return all(p.skipped() for p in points)
 
 
@@ -300,6 +299,14 @@ def _finish(point: Point, run: Run, outcome: Outcome, board: Board) -> None:
     run.end(status)
     _write_state(point, status, run_id=run.id, seconds=round(outcome.seconds, 2), error=outcome.error)
     board.set(point.name, State.FAILED if outcome.error else State.FINISHED, outcome.seconds, outcome.error)
+
+
+def _end(run: Run, status: Status, board: Board) -> None:
+    """End a run when something has gone wrong already, which must stay what is raised."""
+    try:
+        run.end(status)
+    except TrackingError as failure:
+        board.say(f"the run {run.id} could not be ended as {status}: {failure}")
 
 
 def _write_state(point: Point, status: Status, **facts: Any) -> None:

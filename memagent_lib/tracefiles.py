@@ -50,7 +50,10 @@ def read(folder: str | Path) -> list[Result]:
     """What :func:`write` wrote. Scores are derived again from the answers."""
     folder = Path(folder)
     documents = {r["document"]: r["text"] for r in _lines(folder / DOCUMENTS)}
-    return [_result(r, documents[r["document"]]) for r in _lines(folder / TRACES) if r["document"] in documents]
+    records = list(_lines(folder / TRACES))
+    if homeless := sum(r["document"] not in documents for r in records):
+        warnings.warn(f"{folder}: {homeless} of {len(records)} readings were left out, because their document is missing", stacklevel=2)
+    return [_result(r, documents[r["document"]]) for r in records if r["document"] in documents]
 
 
 def to_frame(results: Iterable[Result]) -> pd.DataFrame:
