@@ -16,16 +16,16 @@ def test_three_clicks_lead_from_the_printed_address_to_a_memory_and_all_of_it_is
     page.get_by_text("00_quickstart.ipynb").dblclick()
     jupyter.ready(page)
     jupyter.run_all(page)
-    timeline = jupyter.output(page, ".ma-timeline")
+    inspector = jupyter.output(page, ".ma-inspector")
     assert page.evaluate("window.clicks") <= MOST_CLICKS
-    expect(timeline.locator(".ma-turn").first).to_be_visible()
+    expect(inspector.locator(".ma-memory").first).to_be_visible()
     expect(page.locator(".jp-OutputArea-output pre[data-mime-type*='error'], .jp-RenderedError")).to_have_count(0)
-    question = timeline.locator(".ma-question").inner_text()
+    question = inspector.locator(".ma-question").inner_text()
     jupyter.save(page)
 
     page.reload()
     jupyter.ready(page)
-    expect(jupyter.output(page, ".ma-timeline").locator(".ma-question")).to_have_text(question)
+    expect(jupyter.output(page, ".ma-inspector").locator(".ma-question")).to_have_text(question)
 
     page.goto(lab.mlflow)
     expect(page.get_by_role("link", name="quickstart").first).to_be_visible(timeout=jupyter.PATIENCE_MS)
