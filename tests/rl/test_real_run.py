@@ -84,6 +84,11 @@ def test_the_run_finished_and_says_so_everywhere(finished):
     assert entry.info.status == "FINISHED"
     assert [m.step for m in store.get_metric_history(status.mlflow_run, "rollout/acc")] == [1, 2, 3]
     assert entry.data.params["train.rollouts"] == "3"
+    assert sorted(seen.dataset.name for seen in entry.inputs.dataset_inputs) == ["eval.parquet", "train.parquet"]
+    models = {m.model_id: m for m in store.search_logged_models([entry.info.experiment_id])}
+    assert [models[used.model_id].name for used in entry.inputs.model_inputs] == ["policy"]
+    assert [models[made.model_id].tags["folder"] for made in entry.outputs.model_outputs] == [str(finished.folder.model)]
+    assert store.search_traces(locations=[entry.info.experiment_id], filter_string="tags.kind = 'training'", include_spans=False)
 
 
 def test_no_process_is_left(finished):

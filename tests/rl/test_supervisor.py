@@ -1,0 +1,117 @@
+"""What the supervisor makes of a run's files, without training: the MLflow entry, its models and traces, and a store that is away."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memagent_lib.data import Example, save
+from memagent_lib.memory_traces import search_traces
+from memagent_lib.rl.config import TrainConfig
+from memagent_lib.rl.run_folder import RunFolder, State, Status
+from memagent_lib.rl.supervisor import Supervisor, ledger_entry
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+from memagent_lib.tracking import Ledger, load_curve, load_results, load_runs
+
+QUESTION = "What is the code of the owl?"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty one, which takes MLflow seconds to make."""
+    Ledger.open(folder := tmp_path_factory.mktemp("store"))
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def supervisor(store: Path, tmp_path: Path) -> Supervisor:
+    """Of a run of two steps, each with a checkpoint, that has one line of metrics per step still to be passed on."""
+    shutil.copy(store, tmp_path / "mlflow.db")
+    folder = RunFolder(tmp_path / "train")
+    for step in (1, 2):
+        made = folder.checkpoints / f"global_step_{step}" / "actor" / "huggingface"
+        made.mkdir(parents=True)
+        (made / "model.safetensors").write_bytes(b"weights %d" % step)
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "model.safetensors").write_bytes(b"weights 0")
+    document = "The code of the owl is 4711. "
+    example = Example(id="a", task="needle", question=QUESTION, document=document, accepted=("4711",), rule="contains")
+    save([example], tmp_path / "train.parquet")
+    save([replace(example, id="b")], tmp_path / "test.parquet")
+    read = Turn(Prompt(Kind.READ, QUESTION, "", Chunk(0, document, 0, len(document), 9)), Reply("The code is 4711."))
+    trace = Trace(QUESTION, (read, Turn(Prompt(Kind.ANSWER, QUESTION, "The code is 4711."), Reply("4711"))))
+    kept = {"step": 1, "greedy": False, "score": 1.0, "task": "needle", "id": "a", "trace": trace.to_record()}
+    folder.traces.mkdir()
+    (folder.traces / "step_000001.jsonl").write_text(json.dumps(kept) + "\n")
+    config = TrainConfig.from_tables(
+        {
+            "model": {"path": str(tmp_path / "start")},
+            "data": {"train": [str(tmp_path / "train.parquet")], "eval": [str(tmp_path / "test.parquet")]},
+            "reading": {},
+            "train": {"steps": 2, "save_every": 1},
+            "tracking": {"uri": f"sqlite:///{tmp_path}/mlflow.db"},
+        }
+    )
+    made = Supervisor(folder, config, "cpu")
+    made._say(Status(state=State.RUNNING, steps=2))
+    return made
+
+
+def pass_on(supervisor: Supervisor, entry, step: int, offset: int = 0) -> int:
+    """verl finishes a step: a checkpoint that is whole, and a line of metrics."""
+    folder = supervisor.folder
+    (folder.checkpoints / f"global_step_{step}" / "data.pt").touch()
+    folder.checkpoint_note.write_text(str(step))
+    with folder.verl_metrics.open("a") as file:
+        file.write(json.dumps({"step": step, "data": {"critic/score/mean": step / 4}}) + "\n")
+    return supervisor._pass_on(offset, entry)
+
+
+def test_a_training_run_is_one_mlflow_run_with_its_data_policies_and_kept_readings(supervisor: Supervisor, tmp_path: Path) -> None:
+    entry = ledger_entry(supervisor.config, supervisor.folder)
+    pass_on(supervisor, entry, 2, pass_on(supervisor, entry, 1))
+    supervisor._export()
+    assert supervisor._complete(entry, State.FINISHED, "") == ""
+
+    runs = load_runs(entry.ledger)
+    assert runs["status"].tolist() == ["FINISHED"]
+    assert {"data.train.parquet", "data.test.parquet"} <= set(runs.columns)
+    assert load_curve(entry, ["critic/score/mean"])[["step", "value"]].to_numpy().tolist() == [[1, 0.25], [2, 0.5]]
+    models = {m.name: m for m in entry.ledger.client.search_logged_models([entry.ledger.experiment_id])}
+    assert set(models) == {"start", "train step 1", "train"}
+    assert [(m.key, m.step, m.value) for m in models["train step 1"].metrics] == [("critic/score/mean", 1, 0.25)]
+    assert [(m.key, m.step, m.value) for m in models["train"].metrics] == [("critic/score/mean", 2, 0.5)]
+    assert models["train"].tags["folder"] == str(supervisor.folder.model)
+    (result,) = load_results(entry)
+    assert (result.example.id, result.score.value, result.example.document) == ("a", 1.0, "The code of the owl is 4711. ")
+    assert search_traces(entry.ledger, "tags.kind = 'training' AND tags.step = '1'")["example"].tolist() == ["a"]
+
+
+def test_a_store_that_is_away_stops_no_training_and_gets_the_numbers_later(supervisor: Supervisor, capfd) -> None:
+    entry = ledger_entry(supervisor.config, supervisor.folder)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # to the database, a full disk
+    try:
+        offset = pass_on(supervisor, entry, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "step 1 is not in MLflow yet: the MLflow store" in capfd.readouterr().out
+    assert (supervisor.status.step, [row["step"] for row in supervisor.folder.rows()]) == (1, [1])
+    pass_on(supervisor, entry, 2, offset)
+    supervisor._complete(entry, State.STOPPED, "")
+    assert load_curve(entry, ["critic/score/mean"])["value"].tolist() == [0.25, 0.5]
+
+
+def test_a_run_that_mlflow_does_not_take_to_the_end_is_finished_all_the_same_and_says_what_is_missing(supervisor: Supervisor) -> None:
+    entry = ledger_entry(supervisor.config, supervisor.folder)
+    pass_on(supervisor, entry, 1)
+    (supervisor.folder.path.parent / "train.parquet").unlink()
+    said = supervisor._complete(entry, State.FINISHED, "")
+    assert said.startswith(f"MLflow lacks a part of this run, all of which is in {supervisor.folder.path}: no examples at ")
+    assert entry.status == "FINISHED"
