@@ -125,7 +125,7 @@ class Tracking:
     """The MLflow store and experiment; an empty ``uri`` keeps a SQLite file in the folder that holds the run's folder."""
 
     uri: str = ""
-    experiment: str = "train"
+    experiment: str = "memagent"
     run_name: str = ""
 
 
