@@ -23,6 +23,7 @@ class Readings:
 
     def __init__(self, results: Mapping[str, Iterable[Result]]):
         self.results: dict[str, Result] = {}
+        self.policies: dict[str, str] = {}  # by key, as results are; a policy's name may be a path
         self._steps: dict[str, list[Step]] = {}
         for policy, found in results.items():
             for result in sorted((r for r in found if r.trace is not None), key=_value):
@@ -31,7 +32,7 @@ class Readings:
     def add(self, policy: str, result: Result) -> str:
         """Take one more reading in; returns its key."""
         key = f"{policy}/{result.reader}/{result.example.id}"
-        self.results[key] = result
+        self.results[key], self.policies[key] = result, policy
         self._steps.pop(key, None)
         return key
 
@@ -50,7 +51,7 @@ class Readings:
         }
         return {
             "key": key,
-            "policy": key.split("/", 1)[0],
+            "policy": self.policies[key],
             "example": e.id,
             "reader": result.reader,
             "question": e.question,

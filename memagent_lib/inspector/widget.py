@@ -66,7 +66,7 @@ class Inspector(anywidget.AnyWidget):
 
     def _rerun(self, key: str, turn: int, memory: str) -> dict[str, Any]:
         result = read_on(self.readings.results[key], turn, memory, self.agent)
-        added = self.readings.add(f"{key.split('/', 1)[0]}, other memory after turn {turn}", result)
+        added = self.readings.add(f"{self.readings.policies[key]}, other memory after turn {turn}", result)
         self.catalog = self.readings.catalog()
         return next(entry for entry in self.catalog if entry["key"] == added)
 

@@ -37,6 +37,11 @@ def test_the_catalog_puts_failures_first_and_names_their_faults(both):
     assert entries[1]["faults"] == []
 
 
+def test_a_policy_may_be_named_by_a_path(kept):
+    (entry,) = Readings({"runs/demo/train/model": [kept]}).catalog()
+    assert entry["policy"] == "runs/demo/train/model"
+
+
 def test_a_reading_cut_at_its_limit_and_one_that_never_noted_are_named(long_reading):
     cut = long_reading(turns=40, noted=10, lost=20, cut=30)
     never = long_reading(turns=40, noted=10, lost=10, cut=0)
