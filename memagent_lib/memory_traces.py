@@ -245,7 +245,7 @@ def _span(
 
 def _shared_times(info: TraceInfo, turns: Sequence[Turn]) -> list[int]:
     """Where each turn begins and the last one ends, in nanoseconds; always rising, so that MLflow shows turns in order."""
-    total, written = max(info.execution_duration, len(turns)) * 1_000_000, [1 + turn.reply.reply_tokens for turn in turns]
+    total, written = max(info.execution_duration * 1_000_000, 1000 * len(turns)), [1 + turn.reply.reply_tokens for turn in turns]
     times, done = [info.request_time * 1_000_000], 0
     for tokens in written:
         done += tokens
