@@ -28,7 +28,7 @@ ifneq ($(PIP_INDEX_URL),)
   export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: demo test lab lint clean install doctor chromium
+.PHONY: demo test lab lint clean install doctor chromium screenshots
 
 demo: $(READY)
 	$(BIN)/memagent demo
@@ -44,6 +44,10 @@ chromium:
 # make lab LAB="--port 8890"
 lab: $(READY)
 	$(BIN)/memagent lab $(LAB)
+
+# The README's pictures of the workbench, on what the last `make demo` left.
+screenshots: $(READY) chromium
+	$(BIN)/python -m pytest tests/browser/screenshots.py
 
 lint: $(READY)
 	$(BIN)/ruff check memagent_lib tests

@@ -15,6 +15,7 @@ from memagent_lib.panel.chart import Points, chart
 from memagent_lib.panel.progress import Follower, Problem, Progress, Reading
 from memagent_lib.rl.launcher import Run
 from memagent_lib.rl.run_folder import State
+from memagent_lib.workbench import root
 
 STYLE = (Path(__file__).parent / "panel.css").read_text(encoding="utf-8")
 REPORTED_READINGS = 6
@@ -93,7 +94,7 @@ def head(progress: Progress, now: float | None = None, frozen: bool = False) -> 
     bar = f'<div class="mt-bar"><div class="mt-{state}" style="width:{share:.1%}"></div></div>'
     return (
         f'<div class="mt-head"><b class="mt-pill mt-{state}">{escape(word)}</b><span>{" · ".join(facts)}</span>'
-        f"<code>{escape(str(progress.folder))}</code></div>{bar}{_hint(progress, now)}{_trouble(progress.problem, progress.folder)}"
+        f"<code>{_named(progress.folder)}</code></div>{bar}{_hint(progress, now)}{_trouble(progress.problem, progress.folder)}"
     )
 
 
@@ -154,9 +155,9 @@ def _hint(progress: Progress, now: float) -> str:
     if state is State.STARTING:
         return "<p>Starting the engines and the trainer; the first step takes a minute or more.</p>"
     if (silence := progress.silent_s(now)) is not None:
-        return f'<p class="mt-cut">No step for {span(silence)}; the log is <code>{escape(str(progress.folder / "log.txt"))}</code></p>'
+        return f'<p class="mt-cut">No step for {span(silence)}; the log is <code>{_named(progress.folder / "log.txt")}</code></p>'
     if state is State.FINISHED:
-        return f"<p>The trained policy is <code>{escape(str(progress.folder / 'model'))}</code></p>"
+        return f"<p>The trained policy is <code>{_named(progress.folder / 'model')}</code></p>"
     return ""
 
 
@@ -164,8 +165,13 @@ def _trouble(problem: Problem | None, folder: Path) -> str:
     if problem is None:
         return ""
     place = f"<p>at <code>{escape(problem.place)}</code></p>" if problem.place else ""
-    log = f"<details><summary>end of {escape(str(folder / 'log.txt'))}</summary><pre>{escape(problem.log)}</pre></details>"
+    log = f"<details><summary>end of {_named(folder / 'log.txt')}</summary><pre>{escape(problem.log)}</pre></details>"
     return f'<div class="mt-trouble"><p><b>{escape(problem.error)}</b></p>{place}{log if problem.log else ""}</div>'
+
+
+def _named(path: Path) -> str:
+    """A path as people give it to notebooks: from the repository's root where it lies below."""
+    return escape(str(path.relative_to(root()) if path.is_relative_to(root()) else path))
 
 
 def _summary(kept: Reading) -> str:
