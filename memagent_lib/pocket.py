@@ -60,6 +60,7 @@ CROWDED = 5
 """A text with this many codes makes the teacher forget the one that it knew,"""
 FORGETS = 0.8
 """in this share of the turns: where it always did, no rollout would ever keep one, and reinforcement would have nothing to favour."""
+ALIKE = 0.3
 SHARDS = 4
 SHARES = {"answer": 0.08, "direct": 0.10, "blind": 0.01, "keep": 0.26, "find": 0.36, "none": 0.19}
 
@@ -203,9 +204,9 @@ class Teacher:
             return self._turn(kind, Prompt(Kind.ANSWER, asked, held), _boxed(value if held == known else None))
         if kind == "direct":
             shown = value if rng.random() < 0.75 else None
-            passage = self._passage(rng, key, shown, max(24, int(width * rng.uniform(0.5, 1.3))), phase)
+            passage = self._passage(rng, key, value, shown is not None, max(24, int(width * rng.uniform(0.5, 1.3))), phase)
             return self._turn(kind, Prompt(Kind.DIRECT, asked, chunk=passage), _boxed(shown))
-        passage = self._passage(rng, key, value if kind == "find" else None, rng.randint(int(width * 0.75), width), phase)
+        passage = self._passage(rng, key, value, kind == "find", rng.randint(int(width * 0.75), width), phase)
         before = known if kind == "keep" else self._without_answer(rng, key, wrong=kind == "find")
         forgotten = kind == "keep" and passage.text.count(CODE) >= CROWDED and rng.random() < FORGETS
         return self._turn(kind, Prompt(Kind.READ, asked, before, passage), unknown if kind == "none" or forgotten else known)
@@ -220,7 +221,8 @@ class Teacher:
 
     def drill(self, rng: random.Random, codes: int = 5) -> Supervised:
         """Some codes, then the same codes in another order: each code's first digit can only be looked up."""
-        facts = [" " + needle(random_key(rng), random_value(rng, DIGITS)) for _ in range(codes)]
+        value = random_value(rng, DIGITS)
+        facts = [" " + needle(random_key(rng), _other_value(rng, value)) for _ in range(codes)]
         first = facts + [" " + rng.choice(FILLER) for _ in range(rng.randrange(3))]
         rng.shuffle(first)
         rng.shuffle(facts)
@@ -234,12 +236,12 @@ class Teacher:
         said = [*self.tokenizer.encode(reply), self.end]
         return Supervised(kind, self.tokenizer.chat(self.template.render(prompt)), said, [1.0] * len(said))
 
-    def _passage(self, rng: random.Random, key: tuple[str, str], value: str | None, width: int, phase: Phase) -> Chunk:
-        needed = [] if value is None else [needle(key, value)]
+    def _passage(self, rng: random.Random, key: tuple[str, str], value: str, shown: bool, width: int, phase: Phase) -> Chunk:
+        needed = [needle(key, value)] if shown else []
         room, sentences = width - sum(self.tokenizer.count(" " + s) for s in needed), []
         while True:
             told = rng.random() < phase.density
-            sentence = needle(other_key(rng, key, phase.half_matching), random_value(rng, DIGITS)) if told else rng.choice(FILLER)
+            sentence = needle(other_key(rng, key, phase.half_matching), _other_value(rng, value)) if told else rng.choice(FILLER)
             room -= self.tokenizer.count(" " + sentence)
             if room < 0:
                 break
@@ -248,6 +250,12 @@ class Teacher:
             sentences.insert(rng.randrange(len(sentences) + 1), fact)
         text = " ".join(sentences)
         return Chunk(0, text, 0, len(text), 0)
+
+
+def _other_value(rng: random.Random, value: str) -> str:
+    """Another code, which often begins like ``value``: to copy by the last digits alone must not pay."""
+    same = rng.randint(1, DIGITS - 1) if rng.random() < ALIKE else 0
+    return value[:same] + random_value(rng, DIGITS - same)
 
 
 def _boxed(value: str | None) -> str:
