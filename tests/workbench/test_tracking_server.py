@@ -17,7 +17,6 @@ import pandas as pd
 import pytest
 
 from memagent_lib.memory_traces import search_traces
-from memagent_lib.store import TrackingError
 from memagent_lib.sweep import Stage, SweepSpec, run_sweep
 from memagent_lib.tracking import Ledger, load_curve, load_results, load_runs
 
