@@ -222,8 +222,20 @@ def export_model(trained: Path, original: Path, target: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json", "generation_config.json"):
         if (original / name).is_file():
             shutil.copyfile(original / name, part / name)
+    _name_dtype(part)
     shutil.rmtree(target, ignore_errors=True)
     part.rename(target)
+
+
+def _name_dtype(model: Path) -> None:
+    """Let ``config.json`` say what the weights are stored in: verl writes bfloat16 whatever it saved, and loaders believe it."""
+    from safetensors import safe_open
+
+    with safe_open(sorted(model.glob("*.safetensors"))[0], "pt") as weights:
+        stored = weights.get_slice(next(iter(weights.keys()))).get_dtype()
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    config["dtype"] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[stored]
+    write_atomically(model / "config.json", json.dumps(config, indent=2) + "\n")
 
 
 def watch_over(folder: RunFolder, config: TrainConfig, device: str) -> int:

@@ -90,3 +90,18 @@ print(end_descendants(grace_s=5))
     pid, ended = done.stdout.split()
     assert ended == "1"
     assert not psutil.pid_exists(int(pid))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_exported_policy_says_what_its_weights_are_stored_in(tmp_path, dtype):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    from memagent_lib.rl.supervisor import export_model
+
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    save_file({"w": torch.zeros(2, dtype=getattr(torch, dtype))}, trained / "model.safetensors")
+    (trained / "config.json").write_text('{"dtype": "float16", "hidden_size": 8}')
+    export_model(trained, trained, tmp_path / "model")
+    assert json.loads((tmp_path / "model" / "config.json").read_text()) == {"dtype": dtype, "hidden_size": 8}
