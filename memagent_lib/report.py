@@ -21,7 +21,8 @@ SHOWN_EVIDENCE = 40
 _CSS = """
 html:has(> body > .memagent) { color-scheme: light dark; }
 .memagent { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: inherit; }
-.memagent h1 { font-size: 1.35rem; line-height: 1.3; margin-top: 2.4rem; white-space: pre-wrap; } .memagent h2 { font-size: 1.05rem; margin-top: 2rem; }
+.memagent h1 { font-size: 1.35rem; line-height: 1.3; margin-top: 2.4rem; white-space: pre-wrap; }
+.memagent h2 { font-size: 1.05rem; margin-top: 2rem; }
 .memagent .answer { font-size: 1.15rem; padding: .8rem 1rem; border-left: 4px solid #4488cc; background: rgba(68, 136, 204, .12); }
 .memagent .answer, .memagent blockquote, .memagent .memory { white-space: pre-wrap; overflow-wrap: anywhere; }
 .memagent blockquote { margin: .6rem 0; padding: .3rem .9rem; border-left: 3px solid rgba(128, 128, 128, .5); color: inherit; }
