@@ -143,7 +143,7 @@ def _refused(answer: httpx.Response, base_url: str, model: str, api: str = "") -
     if status in (401, 403):
         return BackendUnavailable(f"the server at {base_url} refuses the API key (status {status}){said}; give the right api_key")
     if status == 404:
-        fix = '; servers without token prompts need the chat api' if api == "completions" else ""
+        fix = "; servers without token prompts need the chat api" if api == "completions" else ""
         return BackendUnavailable(f"the server at {base_url} does not know this address or the model {model!r} (status 404){said}{fix}")
     return BackendError(f"the server refuses the request (status {status}){said}")
 
