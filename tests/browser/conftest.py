@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from memagent_lib.lab import FIRST_PAGE, HOST, servers
 
@@ -28,8 +28,10 @@ FLAGS = [
 NOT_OURS = (
     "/ajax-api/",  # MLflow's page asks its server who the user is, which a server without accounts does not know
     "Could not restore the debugger state",  # JupyterLab's, when a kernel starts anew
+    "Error: widget model not found",  # of a page opened again, before it has asked the kernel; tests look for what it shows then
 )
 TOKEN = "for-the-tests-alone"
+expect.set_options(timeout=20_000)  # a kernel on a busy machine answers late
 
 
 @pytest.fixture(scope="module")

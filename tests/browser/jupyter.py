@@ -11,7 +11,7 @@ PATIENCE_MS = 150_000
 
 def ready(page: Page) -> None:
     """The notebook is there and its kernel answers."""
-    expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").first).to_be_visible(timeout=PATIENCE_MS)
     expect(page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Spinner")).to_have_count(0, timeout=PATIENCE_MS)
     expect(page.get_by_role("button", name=re.compile(r"\| (Idle|Busy)$"))).to_be_visible(timeout=PATIENCE_MS)
 

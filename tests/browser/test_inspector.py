@@ -1,12 +1,10 @@
-"""The inspector in a real browser, as a page of its own and in JupyterLab: what is drawn, what keys and clicks do, how long that takes."""
+"""The inspector's page of its own in a real browser: what is drawn, what keys and clicks do, how long that takes."""
 
 from __future__ import annotations
 
 import json
 import random
 
-import jupyter
-import nbformat
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -16,7 +14,6 @@ from memagent_lib.inspector import Readings, twin
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.tracefiles import write
 
 pytestmark = pytest.mark.browser
 NEEDLE, HOSTILE = "The code of the bold owl is 4711.", "<script>document.title='taken'</script></script><img src=x onerror=alert(1)>"
@@ -134,25 +131,3 @@ MOVES = """async () => {
             }
             return times;
         }"""
-
-
-def test_in_jupyterlab_a_run_is_shown_its_turns_come_from_the_kernel_and_a_reload_finds_it_again(page: Page, lab):
-    kept = [result("long", 723, 100, 400, "\\boxed{9}", chunk_chars=10_000), result("short", 5, 1, 9, "\\boxed{4711}")]
-    write(kept, lab.root / "kept", 64 << 20)
-    code = f"from memagent_lib.inspector import show\nshow({str(lab.root / 'kept')!r}, turn=3)"
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)], metadata=kernel)
-    nbformat.write(notebook, lab.root / "notebooks" / "look.ipynb")
-    page.goto(lab.notebook("look.ipynb"))
-    jupyter.ready(page)
-    jupyter.run_all(page)
-    detail = jupyter.output(page, ".ma-inspector").locator(".ma-detail").first
-    expect(detail).to_have_attribute("data-turn", "3")
-    print("moving_ms", [round(ms) for ms in page.evaluate(MOVES)])
-    page.locator(".ma-inspector").focus()
-    page.keyboard.press("n")
-    expect(detail).to_have_attribute("data-turn", "400")
-    jupyter.save(page)
-    page.reload()
-    jupyter.ready(page)
-    expect(jupyter.output(page, ".ma-inspector").locator(".ma-detail").first).to_have_attribute("data-turn", "400")

@@ -43,7 +43,7 @@ def test_both_servers_answer_on_loopback_jupyter_only_with_its_token_and_none_is
         parents = [psutil.Process(server.process.pid) for server in (jupyter, mlflow)]
         family = [*parents, *(child for parent in parents for child in parent.children(recursive=True))]
         assert "secret" not in "".join(" ".join(process.cmdline()) for process in family)
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert alive == []
 
 
@@ -65,5 +65,5 @@ def test_the_command_prints_where_both_are_and_leaves_no_process_not_even_a_kern
         process.send_signal(number)
         process.send_signal(number)
     assert process.returncode == (0 if number is signal.SIGINT else 128 + number)
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert alive == []
