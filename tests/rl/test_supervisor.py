@@ -22,6 +22,14 @@ from memagent_lib.tracking import Ledger, load_curve, load_results, load_runs
 QUESTION = "What is the code of the owl?"
 
 
+def weights(step: int) -> bytes:
+    """A policy's file, another one for every step."""
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save as as_bytes
+
+    return as_bytes({"w": torch.tensor([float(step)])})
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty one, which takes MLflow seconds to make."""
@@ -37,9 +45,10 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
     for step in (1, 2):
         made = folder.checkpoints / f"global_step_{step}" / "actor" / "huggingface"
         made.mkdir(parents=True)
-        (made / "model.safetensors").write_bytes(b"weights %d" % step)
+        (made / "model.safetensors").write_bytes(weights(step))
+        (made / "config.json").write_text("{}")
     (tmp_path / "start").mkdir()
-    (tmp_path / "start" / "model.safetensors").write_bytes(b"weights 0")
+    (tmp_path / "start" / "model.safetensors").write_bytes(weights(0))
     document = "The code of the owl is 4711. "
     example = Example(id="a", task="needle", question=QUESTION, document=document, accepted=("4711",), rule="contains")
     save([example], tmp_path / "train.parquet")
