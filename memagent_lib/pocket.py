@@ -23,7 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memagent_lib.data.needles import ADJECTIVES, FILLER, NOUNS, needle, other_key, question, random_key, random_value
+from memagent_lib.data.needles import ADJECTIVES, FILLER, NOUNS, needle, other_key, other_value, question, random_key, random_value
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk, Tokenizer
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt
@@ -60,7 +60,8 @@ CROWDED = 5
 """A text with this many codes makes the teacher forget the one that it knew,"""
 FORGETS = 0.8
 """in this share of the turns: where it always did, no rollout would ever keep one, and reinforcement would have nothing to favour."""
-ALIKE = 0.3
+HALF_ALIKE = 0.3
+"""Other codes begin like the one asked for in this share of cases: to copy by the last digits alone must not pay."""
 SHARDS = 4
 SHARES = {"answer": 0.08, "direct": 0.10, "blind": 0.01, "keep": 0.26, "find": 0.36, "none": 0.19}
 
@@ -222,7 +223,7 @@ class Teacher:
     def drill(self, rng: random.Random, codes: int = 5) -> Supervised:
         """Some codes, then the same codes in another order: each code's first digit can only be looked up."""
         value = random_value(rng, DIGITS)
-        facts = [" " + needle(random_key(rng), _other_value(rng, value)) for _ in range(codes)]
+        facts = [" " + needle(random_key(rng), other_value(rng, value, HALF_ALIKE)) for _ in range(codes)]
         first = facts + [" " + rng.choice(FILLER) for _ in range(rng.randrange(3))]
         rng.shuffle(first)
         rng.shuffle(facts)
@@ -241,7 +242,7 @@ class Teacher:
         room, sentences = width - sum(self.tokenizer.count(" " + s) for s in needed), []
         while True:
             told = rng.random() < phase.density
-            sentence = needle(other_key(rng, key, phase.half_matching), _other_value(rng, value)) if told else rng.choice(FILLER)
+            sentence = needle(other_key(rng, key, phase.half_matching), other_value(rng, value, HALF_ALIKE)) if told else rng.choice(FILLER)
             room -= self.tokenizer.count(" " + sentence)
             if room < 0:
                 break
@@ -250,12 +251,6 @@ class Teacher:
             sentences.insert(rng.randrange(len(sentences) + 1), fact)
         text = " ".join(sentences)
         return Chunk(0, text, 0, len(text), 0)
-
-
-def _other_value(rng: random.Random, value: str) -> str:
-    """Another code, which often begins like ``value``: to copy by the last digits alone must not pay."""
-    same = rng.randint(1, DIGITS - 1) if rng.random() < ALIKE else 0
-    return value[:same] + random_value(rng, DIGITS - same)
 
 
 def _boxed(value: str | None) -> str:

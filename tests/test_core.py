@@ -3,6 +3,7 @@
 import ast
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -206,8 +207,6 @@ def test_a_trace_survives_its_record(encoder):
 
 def _careful(text: str) -> str:
     """A perfect reader of needles: what a scripted model of the task says."""
-    import re
-
     key = re.search(r"code of the (\w+ \w+)\?", text).group(1)
     found = re.search(rf"The code of the {key} is (\d+)\.", text)
     if "Write the answer" in text:
@@ -238,6 +237,18 @@ def test_needles_fill_their_chunks_and_know_where_the_fact_is(tokenizer, needles
         assert fact.endswith(f"is {example.accepted[0]}.")
         assert example.document.count(fact.rsplit(" is ", 1)[0] + " is") == 1
     assert len({e.facts["depth"] for e in needles}) == len(needles)
+
+
+def test_other_codes_begin_like_the_asked_one_as_often_as_is_said(tokenizer):
+    shares = []
+    for half_alike in (0.0, 0.5, 1.0):
+        found = []
+        for example in make_needles(NeedleTask(chunks=4, half_alike=half_alike), 40, 3, tokenizer):
+            (value,) = example.accepted
+            others = [code for code in re.findall(r" is (\d{4})\.", example.document) if code != value]
+            found += [code[0] == value[0] for code in others]
+        shares.append(sum(found) / len(found))
+    assert shares == pytest.approx([0.1, 0.55, 1.0], abs=0.05)  # one in ten begins alike by chance
 
 
 def test_a_perfect_reader_answers_every_needle_and_captures_and_retains_it(needle_encoder, needles):

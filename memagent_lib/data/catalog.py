@@ -33,13 +33,19 @@ class PocketNeedles:
 
     distractors: float = _NEEDLE.distractors
     half_matching: float = _NEEDLE.half_matching
+    half_alike: float = _NEEDLE.half_alike
     digits: int = _NEEDLE.digits
+
+    def __post_init__(self) -> None:
+        self.needles()
+
+    def needles(self, **size: int) -> NeedleTask:
+        return NeedleTask(**{f.name: getattr(self, f.name) for f in fields(self)}, **size)
 
     def example(self, name: str, seed: int, index: int, length: Length, meter: Meter) -> Example:
         if length.chunks is None:
             raise ValueError(f"task {name!r} is made in whole chunks; give chunks (and chunk_tokens) instead of {length.label}")
-        options = {f.name: getattr(self, f.name) for f in fields(self)}
-        task = NeedleTask(chunks=length.chunks, chunk_tokens=length.chunk_tokens, **options)
+        task = self.needles(chunks=length.chunks, chunk_tokens=length.chunk_tokens)
         return make_needle(task, f"{seed}-{index}", meter.tokenizer)
 
 

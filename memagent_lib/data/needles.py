@@ -119,22 +119,23 @@ class NeedleTask:
     """How hard the search is.
 
     ``distractors`` is how many codes of *other* things a chunk holds on average; ``half_matching`` is the share of them
-    that have the asked thing's adjective or its noun, never both.
+    that have the asked thing's adjective or its noun, never both; ``half_alike`` is the share of their codes that begin with
+    one digit or more of the code asked for.
     """
 
     chunk_tokens: int = 128
     chunks: int = 4
     distractors: float = 3.0
     half_matching: float = 0.25
+    half_alike: float = 0.0
     digits: int = 4
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value, least = getattr(self, field.name), 0 if field.name in ("distractors", "half_matching") else 1
-            if value < least or (field.name == "half_matching" and value > 1):
-                raise ValueError(
-                    f"{field.name} must be at least {least}{' and at most 1' if least == 0 and 'half' in field.name else ''}, got {value}"
-                )
+            value, share = getattr(self, field.name), field.name.startswith("half_")
+            least = 0 if share or field.name == "distractors" else 1
+            if value < least or (share and value > 1):
+                raise ValueError(f"{field.name} must be at least {least}{' and at most 1' if share else ''}, got {value}")
 
 
 def needle(key: tuple[str, str], value: str) -> str:
@@ -156,7 +157,7 @@ def make_needle(task: NeedleTask, seed: str, tokenizer: Tokenizer) -> Example:
     rng = random.Random(f"needle {seed} {task.chunks} {task.chunk_tokens}")
     key, value, depth = random_key(rng), random_value(rng, task.digits), rng.random()
     enough = task.chunks * task.chunk_tokens // _SHORTEST_SENTENCE + 2
-    sentences = [_sentence(task, rng, key) for _ in range(enough)]
+    sentences = [_sentence(task, rng, key, value) for _ in range(enough)]
 
     room = _chunk_end(sentences, task, tokenizer)
     fact, place = needle(key, value), round(depth * sum(1 for end in accumulate(len(s) + 1 for s in sentences) if end <= room))
@@ -179,6 +180,7 @@ def make_needle(task: NeedleTask, seed: str, tokenizer: Tokenizer) -> Example:
             "chunk_tokens": task.chunk_tokens,
             "depth": round(start / len(text), 4),
             "half_matching": task.half_matching,
+            "half_alike": task.half_alike,
         },
     )
 
@@ -193,9 +195,9 @@ _SHORTEST_SENTENCE = 7  # tokens; no sentence of this world is shorter
 _SENTENCES_PER_TOKEN = 1 / 11
 
 
-def _sentence(task: NeedleTask, rng: random.Random, key: tuple[str, str]) -> str:
+def _sentence(task: NeedleTask, rng: random.Random, key: tuple[str, str], value: str) -> str:
     if rng.random() < task.distractors / (task.chunk_tokens * _SENTENCES_PER_TOKEN):
-        return needle(other_key(rng, key, task.half_matching), random_value(rng, task.digits))
+        return needle(other_key(rng, key, task.half_matching), other_value(rng, value, task.half_alike))
     return rng.choice(FILLER)
 
 
@@ -216,3 +218,9 @@ def other_key(rng: random.Random, key: tuple[str, str], half_matching: float) ->
 
 def random_value(rng: random.Random, digits: int) -> str:
     return "".join(rng.choice("0123456789") for _ in range(digits))
+
+
+def other_value(rng: random.Random, value: str, half_alike: float) -> str:
+    """A code of as many digits as ``value``, which in the share ``half_alike`` of cases begins like it, by one digit to all but one."""
+    same = rng.randint(1, len(value) - 1) if len(value) > 1 and half_alike and rng.random() < half_alike else 0
+    return value[:same] + random_value(rng, len(value) - same)

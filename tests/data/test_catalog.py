@@ -109,6 +109,7 @@ def test_an_unknown_task_names_the_known_ones(tokenizer):
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
+        ("needle", {"half_alike": 1.5}, "half_alike must be at least 0 and at most 1, got 1.5"),
         ("vt", {"hop": 3}, r"task 'vt' has no parameter hop; it has chains, hops"),
         ("vt", {"hops": 0}, "hops must be at least 1, got 0"),
         ("niah_single_1", {"haystack": "hay"}, "no haystack 'hay'; choose from noise, needles, essays, prose"),
