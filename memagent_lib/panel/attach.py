@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,16 +43,19 @@ def attach(folder: str | Path) -> Run:
         raise FileNotFoundError(f"no training run at {path}; `memagent train` or notebook 04_train starts one{there}") from None
 
 
-def begin(config: TrainConfig, folder: str | Path) -> Run:
+def begin(config: TrainConfig, folder: str | Path, stop_at_exit: bool = False) -> Run:
     """Start the run, or attach to what is in the folder: a run that is active or finished with this very config; else resume it.
 
-    A run of another config in the folder is the launcher's error.
+    A run of another config in the folder is the launcher's error. With ``stop_at_exit`` the run does not outlive this process,
+    wherever that is interrupted.
     """
     from memagent_lib.panel.progress import kept_config
     from memagent_lib.rl.launcher import launch, resolved
     from memagent_lib.rl.run_folder import RunFolder, State
 
     files = RunFolder(place(folder))
+    if stop_at_exit:
+        stop_with_this_process(files.path)
     if not files.config.is_file():
         return launch(config, files.path)
     run = attach(files.path)
@@ -58,6 +63,18 @@ def begin(config: TrainConfig, folder: str | Path) -> Run:
         return launch(config, files.path)
     state = run.status().state
     return run if not state.over or state is State.FINISHED else launch(config, files.path, resume=True)
+
+
+def stop_with_this_process(folder: Path) -> None:
+    """Stop the run that is or will be in ``folder`` when this process ends: an interrupt may come before anyone watches it."""
+    from memagent_lib.rl.launcher import Run
+    from memagent_lib.rl.run_folder import RunFolder
+
+    def stop() -> None:
+        with suppress(FileNotFoundError):  # none was started
+            Run(RunFolder(folder)).stop()
+
+    atexit.register(stop)
 
 
 def watch(run: Run, stop_on_interrupt: bool = False) -> Status:

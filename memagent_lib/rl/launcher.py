@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,15 +66,21 @@ class Run:
         return status
 
     def stop(self, wait_s: float = STOP_WAIT_S) -> Status:
-        """End the run after the step it is in, with a checkpoint; a step that takes over a minute is cut short."""
-        status = self.status()
-        if not status.state.over:
-            _supervisor(status).send_signal(signal.SIGTERM)
-            deadline = time.monotonic() + wait_s
-            while not (status := self.status()).state.over:
-                if time.monotonic() > deadline:
-                    raise RunError(f"the run {self.folder.path} has not stopped within {wait_s:.0f} s; its process is {status.pid}")
-                time.sleep(POLL_S)
+        """End the run after the step it is in, with a checkpoint; a step that takes over a minute is cut short.
+
+        The lock says that the supervisor lives, so its pid cannot have been given to another process.
+        """
+        deadline, asked = time.monotonic() + wait_s, False
+        while not (status := self.status()).state.over:
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"the run {self.folder.path} has not stopped within {wait_s:.0f} s; its process is {status.pid or 'not known'}"
+                )
+            if status.pid and not asked:  # in its first second a run has not said who it is
+                with suppress(psutil.NoSuchProcess):
+                    psutil.Process(status.pid).send_signal(signal.SIGTERM)
+                asked = True
+            time.sleep(POLL_S)
         return status
 
     def metrics(self) -> Any:
@@ -216,13 +223,6 @@ def _start(folder: RunFolder, lock: int) -> None:
     command = [sys.executable, "-m", "memagent_lib.rl.supervisor", str(folder.path)]
     with folder.log.open("ab") as log:
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock])
-
-
-def _supervisor(status: Status) -> psutil.Process:
-    """The process that holds the run. The lock says that it lives, so its pid cannot have been given to another."""
-    if not status.pid:
-        raise RunError("the run is only just starting; try again in a moment")
-    return psutil.Process(status.pid)
 
 
 def _absolute(paths: tuple[str, ...]) -> tuple[str, ...]:

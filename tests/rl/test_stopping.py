@@ -1,0 +1,72 @@
+"""A run stops when it is asked to, in its first second too, and with the process that begins it where that is wanted."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from memagent_lib.rl.launcher import Run
+from memagent_lib.rl.run_folder import RunFolder, State, Status
+
+SUPERVISOR = """
+import os, signal, sys, time
+from pathlib import Path
+from memagent_lib.rl.run_folder import RunFolder, State, Status
+
+folder = RunFolder(Path(sys.argv[1]))
+lock = folder.lock()
+def stop(*_):
+    folder.write_status(Status(state=State.STOPPED, step=1, steps=9))
+    sys.exit()
+folder.write_status(Status(state=State.STARTING, steps=9))
+print("started", flush=True)
+time.sleep(1)
+signal.signal(signal.SIGTERM, stop)
+folder.write_status(Status(state=State.RUNNING, steps=9, pid=os.getpid()))
+time.sleep(60)
+"""
+
+OWNER = """
+import signal, sys
+from pathlib import Path
+from memagent_lib.panel import stop_with_this_process
+
+stop_with_this_process(Path(sys.argv[1]))
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def starting(tmp_path):
+    """A run whose supervisor has not said yet which process it is."""
+    process = subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "started\n"
+    yield RunFolder(tmp_path)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_run_that_is_only_just_starting_is_stopped_as_soon_as_it_can_be(starting: RunFolder) -> None:
+    assert starting.status() == Status(state=State.STARTING, steps=9, updated=starting.status().updated)
+    assert Run(starting).stop(wait_s=30).state is State.STOPPED
+
+
+def test_a_run_can_end_with_the_process_that_begins_it(starting: RunFolder) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(starting.path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert owner.stdout.readline() == "ready\n"
+    assert not starting.status().state.over
+    owner.send_signal(signal.SIGINT)
+    owner.wait(30)
+    owner.stdout.close()
+    assert starting.status().state is State.STOPPED
+
+
+def test_a_process_that_began_no_run_ends_quietly(tmp_path) -> None:
+    code = OWNER.replace("signal.pause()", "")
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "none")], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
