@@ -44,24 +44,30 @@ CHAT = (
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A stretch of supervision: passages of at most ``width`` tokens, a share of lookup drills, and how dense the codes stand,
-    of which the share ``half_matching`` has one word of the asked name."""
+    of which the share ``half_matching`` has one word of the asked name and ``half_alike`` begins like the asked code."""
 
     width: int
     steps: int
     drill: float
     density: float
     half_matching: float = 0.0
+    half_alike: float = 0.3
 
 
-# Lookup drills first, then short passages before longer ones: a wide passage from the start costs ten times the steps.
-PHASES = (Phase(32, 250, 1.0, 0.5), Phase(48, 200, 0.3, 0.5, 0.3), Phase(80, 250, 0.15, 0.4, 0.5), Phase(128, 350, 0.05, 0.3, 0.5))
+# Lookup drills first, then short passages before longer ones: a wide passage from the start costs ten times the steps. At the
+# end the codes are as confusable as they can be: what is wrong once in a thousand chunks of a document is wrong often here.
+PHASES = (
+    Phase(32, 250, 1.0, 0.5),
+    Phase(48, 200, 0.3, 0.5, 0.3),
+    Phase(80, 250, 0.15, 0.4, 0.5),
+    Phase(128, 300, 0.05, 0.3, 0.5),
+    Phase(128, 1200, 0.0, 0.35, 0.9, 0.6),
+)
 LEARNING_RATE = 3e-3
 CROWDED = 5
 """A text with this many codes makes the teacher forget the one that it knew,"""
 FORGETS = 0.8
 """in this share of the turns: where it always did, no rollout would ever keep one, and reinforcement would have nothing to favour."""
-HALF_ALIKE = 0.3
-"""Other codes begin like the one asked for in this share of cases: to copy by the last digits alone must not pay."""
 SHARDS = 4
 SHARES = {"answer": 0.08, "direct": 0.10, "blind": 0.01, "keep": 0.26, "find": 0.36, "none": 0.19}
 
@@ -220,10 +226,10 @@ class Teacher:
             return needle(key if wrong else other_key(rng, key, 0.5), random_value(rng, DIGITS))
         return NO_MEMORY if chance < 0.5 else needle(key, UNKNOWN)
 
-    def drill(self, rng: random.Random, codes: int = 5) -> Supervised:
+    def drill(self, rng: random.Random, phase: Phase, codes: int = 5) -> Supervised:
         """Some codes, then the same codes in another order: each code's first digit can only be looked up."""
         value = random_value(rng, DIGITS)
-        facts = [" " + needle(random_key(rng), other_value(rng, value, HALF_ALIKE)) for _ in range(codes)]
+        facts = [" " + needle(random_key(rng), other_value(rng, value, phase.half_alike)) for _ in range(codes)]
         first = facts + [" " + rng.choice(FILLER) for _ in range(rng.randrange(3))]
         rng.shuffle(first)
         rng.shuffle(facts)
@@ -242,7 +248,9 @@ class Teacher:
         room, sentences = width - sum(self.tokenizer.count(" " + s) for s in needed), []
         while True:
             told = rng.random() < phase.density
-            sentence = needle(other_key(rng, key, phase.half_matching), other_value(rng, value, HALF_ALIKE)) if told else rng.choice(FILLER)
+            sentence = (
+                needle(other_key(rng, key, phase.half_matching), other_value(rng, value, phase.half_alike)) if told else rng.choice(FILLER)
+            )
             room -= self.tokenizer.count(" " + sentence)
             if room < 0:
                 break
@@ -260,7 +268,7 @@ def _boxed(value: str | None) -> str:
 def batches(teacher: Teacher, rng: random.Random, phase: Phase, size: int, pool: int = 4) -> Iterator[list[Supervised]]:
     """Batches of turns of like length."""
     while True:
-        rows = [teacher.drill(rng) if rng.random() < phase.drill else teacher.turn(rng, phase) for _ in range(size * pool)]
+        rows = [teacher.drill(rng, phase) if rng.random() < phase.drill else teacher.turn(rng, phase) for _ in range(size * pool)]
         rows.sort(key=lambda row: len(row.prompt) + len(row.reply))
         cut = [rows[i : i + size] for i in range(0, len(rows), size)]
         rng.shuffle(cut)

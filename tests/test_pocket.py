@@ -68,7 +68,7 @@ def test_a_wrong_code_in_memory_is_corrected_or_let_go(turns):
 
 
 def test_a_drill_can_only_be_answered_by_looking_up(pocket_tokenizer):
-    drill = Teacher(pocket_tokenizer).drill(random.Random(0))
+    drill = Teacher(pocket_tokenizer).drill(random.Random(0), PHASE)
     shown, said = pocket_tokenizer.decode(drill.prompt), pocket_tokenizer.decode(drill.reply)
     facts = said.removeprefix(" ").removesuffix(".").split(". ")
     assert len(facts) == 5 and all(fact in shown for fact in facts)

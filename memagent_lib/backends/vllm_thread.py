@@ -116,15 +116,18 @@ class ThreadEngine:
 
     def _obey(self, engine: Any, order: Any) -> None:
         if isinstance(order, _Call):
-            order.done.set_result(getattr(engine, order.method)())
+            try:
+                order.done.set_result(getattr(engine, order.method)())
+            except Exception as failure:
+                _tell(order.done, failure)
         elif isinstance(order, _Withdraw):
             if self._asked.pop(order.name, None) is not None:
                 engine.abort_request([order.name])
         else:
             try:
                 engine.add_request(order.name, {"prompt_token_ids": order.ids}, order.params)
-            except (ValueError, TypeError) as refused:
-                order.answered.set_exception(BackendError(f"vLLM refused a request: {refused}"))
+            except Exception as refused:  # of many kinds; it is this request's alone, and the engine goes on
+                _tell(order.answered, BackendError(f"vLLM refused a request: {refused}"))
             else:
                 self._asked[order.name] = order.answered
 
@@ -146,8 +149,12 @@ class ThreadEngine:
                 break
             waiting += [order.answered] if isinstance(order, _Ask) else [order.done] if isinstance(order, _Call) else []
         for future in waiting:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(BackendError(f"vLLM's engine has stopped: {failure}"))
+            _tell(future, BackendError(f"vLLM's engine has stopped: {failure}"))
+
+
+def _tell(waiting: Future, failure: Exception) -> None:
+    if waiting.set_running_or_notify_cancel():
+        waiting.set_exception(failure)
 
 
 def _engine(settings: dict[str, Any], threads: int | None) -> Any:

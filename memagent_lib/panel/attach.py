@@ -46,8 +46,8 @@ def attach(folder: str | Path) -> Run:
 def begin(config: TrainConfig, folder: str | Path, stop_at_exit: bool = False) -> Run:
     """Start the run, or attach to what is in the folder: a run that is active or finished with this very config; else resume it.
 
-    A run of another config in the folder is the launcher's error. With ``stop_at_exit`` the run does not outlive this process,
-    wherever that is interrupted.
+    Where a run is tracked makes it no other run. A run of another config in the folder is the launcher's error. With
+    ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted.
     """
     from memagent_lib.panel.progress import kept_config
     from memagent_lib.rl.launcher import launch, resolved
@@ -59,7 +59,7 @@ def begin(config: TrainConfig, folder: str | Path, stop_at_exit: bool = False) -
     if not files.config.is_file():
         return launch(config, files.path)
     run = attach(files.path)
-    if kept_config(files) != resolved(config, files).to_tables():
+    if kept_config(files) | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
         return launch(config, files.path)
     state = run.status().state
     return run if not state.over or state is State.FINISHED else launch(config, files.path, resume=True)

@@ -67,6 +67,12 @@ def test_a_prompt_over_the_window_is_an_error_of_its_own_and_the_engine_goes_on(
     assert ask(vllm, requests(tokenizer))[0].reply_tokens > 0
 
 
+def test_a_prompt_of_another_vocabulary_is_an_error_of_its_own_and_the_engine_goes_on(vllm, tokenizer):
+    with pytest.raises(BackendError, match="refused a request: Token id 1000000 is out of vocabulary"):
+        ask(vllm, [Request((1_000_000, 5), "", 2)])
+    assert ask(vllm, requests(tokenizer))[0].reply_tokens > 0
+
+
 def test_a_seed_draws_the_same_replies_again(model_folder, tokenizer):
     pytest.importorskip("vllm")
     backend = open_backend("vllm", model_folder, Sampling(temperature=1.0, seed=3), window=256, threads=1)

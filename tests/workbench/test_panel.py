@@ -13,11 +13,13 @@ import pytest
 
 from memagent_lib import plots
 from memagent_lib.evaluate import Result
-from memagent_lib.panel import attach, curve, report, settle, show
+from memagent_lib.panel import attach, begin, curve, report, settle, show
 from memagent_lib.panel.chart import chart
 from memagent_lib.panel.live import Panel
 from memagent_lib.panel.page import percent, span
 from memagent_lib.panel.progress import Follower, Progress
+from memagent_lib.rl.config import TrainConfig
+from memagent_lib.rl.launcher import RunError, resolved
 from memagent_lib.rl.run_folder import RunFolder, State, Status
 
 
@@ -164,6 +166,16 @@ def test_what_cannot_be_resumed_is_told_in_the_panel(run: RunFolder) -> None:
     eventually(lambda: "not resumed: the recipe needs" in panel.said.value)
     eventually(lambda: not panel.resume.disabled)
     panel.close()
+
+
+def test_a_run_is_the_same_run_wherever_it_is_tracked_and_another_recipe_is_another_run(held: RunFolder) -> None:
+    tables = {"model": {"path": "policy"}, "data": {"train": "a.parquet", "eval": "b.parquet"}, "reading": {}, "train": {"steps": 10}}
+    kept = resolved(TrainConfig.from_tables(tables), held)
+    held.config.write_text(json.dumps({"config": kept.to_tables()}))
+    elsewhere = TrainConfig.from_tables(tables | {"tracking": {"uri": "sqlite:///elsewhere.db", "experiment": "other"}})
+    assert begin(elsewhere, held.path).folder == held
+    with pytest.raises(RunError, match="a run is active"):
+        begin(TrainConfig.from_tables(tables | {"train": {"steps": 11}}), held.path)
 
 
 def test_before_the_first_step_the_curve_is_empty_and_its_plot_says_so(tmp_path: Path) -> None:
