@@ -32,6 +32,7 @@ import signal, sys
 from pathlib import Path
 from memagent_lib.panel import stop_with_this_process
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is born deaf to it
 stop_with_this_process(Path(sys.argv[1]))
 print("ready", flush=True)
 signal.pause()
@@ -61,8 +62,11 @@ def test_a_run_can_end_with_the_process_that_begins_it(starting: RunFolder) -> N
     assert owner.stdout.readline() == "ready\n"
     assert not starting.status().state.over
     owner.send_signal(signal.SIGINT)
-    owner.wait(30)
-    owner.stdout.close()
+    try:
+        owner.wait(60)
+    finally:
+        owner.kill()
+        owner.stdout.close()
     assert starting.status().state is State.STOPPED
 
 
