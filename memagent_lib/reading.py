@@ -22,7 +22,7 @@ from memagent_lib.trace import Prompt, Reply, Trace, Turn
 
 T = TypeVar("T")
 TOKENIZING_THREADS = 4
-PREFETCH_TOKENS = 256
+SLICE_TOKENS = 256
 
 
 class Keeper(Protocol):
@@ -101,7 +101,8 @@ class _Prefetch:
     """Prefills the prefix of the next turn, slice by slice, with requests for one token. Where one fails, only time is lost.
 
     A slice rides along on the engine's decoding steps, which leave arithmetic unused; the whole prefix in one step would hold
-    the memory up for as long as it saves. When the memory is there, no further slice is begun.
+    the memory up for as long as it saves. How much rides along for nothing is the engine's ``slice_tokens``, or
+    :data:`SLICE_TOKENS`. When the memory is there, no further slice is begun.
     """
 
     def __init__(self, encoder: Encoder, backend: Backend, upcoming: Callable[[], Chunk | None] | None):
@@ -122,7 +123,8 @@ class _Prefetch:
         if chunk is None:
             return
         ids = await _off_loop(self._encoder.shared_prefix, prompt.kind, prompt.question, chunk)
-        for end in (*range(PREFETCH_TOKENS, len(ids), PREFETCH_TOKENS), len(ids)):
+        size = getattr(self._backend, "slice_tokens", SLICE_TOKENS)
+        for end in (*range(size, len(ids), size), len(ids)):
             if self._due:
                 return
             try:

@@ -127,7 +127,7 @@ async def prefetch(bench: Bench) -> Measured:
         Ratio("prefetch", "processor time of one document", paired(rows, "prefetch", "off", "on", "cpu_seconds")),
         Ratio("prefetch", "prompt tokens that a turn waits for", paired(rows, "prefetch", "off", "on", "prefilled_tokens")),
     ]
-    return Measured(ratios, rows, "prefetch lives on arithmetic that decoding leaves idle, and a CPU leaves none")
+    return Measured(ratios, rows, "prefetch lives on arithmetic that decoding leaves idle; a CPU leaves little")
 
 
 async def lock_step(bench: Bench) -> Measured:

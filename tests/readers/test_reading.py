@@ -80,14 +80,15 @@ def test_a_prefetch_runs_beside_the_turn_before_and_ends_before_its_own(encoder)
             assert backend.events.index(("answered", number)) < backend.events.index(("ask", later[0]))
 
 
-def test_a_long_prefix_is_prefetched_in_growing_slices_until_the_memory_is_there(encoder, monkeypatch):
-    monkeypatch.setattr("memagent_lib.reading.PREFETCH_TOKENS", 16)
+def test_a_long_prefix_is_prefetched_in_growing_slices_until_the_memory_is_there(encoder):
     backend = Slow(wait_s=0.15, prefetch_s=0.0)
+    backend.slice_tokens = 16
     Agent(encoder, backend, prefetch=True).read(SENTENCE * 8, "q")
     second = reads(backend)[1]
     slices = [r.ids for r in backend.requests if r.max_tokens == 1 and second.ids[: len(r.ids)] == r.ids]
     assert [len(ids) for ids in slices[:-1]] == list(range(16, 16 * len(slices), 16)) and len(slices) > 2
     late = Slow(wait_s=0.0, prefetch_s=0.1)
+    late.slice_tokens = 16
     Agent(encoder, late, prefetch=True).read(SENTENCE * 8, "q")
     assert len(late.requests) < len(backend.requests), "a slice that would hold the turn up is not begun"
 
