@@ -93,7 +93,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     read = {"data": "{folder}/data", "chunks": [1, 3], "n": [3, 2], **budget}
     drawn = {"policies": ["one"], "figure_file": "{folder}/f.png", "table_file": "{folder}/t.csv"}
     inspected = {"before": "one", "after": "other", "chunks": 3, "page_file": "{folder}/m.html"}
-    quick = {"models": [tiny_model], "chunks": 2, "n": 2, "backend": "transformers"}
+    quick = {"warm_start": tiny_model, "trained": [tiny_model], "chunks": 2, "n": 2, "backend": "transformers"}
     own = {"model": "experiments/pocket/warm_start", "backend": "transformers", "page_file": "{folder}/r.html"}
     compared = {"left": "one", "right": "other", "page_file": "{folder}/c.html"}
     spec = SweepSpec(
