@@ -207,7 +207,9 @@ class Encoder:
                 if prompt.chunk
                 else f"a memory of {self.tokenizer.count(prompt.memory):,} tokens"
             )
-            raise BudgetError(f"the {prompt.kind!s} prompt is {len(ids):,} tokens with {shown}, and the budget allows {limit:,}")
+            whole = prompt.kind is Kind.DIRECT and prompt.chunk
+            fix = f"; raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it, or read with a memory" if whole else ""
+            raise BudgetError(f"the {prompt.kind!s} prompt is {len(ids):,} tokens with {shown}, and the budget allows {limit:,}{fix}")
         return Request(tuple(ids), text, self.reply_limit(prompt.kind))
 
     def shared_prefix(self, kind: Kind, question: str, chunk: Chunk) -> tuple[int, ...]:

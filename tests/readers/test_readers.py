@@ -6,7 +6,7 @@ import pytest
 
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import CONTINUING, MEMORY_READERS, READERS, multislot, numbered, reader_named, recall, several, shows
-from memagent_lib.readers.baselines import retrieved
+from memagent_lib.readers.baselines import full, retrieved
 from memagent_lib.readers.gated import gated
 from memagent_lib.readers.map_merge import PARTS, map_merge
 from memagent_lib.readers.recall import best_past
@@ -225,6 +225,13 @@ def test_the_window_of_a_reader_that_shows_several_memories_is_checked_before_an
     assert plain < slotted
     with pytest.raises(BudgetError, match="a turn can need"):
         encoder.require_window(slotted - 1, "the model's window", shows(multislot))
+
+
+def test_a_document_that_does_not_fit_into_one_prompt_names_what_would_hold_it(encoder):
+    (prompt,) = play(full("why?", pieces(*["y " * encoder.budget.chunk_tokens] * 3)), lambda p: "yes")[1]
+    says = rf"the direct prompt is .* raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it, or read with a memory"
+    with pytest.raises(BudgetError, match=says):
+        encoder.encode(prompt)
 
 
 def test_every_prompt_of_every_reader_fits_what_it_says_it_shows(encoder):
