@@ -62,6 +62,9 @@ def begin(config: TrainConfig, folder: str | Path, stop_at_exit: bool = False) -
     if kept_config(files) | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
         return launch(config, files.path)
     state = run.status().state
+    if not state.over and files.stop_request.exists():  # on its way to a checkpoint, from which to go on
+        *_, last = run.follow()
+        state = last.state
     return run if not state.over or state is State.FINISHED else launch(config, files.path, resume=True)
 
 

@@ -122,12 +122,13 @@ class Supervisor:
         return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
 
     def _follow(self, trainer: subprocess.Popen[bytes], entry: tracking.Run) -> None:
-        """Pass on what verl logs until the trainer ends; kill it when it does not stop in time."""
+        """Pass on what verl logs until the trainer ends; kill it when it does not stop in time, or has not begun to train."""
         offset, over = 0, False
         while not over:
             over = trainer.poll() is not None  # and one more look after the end
             offset = self._pass_on(offset, entry)
-            if self.stop_asked_at and time.monotonic() - self.stop_asked_at > STOP_GRACE_S:
+            grace = STOP_GRACE_S if self.folder.verl_metrics.exists() else 0.0
+            if self.stop_asked_at and time.monotonic() - self.stop_asked_at > grace:
                 trainer.kill()
             time.sleep(0 if over else POLL_S)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from memagent_lib.panel.chart import chart
 from memagent_lib.panel.live import Panel
 from memagent_lib.panel.page import percent, span
 from memagent_lib.panel.progress import Follower, Progress
-from memagent_lib.rl.config import TrainConfig
+from memagent_lib.rl.config import ConfigError, TrainConfig
 from memagent_lib.rl.launcher import RunError, resolved
 from memagent_lib.rl.run_folder import RunFolder, State, Status
 
@@ -176,6 +177,19 @@ def test_a_run_is_the_same_run_wherever_it_is_tracked_and_another_recipe_is_anot
     assert begin(elsewhere, held.path).folder == held
     with pytest.raises(RunError, match="a run is active"):
         begin(TrainConfig.from_tables(tables | {"train": {"steps": 11}}), held.path)
+
+
+def test_a_run_that_is_just_being_stopped_is_waited_for_and_gone_on_with(held: RunFolder) -> None:
+    tables = {"model": {"path": "policy"}, "data": {"train": "a.parquet", "eval": "b.parquet"}, "reading": {}, "train": {"steps": 10}}
+    recipe = TrainConfig.from_tables(tables)
+    held.config.write_text(json.dumps({"config": resolved(recipe, held).to_tables()}))
+    held.stop_request.touch()
+    ending = threading.Timer(1.0, held.write_status, [Status(state=State.STOPPED, step=3, steps=10)])
+    ending.start()
+    with pytest.raises(ConfigError, match="no examples at"):  # what resuming it says first
+        begin(recipe, held.path)
+    assert held.status().state is State.STOPPED
+    ending.join()
 
 
 def test_before_the_first_step_the_curve_is_empty_and_its_plot_says_so(tmp_path: Path) -> None:
