@@ -301,17 +301,14 @@ def _agent(a: argparse.Namespace):
 
 def _train(verbs: argparse._SubParsersAction) -> None:
     def run(a: argparse.Namespace) -> int:
-        from memagent_lib.panel import load_recipe, stop_with_this_process, watch
+        from memagent_lib.panel import load_recipe, watch
         from memagent_lib.rl.launcher import launch
         from memagent_lib.tracking import Ledger
 
         config = load_recipe(a.recipe, a.settings)
         ledger = Ledger.open(config.tracking.uri or a.tracking, experiment=config.tracking.experiment)
         config = replace(config, tracking=replace(config.tracking, uri=ledger.uri))
-        folder = Path(a.out or f"runs/{Path(a.recipe).stem}").absolute()
-        if not a.detach:
-            stop_with_this_process(folder)
-        started = launch(config, folder, resume=a.resume)
+        started = launch(config, a.out or f"runs/{Path(a.recipe).stem}", resume=a.resume)
         print(f"training in {started.folder.path}; it goes on when this terminal closes")
         if a.detach:
             return 0

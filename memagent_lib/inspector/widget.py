@@ -7,7 +7,6 @@ notebook) it is a static page instead: widgets do not outlive their kernel.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -23,6 +22,7 @@ from memagent_lib.inspector.readings import Readings
 from memagent_lib.reading import Agent, drive, run_sync
 from memagent_lib.scoring import score
 from memagent_lib.trace import Trace, Turn
+from memagent_lib.workbench import in_jupyter, place
 
 if TYPE_CHECKING:
     from memagent_lib.tracking import Run
@@ -89,7 +89,7 @@ def show(
     ``state`` says where it opens: ``left`` and ``right`` (policies), ``example``, ``turn``, ``filter``.
     """
     readings = source if isinstance(source, Mapping) else _kept(source, tracking)
-    if "JPY_SESSION_NAME" in os.environ:  # Jupyter's server gives its sessions' kernels a name, papermill gives none
+    if in_jupyter():
         return Inspector(readings, agent, **state)
     return still({name: list(found) for name, found in readings.items()}, **state)
 
@@ -143,7 +143,6 @@ def _opening(readings: Readings, state: Mapping[str, Any]) -> dict[str, Any]:
 def _kept(source: Run | str | Path, tracking: str) -> dict[str, list[Result]]:
     from memagent_lib.tracefiles import TRACES, read
     from memagent_lib.tracking import Ledger, Run, load_results
-    from memagent_lib.workbench import place
 
     if not isinstance(source, Run) and (place(source) / TRACES).is_file():
         return {place(source).name: read(place(source))}

@@ -3,8 +3,8 @@
 ``show`` is the live panel of a notebook, ``report`` the same as a page that needs no kernel.
 """
 
-from memagent_lib.panel.attach import attach, begin, curve, load_recipe, log_training, stop_with_this_process, watch
+from memagent_lib.panel.attach import attach, begin, curve, load_recipe, log_training, watch
 from memagent_lib.panel.live import settle, show
 from memagent_lib.panel.page import report
 
-__all__ = ["attach", "begin", "curve", "load_recipe", "log_training", "report", "settle", "show", "stop_with_this_process", "watch"]
+__all__ = ["attach", "begin", "curve", "load_recipe", "log_training", "report", "settle", "show", "watch"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,10 +52,8 @@ def begin(config: TrainConfig, folder: str | Path, stop_at_exit: bool = False) -
     from memagent_lib.rl.run_folder import RunFolder, State
 
     files = RunFolder(place(folder))
-    if stop_at_exit:
-        stop_with_this_process(files.path)
     if not files.config.is_file():
-        return launch(config, files.path)
+        return launch(config, files.path, stop_at_exit=stop_at_exit)
     run = attach(files.path)
     if kept_config(files) | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
         return launch(config, files.path)
@@ -65,19 +61,11 @@ def begin(config: TrainConfig, folder: str | Path, stop_at_exit: bool = False) -
     if not state.over and files.stop_request.exists():  # on its way to a checkpoint, from which to go on
         *_, last = run.follow()
         state = last.state
-    return run if not state.over or state is State.FINISHED else launch(config, files.path, resume=True)
-
-
-def stop_with_this_process(folder: Path) -> None:
-    """Stop the run that is or will be in ``folder`` when this process ends: an interrupt may come before anyone watches it."""
-    from memagent_lib.rl.launcher import Run
-    from memagent_lib.rl.run_folder import RunFolder
-
-    def stop() -> None:
-        with suppress(FileNotFoundError):  # none was started
-            Run(RunFolder(folder)).stop()
-
-    atexit.register(stop)
+    if state.over and state is not State.FINISHED:
+        return launch(config, files.path, resume=True, stop_at_exit=stop_at_exit)
+    if stop_at_exit:
+        run.stop_at_exit()
+    return run
 
 
 def watch(run: Run, stop_on_interrupt: bool = False) -> Status:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -14,6 +13,7 @@ from memagent_lib.panel.page import Report, curves, head, label, reading, report
 from memagent_lib.panel.progress import Follower, Progress, kept_config
 from memagent_lib.rl.launcher import Run, launch
 from memagent_lib.rl.run_folder import RunFolder, State, Status
+from memagent_lib.workbench import in_jupyter
 
 if TYPE_CHECKING:
     from ipywidgets import VBox
@@ -28,18 +28,13 @@ def show(run: Run | str | Path) -> VBox | Report:
     Where nobody looks on (papermill executes the notebook) it is the run as it stands: widgets do not outlive their kernel.
     """
     run = run if isinstance(run, Run) else attach(run)
-    return _panel(run.folder.path).box if _in_jupyter() else report(run)
+    return _panel(run.folder.path).box if in_jupyter() else report(run)
 
 
 def settle(run: Run, stop_on_interrupt: bool = False) -> Status:
     """Wait for the run's end where nobody looks on; in Jupyter the status now, because a tab that is opened again shows its widgets
     only once the kernel is free. See :func:`memagent_lib.panel.watch`."""
-    return run.status() if _in_jupyter() else watch(run, stop_on_interrupt)
-
-
-def _in_jupyter() -> bool:
-    """Whether a person has opened the notebook: Jupyter's server gives its sessions' kernels a name, papermill gives none."""
-    return "JPY_SESSION_NAME" in os.environ
+    return run.status() if in_jupyter() else watch(run, stop_on_interrupt)
 
 
 @cache

@@ -6,6 +6,7 @@ tokenizer that counts the window.
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import json
 import os
@@ -83,6 +84,15 @@ class Run:
             time.sleep(POLL_S)
         return status
 
+    def stop_at_exit(self) -> None:
+        """Stop the run when this process ends: an interrupt may come before anyone watches the run."""
+
+        def stop() -> None:
+            with suppress(FileNotFoundError):  # someone removed the folder
+                self.stop()
+
+        atexit.register(stop)
+
     def metrics(self) -> Any:
         """All metrics of all steps as a frame, one row per step."""
         import pandas as pd
@@ -98,8 +108,9 @@ def attach(run_folder: str | Path) -> Run:
     return run
 
 
-def launch(config: TrainConfig, run_folder: str | Path, resume: bool = False) -> Run:
-    """Check everything, then start a detached run. With ``resume`` an earlier run in the folder is gone on with.
+def launch(config: TrainConfig, run_folder: str | Path, resume: bool = False, stop_at_exit: bool = False) -> Run:
+    """Check everything, then start a detached run. With ``resume`` an earlier run in the folder is gone on with; with
+    ``stop_at_exit`` it does not outlive this process, wherever that is interrupted. A run that is refused is never stopped.
 
     Raises :class:`ConfigError`, :class:`BudgetError` or :class:`RunError` before any process is started.
     """
@@ -111,6 +122,8 @@ def launch(config: TrainConfig, run_folder: str | Path, resume: bool = False) ->
     lock = _lock(folder)
     try:
         _prepare(config, folder, device, resume)
+        if stop_at_exit:
+            Run(folder).stop_at_exit()
         _start(folder, lock)
     finally:
         os.close(lock)  # the supervisor holds its own copy

@@ -1,6 +1,7 @@
 """What cannot work is refused before any process is started."""
 
 import dataclasses
+import os
 import shutil
 from collections import namedtuple
 
@@ -73,6 +74,23 @@ def test_leftovers_are_not_written_over(config, tmp_path):
     folder.write_status(Status(state=State.STOPPED, step=1))
     with pytest.raises(RunError, match="holds a run that stopped without a checkpoint; resume it"):
         launch(config, folder.path)
+
+
+def test_a_run_that_is_refused_leaves_the_one_in_its_folder_alone_when_this_process_ends(config, tmp_path, monkeypatch):
+    at_exit = []
+    monkeypatch.setattr(launcher.atexit, "register", at_exit.append)
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.config.write_text("{}")
+    folder.write_status(Status(state=State.RUNNING, step=1))
+    lock = folder.lock()
+    with pytest.raises(RunError, match="a run is active"):
+        launch(config, folder.path, stop_at_exit=True)
+    os.close(lock)
+    assert at_exit == []
+    with pytest.raises(AssertionError, match="a process was started"):
+        launch(config, tmp_path / "own", stop_at_exit=True)
+    assert len(at_exit) == 1
 
 
 def test_a_folder_without_a_run_cannot_be_attached_to(tmp_path):

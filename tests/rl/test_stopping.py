@@ -30,10 +30,11 @@ time.sleep(60)
 OWNER = """
 import signal, sys
 from pathlib import Path
-from memagent_lib.panel import stop_with_this_process
+from memagent_lib.rl.launcher import Run
+from memagent_lib.rl.run_folder import RunFolder
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is born deaf to it
-stop_with_this_process(Path(sys.argv[1]))
+Run(RunFolder(Path(sys.argv[1]))).stop_at_exit()
 print("ready", flush=True)
 signal.pause()
 """
