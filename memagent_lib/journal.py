@@ -65,7 +65,9 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
-            raise JournalError(f"another process is writing {self.path}; wait for it, or give another journal") from taken
+            raise JournalError(
+                f"another process is writing {self.path}; wait for it, or give another journal"
+            ) from taken
 
     def _load(self, settings: dict[str, Any]) -> int:
         with open(self.path, "rb") as file:
@@ -89,8 +91,12 @@ class Journal:
             raise JournalError(f"{self.path} is no journal of a reading; give another path") from odd
         changed = [name for name in sorted(before.keys() | settings.keys()) if before.get(name) != settings.get(name)]
         if changed:
-            told = "; ".join(f"{name} was {_short(before.get(name))} and is {_short(settings.get(name))}" for name in changed)
-            raise JournalError(f"{self.path} belongs to another reading: {told}; give another journal, or delete this one to start over")
+            told = "; ".join(
+                f"{name} was {_short(before.get(name))} and is {_short(settings.get(name))}" for name in changed
+            )
+            raise JournalError(
+                f"{self.path} belongs to another reading: {told}; give another journal, or delete this one to start over"
+            )
 
     def _write(self, record: dict[str, Any]) -> None:
         data = json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"

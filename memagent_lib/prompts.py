@@ -85,7 +85,9 @@ class Template:
         words = tomllib.loads(path.read_text(encoding="utf-8"))
         known = {f.name for f in fields(cls)} - {"name"}
         if unknown := set(words) - known:
-            raise ValueError(f"{path}: unknown key {', '.join(sorted(unknown))}; the keys are {', '.join(sorted(known))}")
+            raise ValueError(
+                f"{path}: unknown key {', '.join(sorted(unknown))}; the keys are {', '.join(sorted(known))}"
+            )
         if missing := known - set(words) - {"gate", "recall"}:
             raise ValueError(f"{path}: missing key {', '.join(sorted(missing))}")
         return cls(path.stem, **{key: text.strip() for key, text in words.items()})
@@ -94,7 +96,9 @@ class Template:
         for kind, needed in _PARTS.items():
             found = {part for _, part, _, _ in string.Formatter().parse(self.words(kind)) if part is not None}
             if found != needed:
-                raise ValueError(f"template {self.name!r}: {kind!s} must use exactly {_braced(needed)}, and uses {_braced(found)}")
+                raise ValueError(
+                    f"template {self.name!r}: {kind!s} must use exactly {_braced(needed)}, and uses {_braced(found)}"
+                )
 
     def words(self, kind: Kind) -> str:
         if kind not in _READS_LIKE:
@@ -141,10 +145,14 @@ class Encoder:
     ``shows`` is what the reader shows (:func:`memagent_lib.readers.shows`), MemAgent's own unless given: sizes follow from it.
     """
 
-    def __init__(self, tokenizer: Tokenizer, template: Template, budget: Budget, shows: Mapping[Kind, int] | None = None):
+    def __init__(
+        self, tokenizer: Tokenizer, template: Template, budget: Budget, shows: Mapping[Kind, int] | None = None
+    ):
         self.tokenizer, self.template, self.budget = tokenizer, template, budget
         self._shows = shows or {Kind.READ: 1, Kind.ANSWER: 1}
-        self._counted = lru_cache(maxsize=256)(tokenizer.count)  # for what every prompt repeats: template words and questions
+        self._counted = lru_cache(maxsize=256)(
+            tokenizer.count
+        )  # for what every prompt repeats: template words and questions
 
     def overhead(self, kind: Kind) -> int:
         """The tokens of a prompt of this kind beside its question, memory and chunk, and one for each seam between them."""
@@ -154,7 +162,9 @@ class Encoder:
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
         """The longest prompt of this kind: template + question + memory + chunk. ``memories`` may be shown, with a seam between each."""
         budget, parts = self.budget, _PARTS[kind]
-        memory = max(budget.memory_tokens, self._counted(self.template.empty_memory)) * memories + SEAM_TOKENS * (memories - 1)
+        memory = max(budget.memory_tokens, self._counted(self.template.empty_memory)) * memories + SEAM_TOKENS * (
+            memories - 1
+        )
         sizes = {"question": budget.question_tokens, "chunk": budget.chunk_tokens, "memory": memory}
         return self.overhead(kind) + sum(sizes[part] for part in parts)
 
@@ -185,7 +195,11 @@ class Encoder:
             return
         b, over = self.budget, needed - allowed
         most = b.chunk_tokens - over
-        fix = f"lower chunk_tokens to at most {most:,}" if most >= 1 else "lower memory_tokens, answer_tokens or question_tokens"
+        fix = (
+            f"lower chunk_tokens to at most {most:,}"
+            if most >= 1
+            else "lower memory_tokens, answer_tokens or question_tokens"
+        )
         raise BudgetError(
             f"a turn can need {needed:,} tokens (template {self.overhead(Kind.READ):,} + question {b.question_tokens:,} + memory "
             f"{b.memory_tokens:,} + chunk {b.chunk_tokens:,} + reply {self.reply_limit(Kind.READ):,}) and {whose} allows {allowed:,}; {fix}"
@@ -208,13 +222,21 @@ class Encoder:
                 else f"a memory of {self.tokenizer.count(prompt.memory):,} tokens"
             )
             whole = prompt.kind is Kind.DIRECT and prompt.chunk
-            fix = f"; raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it, or read with a memory" if whole else ""
-            raise BudgetError(f"the {prompt.kind!s} prompt is {len(ids):,} tokens with {shown}, and the budget allows {limit:,}{fix}")
+            fix = (
+                f"; raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it, or read with a memory"
+                if whole
+                else ""
+            )
+            raise BudgetError(
+                f"the {prompt.kind!s} prompt is {len(ids):,} tokens with {shown}, and the budget allows {limit:,}{fix}"
+            )
         return Request(tuple(ids), text, self.reply_limit(prompt.kind))
 
     def shared_prefix(self, kind: Kind, question: str, chunk: Chunk) -> tuple[int, ...]:
         """The ids with which every ``kind`` prompt of this question and chunk begins, whatever the memory."""
-        one, other = (self.tokenizer.chat(self.template.render(Prompt(kind, question, memory, chunk))) for memory in ("1", "a"))
+        one, other = (
+            self.tokenizer.chat(self.template.render(Prompt(kind, question, memory, chunk))) for memory in ("1", "a")
+        )
         return tuple(one[: next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))])
 
     def reply(self, prompt: Prompt, request: Request, completion: Completion) -> Reply:

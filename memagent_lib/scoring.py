@@ -53,15 +53,15 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def boxed_exact(reply: str, accepted: Sequence[str]) -> Score:
+def boxed_exact(reply: str, answers: Sequence[str]) -> Score:
     """1 when the last boxed answer equals an accepted one, white space and case aside: the rule that training uses."""
     found = boxed(reply)
     if found is None:
         return Score(0.0, "", "no closed \\boxed{} in the reply")
-    return _equal(found, accepted, lambda text: "".join(text.lower().split()), "boxed answer")
+    return _equal(found, answers, lambda text: "".join(text.lower().split()), "boxed answer")
 
 
-def reference_boxed(reply: str, accepted: Sequence[str]) -> Score:
+def reference_boxed(reply: str, answers: Sequence[str]) -> Score:
     r"""MemAgent's training reward: the last box within the last 300 characters, compared in Hendrycks MATH's normal form.
 
     ``\boxed x`` counts as a box up to the next ``$``, and a box that began earlier than 300 characters from the end does not.
@@ -70,24 +70,24 @@ def reference_boxed(reply: str, accepted: Sequence[str]) -> Score:
     found = tail.rsplit("\\boxed ", 1)[1].split("$")[0] if "\\boxed " in tail else boxed(tail)
     if found is None:
         return Score(0.0, "", f"no closed \\boxed{{}} in the last {_REFERENCE_WINDOW} characters of the reply")
-    return _equal(found, accepted, lambda text: _math_form(text.lower()), "boxed answer")
+    return _equal(found, answers, lambda text: _math_form(text.lower()), "boxed answer")
 
 
-def exact(reply: str, accepted: Sequence[str]) -> Score:
+def exact(reply: str, answers: Sequence[str]) -> Score:
     """1 when the boxed answer, or the whole reply where nothing is boxed, equals an accepted one in SQuAD's normal form."""
-    return _equal(_said(reply), accepted, normalise, "answer")
+    return _equal(_said(reply), answers, normalise, "answer")
 
 
-def contains(reply: str, accepted: Sequence[str]) -> Score:
+def contains(reply: str, answers: Sequence[str]) -> Score:
     """1 when an accepted answer stands in the reply, both in SQuAD's normal form, at word borders (strict sub-EM)."""
     said = f" {normalise(_said(reply))} "
-    for answer in accepted:
+    for answer in answers:
         if f" {normalise(answer)} " in said:
             return Score(1.0, answer, f"the reply contains {answer!r}")
-    return Score(0.0, _said(reply), f"the reply contains none of {_listed(accepted)}")
+    return Score(0.0, _said(reply), f"the reply contains none of {_listed(answers)}")
 
 
-def lenient(reply: str, accepted: Sequence[str]) -> Score:
+def lenient(reply: str, answers: Sequence[str]) -> Score:
     """The reference's sub-EM: 1 when, in SQuAD's normal form, an accepted answer is inside what was said **or the reverse**.
 
     What was said is the box, else what follows the last ``the answer is``; with neither it is 0. As in the reference, an
@@ -100,21 +100,23 @@ def lenient(reply: str, accepted: Sequence[str]) -> Score:
     if not found:
         return Score(0.0, "", "nothing is boxed and nothing follows 'the answer is'")
     said = normalise(found)
-    for answer in accepted:
+    for answer in answers:
         if normalise(answer) in said:
             return Score(1.0, found, f"{answer!r} is inside {found!r}")
         if said in normalise(answer):
             return Score(1.0, found, f"{found!r} is inside {answer!r} (counted by the reference only)")
-    return Score(0.0, found, f"neither {found!r} nor any of {_listed(accepted)} is inside the other")
+    return Score(0.0, found, f"neither {found!r} nor any of {_listed(answers)} is inside the other")
 
 
-def token_f1(reply: str, accepted: Sequence[str]) -> Score:
+def token_f1(reply: str, answers: Sequence[str]) -> Score:
     """Token F1 in SQuAD's normal form, the best over accepted answers; LongBench's and SQuAD's formula."""
     said = _said(reply)
-    return _best(said, accepted, lambda answer: _overlap_f1(normalise(said).split(), normalise(answer).split()), "token F1")
+    return _best(
+        said, answers, lambda answer: _overlap_f1(normalise(said).split(), normalise(answer).split()), "token F1"
+    )
 
 
-def hotpot_f1(reply: str, accepted: Sequence[str]) -> Score:
+def hotpot_f1(reply: str, answers: Sequence[str]) -> Score:
     """Token F1 as HotpotQA and MemAgent count it: where either side is yes, no or noanswer, only equality scores."""
     said = _said(reply)
 
@@ -122,55 +124,55 @@ def hotpot_f1(reply: str, accepted: Sequence[str]) -> Score:
         a, b = normalise(said), normalise(answer)
         return 0.0 if a != b and (a in _POLAR or b in _POLAR) else _overlap_f1(a.split(), b.split())
 
-    return _best(said, accepted, value, "token F1")
+    return _best(said, answers, value, "token F1")
 
 
-def character_f1(reply: str, accepted: Sequence[str]) -> Score:
+def character_f1(reply: str, answers: Sequence[str]) -> Score:
     """F1 over characters without punctuation and white space, for languages that do not space their words (InfiniteBench Zh.QA)."""
 
     def letters(text: str) -> list[str]:
         return [c for c in text.lower() if c.isalnum()]
 
     said = _said(reply)
-    return _best(said, accepted, lambda answer: _overlap_f1(letters(said), letters(answer)), "character F1")
+    return _best(said, answers, lambda answer: _overlap_f1(letters(said), letters(answer)), "character F1")
 
 
-def match_all(reply: str, accepted: Sequence[str]) -> Score:
+def match_all(reply: str, answers: Sequence[str]) -> Score:
     """RULER's ``string_match_all``: the share of the answers that stand anywhere in the reply, case aside. All are asked for."""
-    hits = [answer for answer in accepted if answer.lower() in reply.lower()]
-    missing = [answer for answer in accepted if answer not in hits]
-    reason = f"the reply holds {len(hits)} of {len(accepted)}"
-    return Score(len(hits) / len(accepted), ", ".join(hits), reason + (f", not {_listed(missing)}" if missing else ""))
+    hits = [answer for answer in answers if answer.lower() in reply.lower()]
+    missing = [answer for answer in answers if answer not in hits]
+    reason = f"the reply holds {len(hits)} of {len(answers)}"
+    return Score(len(hits) / len(answers), ", ".join(hits), reason + (f", not {_listed(missing)}" if missing else ""))
 
 
-def match_part(reply: str, accepted: Sequence[str]) -> Score:
+def match_part(reply: str, answers: Sequence[str]) -> Score:
     """RULER's ``string_match_part``: 1 when any accepted answer stands anywhere in the reply, case aside."""
-    for answer in accepted:
+    for answer in answers:
         if answer.lower() in reply.lower():
             return Score(1.0, answer, f"the reply holds {answer!r}")
-    return Score(0.0, "", f"the reply holds none of {_listed(accepted)}")
+    return Score(0.0, "", f"the reply holds none of {_listed(answers)}")
 
 
-def items(reply: str, accepted: Sequence[str]) -> Score:
+def items(reply: str, answers: Sequence[str]) -> Score:
     """For questions that ask for several things: right items over the larger of items said and items asked for.
 
     Items are what commas, semicolons, line ends and ``and`` separate; listing everything in sight does not pay, unlike in
     ``match_all``, so this is the multi-value rule to train on.
     """
     said = {normalise(part) for part in _BETWEEN_ITEMS.split(_said(reply))} - {""}
-    wanted = {normalise(answer) for answer in accepted}
+    wanted = {normalise(answer) for answer in answers}
     right = said & wanted
     reason = f"{len(right)} of {len(wanted)} items, {len(said - wanted)} wrong ones"
     return Score(len(right) / max(len(wanted), len(said)), ", ".join(sorted(said)), reason)
 
 
-def rouge_l(reply: str, accepted: Sequence[str]) -> Score:
+def rouge_l(reply: str, answers: Sequence[str]) -> Score:
     """LongBench's summary score: F of ROUGE-L from the ``rouge`` package that LongBench itself uses, best over accepted texts."""
     said = _said(reply)
-    return _best(said, accepted, lambda answer: rouge(said, answer).get("rouge-l", {}).get("f", 0.0), "ROUGE-L F")
+    return _best(said, answers, lambda answer: rouge(said, answer).get("rouge-l", {}).get("f", 0.0), "ROUGE-L F")
 
 
-def rouge_recall(reply: str, accepted: Sequence[str]) -> Score:
+def rouge_recall(reply: str, answers: Sequence[str]) -> Score:
     """The mean of the recalls of ROUGE-1, ROUGE-2 and ROUGE-L, as MemAgent reports on GovReport and QMSum."""
 
     said = _said(reply)
@@ -178,7 +180,7 @@ def rouge_recall(reply: str, accepted: Sequence[str]) -> Score:
     def value(answer: str) -> float:
         return sum(scores["r"] for scores in rouge(said, answer).values()) / 3
 
-    return _best(said, accepted, value, "mean ROUGE recall")
+    return _best(said, answers, value, "mean ROUGE recall")
 
 
 def rouge(reply: str, answer: str) -> dict[str, dict[str, float]]:
@@ -194,58 +196,68 @@ def rouge(reply: str, answer: str) -> dict[str, dict[str, float]]:
         return {}
 
 
-def first_number(reply: str, accepted: Sequence[str]) -> Score:
+def first_number(reply: str, answers: Sequence[str]) -> Score:
     """1 when the first number in the answer equals an accepted one (InfiniteBench passkey, number string, Math.Find)."""
-    return _numeric(_NUMBER.findall(_said(reply))[:1], accepted, "first")
+    return _numeric(_NUMBER.findall(_said(reply))[:1], answers, "first")
 
 
-def last_number(reply: str, accepted: Sequence[str]) -> Score:
+def last_number(reply: str, answers: Sequence[str]) -> Score:
     """1 when the last number in the answer, sign included, equals an accepted one (InfiniteBench Code.Run)."""
-    return _numeric(re.findall(r"-?\d+(?:\.\d+)?", _said(reply))[-1:], accepted, "last")
+    return _numeric(re.findall(r"-?\d+(?:\.\d+)?", _said(reply))[-1:], answers, "last")
 
 
-def number_share(reply: str, accepted: Sequence[str]) -> Score:
+def number_share(reply: str, answers: Sequence[str]) -> Score:
     """The share of the numbers in the reply that are an accepted one (LongBench passage count and passage retrieval)."""
     numbers = re.findall(r"\d+", reply)
-    wanted = {found for answer in accepted for found in re.findall(r"\d+", answer)[:1]}
+    wanted = {found for answer in answers for found in re.findall(r"\d+", answer)[:1]}
     right = sum(number in wanted for number in numbers)
-    return Score(right / len(numbers) if numbers else 0.0, ", ".join(numbers[:5]), f"{right} of {len(numbers)} numbers are right")
+    return Score(
+        right / len(numbers) if numbers else 0.0, ", ".join(numbers[:5]), f"{right} of {len(numbers)} numbers are right"
+    )
 
 
-def word(reply: str, accepted: Sequence[str]) -> Score:
+def word(reply: str, answers: Sequence[str]) -> Score:
     """1 when an accepted answer is one of the reply's words, case aside (InfiniteBench KV retrieval and dialogue)."""
     said = re.sub(r"[\n:\"'.,?!{}]", " ", reply).lower().split()
-    for answer in accepted:
+    for answer in answers:
         if answer.lower() in said:
             return Score(1.0, answer, f"{answer!r} is a word of the reply")
-    return Score(0.0, "", f"none of {_listed(accepted)} is a word of the reply")
+    return Score(0.0, "", f"none of {_listed(answers)} is a word of the reply")
 
 
-def choice(reply: str, accepted: Sequence[str]) -> Score:
+def choice(reply: str, answers: Sequence[str]) -> Score:
     """Multiple choice: 1 when the answer begins with an accepted letter or is an accepted option's text."""
     said = _said(reply).strip()
     letter = re.match(r"\(?([A-D])\b", said) or re.search(r"(?:answer|option)(?: is)?:? *\(?([A-D])\b", said)
     found = letter.group(1) if letter else said
-    return _equal(found, accepted, normalise, "choice") if letter else contains(said, [a for a in accepted if a not in "ABCD"] or accepted)
+    return (
+        _equal(found, answers, normalise, "choice")
+        if letter
+        else contains(said, [a for a in answers if a not in "ABCD"] or answers)
+    )
 
 
-def sequence(reply: str, accepted: Sequence[str]) -> Score:
+def sequence(reply: str, answers: Sequence[str]) -> Score:
     """The share of a list of numbers, given as one accepted text, that the reply gets right before its first error (Math.Calc)."""
     said = re.findall(r"-?\d+", _said(reply))
 
     def value(answer: str) -> float:
         wanted = re.findall(r"-?\d+", answer)
-        right = next((i for i, (a, b) in enumerate(zip(wanted, said, strict=False)) if a != b), min(len(wanted), len(said)))
+        right = next(
+            (i for i, (a, b) in enumerate(zip(wanted, said, strict=False)) if a != b), min(len(wanted), len(said))
+        )
         return right / max(1, len(wanted))
 
-    return _best(" ".join(said[:5]), accepted, value, "right before the first error")
+    return _best(" ".join(said[:5]), answers, value, "right before the first error")
 
 
-def similar(reply: str, accepted: Sequence[str]) -> Score:
+def similar(reply: str, answers: Sequence[str]) -> Score:
     """LongBench's code score: how alike the first code line of the reply and the answer are, by difflib's ratio in hundredths."""
     lines = reply.lstrip("\n").split("\n")
     line = next((text for text in lines if not any(mark in text for mark in ("`", "#", "//"))), "")
-    return _best(line, accepted, lambda answer: round(100 * SequenceMatcher(None, line, answer).ratio()) / 100, "likeness")
+    return _best(
+        line, answers, lambda answer: round(100 * SequenceMatcher(None, line, answer).ratio()) / 100, "likeness"
+    )
 
 
 def one_of(labels: str) -> Judge:
@@ -255,15 +267,17 @@ def one_of(labels: str) -> Judge:
     """
     known = {label.lower() for label in labels.split("|") if label}
 
-    def judge(reply: str, accepted: Sequence[str]) -> Score:
+    def judge(reply: str, answers: Sequence[str]) -> Score:
         said = _said(reply).lower().split(".")[0].split("<context>")[0].split("<example>")[0]
         named = {label for label in known if label in said}
-        for answer in accepted:
+        for answer in answers:
             wanted = set(answer.lower().split(",")) if "," in answer and len(answer) > 3 else {answer.lower()}
             if named == wanted:
                 return Score(1.0, answer, f"the first sentence names {answer!r} alone")
         return Score(
-            0.0, ", ".join(sorted(named)), f"the first sentence names {_listed(sorted(named)) or 'no label'}; accepted: {_listed(accepted)}"
+            0.0,
+            ", ".join(sorted(named)),
+            f"the first sentence names {_listed(sorted(named)) or 'no label'}; accepted: {_listed(answers)}",
         )
 
     return judge
@@ -276,7 +290,7 @@ def classes(names: str) -> Judge:
     """
     known = [name for name in names.split("|") if name]
 
-    def judge(reply: str, accepted: Sequence[str]) -> Score:
+    def judge(reply: str, answers: Sequence[str]) -> Score:
         line = reply.lstrip("\n").split("\n")[0]
         named = [name for name in known if name in line]
 
@@ -284,7 +298,7 @@ def classes(names: str) -> Judge:
             counted = [name for name in named if name == answer or name not in answer]
             return 1 / len(counted) if answer in counted else 0.0
 
-        return _best(", ".join(named), accepted, value, "class share")
+        return _best(", ".join(named), answers, value, "class share")
 
     return judge
 
@@ -292,7 +306,7 @@ def classes(names: str) -> Judge:
 def first_line(rule: str) -> Judge:
     """Another judge, shown the first line of the reply only (LongBench's few-shot tasks)."""
     judge = judge_named(rule)
-    return lambda reply, accepted: judge(reply.lstrip("\n").split("\n")[0], accepted)
+    return lambda reply, answers: judge(reply.lstrip("\n").split("\n")[0], answers)
 
 
 JUDGES: dict[str, Judge] = {
@@ -334,12 +348,12 @@ def judge_named(rule: str) -> Judge:
     return JUDGES[rule]
 
 
-def score(rule: str, reply: str, accepted: Sequence[str]) -> Score:
+def score(rule: str, reply: str, answers: Sequence[str]) -> Score:
     """The score of ``reply`` by the judge called ``rule``."""
     judge = judge_named(rule)
-    if not accepted or not all(accepted):
+    if not answers or not all(answers):
         raise ValueError("the example has no accepted answer, or an empty one; give at least one, and none empty")
-    return judge(reply, accepted)
+    return judge(reply, answers)
 
 
 def _said(reply: str) -> str:
@@ -347,25 +361,25 @@ def _said(reply: str) -> str:
     return reply if found is None else found
 
 
-def _equal(found: str, accepted: Sequence[str], form: Callable[[str], str], what: str) -> Score:
-    for answer in accepted:
+def _equal(found: str, answers: Sequence[str], form: Callable[[str], str], what: str) -> Score:
+    for answer in answers:
         if form(found) == form(answer):
             return Score(1.0, found, f"the {what} equals {answer!r}")
-    return Score(0.0, found, f"the {what} is {found!r}, accepted: {_listed(accepted)}")
+    return Score(0.0, found, f"the {what} is {found!r}, accepted: {_listed(answers)}")
 
 
-def _best(said: str, accepted: Sequence[str], value: Callable[[str], float], what: str) -> Score:
-    best, answer = max(((value(answer), answer) for answer in accepted), key=lambda pair: pair[0])
+def _best(said: str, answers: Sequence[str], value: Callable[[str], float], what: str) -> Score:
+    best, answer = max(((value(answer), answer) for answer in answers), key=lambda pair: pair[0])
     return Score(float(best), said, f"{what} {best:.3f} against {answer[:80]!r}")
 
 
-def _numeric(found: Sequence[str], accepted: Sequence[str], which: str) -> Score:
+def _numeric(found: Sequence[str], answers: Sequence[str], which: str) -> Score:
     said = found[0] if found else ""
-    for answer in accepted:
+    for answer in answers:
         decimal = "." in said + answer and re.fullmatch(r"-?\d+(?:\.\d+)?", answer)
         if said and (said == answer or (decimal and float(said) == float(answer))):
             return Score(1.0, said, f"the {which} number is {answer}")
-    return Score(0.0, said, f"the {which} number is {said or 'missing'}, accepted: {_listed(accepted)}")
+    return Score(0.0, said, f"the {which} number is {said or 'missing'}, accepted: {_listed(answers)}")
 
 
 def _overlap_f1(said: Sequence[str], wanted: Sequence[str]) -> float:
@@ -388,6 +402,6 @@ def _math_form(text: str) -> str:
     return text
 
 
-def _listed(accepted: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, accepted[:3]))
-    return shown if len(accepted) <= 3 else f"{shown} and {len(accepted) - 3} more"
+def _listed(answers: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, answers[:3]))
+    return shown if len(answers) <= 3 else f"{shown} and {len(answers) - 3} more"

@@ -87,7 +87,9 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ``ids`` without special tokens. Ids past the vocabulary (a padded embedding can emit them) are dropped."""
         size = len(self.hf)
-        return self.hf.decode([i for i in ids if i < size], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return self.hf.decode(
+            [i for i in ids if i < size], skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
 
     def chat(self, content: str) -> list[int]:
         """The ids of one user message that says ``content``, up to where the model's reply begins."""
@@ -104,7 +106,9 @@ class Tokenizer:
         if not self.hf.chat_template:
             return [], self.encode("\n")
         mark = "<<memagent content>>"
-        shown = self.hf.apply_chat_template([{"role": "user", "content": mark}], add_generation_prompt=True, tokenize=False)
+        shown = self.hf.apply_chat_template(
+            [{"role": "user", "content": mark}], add_generation_prompt=True, tokenize=False
+        )
         before, found, after = shown.partition(mark)
         if not found:
             raise ValueError("the tokenizer's chat template does not show the user's message as it is")
@@ -202,7 +206,9 @@ def fit(measure: Callable[[int], int], limit: int) -> int:
     Raises ``ValueError`` when not even ``measure(0)`` fits.
     """
     if (least := measure(0)) > limit:
-        raise ValueError(f"the shortest possible text has length {least:,}, and {limit:,} was asked for; ask for at least {least:,}")
+        raise ValueError(
+            f"the shortest possible text has length {least:,}, and {limit:,} was asked for; ask for at least {least:,}"
+        )
     low, high = 0, 1
     while measure(high) <= limit:
         low, high = high, 2 * high

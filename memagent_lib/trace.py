@@ -131,7 +131,11 @@ class Trace:
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON types; :meth:`from_record` gives the trace back."""
-        return {"question": self.question, "reader": self.reader, "turns": [_turn_record(t, self.question) for t in self.turns]}
+        return {
+            "question": self.question,
+            "reader": self.reader,
+            "turns": [_turn_record(t, self.question) for t in self.turns],
+        }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Trace:
@@ -148,7 +152,18 @@ class Trace:
         return self.to_frame().to_html(max_rows=40, index=False, escape=True)
 
 
-TURN_COLUMNS = ["turn", "kind", "start", "end", "memory_before", "reply", "prompt_tokens", "reply_tokens", "cached_tokens", "finish_reason"]
+TURN_COLUMNS = [
+    "turn",
+    "kind",
+    "start",
+    "end",
+    "memory_before",
+    "reply",
+    "prompt_tokens",
+    "reply_tokens",
+    "cached_tokens",
+    "finish_reason",
+]
 REPLY_FACTS = ("text", "finish_reason", "prompt_tokens", "reply_tokens", "cached_tokens", "thinking", "signal")
 
 
@@ -176,11 +191,19 @@ def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
     if prompt.memories != 1:
         record["memories"] = prompt.memories
     if chunk is not None:
-        record["chunk"] = {"index": chunk.index, "text": chunk.text, "start": chunk.start, "end": chunk.end, "tokens": chunk.tokens}
+        record["chunk"] = {
+            "index": chunk.index,
+            "text": chunk.text,
+            "start": chunk.start,
+            "end": chunk.end,
+            "tokens": chunk.tokens,
+        }
     return record | {"reply": {name: getattr(turn.reply, name) for name in REPLY_FACTS}}
 
 
 def _turn(record: Mapping[str, Any], question: str) -> Turn:
     chunk = Chunk(**record["chunk"]) if "chunk" in record else None
-    prompt = Prompt(Kind(record["kind"]), record.get("question", question), record["memory"], chunk, record.get("memories", 1))
+    prompt = Prompt(
+        Kind(record["kind"]), record.get("question", question), record["memory"], chunk, record.get("memories", 1)
+    )
     return Turn(prompt, Reply(**record["reply"]))

@@ -1,13 +1,26 @@
-"""Shared fixtures: a small byte-level tokenizer of Qwen2's kind, made here, so that no test needs a download."""
+"""Shared fixtures, made here so that no test needs a download: a tokenizer, a random model, an MLflow store, traces."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tokenizers import Regex, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as RawTokenizer
 
+from memagent_lib.data.examples import Example, Span
+from memagent_lib.evaluation.evaluator import Result
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.text import Tokenizer
+from memagent_lib.scoring import score
+from memagent_lib.text import Chunk, Tokenizer
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
-SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -25,14 +38,20 @@ def tokenizer() -> Tokenizer:
 
     raw = RawTokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     from tokenizers import decoders
 
     raw.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=600, special_tokens=special, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+        vocab_size=600,
+        special_tokens=special,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
     )
     raw.train_from_iterator(CORPUS * 4, trainer)
     return Tokenizer(
@@ -49,4 +68,125 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture(scope="session")
 def encoder(tokenizer) -> Encoder:
     """The pocket wording with small budgets."""
-    return Encoder(tokenizer, Template.load("pocket"), Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32))
+    return Encoder(
+        tokenizer,
+        Template.load("pocket"),
+        Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32),
+    )
+
+
+@pytest.fixture(scope="session")
+def tokenizer_folder(tokenizer, tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.hf.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def model_folder(tokenizer, tmp_path_factory) -> str:
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer.hf),
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.hf.eos_token_id,
+        pad_token_id=tokenizer.hf.pad_token_id,
+        bos_token_id=None,
+    )
+    Qwen2ForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    tokenizer.hf.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from memagent_lib.tracking.runs import Experiment
+
+    folder = tmp_path_factory.mktemp("store")
+    Experiment.open(folder, "never used")
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def workspace(made_store: Path, tmp_path: Path) -> Path:
+    """A folder whose ``mlflow.db`` exists: creating one takes MLflow seconds."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    shutil.copy(made_store, folder / "mlflow.db")
+    return folder
+
+
+def reading(
+    memories: list[str], answer: str, document: str, evidence: Span, answers: str = "4711", name: str = "one"
+) -> Result:
+    """A result as the overwrite reader leaves it, one equal slice of the document per memory."""
+    question = "What is the code of the bold owl?"
+    size = -(-len(document) // len(memories))
+    turns, memory = [], ""
+    for index, said in enumerate(memories):
+        start, end = index * size, min(len(document), (index + 1) * size)
+        chunk = Chunk(index, document[start:end], start, end, 10)
+        turns.append(
+            Turn(
+                Prompt(Kind.READ, question, memory, chunk),
+                Reply(said, prompt_tokens=20, reply_tokens=len(said.split())),
+            )
+        )
+        memory = said
+    turns.append(Turn(Prompt(Kind.ANSWER, question, memory), Reply(answer, prompt_tokens=9, reply_tokens=3)))
+    facts = {"chunks": len(memories)}
+    example = Example(
+        id=name,
+        task="needle",
+        question=question,
+        document=document,
+        answers=(answers,),
+        evidence=(evidence,),
+        metadata=facts,
+    )
+    trace = Trace(question, tuple(turns))
+    return Result(example, "overwrite", 0.5, trace, score("boxed", answer, (answers,)))
+
+
+NEEDLE = "The code of the bold owl is 4711."
+FILLER = "Rain taps on the roof all night. "
+
+
+@pytest.fixture
+def kept() -> Result:
+    document = FILLER * 2 + NEEDLE + " " + FILLER * 3
+    start = document.index(NEEDLE)
+    memories = ["nothing", NEEDLE, NEEDLE, NEEDLE]
+    return reading(memories, "\\boxed{4711}", document, Span(start, start + len(NEEDLE)), name="kept")
+
+
+@pytest.fixture
+def lost() -> Result:
+    document = FILLER * 2 + NEEDLE + " " + FILLER * 3
+    start = document.index(NEEDLE)
+    memories = ["nothing", NEEDLE, "The code of the <b>bold</b> mole is 9.", "nothing <script>alert(1)</script>"]
+    return reading(memories, "\\boxed{9}", document, Span(start, start + len(NEEDLE)), name="lost")
+
+
+@pytest.fixture
+def long_reading() -> Callable[..., Result]:
+    def make(turns: int, noted: int, lost: int, cut: int) -> Result:
+        """A reading whose fact is read and noted at one turn and lost at another; one memory is cut at its limit."""
+        size = 100
+        document = "x" * (noted * size) + NEEDLE + "x" * ((turns - noted) * size - len(NEEDLE))
+        memories = [NEEDLE if noted <= i < lost else f"memory {i}" for i in range(turns)]
+        made = reading(memories, "\\boxed{9}", document, Span(noted * size, noted * size + len(NEEDLE)), name="long")
+        steps = list(made.trace.turns)
+        steps[cut] = replace(steps[cut], reply=replace(steps[cut].reply, finish_reason="length"))
+        return replace(made, trace=Trace(made.trace.question, tuple(steps)))
+
+    return make

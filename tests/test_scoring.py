@@ -113,7 +113,11 @@ NEAR = [
     "-7", "7, -7", "+7", "It is 2.50", "2.5", "2.", ".5", "25", "2,5", "Paragraph 3 or 7", "Paragraph 7", "7 7 8", "8 7", "0", "00",
     "value: 7", '"7"', "{7}", "7!", "7?", "x7", "7x", "7-7", "(7)", "no number", "1234567.", "1234567.0", "1 234 567", "\n7\n8",
 ]  # fmt: skip
-NUMBERED = [(reply, gold) for reply in REPLIES + NEAR for gold in (("7",), ("1234567", "7654321"), ("2.5",), ("-7",), ("7, -7, 8",))]
+NUMBERED = [
+    (reply, gold)
+    for reply in REPLIES + NEAR
+    for gold in (("7",), ("1234567", "7654321"), ("2.5",), ("-7",), ("7, -7, 8",))
+]
 LABELS = ("yes", "no", "the yes side", "Paris", "Village")
 LABELLED = [(reply, (label,)) for reply in REPLIES for label in LABELS]
 
@@ -133,7 +137,8 @@ def numbers_in(text: str, signed: bool = False) -> list[str]:
             continue
         end = at
         while end < len(text) and (
-            text[end].isdecimal() or (text[end] == "." and "." not in text[at:end] and text[end + 1 : end + 2].isdecimal())
+            text[end].isdecimal()
+            or (text[end] == "." and "." not in text[at:end] and text[end + 1 : end + 2].isdecimal())
         ):
             end += 1
         minus = "-" if signed and at and text[at - 1] == "-" else ""
@@ -212,7 +217,11 @@ def _rouge_of(reply: str, gold: str, which: str) -> list[float]:
 def test_judges_of_other_benchmarks_agree_with_their_formulas_on_every_reply_of_a_table(rule):
     pairs, oracle = OTHERS[rule]
     assert len({reply for reply, _ in pairs}) >= 50
-    wrong = [(r, g, got, oracle(r, g)) for r, g in pairs if (got := score(rule, r, g).value) != pytest.approx(oracle(r, g), abs=1e-6)]
+    wrong = [
+        (r, g, got, oracle(r, g))
+        for r, g in pairs
+        if (got := score(rule, r, g).value) != pytest.approx(oracle(r, g), abs=1e-6)
+    ]
     assert not wrong
     assert len({score(rule, r, g).value for r, g in pairs}) > 1
 
@@ -272,9 +281,9 @@ HANDMADE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "reply", "accepted", "value"), HANDMADE)
-def test_a_judge_gives_the_value_worked_out_by_hand(rule, reply, accepted, value):
-    assert score(rule, reply, accepted).value == pytest.approx(value)
+@pytest.mark.parametrize(("rule", "reply", "answers", "value"), HANDMADE)
+def test_a_judge_gives_the_value_worked_out_by_hand(rule, reply, answers, value):
+    assert score(rule, reply, answers).value == pytest.approx(value)
 
 
 SUMMARY = "the council met on monday . it approved the new budget for schools . two members voted against it"
@@ -348,7 +357,10 @@ def test_rouge_scores_agree_with_longbenchs_formula_on_short_texts():
         for kind in ("rouge-1", "rouge-2"):
             assert (got[kind]["r"], got[kind]["f"]) == pytest.approx(expected[kind], abs=1e-6), (reply, answer, kind)
         if "." not in reply + answer and "a b" not in reply + answer:
-            assert (got["rouge-l"]["r"], got["rouge-l"]["f"]) == pytest.approx(expected["rouge-l"], abs=1e-6), (reply, answer)
+            assert (got["rouge-l"]["r"], got["rouge-l"]["f"]) == pytest.approx(expected["rouge-l"], abs=1e-6), (
+                reply,
+                answer,
+            )
 
 
 def test_rouge_judges_score_the_same_text_1_and_an_empty_reply_0():
@@ -376,9 +388,9 @@ def test_every_judge_takes_any_of_several_answers_and_says_what_it_found():
 
 
 @given(st.text(max_size=40), st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=3))
-def test_no_judge_breaks_or_leaves_the_unit_interval_on_any_text(reply, accepted):
+def test_no_judge_breaks_or_leaves_the_unit_interval_on_any_text(reply, answers):
     for rule in [*JUDGES, "one_of:a|b", "classes:a|b", "first_line:f1"]:
-        assert 0.0 <= score(rule, reply, accepted).value <= 1.0, rule
+        assert 0.0 <= score(rule, reply, answers).value <= 1.0, rule
 
 
 def test_an_unknown_judge_names_the_known_ones():
@@ -388,10 +400,10 @@ def test_an_unknown_judge_names_the_known_ones():
     assert set(DETAILED_JUDGES) == {"classes", "first_line", "one_of"}
 
 
-@pytest.mark.parametrize("accepted", [(), ("",), ("x", "")])
-def test_an_empty_answer_list_or_answer_is_an_error(accepted):
+@pytest.mark.parametrize("answers", [(), ("",), ("x", "")])
+def test_an_empty_answer_list_or_answer_is_an_error(answers):
     with pytest.raises(ValueError, match="no accepted answer, or an empty one"):
-        score("exact", "x", accepted)
+        score("exact", "x", answers)
 
 
 def test_the_normal_form_is_squads():

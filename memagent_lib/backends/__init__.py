@@ -1,103 +1,10 @@
 """Backends: each turns one request into one completion, or raises :class:`BackendError`.
 
-Knows no reader and no template. ``Scripted`` needs no model; the others load theirs when they are made, and each says what
-to install when its engine is missing.
+Knows no reader and no template. :class:`Scripted` needs no model; the others load theirs when they are opened.
 """
 
-from __future__ import annotations
+from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Sampling, require_room
+from memagent_lib.backends.opening import open_backend
+from memagent_lib.backends.scripted import Scripted
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-from memagent_lib.prompts import Completion, Request
-
-
-class BackendError(RuntimeError):
-    """A request that got no completion. It makes an error result, never an empty answer."""
-
-
-class BackendUnavailable(RuntimeError):
-    """No request can succeed: the server is gone, refuses the key or lacks the model.
-
-    Deliberately no :class:`BackendError`: it stops a whole run, which would otherwise fail ten thousand times in a row.
-    """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How replies are drawn. ``temperature=0`` is greedy; the paper evaluates at 0.7 and ``top_p=0.95``, and trains at 1."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(f"temperature must be at least 0, got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
-
-    def seed_for(self, request: Request) -> int | None:
-        """A seed of the request's own: the same prompt draws the same reply, whatever is asked beside it."""
-        return None if self.seed is None else hash((self.seed, request.ids)) & 0x7FFFFFFF
-
-
-def require_room(request: Request, window: int) -> None:
-    """Raise :class:`BackendError` where prompt and longest reply do not fit the model's window together."""
-    if len(request.ids) + request.max_tokens > window:
-        raise BackendError(
-            f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, "
-            f"and the model's window is {window:,}; lower chunk_tokens or memory_tokens"
-        )
-
-
-class Backend(Protocol):
-    """Where replies come from."""
-
-    window: int
-    """The longest prompt + reply that the model takes, in tokens."""
-
-    async def complete(self, request: Request) -> Completion: ...
-
-    async def close(self) -> None: ...
-
-
-class Scripted:
-    """A backend that answers by a function of the prompt's text. Deterministic, instant; for tests and for looking at readers.
-
-    The function returns the reply's text or a whole :class:`Completion`, or raises.
-    """
-
-    def __init__(self, answer: Callable[[str], str | Completion], window: int = 1 << 30):
-        self._answer, self.window = answer, window
-        self.requests: list[Request] = []
-
-    async def complete(self, request: Request) -> Completion:
-        self.requests.append(request)
-        said = self._answer(request.text)
-        return said if isinstance(said, Completion) else Completion(said, prompt_tokens=len(request.ids))
-
-    async def close(self) -> None:
-        return None
-
-
-def open_backend(kind: str, model: str, sampling: Sampling | None = None, **options: Any) -> Backend:
-    """A backend by name: ``vllm``, ``openai`` (any compatible server) or ``transformers``; each class names its ``options``."""
-    sampling = sampling or Sampling()
-    if kind == "vllm":
-        from memagent_lib.backends.vllm import VLLM
-
-        return VLLM(model, sampling, **options)
-    if kind == "openai":
-        from memagent_lib.backends.openai import OpenAICompatible
-
-        return OpenAICompatible(model, sampling, **options)
-    if kind == "transformers":
-        from memagent_lib.backends.transformers import Transformers
-
-        return Transformers(model, sampling, **options)
-    raise ValueError(f"no backend {kind!r}; choose from openai, transformers, vllm")
-
-
-__all__ = ["Backend", "BackendError", "BackendUnavailable", "Completion", "Request", "Sampling", "Scripted", "open_backend", "require_room"]
+__all__ = ["Backend", "BackendError", "BackendUnavailable", "Sampling", "Scripted", "open_backend", "require_room"]

@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx
 
-from memagent_lib.backends import BackendError, BackendUnavailable, Completion, Request, Sampling, require_room
-from memagent_lib.backends.patience import Circuit, Passing, Patience, retrying
-from memagent_lib.prompts import END_OF_THINKING
+from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
+from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying
+from memagent_lib.prompts import END_OF_THINKING, Completion, Request
 
 APIS = ("completions", "chat")
 _WINDOW_FIELDS = ("max_model_len", "context_length", "context_window", "n_ctx", "n_ctx_train")
@@ -38,7 +38,7 @@ class OpenAICompatible:
         api_key: str | None = None,
         api: str = "completions",
         window: int | None = None,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         connections: int = 256,
         extra: dict[str, Any] | None = None,
         rng: random.Random | None = None,
@@ -47,7 +47,7 @@ class OpenAICompatible:
             raise ValueError(f"no api {api!r}; choose from {', '.join(APIS)}")
         self.model, self.base_url, self._api, self._sampling = model, base_url.rstrip("/"), api, sampling
         self._extra, self._rng = extra or {}, rng or random.Random()
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
         self._circuit = Circuit(self._patience, self.base_url)
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._settings = {"headers": headers, "timeout": self._patience.attempt_s, "follow_redirects": True}
@@ -59,7 +59,10 @@ class OpenAICompatible:
     async def complete(self, request: Request) -> Completion:
         require_room(request, self.window)
         if self._client is None:  # made here because both belong to the event loop that first uses them
-            self._client, self._places = httpx.AsyncClient(limits=self._limits, **self._settings), asyncio.Semaphore(self._connections)
+            self._client, self._places = (
+                httpx.AsyncClient(limits=self._limits, **self._settings),
+                asyncio.Semaphore(self._connections),
+            )
         async with self._places:  # waiting for a connection is no part of a request's deadline
             return await retrying(lambda: self._once(request), self._patience, self._circuit, self._rng)
 
@@ -81,7 +84,9 @@ class OpenAICompatible:
                 f"no server answers at {self.base_url} ({_named(failure)}); start one there, or give its base_url (mostly it ends in /v1)"
             ) from failure
         except (ValueError, KeyError, TypeError) as odd:
-            raise BackendUnavailable(f"{self.base_url}/models is not what an OpenAI-compatible server says; check base_url") from odd
+            raise BackendUnavailable(
+                f"{self.base_url}/models is not what an OpenAI-compatible server says; check base_url"
+            ) from odd
         if self.model not in cards:
             raise BackendUnavailable(
                 f"the server at {self.base_url} has no model {self.model!r}; it has {', '.join(sorted(cards)) or 'none'}"
@@ -94,19 +99,24 @@ class OpenAICompatible:
             async with asyncio.timeout(self._patience.attempt_s):
                 answer = await self._client.post(f"{self.base_url}/{path}", json=self._body(request))
         except TimeoutError as late:
-            raise Passing(f"no reply within {self._patience.attempt_s:g} s") from late
+            raise RetryableError(f"no reply within {self._patience.attempt_s:g} s") from late
         except httpx.HTTPError as failure:
-            raise Passing(_named(failure)) from failure
+            raise RetryableError(_named(failure)) from failure
         if answer.is_error:
             raise _refused(answer, self.base_url, self.model, self._api)
         try:
             return _completion(answer.json(), len(request.ids))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as broken:
-            raise Passing(f"half a reply: {answer.text[:80]!r}") from broken
+            raise RetryableError(f"half a reply: {answer.text[:80]!r}") from broken
 
     def _body(self, request: Request) -> dict[str, Any]:
         s = self._sampling
-        body: dict[str, Any] = {"model": self.model, "max_tokens": request.max_tokens, "temperature": s.temperature, "top_p": s.top_p}
+        body: dict[str, Any] = {
+            "model": self.model,
+            "max_tokens": request.max_tokens,
+            "temperature": s.temperature,
+            "top_p": s.top_p,
+        }
         if (seed := s.seed_for(request)) is not None:
             body["seed"] = seed
         if self._api == "completions":
@@ -124,7 +134,9 @@ def _completion(body: dict[str, Any], asked_tokens: int) -> Completion:
         text = f"{thinking}{END_OF_THINKING}{text}"
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     finish = "length" if choice.get("finish_reason") == "length" else "stop"
-    return Completion(str(text), finish, usage.get("prompt_tokens") or asked_tokens, usage.get("completion_tokens") or 0, cached)
+    return Completion(
+        str(text), finish, usage.get("prompt_tokens") or asked_tokens, usage.get("completion_tokens") or 0, cached
+    )
 
 
 def _window(card: dict[str, Any], model: str, base_url: str) -> int:
@@ -132,19 +144,25 @@ def _window(card: dict[str, Any], model: str, base_url: str) -> int:
         for field in _WINDOW_FIELDS:
             if isinstance(size := place.get(field), int) and size > 0:
                 return size
-    raise ValueError(f"the server at {base_url} does not say how long a prompt {model!r} takes; give its window, in tokens")
+    raise ValueError(
+        f"the server at {base_url} does not say how long a prompt {model!r} takes; give its window, in tokens"
+    )
 
 
 def _refused(answer: httpx.Response, base_url: str, model: str, api: str = "") -> Exception:
     """The error that a status means: worth another try, wrong for this request, or wrong for every request."""
     status, said = answer.status_code, _said(answer)
     if status in (408, 409, 425, 429) or status >= 500:
-        return Passing(f"status {status}{said}", after=answer.headers.get("retry-after"))
+        return RetryableError(f"status {status}{said}", after=answer.headers.get("retry-after"))
     if status in (401, 403):
-        return BackendUnavailable(f"the server at {base_url} refuses the API key (status {status}){said}; give the right api_key")
+        return BackendUnavailable(
+            f"the server at {base_url} refuses the API key (status {status}){said}; give the right api_key"
+        )
     if status == 404:
         fix = "; servers without token prompts need the chat api" if api == "completions" else ""
-        return BackendUnavailable(f"the server at {base_url} does not know this address or the model {model!r} (status 404){said}{fix}")
+        return BackendUnavailable(
+            f"the server at {base_url} does not know this address or the model {model!r} (status 404){said}{fix}"
+        )
     return BackendError(f"the server refuses the request (status {status}){said}")
 
 

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.backends import BackendError, Completion, Request, Sampling, require_room
+from memagent_lib.backends.interface import BackendError, Sampling, require_room
+from memagent_lib.prompts import Completion, Request
 from memagent_lib.text import looks_like_path
 
 
@@ -34,7 +35,9 @@ class Transformers:
             from transformers import AutoModelForCausalLM, AutoTokenizer
             from transformers.utils.logging import disable_progress_bar
         except ImportError as missing:
-            raise ImportError("the transformers backend needs torch and transformers: pip install 'memagent-lib[cpu]'") from missing
+            raise ImportError(
+                "the transformers backend needs torch and transformers: pip install 'memagent-lib[cpu]'"
+            ) from missing
         if not sys.stderr.isatty():
             disable_progress_bar()
         self._torch = torch
@@ -70,11 +73,15 @@ class Transformers:
             batch = [(request, future) for request, future in batch if not future.done()]
             try:
                 completions = await asyncio.to_thread(self._generate, [request for request, _ in batch])
-            except Exception as failure:  # nobody may be left waiting; what is no engine's failure is a bug and stays one
+            except (
+                Exception
+            ) as failure:  # nobody may be left waiting; what is no engine's failure is a bug and stays one
                 ours = isinstance(failure, RuntimeError | ValueError)
                 for _, future in batch:
                     if not future.done():
-                        future.set_exception(BackendError(f"transformers gave no reply: {failure}") if ours else failure)
+                        future.set_exception(
+                            BackendError(f"transformers gave no reply: {failure}") if ours else failure
+                        )
                 continue
             for (_, future), completion in zip(batch, completions, strict=True):
                 if not future.done():
@@ -88,10 +95,14 @@ class Transformers:
         ids = torch.tensor([[pad] * (width - len(r.ids)) + list(r.ids) for r in requests], device=self.device)
         mask = torch.tensor([[0] * (width - len(r.ids)) + [1] * len(r.ids) for r in requests], device=self.device)
         if self._threads is not None:
-            torch.set_num_threads(self._threads)  # counts for the calling thread, which is one of the event loop's workers
+            torch.set_num_threads(
+                self._threads
+            )  # counts for the calling thread, which is one of the event loop's workers
         s = self._sampling
         drawn: dict[str, Any] = (
-            {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0} if s.temperature else {"do_sample": False}
+            {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0}
+            if s.temperature
+            else {"do_sample": False}
         )
         with torch.inference_mode():
             out = self._model.generate(

@@ -15,7 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from memagent_lib.backends import BackendError, Completion, Request, Sampling, require_room
+from memagent_lib.backends.interface import BackendError, Sampling, require_room
+from memagent_lib.prompts import Completion, Request
 from memagent_lib.text import Tokenizer, looks_like_path
 
 CPU_KV_CACHE_GB = "1"
@@ -50,7 +51,9 @@ class VLLM:
     ``threads`` bounds the CPU engine's OpenMP threads; more threads than free cores make it several times slower.
     """
 
-    def __init__(self, model: str, sampling: Sampling, *, window: int | None = None, threads: int | None = None, **engine: Any):
+    def __init__(
+        self, model: str, sampling: Sampling, *, window: int | None = None, threads: int | None = None, **engine: Any
+    ):
         if looks_like_path(model) and not Path(model).is_dir():
             raise FileNotFoundError(f"no model folder {model!r}")
         self._engine = _start(model, window, threads, engine)
@@ -74,11 +77,18 @@ class VLLM:
         try:
             final = await self.generate(request)
         except (RuntimeError, ValueError) as failure:  # EngineDeadError and EngineGenerateError are RuntimeErrors
-            raise failure if isinstance(failure, BackendError) else BackendError(f"vLLM gave no reply: {failure}") from failure
+            raise (
+                failure if isinstance(failure, BackendError) else BackendError(f"vLLM gave no reply: {failure}")
+            ) from failure
         said = final.outputs[0]
         text = self._tokenizer.decode(said.token_ids)
         return Completion(
-            text, said.finish_reason, len(request.ids), len(said.token_ids), final.num_cached_tokens or 0, tuple(said.token_ids)
+            text,
+            said.finish_reason,
+            len(request.ids),
+            len(said.token_ids),
+            final.num_cached_tokens or 0,
+            tuple(said.token_ids),
         )
 
     def _params(self, request: Request) -> Any:
@@ -109,7 +119,9 @@ def _start(model: str, window: int | None, threads: int | None, options: dict[st
     try:
         from vllm.platforms import current_platform
     except ImportError as missing:
-        raise ImportError("the vllm backend needs vLLM: pip install 'memagent-lib[cpu]', or [gpu] on a CUDA machine") from missing
+        raise ImportError(
+            "the vllm backend needs vLLM: pip install 'memagent-lib[cpu]', or [gpu] on a CUDA machine"
+        ) from missing
     on_cpu = current_platform.is_cpu()
     settings = {"model": model, "enable_prefix_caching": True, "disable_log_stats": True, "use_tqdm_on_load": False}
     if window is not None:

@@ -13,7 +13,7 @@ import threading
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from memagent_lib.backends import BackendError
+from memagent_lib.backends.interface import BackendError
 
 
 class _Ask(NamedTuple):
@@ -50,7 +50,9 @@ class ThreadEngine:
         self._failure: BaseException | None = None
         self._door = threading.Lock()
         started: Future = Future()
-        self._thread = threading.Thread(target=self._run, args=(settings, threads, started), name="memagent-vllm", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(settings, threads, started), name="memagent-vllm", daemon=True
+        )
         self._thread.start()
         self.window: int = started.result()
         atexit.register(self.shutdown)

@@ -27,21 +27,21 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One question about one document. ``rule`` names the judge; ``facts`` holds what else the generator knows (depth, seed, ...)."""
+    """One question about one document. ``rule`` names the judge; ``metadata`` holds what else the generator knows (depth, seed, ...)."""
 
     id: str
     task: str
     question: str
     document: str
-    accepted: tuple[str, ...]
+    answers: tuple[str, ...]
     rule: str = "boxed"
     evidence: tuple[Span, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.question.strip():
             raise ValueError(f"example {self.id!r} has an empty question")
-        if not self.accepted or not all(self.accepted):
+        if not self.answers or not all(self.answers):
             raise ValueError(f"example {self.id!r} has no accepted answer, or an empty one")
         try:
             judge_named(self.rule)
@@ -60,13 +60,13 @@ class Example:
             "agent_name": AGENT_NAME,
             "ability": "memory",
             "prompt": [{"role": "user", "content": self.question}],
-            "reward_model": {"style": "rule", "ground_truth": list(self.accepted)},
+            "reward_model": {"style": "rule", "ground_truth": list(self.answers)},
             "document": self.document,
             "extra_info": {
                 "id": self.id,
                 "rule": self.rule,
                 "evidence": [list(span) for span in self.evidence],
-                "facts": json.dumps(dict(self.facts), sort_keys=True),
+                "metadata": json.dumps(dict(self.metadata), sort_keys=True),
             },
         }
 
@@ -78,10 +78,10 @@ class Example:
             task=record["data_source"],
             question=record["prompt"][0]["content"],
             document=record["document"],
-            accepted=tuple(map(str, record["reward_model"]["ground_truth"])),
+            answers=tuple(map(str, record["reward_model"]["ground_truth"])),
             rule=extra["rule"],
             evidence=tuple(Span(int(start), int(end)) for start, end in extra["evidence"]),
-            facts=json.loads(extra["facts"]),
+            metadata=json.loads(extra["metadata"]),
         )
 
 

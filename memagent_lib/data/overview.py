@@ -1,6 +1,6 @@
 """Frames that describe a data set: how long its documents are, how deep its facts stand, where its gold documents are.
 
-One tidy frame per picture; the pictures themselves are :mod:`memagent_lib.plots`'.
+One tidy frame per picture; the pictures themselves are :mod:`memagent_lib.workbench.plots`'.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ EXAMPLE_COLUMNS = [
     "example",
     "task",
     "question",
-    "accepted",
     "answers",
+    "n_answers",
     "rule",
     "tokens",
     "chunks",
@@ -46,15 +46,15 @@ def data_examples(examples: Iterable[Example], tokenizer: Tokenizer | None = Non
             "example": e.id,
             "task": e.task,
             "question": e.question,
-            "accepted": " | ".join(e.accepted),
-            "answers": len(e.accepted),
+            "answers": " | ".join(e.answers),
+            "n_answers": len(e.answers),
             "rule": e.rule,
-            "tokens": e.facts.get("tokens") or (tokenizer.count(e.document) if tokenizer else None),
-            "chunks": e.facts.get("chunks"),
+            "tokens": e.metadata.get("tokens") or (tokenizer.count(e.document) if tokenizer else None),
+            "chunks": e.metadata.get("chunks"),
             "characters": len(e.document),
-            "documents": e.facts.get("documents"),
+            "documents": e.metadata.get("documents"),
             "facts": len(e.evidence),
-            "chance": e.facts.get("chance", 0.0),
+            "chance": e.metadata.get("chance", 0.0),
         }
         for e in examples
     ]
@@ -93,14 +93,16 @@ def data_gold_places(examples: Iterable[Example]) -> pd.DataFrame:
     import pandas as pd
 
     rows = [
-        (e.id, e.task, i, place, e.facts["documents"], place / max(1, e.facts["documents"] - 1))
+        (e.id, e.task, i, place, e.metadata["documents"], place / max(1, e.metadata["documents"] - 1))
         for e in examples
-        for i, place in enumerate(e.facts.get("gold_places", ()))
+        for i, place in enumerate(e.metadata.get("gold_places", ()))
     ]
     return pd.DataFrame(rows, columns=GOLD_COLUMNS)
 
 
-def data_file(path: str | Path, limit: int | None = None, tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
+def data_file(
+    path: str | Path, limit: int | None = None, tokenizer: Tokenizer | None = None
+) -> dict[str, pd.DataFrame]:
     """The three frames (``examples``, ``depths``, ``gold``) of a file, read one example at a time."""
     import pandas as pd
 
@@ -111,14 +113,22 @@ def data_file(path: str | Path, limit: int | None = None, tokenizer: Tokenizer |
         parts["gold"].append(data_gold_places([example]))
     empty = {"examples": EXAMPLE_COLUMNS, "depths": DEPTH_COLUMNS, "gold": GOLD_COLUMNS}
     filled = {name: [f for f in frames if len(f)] for name, frames in parts.items()}
-    return {name: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=empty[name]) for name, frames in filled.items()}
+    return {
+        name: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=empty[name])
+        for name, frames in filled.items()
+    }
 
 
-def data_files(paths: Iterable[str | Path], limit: int | None = None, tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
+def data_files(
+    paths: Iterable[str | Path], limit: int | None = None, tokenizer: Tokenizer | None = None
+) -> dict[str, pd.DataFrame]:
     """:func:`data_file`'s frames of several files, one below the other, with a column ``file`` that names each row's."""
     import pandas as pd
 
-    found = [{name: f.assign(file=Path(path).stem) for name, f in data_file(path, limit, tokenizer).items()} for path in paths]
+    found = [
+        {name: f.assign(file=Path(path).stem) for name, f in data_file(path, limit, tokenizer).items()}
+        for path in paths
+    ]
     if not found:
         raise ValueError("no file to describe; give at least one")
     parts = {name: [frames[name] for frames in found if len(frames[name])] for name in found[0]}

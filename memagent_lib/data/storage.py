@@ -61,7 +61,9 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
     try:
         _require_columns(path, pq.read_schema(path).names)
     except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} is not a parquet file ({error}); read files of other projects with read_original") from error
+        raise ValueError(
+            f"{path} is not a parquet file ({error}); read files of other projects with read_original"
+        ) from error
     file = pq.ParquetFile(path, read_dictionary=["document"])
     given = 0
     for group in range(file.num_row_groups):
@@ -120,7 +122,9 @@ def _table(group: list[Example]) -> Any:
     records = [example.to_record() for example in group]
     texts = list(dict.fromkeys(record["document"] for record in records))
     place = {text: i for i, text in enumerate(texts)}
-    column = pa.DictionaryArray.from_arrays(pa.array([place[r["document"]] for r in records], pa.int32()), pa.array(texts, pa.string()))
+    column = pa.DictionaryArray.from_arrays(
+        pa.array([place[r["document"]] for r in records], pa.int32()), pa.array(texts, pa.string())
+    )
     schema = _schema()
     plain = {f.name: pa.array([r[f.name] for r in records], f.type) for f in schema if f.name != "document"}
     return pa.table([column if f.name == "document" else plain[f.name] for f in schema], schema=schema)
@@ -131,8 +135,16 @@ def _schema() -> Any:
 
     span, text = pa.list_(pa.int64()), pa.string()
     message = pa.struct([("role", text), ("content", text)])
-    extra = pa.struct([("id", text), ("rule", text), ("evidence", pa.list_(span)), ("facts", text)])
-    types = (text, text, text, pa.list_(message), pa.struct([("style", text), ("ground_truth", pa.list_(text))]), None, extra)
+    extra = pa.struct([("id", text), ("rule", text), ("evidence", pa.list_(span)), ("metadata", text)])
+    types = (
+        text,
+        text,
+        text,
+        pa.list_(message),
+        pa.struct([("style", text), ("ground_truth", pa.list_(text))]),
+        None,
+        extra,
+    )
     return pa.schema([(n, t or pa.dictionary(pa.int32(), text)) for n, t in zip(COLUMNS, types, strict=True)])
 
 
@@ -140,7 +152,9 @@ def _read_group(file: Any, group: int) -> Iterator[Example]:
     texts: dict[int, str] = {}
     for batch in file.iter_batches(batch_size=256, row_groups=[group]):
         column = batch.column("document")
-        for row, (place, record) in enumerate(zip(column.indices.to_pylist(), batch.drop_columns(["document"]).to_pylist(), strict=True)):
+        for row, (place, record) in enumerate(
+            zip(column.indices.to_pylist(), batch.drop_columns(["document"]).to_pylist(), strict=True)
+        ):
             if place not in texts:
                 texts[place] = column[row].as_py()
             yield Example.from_record(record | {"document": texts[place]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 
-from memagent_lib.readers.search import ranked
+from memagent_lib.readers.ranking import ranked
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
@@ -49,11 +49,17 @@ def _quarters(chunk: Chunk) -> list[Chunk]:
     while at < len(chunk.text) or not passages:
         end = at + size
         border = max(
-            (chunk.text.rfind(mark, at + size // 2, end) + len(mark) for mark in ("\n", ". ") if mark in chunk.text[at + size // 2 : end]),
+            (
+                chunk.text.rfind(mark, at + size // 2, end) + len(mark)
+                for mark in ("\n", ". ")
+                if mark in chunk.text[at + size // 2 : end]
+            ),
             default=end,
         )
         cut = len(chunk.text) if len(passages) == 3 else min(border, len(chunk.text))
-        passages.append(Chunk(chunk.index, chunk.text[at:cut], chunk.start + at, chunk.start + cut, -(-chunk.tokens // 4)))
+        passages.append(
+            Chunk(chunk.index, chunk.text[at:cut], chunk.start + at, chunk.start + cut, -(-chunk.tokens // 4))
+        )
         at = cut
     return passages
 

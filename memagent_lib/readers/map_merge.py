@@ -34,13 +34,17 @@ def map_merge(question: str, chunks: Iterable[Chunk]) -> Generator[tuple[Prompt,
     while len(level) > 1:
         pairs = list(zip(level[::2], level[1::2], strict=False))
         replies = yield from _ask(turns, [_merge(question, left, right) for left, right in pairs])
-        merged = [(reply.text, _stretch([left[1], right[1]])) for (left, right), reply in zip(pairs, replies, strict=True)]
+        merged = [
+            (reply.text, _stretch([left[1], right[1]])) for (left, right), reply in zip(pairs, replies, strict=True)
+        ]
         level = merged + level[2 * len(pairs) :]
     yield from _ask(turns, [Prompt(Kind.ANSWER, question, level[0][0])])
     return Trace(question, tuple(turns), reader="map_merge")
 
 
-def _ask(turns: list[Turn], prompts: list[Prompt]) -> Generator[tuple[Prompt, ...], tuple[Reply, ...], tuple[Reply, ...]]:
+def _ask(
+    turns: list[Turn], prompts: list[Prompt]
+) -> Generator[tuple[Prompt, ...], tuple[Reply, ...], tuple[Reply, ...]]:
     replies = yield tuple(prompts)
     turns.extend(map(Turn, prompts, replies))
     return replies

@@ -6,7 +6,7 @@ import re
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 
-from memagent_lib.readers.search import ranked
+from memagent_lib.readers.ranking import ranked
 from memagent_lib.text import Chunk
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Reply, Trace, Turn
 

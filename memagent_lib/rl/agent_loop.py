@@ -22,10 +22,10 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.replica import TokenOutput
 
+from memagent_lib.agent import drive
 from memagent_lib.data.examples import Example
 from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
 from memagent_lib.readers import reader_named
-from memagent_lib.reading import drive
 from memagent_lib.scoring import normalise, score
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.trace import Trace, Turn
@@ -42,14 +42,22 @@ class VerlBackend:
     """verl's rollout servers behind the interface that every driver of readers uses, for one rollout."""
 
     def __init__(self, server: Any, tokenizer: Tokenizer, sampling: dict[str, Any], session: str, window: int):
-        self.server, self.tokenizer, self.sampling, self.session, self.window = server, tokenizer, sampling, session, window
+        self.server, self.tokenizer, self.sampling, self.session, self.window = (
+            server,
+            tokenizer,
+            sampling,
+            session,
+            window,
+        )
         self.special_ids = frozenset(tokenizer.hf.all_special_ids)
         self._outputs: dict[int, TokenOutput] = {}
 
     async def complete(self, request: Request) -> Completion:
         """One turn. An engine that gives up is a :class:`RolloutError`; a reply cut at its limit says ``length``."""
         sampling = {**self.sampling, "max_tokens": request.max_tokens}
-        output = await self.server.generate(request_id=self.session, prompt_ids=list(request.ids), sampling_params=sampling)
+        output = await self.server.generate(
+            request_id=self.session, prompt_ids=list(request.ids), sampling_params=sampling
+        )
         ids = tuple(output.token_ids)
         if output.stop_reason not in ("completed", None) or not ids:
             raise RolloutError(f"the engine ended a turn with {output.stop_reason!r} after {len(ids)} tokens")
@@ -57,7 +65,9 @@ class VerlBackend:
         # verl says "completed" for both: a full reply that does not end in a special token was cut.
         cut = len(ids) >= request.max_tokens and ids[-1] not in self.special_ids
         cached = output.extra_fields.get("num_cached_tokens") or 0
-        return Completion(self.tokenizer.decode(ids), "length" if cut else "stop", len(request.ids), len(ids), cached, ids)
+        return Completion(
+            self.tokenizer.decode(ids), "length" if cut else "stop", len(request.ids), len(ids), cached, ids
+        )
 
     def output(self, turn: Turn) -> TokenOutput:
         """What the server said in this turn; the turn holds the very tuple of ids that came from it."""
@@ -119,7 +129,7 @@ class MemAgentLoop(AgentLoopBase):
         session = str(row.get("uid") or uuid4().hex)  # the rollouts of a group meet in one server's prefix cache
         backend = VerlBackend(self.server, tokenizer, sampling_params, session, self.encoder.window)
         trace = await drive(self.reader(example.question, pieces), self.encoder, backend)
-        verdict = score(example.rule, trace.answer, example.accepted)
+        verdict = score(example.rule, trace.answer, example.answers)
         self._keep_trace(trace, verdict.value, sampling_params, row)
         facts = rollout_facts(trace, verdict.value, example)
         return _outputs([(turn, backend.output(turn)) for turn in trace.turns], facts, time.monotonic() - started)
@@ -129,7 +139,13 @@ class MemAgentLoop(AgentLoopBase):
         if not self.traces or row.get("session_id") or _written[step, greedy] >= self.traces_per_step:
             return
         _written[step, greedy] += 1
-        record = {"step": step, "greedy": greedy, "score": value, "task": row["data_source"], "id": row["extra_info"]["id"]}
+        record = {
+            "step": step,
+            "greedy": greedy,
+            "score": value,
+            "task": row["data_source"],
+            "id": row["extra_info"]["id"],
+        }
         line = json.dumps(record | {"trace": trace.to_record()}, ensure_ascii=False)
         with (self.traces / f"step_{step:06d}.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -164,8 +180,10 @@ def evidence_facts(trace: Trace, example: Example) -> tuple[float, float]:
     seen, captured, kept = 0, 0, 0
     for span in example.evidence:
         words = example.document[span.start : span.end]
-        fact = normalise(next((answer for answer in example.accepted if answer in words), words))
-        after = next((turn.reply.text for turn in trace.reads if turn.prompt.chunk and span.end <= turn.prompt.chunk.end), None)
+        fact = normalise(next((answer for answer in example.answers if answer in words), words))
+        after = next(
+            (turn.reply.text for turn in trace.reads if turn.prompt.chunk and span.end <= turn.prompt.chunk.end), None
+        )
         if after is None:
             continue
         seen += 1

@@ -113,11 +113,15 @@ class Train:
         _at_least(self, 2, "keep_checkpoints")  # verl deletes the oldest before it writes the newest
         _at_least(self, 0, "lr", "kl_loss", "eval_every", "save_every", "traces_per_step", "warmup_steps")
         if self.rollouts < 2:
-            raise ConfigError(f"rollouts must be at least 2, got {self.rollouts}: a rollout is compared with the others of its group")
+            raise ConfigError(
+                f"rollouts must be at least 2, got {self.rollouts}: a rollout is compared with the others of its group"
+            )
         if self.temperature <= 0:
             raise ConfigError(f"temperature must be above 0, got {self.temperature}: equal rollouts teach nothing")
         if self.reuse_logprobs and self.mini_batches > 1:
-            raise ConfigError("reuse_logprobs needs mini_batches = 1: only then is nothing updated between sampling and the update")
+            raise ConfigError(
+                "reuse_logprobs needs mini_batches = 1: only then is nothing updated between sampling and the update"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +187,9 @@ def _table(name: str, kind: type, values: Any) -> Any:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{name} must be a table, got {values!r}")
     fields = {f.name: f for f in dataclasses.fields(kind)}
-    required = {n for n, f in fields.items() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING}
+    required = {
+        n for n, f in fields.items() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    }
     _check_keys(f"[{name}]", values, set(fields), required)
     hints = get_type_hints(kind)
     try:

@@ -20,7 +20,11 @@ PREFIX = "moment/"
 
 @register_policy_loss(NAME)
 def memagent_loss(
-    old_log_prob: torch.Tensor, log_prob: torch.Tensor, advantages: torch.Tensor, response_mask: torch.Tensor, **settings: Any
+    old_log_prob: torch.Tensor,
+    log_prob: torch.Tensor,
+    advantages: torch.Tensor,
+    response_mask: torch.Tensor,
+    **settings: Any,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """verl's ``vanilla`` loss and its metrics, plus ``moment/*``. Shapes: (rows, longest reply)."""
     loss, metrics = compute_policy_loss_vanilla(old_log_prob, log_prob, advantages, response_mask, **settings)
@@ -31,7 +35,15 @@ def moments(old: torch.Tensor, new: torch.Tensor, mask: torch.Tensor) -> dict[st
     """Sums over the tokens in ``mask``. verl averages metrics over micro-batches, which scales all of them alike."""
     chosen = mask.bool()
     x, y = old[chosen].double(), new[chosen].double()
-    values = (x.new_tensor(x.numel()), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum(), (x - y).abs().sum())
+    values = (
+        x.new_tensor(x.numel()),
+        x.sum(),
+        y.sum(),
+        (x * x).sum(),
+        (y * y).sum(),
+        (x * y).sum(),
+        (x - y).abs().sum(),
+    )
     return {PREFIX + name: value.item() for name, value in zip(_MOMENTS, values, strict=True)}
 
 

@@ -73,7 +73,9 @@ class MemAgentTrainer(PPOTrainerSync):
             return
         report = Path(self.settings.trace_folder) / FAILURE_FILE
         why = report.read_text(encoding="utf-8") if report.exists() else "see the log above"
-        raise RolloutError(f"rollouts of {len(failed)} prompts failed in step {self.global_steps}; the last one:\n{why}")
+        raise RolloutError(
+            f"rollouts of {len(failed)} prompts failed in step {self.global_steps}; the last one:\n{why}"
+        )
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         return batch_multiple(dp_size, self.settings.mini_batches)
@@ -90,7 +92,9 @@ class MemAgentTrainer(PPOTrainerSync):
 
     def _rollout_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
         finals = [key for key, is_last in zip(batch.keys, last_of_session(batch.keys), strict=True) if is_last]
-        data = tq.kv_batch_get(keys=finals, partition_id=batch.partition_id, select_fields=["num_turns", "extra_fields"])
+        data = tq.kv_batch_get(
+            keys=finals, partition_id=batch.partition_id, select_fields=["num_turns", "extra_fields"]
+        )
         produced = int(sum(map(int, data["num_turns"])))
         if produced != len(batch):
             raise RolloutError(f"{len(finals)} rollouts produced {produced} rows and {len(batch)} arrived")
@@ -108,7 +112,9 @@ class MemAgentTrainer(PPOTrainerSync):
             global_batch_size=len(batch) // count,
             epochs=actor.ppo_epochs,
             seed=actor.data_loader_seed,
-            dataloader_kwargs={"shuffle": count > 1},  # balancing sorts rows by length: a mini-batch must not be one length
+            dataloader_kwargs={
+                "shuffle": count > 1
+            },  # balancing sorts rows by length: a mini-batch must not be one length
             temperature=self.config.actor_rollout_ref.rollout.temperature,
         )
         output = self.actor_rollout_wg.update_actor(batch)
@@ -132,7 +138,11 @@ class MemAgentTrainer(PPOTrainerSync):
 
     def _log_agreement(self, metrics: dict[str, Any]) -> None:
         """The same comparison from the loss, where the old policy's pass is saved: nothing is updated in between."""
-        found = {name.removeprefix("actor/"): metrics.pop(name) for name in list(metrics) if name.startswith(f"actor/{PREFIX}")}
+        found = {
+            name.removeprefix("actor/"): metrics.pop(name)
+            for name in list(metrics)
+            if name.startswith(f"actor/{PREFIX}")
+        }
         if self.config.algorithm.rollout_correction.bypass_mode:
             metrics.update(_agreement_metrics(found))
 

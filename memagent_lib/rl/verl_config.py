@@ -14,18 +14,21 @@ from typing import Any
 
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import ConfigError, TrainConfig
-from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.run.folder import RunFolder
 from memagent_lib.text import Tokenizer
 
 AGENT_FILE = "agent_loop.json"
-CPU_PLUGIN = "memagent_lib.rl.platform"
-WEIGHTS_EXTENSION = "memagent_lib.rl.vllm_weights.CpuWeights"
+CPU_PLUGIN = "memagent_lib.rl.cpu.platform"
+WEIGHTS_EXTENSION = "memagent_lib.rl.cpu.weights.CpuWeights"
 
 
 def settings(config: TrainConfig, folder: RunFolder, device: str) -> dict[str, Any]:
     """verl's settings by dotted name; those that start with ``+`` are not in verl's own configuration."""
     encoder = Encoder(
-        Tokenizer.load(config.model.path), Template.load(config.reading.template), config.reading.budget, config.reading.shows
+        Tokenizer.load(config.model.path),
+        Template.load(config.reading.template),
+        config.reading.budget,
+        config.reading.shows,
     )
     chosen = _common(config, folder, encoder) | (_cpu(config, encoder) if device == "cpu" else _cuda(config, encoder))
     own = {name.removeprefix("+") for name in config.verl}
@@ -43,7 +46,9 @@ def compose(chosen: dict[str, Any]) -> Any:
     for name, value in chosen.items():
         add, key = name.startswith("+"), name.removeprefix("+")
         parent, _, leaf = key.rpartition(".")
-        if not add and leaf not in set((OmegaConf.select(config, parent) if parent else config) or ()):  # a set sees ??? values too
+        if not add and leaf not in set(
+            (OmegaConf.select(config, parent) if parent else config) or ()
+        ):  # a set sees ??? values too
             raise ConfigError(f"verl has no setting {key!r}; to add one that it does not know, write '+{key}'")
         OmegaConf.update(config, key, value, force_add=True, merge=True)
     return config
@@ -137,7 +142,7 @@ def _cpu(config: TrainConfig, encoder: Encoder) -> dict[str, Any]:
     micro = max(8192, encoder.window)
     return {
         "trainer.device": "cpu",
-        "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu_engine",  # which registers the loss too
+        "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu.engine",  # which registers the loss too
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.use_remove_padding": False,
         "actor_rollout_ref.model.enable_gradient_checkpointing": False,
@@ -192,14 +197,17 @@ def environment(device: str, workers: int, run: Path) -> dict[str, str]:
     if device != "cpu":
         return common
     cores = len(os.sched_getaffinity(0))
-    return common | {
-        "MEMAGENT_RUN_KEY": hashlib.sha256(str(run).encode()).hexdigest()[:12],
-        "VERL_PLATFORM": "cpu",
-        "VERL_USE_EXTERNAL_MODULES": CPU_PLUGIN,
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # lets one process hold engine and worker
-        "RAY_worker_niceness": "0",  # Ray's own 15 makes the run stand behind anything else on the machine
-        "RAY_prestart_worker_first_driver": "0",  # verl's actors bring their own environment and would not use these workers
-        "OMP_NUM_THREADS": str(max(1, cores // workers)),
-        "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin at barriers take the cores from the other processes of the run
-    }
+    return (
+        common
+        | {
+            "MEMAGENT_RUN_KEY": hashlib.sha256(str(run).encode()).hexdigest()[:12],
+            "VERL_PLATFORM": "cpu",
+            "VERL_USE_EXTERNAL_MODULES": CPU_PLUGIN,
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # lets one process hold engine and worker
+            "RAY_worker_niceness": "0",  # Ray's own 15 makes the run stand behind anything else on the machine
+            "RAY_prestart_worker_first_driver": "0",  # verl's actors bring their own environment and would not use these workers
+            "OMP_NUM_THREADS": str(max(1, cores // workers)),
+            "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin at barriers take the cores from the other processes of the run
+        }
+    )

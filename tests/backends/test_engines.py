@@ -5,8 +5,9 @@ import os
 
 import pytest
 
-from memagent_lib.backends import BackendError, Request, Sampling, open_backend
-from memagent_lib.reading import Agent, run_sync, together
+from memagent_lib.agent import Agent, gather, run_sync
+from memagent_lib.backends import BackendError, Sampling, open_backend
+from memagent_lib.prompts import Request
 
 PROMPTS = ["The code of the violet otter", "Rain taps", "A small boat drifts past the old mill. " * 3, "Snow"]
 
@@ -31,10 +32,12 @@ def requests(tokenizer, max_tokens=9) -> list[Request]:
 
 
 def ask(backend, wanted):
-    return run_sync(together(backend.complete(request) for request in wanted))
+    return run_sync(gather(backend.complete(request) for request in wanted))
 
 
-def test_both_engines_give_the_models_own_greedy_reply_whatever_they_are_batched_with(vllm, transformers, tokenizer, model_folder):
+def test_both_engines_give_the_models_own_greedy_reply_whatever_they_are_batched_with(
+    vllm, transformers, tokenizer, model_folder
+):
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -62,7 +65,9 @@ def test_a_reply_at_its_limit_says_length(vllm, transformers, tokenizer):
 
 def test_a_prompt_over_the_window_is_an_error_of_its_own_and_the_engine_goes_on(vllm, tokenizer):
     long = Request((5,) * 300, "", 4)
-    with pytest.raises(BackendError, match="the prompt is 300 tokens with a reply of up to 4, and the model's window is 256"):
+    with pytest.raises(
+        BackendError, match="the prompt is 300 tokens with a reply of up to 4, and the model's window is 256"
+    ):
         ask(vllm, [long])
     assert ask(vllm, requests(tokenizer))[0].reply_tokens > 0
 
@@ -114,7 +119,7 @@ async def test_a_cancelled_request_leaves_the_engine_and_the_others_go_on(vllm, 
 def test_two_engines_in_one_process_do_not_mix_and_closing_one_spares_the_other(vllm, model_folder, tokenizer):
     alone = [c.token_ids for c in ask(vllm, requests(tokenizer))]
     second = open_backend("vllm", model_folder, Sampling(), window=128, threads=1)
-    both = run_sync(together(backend.complete(r) for r in requests(tokenizer) for backend in (vllm, second)))
+    both = run_sync(gather(backend.complete(r) for r in requests(tokenizer) for backend in (vllm, second)))
     assert [c.token_ids for c in both[::2]] == [c.token_ids for c in both[1::2]] == alone
     run_sync(second.close())
     with pytest.raises(BackendError, match="vLLM's engine has stopped: it was closed"):

@@ -9,19 +9,21 @@ import pytest
 from hostile import completion as reply_of
 from hostile import faults, serving
 
-from memagent_lib.backends import BackendError, BackendUnavailable, Request, Sampling, open_backend
+from memagent_lib.agent import Agent, gather
+from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, open_backend
 from memagent_lib.backends.openai import OpenAICompatible
-from memagent_lib.backends.patience import Circuit, Passing, Patience, retrying, seconds_of
+from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying, seconds_of
 from memagent_lib.cli import main
-from memagent_lib.prompts import Completion
-from memagent_lib.reading import Agent, together
+from memagent_lib.prompts import Completion, Request
 
-QUICK = Patience(attempts=12, attempt_s=0.4, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
+QUICK = RetryPolicy(attempts=12, attempt_s=0.4, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
 DOCUMENT = " ".join(f"Note {i}: a small boat drifts past the old mill." for i in range(12))
 
 
 def opened(server, **options) -> OpenAICompatible:
-    return open_backend("openai", "small", options.pop("sampling", Sampling()), base_url=server.url, **({"patience": QUICK} | options))
+    return open_backend(
+        "openai", "small", options.pop("sampling", Sampling()), base_url=server.url, **({"patience": QUICK} | options)
+    )
 
 
 async def ask(backend, ids=(1, 2, 3), max_tokens=5) -> Completion:
@@ -37,7 +39,13 @@ async def test_a_completion_carries_the_servers_counts_and_sends_our_exact_ids()
         said = await ask(backend)
         assert backend.window == 4096
     (body,) = server.bodies
-    assert (body["prompt"], body["max_tokens"], body["temperature"], body["top_p"], body["min_p"]) == ([1, 2, 3], 5, 0.7, 0.9, 0.1)
+    assert (body["prompt"], body["max_tokens"], body["temperature"], body["top_p"], body["min_p"]) == (
+        [1, 2, 3],
+        5,
+        0.7,
+        0.9,
+        0.1,
+    )
     assert isinstance(body["seed"], int)
     assert (said.prompt_tokens, said.reply_tokens, said.cached_tokens, said.finish_reason) == (3, 3, 1, "stop")
 
@@ -89,7 +97,7 @@ async def test_a_request_that_never_succeeds_ends_at_its_attempts_and_names_the_
         serving(fault=lambda n: "503") as server,
         pytest.raises(BackendError, match="no reply after 3 attempts within 60 s; the last: status 503: fault 503"),
     ):
-        await ask(opened(server, patience=Patience(attempts=3, deadline_s=60, first_wait_s=0.01)))
+        await ask(opened(server, patience=RetryPolicy(attempts=3, deadline_s=60, first_wait_s=0.01)))
     assert server.posts == 3
 
 
@@ -97,11 +105,13 @@ async def test_a_request_that_hangs_ends_at_its_deadline():
     with serving(fault=lambda n: "hang", hang_s=3) as server:
         began = time.monotonic()
         with pytest.raises(BackendError, match=r"within 0\.5 s"):
-            await ask(opened(server, patience=Patience(attempt_s=30, deadline_s=0.5)))
+            await ask(opened(server, patience=RetryPolicy(attempt_s=30, deadline_s=0.5)))
         assert time.monotonic() - began < 2.9  # it did not wait for the server
 
 
-@pytest.mark.parametrize(("status", "says"), [("401", "refuses the API key"), ("403", "refuses the API key"), ("404", "need the chat api")])
+@pytest.mark.parametrize(
+    ("status", "says"), [("401", "refuses the API key"), ("403", "refuses the API key"), ("404", "need the chat api")]
+)
 async def test_what_is_wrong_for_every_request_stops_the_run(status, says):
     with serving(fault=lambda n: status) as server:
         backend = opened(server)
@@ -127,7 +137,9 @@ def test_a_wrong_key_a_missing_model_and_an_absent_server_are_found_before_the_f
 
 def test_a_server_that_does_not_say_its_window_needs_one_given():
     with serving(window=None) as server:
-        with pytest.raises(ValueError, match="does not say how long a prompt 'small' takes; give its window, in tokens"):
+        with pytest.raises(
+            ValueError, match="does not say how long a prompt 'small' takes; give its window, in tokens"
+        ):
             opened(server)
         assert opened(server, window=512).window == 512
 
@@ -135,7 +147,9 @@ def test_a_server_that_does_not_say_its_window_needs_one_given():
 async def test_a_prompt_that_the_window_cannot_hold_is_never_sent():
     with (
         serving(window=6) as server,
-        pytest.raises(BackendError, match="the prompt is 3 tokens with a reply of up to 5, and the model's window is 6"),
+        pytest.raises(
+            BackendError, match="the prompt is 3 tokens with a reply of up to 5, and the model's window is 6"
+        ),
     ):
         await ask(opened(server))
     assert server.posts == 0
@@ -152,7 +166,9 @@ async def test_connections_are_kept_and_used_again():
 
 
 async def test_a_server_that_has_gone_stops_a_sweep_after_a_few_requests_not_after_all():
-    patience = Patience(attempts=5, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.02, gone_after_s=0.2, gone_after_failures=5)
+    patience = RetryPolicy(
+        attempts=5, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.02, gone_after_s=0.2, gone_after_failures=5
+    )
     with serving(fault=lambda n: "drop" if n >= 10 else None) as server:
         backend = opened(server, patience=patience)
         done, gone = 0, 0
@@ -188,7 +204,7 @@ class Calm:
 async def test_two_hundred_readings_against_a_hostile_server_lose_no_turn_and_double_none(encoder):
     # The server, not our patience, ends a hang here: a busy machine's late reply would else be asked for twice, and rightly so.
     with serving(fault=faults(0.3, ["429", "500", "drop", "half", "hang"]), hang_s=1) as server:
-        patience = Patience(attempts=40, attempt_s=60, deadline_s=300, first_wait_s=0.01, longest_wait_s=0.05)
+        patience = RetryPolicy(attempts=40, attempt_s=60, deadline_s=300, first_wait_s=0.01, longest_wait_s=0.05)
         traces = await _read_all(encoder, opened(server, patience=patience, connections=64), 200)
     assert traces == await _read_all(encoder, Calm(), 200)
     turns = sum(len(trace.turns) for trace in traces)
@@ -201,14 +217,14 @@ async def _read_all(encoder, backend, n):
     """``n`` readings, each with a question of its own, so that no two of them ask the same."""
     agent = Agent(encoder, backend)
     try:
-        return await together(agent.aread(DOCUMENT[: len(DOCUMENT) // 2], f"Which note is {i}?") for i in range(n))
+        return await gather(agent.aread(DOCUMENT[: len(DOCUMENT) // 2], f"Which note is {i}?") for i in range(n))
     finally:
         await backend.close()
 
 
 async def test_cancelling_leaves_no_request_behind(encoder):
     with serving(fault=lambda n: "hang", hang_s=0.5) as server:
-        backend = opened(server, patience=Patience(attempt_s=30))
+        backend = opened(server, patience=RetryPolicy(attempt_s=30))
         work = asyncio.create_task(_read_all(encoder, backend, 20))
         while server.posts < 20:
             await asyncio.sleep(0.01)
@@ -224,9 +240,30 @@ def test_the_command_reads_through_a_chat_server_with_a_key_and_says_what_its_se
     tokenizer.hf.save_pretrained(tmp_path / "words")
     (tmp_path / "a.txt").write_text(DOCUMENT)
     (tmp_path / "key").write_text("right\n")
-    small = ["--template", "pocket", "--chunk-tokens", "48", "--memory-tokens", "24", "--answer-tokens", "12", "--question-tokens", "32"]
+    small = [
+        "--template",
+        "pocket",
+        "--chunk-tokens",
+        "48",
+        "--memory-tokens",
+        "24",
+        "--answer-tokens",
+        "12",
+        "--question-tokens",
+        "32",
+    ]
     with serving(key="right", window=None) as server:
-        asked = ["read", str(tmp_path / "a.txt"), "--question", "Which note?", "--model", "small", "--backend", "openai", *small]
+        asked = [
+            "read",
+            str(tmp_path / "a.txt"),
+            "--question",
+            "Which note?",
+            "--model",
+            "small",
+            "--backend",
+            "openai",
+            *small,
+        ]
         asked += ["--base-url", server.url, "--tokenizer", str(tmp_path / "words")]
         assert main(asked) == 2
         assert "refuses the API key (status 401)" in capsys.readouterr().err
@@ -241,18 +278,18 @@ def test_the_command_reads_through_a_chat_server_with_a_key_and_says_what_its_se
         assert server.posts == posts, "what the journal holds is not asked again"
 
 
-# Patience, by itself.
+# RetryPolicy, by itself.
 
 
 def test_waits_double_up_to_a_bound_and_are_jittered():
-    patience, rng = Patience(first_wait_s=1, longest_wait_s=5), random.Random(0)
+    patience, rng = RetryPolicy(first_wait_s=1, longest_wait_s=5), random.Random(0)
     for attempt, bound in [(0, 1), (1, 2), (2, 4), (3, 5), (9, 5)]:
         waits = [patience.wait_s(attempt, None, rng) for _ in range(400)]
         assert 0 <= min(waits) < 0.1 * bound
         assert 0.9 * bound < max(waits) <= bound
     assert 7 <= patience.wait_s(0, "7", rng) <= 8
     with pytest.raises(ValueError, match="attempts must be above 0, got 0"):
-        Patience(attempts=0)
+        RetryPolicy(attempts=0)
 
 
 def test_retry_after_is_read_as_seconds_or_as_a_date():
@@ -264,7 +301,7 @@ def test_retry_after_is_read_as_seconds_or_as_a_date():
 
 def test_a_burst_of_failures_does_not_open_the_circuit_but_a_silent_minute_does():
     now = [0.0]
-    circuit = Circuit(Patience(gone_after_s=60, gone_after_failures=5), "http://x", clock=lambda: now[0])
+    circuit = Circuit(RetryPolicy(gone_after_s=60, gone_after_failures=5), "http://x", clock=lambda: now[0])
     for _ in range(500):
         circuit.failed("dropped")
     circuit.succeeded()
@@ -296,10 +333,10 @@ async def test_the_last_reason_is_the_one_reported():
     reasons = iter(["first", "second", "third"])
 
     async def once():
-        raise Passing(next(reasons))
+        raise RetryableError(next(reasons))
 
     with pytest.raises(BackendError, match="the last: third"):
-        await retrying(once, Patience(attempts=3, first_wait_s=0.001), Circuit(QUICK, "x"), random.Random(0))
+        await retrying(once, RetryPolicy(attempts=3, first_wait_s=0.001), Circuit(QUICK, "x"), random.Random(0))
 
 
 def _free_port() -> int:

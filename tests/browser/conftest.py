@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from memagent_lib.lab import FIRST_PAGE, HOST, servers
+from memagent_lib.cli.lab import FIRST_PAGE, HOST, servers
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -51,7 +51,9 @@ def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
     """A fresh tab that can reach this machine only. A script that throws in it, or writes an error to the console, fails the test."""
     with browser.new_context(viewport={"width": 1400, "height": 900}) as context:
         away, errors = [], []
-        context.route(lambda url: urlsplit(url).hostname != HOST, lambda route: (away.append(route.request.url), route.abort()))
+        context.route(
+            lambda url: urlsplit(url).hostname != HOST, lambda route: (away.append(route.request.url), route.abort())
+        )
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(f"{error}\n{error.stack}"))
         page.on("console", lambda message: errors.append(_told(message)) if _is_error(message) else None)
@@ -95,7 +97,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         for name, folder in own.items():
             os.makedirs(folder)
             patch.setenv(name, folder)
-        patch.delenv("PYTEST_CURRENT_TEST")  # a kernel that sees it leaves its standard output without a file descriptor
+        patch.delenv(
+            "PYTEST_CURRENT_TEST"
+        )  # a kernel that sees it leaves its standard output without a file descriptor
         patch.chdir(root)
         port, mlflow_port = _free_ports()
         with servers(port, mlflow_port, "runs", TOKEN) as (jupyter, mlflow):

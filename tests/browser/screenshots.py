@@ -59,7 +59,9 @@ def test_the_inspector(page: Page, lab, trained: str) -> None:
 
 def test_the_training_panel(page: Page, lab, trained: str) -> None:
     cell = nbformat.v4.new_code_cell(f'from memagent_lib import panel\n\npanel.show("{trained}")')
-    notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
+    notebook = nbformat.v4.new_notebook(
+        cells=[cell], metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    )
     nbformat.write(notebook, lab.root / "notebooks/training.ipynb")
     page.goto(lab.notebook("training.ipynb"))
     jupyter.ready(page)

@@ -9,14 +9,17 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.evaluate import Result
-from memagent_lib.inspector import Readings, twin
+from memagent_lib.evaluation.evaluator import Result
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+from memagent_lib.workbench.inspector import Readings, twin
 
 pytestmark = pytest.mark.browser
-NEEDLE, HOSTILE = "The code of the bold owl is 4711.", "<script>document.title='taken'</script></script><img src=x onerror=alert(1)>"
+NEEDLE, HOSTILE = (
+    "The code of the bold owl is 4711.",
+    "<script>document.title='taken'</script></script><img src=x onerror=alert(1)>",
+)
 QUESTION = "What is the code of the bold owl?"
 
 
@@ -29,19 +32,31 @@ def result(name: str, turns: int, noted: int, lost: int, answer: str, chunk_char
     made, memory, at = [], "", 0
     for index, text in enumerate(pieces):
         said = NEEDLE if noted <= index < lost else f"nothing in chunk {index} {HOSTILE if index == 0 else ''}"
-        made.append(Turn(Prompt(Kind.READ, QUESTION, memory, Chunk(index, text, at, at + len(text), 99)), Reply(said, reply_tokens=9)))
+        made.append(
+            Turn(
+                Prompt(Kind.READ, QUESTION, memory, Chunk(index, text, at, at + len(text), 99)),
+                Reply(said, reply_tokens=9),
+            )
+        )
         memory, at = said, at + len(text)
     made.append(Turn(Prompt(Kind.ANSWER, QUESTION, memory), Reply(answer, reply_tokens=3)))
     document = "".join(pieces)
     start = document.index(NEEDLE)
     example = Example(
-        id=name, task="needle", question=QUESTION, document=document, accepted=("4711",), evidence=(Span(start, start + len(NEEDLE)),)
+        id=name,
+        task="needle",
+        question=QUESTION,
+        document=document,
+        answers=("4711",),
+        evidence=(Span(start, start + len(NEEDLE)),),
     )
     return Result(example, "overwrite", 1.0, Trace(QUESTION, tuple(made)), score("boxed", answer, ("4711",)))
 
 
 def opened(page: Page, readings: Readings, **state) -> Page:
-    page.set_content(f"<!doctype html><html class='ma-page'><body>{twin(readings, state, room_mb=30)._repr_html_()}</body></html>")
+    page.set_content(
+        f"<!doctype html><html class='ma-page'><body>{twin(readings, state, room_mb=30)._repr_html_()}</body></html>"
+    )
     expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", str(state.get("turn", 0)))
     return page
 
@@ -50,7 +65,11 @@ def opened(page: Page, readings: Readings, **state) -> Page:
 def readings() -> Readings:
     one, other = result("first", 20, 5, 9, "\\boxed{9}"), result("second", 20, 3, 99, "\\boxed{4711}")
     better = Result(
-        one.example, "overwrite", 1.0, result("first", 20, 5, 99, "\\boxed{4711}").trace, score("boxed", "\\boxed{4711}", ("4711",))
+        one.example,
+        "overwrite",
+        1.0,
+        result("first", 20, 5, 99, "\\boxed{4711}").trace,
+        score("boxed", "\\boxed{4711}", ("4711",)),
     )
     return Readings({"warm start": [other, one], "trained": [better]})
 

@@ -10,11 +10,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.evaluate import Result
+from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.evaluation.trace_files import write
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.tracefiles import write
 
 pytestmark = pytest.mark.browser
 CHUNKS, CHUNK_CHARS, NOTED, LOST = 723, 20_000, 100, 400
@@ -47,10 +47,12 @@ def notebook(lab) -> str:
     turns.append(Turn(Prompt(Kind.ANSWER, QUESTION, memory), Reply("\\boxed{9}", reply_tokens=3)))
     at = NOTED * CHUNK_CHARS
     evidence = (Span(at, at + len(NEEDLE) - 1),)
-    example = Example(id="long", task="needle", question=QUESTION, document="".join(texts), accepted=("4711",), evidence=evidence)
+    example = Example(
+        id="long", task="needle", question=QUESTION, document="".join(texts), answers=("4711",), evidence=evidence
+    )
     result = Result(example, "overwrite", 1.0, Trace(QUESTION, tuple(turns)), score("boxed", "\\boxed{9}", ("4711",)))
     assert write([result], lab.root / "runs/long", limit_bytes=1 << 30) == 0
-    cells = map(nbformat.v4.new_code_cell, ("from memagent_lib.inspector import show", 'show("runs/long")'))
+    cells = map(nbformat.v4.new_code_cell, ("from memagent_lib.workbench.inspector import show", 'show("runs/long")'))
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=list(cells), metadata=metadata), lab.root / "notebooks/long.ipynb")
     return "long.ipynb"
@@ -67,7 +69,9 @@ def test_724_turns_open_move_survive_a_reload_and_a_new_kernel(page: Page, lab, 
     opening = timer.evaluate("timer => timer.ends")
     detail = page.locator(".ma-detail").first
     moving = [page.evaluate(FROM_CLICK_TO_TEXT, turn) for turn in (3, 700, 99, 100, 400)]
-    print(json.dumps({"opening_ms": round(opening), "moving_ms": [round(ms) for ms in moving]}))  # times are told, never asserted
+    print(
+        json.dumps({"opening_ms": round(opening), "moving_ms": [round(ms) for ms in moving]})
+    )  # times are told, never asserted
     expect(detail).to_contain_text("turn 400: chunk 400 noted and lost")
     expect(detail.locator("del").first).to_be_visible()
     page.locator(".ma-inspector").focus()

@@ -10,7 +10,9 @@ pytestmark = pytest.mark.browser
 MOST_CLICKS = 5
 
 
-def test_three_clicks_lead_from_the_printed_address_to_a_memory_and_all_of_it_is_there_again_after_a_reload(page: Page, lab) -> None:
+def test_three_clicks_lead_from_the_printed_address_to_a_memory_and_all_of_it_is_there_again_after_a_reload(
+    page: Page, lab
+) -> None:
     page.add_init_script("window.clicks = 0; addEventListener('click', () => window.clicks++, true)")
     page.goto(f"{lab.jupyter}&reset")  # without the tabs of other tests
     page.get_by_text("00_quickstart.ipynb").dblclick()

@@ -12,12 +12,12 @@ import jupyter
 import pytest
 from playwright.sync_api import Page, expect
 
-from memagent_lib.panel import load_recipe
-from memagent_lib.rl.launcher import resolved
-from memagent_lib.rl.run_folder import RunFolder, State, Status
+from memagent_lib.rl.run.folder import RunFolder, State, Status
+from memagent_lib.rl.run.launcher import resolved
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.tracking import Ledger
+from memagent_lib.tracking.runs import Experiment
+from memagent_lib.workbench.panel import load_recipe
 
 pytestmark = pytest.mark.browser
 STEPS, QUESTION = 10, "What is the code of the owl?"
@@ -33,13 +33,19 @@ class PlayedRun:
 
     def do_step(self, reward: float, memory: str) -> None:
         self.step += 1
-        metrics = {"critic/score/mean": reward, "rollout/capture": 0.9, "rollout/retention": reward, "perf/time_per_step": 3.0}
+        metrics = {
+            "critic/score/mean": reward,
+            "rollout/capture": 0.9,
+            "rollout/retention": reward,
+            "perf/time_per_step": 3.0,
+        }
         with self.folder.metrics.open("a") as file:
             file.write(json.dumps({"step": self.step, "time": time.time(), "metrics": metrics}) + "\n")
         chunk = Chunk(0, "The code of the owl is 4711.", 0, 28, 9)
         read = Turn(Prompt(Kind.READ, QUESTION, "", chunk), Reply(memory, prompt_tokens=9, reply_tokens=3))
         answer = Turn(
-            Prompt(Kind.ANSWER, "What is the code of the owl?", memory), Reply(f"answer {self.step}", prompt_tokens=9, reply_tokens=3)
+            Prompt(Kind.ANSWER, "What is the code of the owl?", memory),
+            Reply(f"answer {self.step}", prompt_tokens=9, reply_tokens=3),
         )
         record = {
             "step": self.step,
@@ -52,7 +58,9 @@ class PlayedRun:
         self.say(State.RUNNING, reward)
 
     def say(self, state: State, reward: float | None = None) -> None:
-        self.folder.write_status(Status(state=state, step=self.step, steps=STEPS, reward=reward, pid=self.process.pid, seconds_left=20.0))
+        self.folder.write_status(
+            Status(state=state, step=self.step, steps=STEPS, reward=reward, pid=self.process.pid, seconds_left=20.0)
+        )
 
     def stop_when_told(self) -> None:
         self.process.wait(timeout=60)
@@ -65,7 +73,7 @@ def run(lab) -> Iterator[PlayedRun]:
     """In the folder and of the settings that the notebook's own defaults name, so that it attaches instead of starting a run."""
     folder = RunFolder(lab.root / "runs/study/train")
     played = PlayedRun(folder)
-    store = [f"tracking.uri='{Ledger.open('runs').uri}'", "tracking.experiment='memagent'"]
+    store = [f"tracking.uri='{Experiment.open('runs').uri}'", "tracking.experiment='memagent'"]
     config = resolved(load_recipe("experiments/recipes/pocket_demo.toml", store), folder)
     folder.config.write_text(json.dumps({"config": config.to_tables(), "device": "cpu"}))
     for reward in (0.4, 0.5, 0.6):

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from memagent_lib.data.catalog import TASKS
-from memagent_lib.data.multihop import MultiHop, hotpot_records
-from memagent_lib.data.words import prose_stock
+from memagent_lib.data.tasks.catalog import TASKS
+from memagent_lib.data.tasks.multihop import MultiHop, hotpot_records
+from memagent_lib.data.tasks.words import prose_stock
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
 
@@ -26,7 +26,9 @@ def essays(tmp_path_factory):
 @pytest.fixture(scope="session")
 def hotpot_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("hotpot") / "hotpot_dev_distractor_v1.json"
-    records = hotpot_records(MultiHop(distractors=3), 40, seed=3) + hotpot_records(MultiHop(shape="comparison"), 20, seed=4)
+    records = hotpot_records(MultiHop(distractors=3), 40, seed=3) + hotpot_records(
+        MultiHop(shape="comparison"), 20, seed=4
+    )
     path.write_text(json.dumps(records), encoding="utf-8")
     return str(path)
 
@@ -45,7 +47,9 @@ def squad_file(tmp_path_factory):
         return {"context": text, "qas": [right, never]}
 
     cities = ["Amford", "Belwick", "Corby", "Dunmere", "Eastead", "Farham", "Gorton", "Hexdale", "Ilminster", "Jarport"]
-    data = [{"title": f"part {i}", "paragraphs": [paragraph(c, k) for k, c in enumerate(cities[i : i + 5])]} for i in (0, 5)]
+    data = [
+        {"title": f"part {i}", "paragraphs": [paragraph(c, k) for k, c in enumerate(cities[i : i + 5])]} for i in (0, 5)
+    ]
     path = tmp_path_factory.mktemp("squad") / "dev-v2.0.json"
     path.write_text(json.dumps({"version": "v2.0", "data": data}), encoding="utf-8")
     return str(path)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from experiments.bench.data import COLUMNS, bench_data, measure, naive
+from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.bench.data import COLUMNS, bench_data, measure, naive
 from memagent_lib.data import Example, save
-from memagent_lib.data.catalog import make
-from memagent_lib.data.known import drop_known
+from memagent_lib.data.filtering import drop_known
 from memagent_lib.data.overview import (
     DEPTH_COLUMNS,
     EXAMPLE_COLUMNS,
@@ -19,12 +19,14 @@ from memagent_lib.data.overview import (
     data_gold_places,
     data_lengths,
 )
+from memagent_lib.data.tasks.catalog import make
 from memagent_lib.readers import blind
-from memagent_lib.reading import Agent
 
 
 def capital(number: int, answer: str) -> Example:
-    return Example(id=f"c{number}", task="t", question=f"Capital of country {number}?", document="x", accepted=(answer, "never"))
+    return Example(
+        id=f"c{number}", task="t", question=f"Capital of country {number}?", document="x", answers=(answer, "never")
+    )
 
 
 def agent(encoder, replies: dict[str, str | Exception], reader=blind) -> Agent:
@@ -52,7 +54,7 @@ def test_what_any_agent_knows_without_the_document_is_dropped_and_its_share_told
 
 def test_the_filter_never_shows_the_document(encoder):
     shown = agent(encoder, {})
-    drop_known([Example(id="a", task="t", question="Who?", document="SECRET", accepted=("b",))], [shown])
+    drop_known([Example(id="a", task="t", question="Who?", document="SECRET", answers=("b",))], [shown])
     assert all("SECRET" not in request.text for request in shown.backend.requests)
 
 
@@ -84,7 +86,7 @@ def test_the_overview_frames_say_how_long_how_deep_and_where(tokenizer, tmp_path
     gold = data_gold_places(examples)
     assert list(gold.columns) == GOLD_COLUMNS
     assert gold.groupby("example")["place"].apply(list).tolist() == [
-        e.facts["gold_places"] for e in sorted(examples[3:], key=lambda e: e.id)
+        e.metadata["gold_places"] for e in sorted(examples[3:], key=lambda e: e.id)
     ]
     file = data_file(save(examples, tmp_path / "x.parquet"))
     assert file["examples"].equals(frame.astype(file["examples"].dtypes))

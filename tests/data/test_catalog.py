@@ -7,8 +7,8 @@ import hashlib
 import pytest
 
 from memagent_lib.data import data_hash, load, make_needles, save
-from memagent_lib.data.catalog import TASKS, configured, describe, make
-from memagent_lib.data.needles import NeedleTask
+from memagent_lib.data.tasks.catalog import TASKS, configured, describe, make
+from memagent_lib.data.tasks.needles import NeedleTask
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
 RULER = {  # task: haystack, kinds of key and value, and how many keys, values and asked keys, from RULER's synthetic.yaml
@@ -36,22 +36,22 @@ def test_rulers_thirteen_tasks_have_rulers_parameters():
 
 def test_keys_and_values_are_of_rulers_kinds(tokenizer):
     (number,) = make("niah_single_1", 1, 1, tokenizer, length_tokens=900)
-    assert len(number.accepted[0]) == 7
-    assert number.accepted[0].isdigit()
+    assert len(number.answers[0]) == 7
+    assert number.answers[0].isdigit()
     (pair,) = make("niah_multikey_3", 1, 1, tokenizer, length_tokens=900)
-    assert [len(part) for part in pair.accepted[0].split("-")] == [8, 4, 4, 4, 12]
+    assert [len(part) for part in pair.answers[0].split("-")] == [8, 4, 4, 4, 12]
     (chain,) = make("vt", 1, 1, tokenizer, length_tokens=900)
-    assert [len(name) for name in chain.accepted] == [5] * 5
+    assert [len(name) for name in chain.answers] == [5] * 5
     (words,) = make("cwe", 1, 1, tokenizer, length_tokens=20_000)
-    counts = [words.document.split().count(word) for word in words.accepted]
+    counts = [words.document.split().count(word) for word in words.answers]
     assert counts == [30] * 10
-    assert max(words.document.split().count(w) for w in set(words.document.split()) - set(words.accepted)) == 3
+    assert max(words.document.split().count(w) for w in set(words.document.split()) - set(words.answers)) == 3
 
 
 def test_frequent_words_follow_zipfs_law(tokenizer):
     (example,) = make("fwe", 1, 1, tokenizer, length_tokens=9000)
-    first, second, third = (example.document.split().count(word) for word in example.accepted)
-    assert [first, second, third] == example.facts["counts"]
+    first, second, third = (example.document.split().count(word) for word in example.answers)
+    assert [first, second, third] == example.metadata["counts"]
     assert first / second == pytest.approx(9 / 4, rel=0.05)
     assert first / third == pytest.approx(16 / 4, rel=0.08)
 
@@ -59,7 +59,9 @@ def test_frequent_words_follow_zipfs_law(tokenizer):
 @pytest.mark.parametrize("name", OFFLINE)
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(name, tokenizer, tmp_path):
     size = {"chunks": 2, "chunk_tokens": 2900}
-    files = [save(make(name, 3, seed, tokenizer, **size), tmp_path / f"{i}.parquet") for i, seed in enumerate((5, 5, 6))]
+    files = [
+        save(make(name, 3, seed, tokenizer, **size), tmp_path / f"{i}.parquet") for i, seed in enumerate((5, 5, 6))
+    ]
     assert data_hash(files[0]) == data_hash(files[1])
     assert {e.document for e in load(files[0])}.isdisjoint({e.document for e in load(files[2])})
 
@@ -87,9 +89,11 @@ def test_documents_do_not_depend_on_the_hash_seed_of_the_process(name, tokenizer
 
 def test_the_pocket_needles_are_those_of_make_needles(tokenizer):
     task = NeedleTask(chunks=3, chunk_tokens=120, distractors=1.0)
-    assert list(make("needle", 4, 9, tokenizer, chunks=3, chunk_tokens=120, distractors=1.0)) == list(make_needles(task, 4, 9, tokenizer))
+    assert list(make("needle", 4, 9, tokenizer, chunks=3, chunk_tokens=120, distractors=1.0)) == list(
+        make_needles(task, 4, 9, tokenizer)
+    )
     (example,) = make("needle", 1, 9, tokenizer, chunks=2)
-    assert example.facts["chunk_tokens"] == 128
+    assert example.metadata["chunk_tokens"] == 128
     with pytest.raises(ValueError, match="made in whole chunks; give chunks"):
         list(make("needle", 1, 9, tokenizer, length_tokens=500))
 
@@ -154,14 +158,20 @@ def test_an_error_in_a_worker_reaches_the_caller(tokenizer):
 def test_essays_come_from_the_folder_in_order_and_only_so_much_of_them(tokenizer, essays, tmp_path):
     (example,) = make("niah_single_2", 1, 1, tokenizer, length_tokens=2000, haystack_path=essays)
     text = (tmp_path.__class__(essays) / "0.txt").read_text().split("\n\n")
-    assert example.document.replace(example.document[slice(*example.evidence[0])] + " ", "").startswith(" ".join(text[:5]))
+    assert example.document.replace(example.document[slice(*example.evidence[0])] + " ", "").startswith(
+        " ".join(text[:5])
+    )
 
 
 def test_a_haystack_shorter_than_asked_for_is_an_error_and_may_be_repeated(tokenizer, tmp_path):
     (tmp_path / "one.txt").write_text("A short essay. It has two sentences.", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"the haystack .*one.txt has \d+ tokens and [\d,]+ are asked for; add files to it"):
+    with pytest.raises(
+        ValueError, match=r"the haystack .*one.txt has \d+ tokens and [\d,]+ are asked for; add files to it"
+    ):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path / "one.txt")))
-    (example,) = make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path), repeat_haystack=True)
+    (example,) = make(
+        "niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path), repeat_haystack=True
+    )
     assert example.document.count("A short essay.") > 10
 
 

@@ -6,9 +6,9 @@ import hashlib
 
 import pytest
 
-from memagent_lib.data.catalog import TASKS
-from memagent_lib.data.tasks import generator
-from memagent_lib.data.world import world
+from memagent_lib.data.tasks.catalog import TASKS
+from memagent_lib.data.tasks.generation import generator
+from memagent_lib.data.tasks.world import world
 
 DIGESTS = {
     "niah_single_1": "1dda23a301be",
@@ -30,7 +30,7 @@ def digest(*facts: object) -> str:
 @pytest.mark.parametrize("name", [name for name in DIGESTS if name != "world"])
 def test_a_seed_asks_the_same_question_about_the_same_facts_on_every_machine(name):
     asked = TASKS[name].task.ask(generator(name, 7, 1))
-    assert digest(asked.question, asked.accepted, asked.plan.sentences, asked.plan.depths) == DIGESTS[name]
+    assert digest(asked.question, asked.answers, asked.plan.sentences, asked.plan.depths) == DIGESTS[name]
 
 
 def test_a_seed_is_the_same_world_on_every_machine():

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memagent_lib.data import drafting
-from memagent_lib.data.catalog import TASKS, make
-from memagent_lib.data.drafting import Bank, Drawn, Length, Meter, Plan, Repeated, Running, weave, write
-from memagent_lib.data.world import world
+from memagent_lib.data.tasks import drafting
+from memagent_lib.data.tasks.catalog import TASKS, make
+from memagent_lib.data.tasks.drafting import Bank, Drawn, Length, Meter, Plan, Repeated, Running, weave, write
+from memagent_lib.data.tasks.world import world
 from memagent_lib.text import chunks
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
@@ -26,12 +26,14 @@ def unit(name: str) -> int:
 
 @pytest.mark.parametrize("name", [n for n in OFFLINE if n != "needle"])
 @pytest.mark.parametrize("tokens", [3100, 12_345])
-def test_a_document_is_never_over_its_token_budget_and_at_least_98_percent_of_it_where_units_allow(name, tokens, tokenizer):
+def test_a_document_is_never_over_its_token_budget_and_at_least_98_percent_of_it_where_units_allow(
+    name, tokens, tokenizer
+):
     if name == "keychain" and tokens < 5000:
         tokens = 5600
     for example in make(name, 3, 8, tokenizer, length_tokens=tokens):
         counted = tokenizer.count(example.document)
-        assert example.facts["tokens"] == counted
+        assert example.metadata["tokens"] == counted
         assert min(0.98 * tokens, tokens - unit(name)) <= counted <= tokens
 
 
@@ -41,14 +43,14 @@ def test_a_document_fills_the_chunks_asked_for_and_no_more(name, number, size, t
     size = 5600 // number + 300 if name == "keychain" else size
     for example in make(name, 2, 8, tokenizer, chunks=number, chunk_tokens=size):
         assert len(chunks(example.document, tokenizer, size)) == number
-        assert (example.facts["chunks"], example.facts["chunk_tokens"]) == (number, size)
+        assert (example.metadata["chunks"], example.metadata["chunk_tokens"]) == (number, size)
 
 
 @pytest.mark.parametrize("name", ["niah_single_1", "niah_multikey_2", "cwe", "fwe", "qa1", "multihop_2"])
 def test_a_document_too_long_to_count_at_once_is_within_its_budget_too(name, tokenizer, monkeypatch):
     monkeypatch.setattr(drafting, "COUNTED_TOKENS", 4096)
-    monkeypatch.setattr("memagent_lib.data.counting.COUNTED_TOKENS", 4096)
-    monkeypatch.setattr("memagent_lib.data.pooled.COUNTED_TOKENS", 4096)
+    monkeypatch.setattr("memagent_lib.data.tasks.counting.COUNTED_TOKENS", 4096)
+    monkeypatch.setattr("memagent_lib.data.tasks.pooled.COUNTED_TOKENS", 4096)
     for tokens in (20_000, 61_000):
         (example,) = make(name, 1, 2, tokenizer, length_tokens=tokens)
         assert 0.98 * tokens <= tokenizer.count(example.document) <= tokens
@@ -57,7 +59,7 @@ def test_a_document_too_long_to_count_at_once_is_within_its_budget_too(name, tok
 def test_the_question_of_a_seed_is_the_same_at_every_length(tokenizer):
     for name in ("niah_multikey_2", "vt", "multihop_3", "comparison", "qa3", "updates", "ordering"):
         short, long = (list(make(name, 4, 6, tokenizer, length_tokens=tokens)) for tokens in (2500, 9000))
-        assert [(e.question, e.accepted) for e in short] == [(e.question, e.accepted) for e in long]
+        assert [(e.question, e.answers) for e in short] == [(e.question, e.answers) for e in long]
         assert all(a.document != b.document for a, b in zip(short, long, strict=True))
     assert world(1, 0, 1).documents == world(1, 0, 9000).documents[: len(world(1, 0, 1).documents)]
 
@@ -68,12 +70,16 @@ def test_a_needle_stands_at_the_depth_that_is_asked_for_and_recorded(depth, toke
         (example,) = make(name, 1, 4, tokenizer, length_tokens=6000, depth=depth)
         ((start, end),) = example.evidence
         assert abs(start / len(example.document) - depth * (1 - (end - start) / len(example.document))) < 0.02
-        assert example.facts["depths"] == [round(start / len(example.document), 4)]
+        assert example.metadata["depths"] == [round(start / len(example.document), 4)]
 
 
 def test_depths_and_gold_places_are_spread_over_the_document(tokenizer):
-    needles = [e.facts["depths"][0] for e in make("niah_single_1", 120, 1, tokenizer, length_tokens=1500)]
-    gold = [p / e.facts["documents"] for e in make("multihop_2", 60, 1, tokenizer, documents=40) for p in e.facts["gold_places"]]
+    needles = [e.metadata["depths"][0] for e in make("niah_single_1", 120, 1, tokenizer, length_tokens=1500)]
+    gold = [
+        p / e.metadata["documents"]
+        for e in make("multihop_2", 60, 1, tokenizer, documents=40)
+        for p in e.metadata["gold_places"]
+    ]
     for depths in (needles, gold):
         for quarter in range(4):
             assert 0.15 < sum(quarter / 4 <= d < (quarter + 1) / 4 for d in depths) / len(depths) < 0.36
@@ -92,7 +98,9 @@ def test_depths_and_gold_places_are_spread_over_the_document(tokenizer):
     ],
 )
 def test_a_length_too_small_for_the_facts_is_an_error_with_the_numbers(name, size, tokenizer):
-    with pytest.raises(ValueError, match=rf"task '{name}'.*(need|needs) [\d,]+ (tokens|chunks).* were asked for; ask for"):
+    with pytest.raises(
+        ValueError, match=rf"task '{name}'.*(need|needs) [\d,]+ (tokens|chunks).* were asked for; ask for"
+    ):
         list(make(name, 1, 1, tokenizer, **size))
 
 
@@ -121,7 +129,9 @@ def test_documents_are_counted_only_where_there_is_a_pool(tokenizer):
         list(make("vt", 1, 1, tokenizer, documents=5))
 
 
-@given(depths=st.lists(st.floats(0, 1), min_size=1, max_size=6), fillers=st.lists(st.text("ab ", max_size=9), max_size=12))
+@given(
+    depths=st.lists(st.floats(0, 1), min_size=1, max_size=6), fillers=st.lists(st.text("ab ", max_size=9), max_size=12)
+)
 def test_weaving_puts_every_sentence_where_its_span_says_and_loses_no_filler(depths, fillers):
     sentences = tuple(f"<{i}>" * (1 + i) for i in range(len(depths)))
     plan = Plan(sentences=sentences, depths=tuple(depths), needed=(0,), filler=Repeated("x"), separator="|")
@@ -139,7 +149,12 @@ def test_weaving_puts_every_sentence_where_its_span_says_and_loses_no_filler(dep
 def test_every_filler_takes_the_longest_prefix_that_it_can_pay_for(tokens, seed, tokenizer):
     meter = Meter(tokenizer)
     stock = ("A cat sat.", "Rain fell on the long grey road to town.", "So it goes, and goes, and goes.")
-    fillers = [Repeated(stock[1]), Bank(stock, seed), Running(stock * 60, "a test"), Drawn(lambda rng: rng.choice(stock), seed)]
+    fillers = [
+        Repeated(stock[1]),
+        Bank(stock, seed),
+        Running(stock * 60, "a test"),
+        Drawn(lambda rng: rng.choice(stock), seed),
+    ]
     for filler in fillers:
         taken, more = filler.take(tokens, meter, " "), filler.take(tokens + 200, meter, " ")
         costs = meter.costs(more.texts, " ")
@@ -148,7 +163,10 @@ def test_every_filler_takes_the_longest_prefix_that_it_can_pay_for(tokens, seed,
 
 
 def test_costs_in_prose_add_up_to_the_count_of_the_whole(tokenizer):
-    meter, parts = Meter(tokenizer), ["The mill stands.", "Rain fell, 12 days long.", "Nobody came.", "Document 7 is lost."] * 9
+    meter, parts = (
+        Meter(tokenizer),
+        ["The mill stands.", "Rain fell, 12 days long.", "Nobody came.", "Document 7 is lost."] * 9,
+    )
     for separator in (" ", "\n", "\n\n"):
         whole = tokenizer.count(separator.join(["Once.", *parts]))
         assert whole == tokenizer.count("Once.") + sum(meter.costs(parts, separator))
@@ -160,6 +178,10 @@ def test_a_plan_with_a_depth_outside_the_document_is_an_error(tokenizer):
     with pytest.raises(ValueError, match="2 sentences and 1 depths"):
         Plan(sentences=("a", "b"), depths=(0.5,), needed=(0,), filler=Repeated("x"))
     assert (
-        write(Plan(sentences=("Hi.",), depths=(0.5,), needed=(0,), filler=Repeated("No.")), Length(tokens=40), Meter(tokenizer)).tokens
+        write(
+            Plan(sentences=("Hi.",), depths=(0.5,), needed=(0,), filler=Repeated("No.")),
+            Length(tokens=40),
+            Meter(tokenizer),
+        ).tokens
         <= 40
     )

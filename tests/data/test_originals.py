@@ -10,14 +10,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from memagent_lib.data import load, save
-from memagent_lib.data.catalog import make
-from memagent_lib.data.documents import HQA_DOCUMENTS
-from memagent_lib.data.originals import FORMATS, read_hotpot_pool, read_original, read_squad_pool, write_memagent_eval
+from memagent_lib.data.formats.originals import (
+    FORMATS,
+    read_hotpot_pool,
+    read_original,
+    read_squad_pool,
+    write_memagent_eval,
+)
+from memagent_lib.data.tasks.catalog import make
+from memagent_lib.data.tasks.document_questions import HQA_DOCUMENTS
 from memagent_lib.scoring import score
 
 
 def lines(path, *records) -> str:
-    path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r, ensure_ascii=False) for r in records) + "\n", encoding="utf-8")
+    path.write_text(
+        "\n".join(r if isinstance(r, str) else json.dumps(r, ensure_ascii=False) for r in records) + "\n",
+        encoding="utf-8",
+    )
     return str(path)
 
 
@@ -39,7 +48,7 @@ def test_ruler_jsonl_is_told_apart_into_document_and_question(tmp_path):
     folder.mkdir()
     (example,) = read(lines(folder / "validation.jsonl", record | {"input": f"{noise}\n{asked}"}), "ruler")
     assert (example.id, example.document, example.question) == ("niah_single_1-3", noise, asked)
-    assert (example.rule, example.accepted, example.facts["length"]) == ("match_all", ("1234567",), 99)
+    assert (example.rule, example.answers, example.metadata["length"]) == ("match_all", ("1234567",), 99)
 
 
 def test_rulers_qa_and_counting_prompts_are_told_apart_too(tmp_path):
@@ -60,7 +69,7 @@ def test_rulers_qa_and_counting_prompts_are_told_apart_too(tmp_path):
     assert (b.document, b.rule) == ("Below is a list. 1. cat 2. dog", "match_all")
     assert b.question == "Question: What are the 10 most common words in the above list?"
     assert c.document == odd
-    assert (d.document, d.question, d.accepted) == ("all of it", "what?", ("one",))
+    assert (d.document, d.question, d.answers) == ("all of it", "what?", ("one",))
     assert [e.rule for e in read(path, "ruler", rule="contains")] == ["contains"] * 4
 
 
@@ -73,16 +82,24 @@ def test_hotpots_distractor_json_gives_its_ten_paragraphs_and_the_supporting_sen
         titles = {title: sentences for title, sentences in record["context"]}
         support = [titles[title][number].strip() for title, number in record["supporting_facts"]]
         assert [example.document[s.start : s.end] for s in example.evidence] == support
-        assert (example.accepted, example.facts["type"]) == ((record["answer"],), record["type"])
+        assert (example.answers, example.metadata["type"]) == ((record["answer"],), record["type"])
 
 
 def test_the_hotpot_pool_is_memagents(hotpot_file):
     raw = json.loads(Path(hotpot_file).read_text(encoding="utf-8"))
-    assert list(read_hotpot_pool(hotpot_file).documents) == sorted({f"{t}\n{''.join(s)}" for record in raw for t, s in record["context"]})
+    assert list(read_hotpot_pool(hotpot_file).documents) == sorted(
+        {f"{t}\n{''.join(s)}" for record in raw for t, s in record["context"]}
+    )
 
 
 def test_supporting_facts_past_the_end_are_passed_over_as_the_published_file_has_them(tmp_path):
-    record = {"_id": "1", "question": "Who?", "answer": "Ann", "type": "bridge", "supporting_facts": [["A", 0], ["A", 7], ["Z", 0]]}
+    record = {
+        "_id": "1",
+        "question": "Who?",
+        "answer": "Ann",
+        "type": "bridge",
+        "supporting_facts": [["A", 0], ["A", 7], ["Z", 0]],
+    }
     path = lines(tmp_path / "h.json", [record | {"context": [["A", ["Ann came.", " She left."]], ["B", ["Nothing."]]]}])
     (example,) = read(path, "hotpot")
     assert [example.document[s.start : s.end] for s in example.evidence] == ["Ann came."]
@@ -93,19 +110,23 @@ def test_squad_asks_only_what_can_be_answered_and_knows_where(squad_file):
     assert len(examples) == 10
     for example in examples:
         assert example.question.startswith("Who is the patron of")
-        assert [example.document[s.start : s.end] for s in example.evidence] == [example.accepted[0]]
-        assert len(example.accepted) == 2
-        assert score(example.rule, f"It is {example.accepted[1]}", example.accepted).value == 1
+        assert [example.document[s.start : s.end] for s in example.evidence] == [example.answers[0]]
+        assert len(example.answers) == 2
+        assert score(example.rule, f"It is {example.answers[1]}", example.answers).value == 1
     assert len(read_squad_pool(squad_file).documents) == 10
 
 
-@pytest.mark.parametrize(("name", "kind"), [("qa_1", "squad_file"), ("qa_2", "hotpot_file"), ("ruler_hqa", "hotpot_file")])
-def test_document_questions_fill_a_length_or_a_count_with_the_questions_own_documents_first(name, kind, tokenizer, request):
+@pytest.mark.parametrize(
+    ("name", "kind"), [("qa_1", "squad_file"), ("qa_2", "hotpot_file"), ("ruler_hqa", "hotpot_file")]
+)
+def test_document_questions_fill_a_length_or_a_count_with_the_questions_own_documents_first(
+    name, kind, tokenizer, request
+):
     path = request.getfixturevalue(kind)
     pool = (read_squad_pool if kind == "squad_file" else read_hotpot_pool)(path)
     for index, example in enumerate(make(name, 5, 3, tokenizer, documents=9, pool_path=path)):
         asked = pool.questions[index]
-        assert (example.question, example.facts["documents"]) == (asked.question, 9)
+        assert (example.question, example.metadata["documents"]) == (asked.question, 9)
         own = sum(pool.documents[i] in example.document for i in {*asked.near, *asked.gold})
         assert own == min(9, len({*asked.near, *asked.gold}))
         assert example.rule == ("contains" if name == "ruler_hqa" else "match_part")
@@ -114,7 +135,10 @@ def test_document_questions_fill_a_length_or_a_count_with_the_questions_own_docu
 
 
 def test_gold_documents_stand_in_other_places_in_every_example(tokenizer, hotpot_file):
-    places = [tuple(e.facts["gold_places"]) for e in make("ruler_hqa", 20, 3, tokenizer, documents=60, pool_path=hotpot_file)]
+    places = [
+        tuple(e.metadata["gold_places"])
+        for e in make("ruler_hqa", 20, 3, tokenizer, documents=60, pool_path=hotpot_file)
+    ]
     assert len(set(places)) > 15
     assert HQA_DOCUMENTS[0] == 50
     assert HQA_DOCUMENTS[-1] == 25_600
@@ -144,10 +168,17 @@ def test_memagents_parquet_and_evaluation_json_are_read_and_written(tmp_path, to
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     examples = read(tmp_path / "train.parquet", "memagent-parquet")
-    assert [(e.id, e.question, e.accepted, e.rule) for e in examples][2] == ("memagent-200-2", "q2?", ("a2", "b"), "boxed")
+    assert [(e.id, e.question, e.answers, e.rule) for e in examples][2] == (
+        "memagent-200-2",
+        "q2?",
+        ("a2", "b"),
+        "boxed",
+    )
     made = list(make("ruler_hqa", 3, 1, tokenizer, documents=8, pool_path=hotpot_file))
     again = read(write_memagent_eval(made, tmp_path / "eval_8.json"), "memagent-eval")
-    assert [(e.document, e.question, e.accepted) for e in again] == [(e.document, e.question, e.accepted[:1]) for e in made]
+    assert [(e.document, e.question, e.answers) for e in again] == [
+        (e.document, e.question, e.answers[:1]) for e in made
+    ]
     assert {e.rule for e in again} == {"lenient"}
     assert load(save(again, tmp_path / "ours.parquet")) == again
 
@@ -157,8 +188,12 @@ def test_evaluation_json_that_stores_indices_needs_its_pool(tmp_path, hotpot_fil
     record = {"context": [4, 0, 7], "input": "q?", "answers": ["a"], "num_docs": 3, "index": 5}
     path = lines(tmp_path / "eval_12800.json", json.dumps([record]))
     (example,) = read(path, "memagent-eval", pool=hotpot_file)
-    assert example.document == f"Document 1:\n{documents[4]}\n\nDocument 2:\n{documents[0]}\n\nDocument 3:\n{documents[7]}"
-    with pytest.raises(ValueError, match=r"question 1: 'context' lists 3 numbers of documents .*give pool=.*hotpot_dev_distractor"):
+    assert (
+        example.document == f"Document 1:\n{documents[4]}\n\nDocument 2:\n{documents[0]}\n\nDocument 3:\n{documents[7]}"
+    )
+    with pytest.raises(
+        ValueError, match=r"question 1: 'context' lists 3 numbers of documents .*give pool=.*hotpot_dev_distractor"
+    ):
         read(path, "memagent-eval")
     with pytest.raises(ValueError, match=r"document 99999 is not in the pool of [\d,]+"):
         read(lines(tmp_path / "bad.json", [record | {"context": [1, 99999]}]), "memagent-eval", pool=hotpot_file)
@@ -166,7 +201,14 @@ def test_evaluation_json_that_stores_indices_needs_its_pool(tmp_path, hotpot_fil
 
 def test_longbench_is_scored_by_its_own_metrics(tmp_path):
     def record(dataset, number, **more):
-        plain = {"input": f"q{number}", "context": "c", "answers": ["red fox"], "length": 9, "dataset": dataset, "language": "en"}
+        plain = {
+            "input": f"q{number}",
+            "context": "c",
+            "answers": ["red fox"],
+            "length": 9,
+            "dataset": dataset,
+            "language": "en",
+        }
         return plain | {"all_classes": None, "_id": f"id{number}"} | more
 
     path = lines(
@@ -181,9 +223,11 @@ def test_longbench_is_scored_by_its_own_metrics(tmp_path):
     assert [e.rule for e in examples] == ["f1", "rouge_l", "classes:Animal|Place", "first_line:f1", "number_share"]
     assert [bool(e.question) for e in examples] == [True] * 5
     assert examples[0].id == "hotpotqa-id1"
-    assert score(examples[4].rule, "There are 7.", examples[4].accepted).value == 1
+    assert score(examples[4].rule, "There are 7.", examples[4].answers).value == 1
     assert {e.rule for e in read(path, "longbench", rule="contains")} == {"contains"}
-    with pytest.raises(ValueError, match=r"line 1: LongBench scores 'dureader' on segmented Chinese.*rule='characters'"):
+    with pytest.raises(
+        ValueError, match=r"line 1: LongBench scores 'dureader' on segmented Chinese.*rule='characters'"
+    ):
         read(lines(tmp_path / "zh.jsonl", record("dureader", 1)), "longbench")
     with pytest.raises(ValueError, match=r"line 1: no LongBench task 'newqa'; expected one of 2wikimqa"):
         read(lines(tmp_path / "new.jsonl", record("newqa", 1)), "longbench")
@@ -195,8 +239,8 @@ def test_babilongs_closed_answers_leave_out_what_the_question_names(tmp_path):
     record = {"input": "Long story.", "question": "Where was the milk before the kitchen?", "target": "garden"}
     (example,) = read(lines(folder / "0000.jsonl", record), "babilong")
     assert example.rule == "one_of:bathroom|bedroom|garden|hallway|office"
-    assert score(example.rule, "Before the kitchen the milk was in the garden.", example.accepted).value == 1
-    assert score(example.rule, "In the garden or the office.", example.accepted).value == 0
+    assert score(example.rule, "Before the kitchen the milk was in the garden.", example.answers).value == 1
+    assert score(example.rule, "In the garden or the office.", example.answers).value == 0
     (again,) = read(lines(tmp_path / "data.json", json.dumps([record])), "babilong", task="qa3")
     assert (again.question, again.task) == (example.question, "babilong/qa3")
     with pytest.raises(ValueError, match="cannot tell which BABILong task this is; give task='qa1'"):
@@ -206,9 +250,10 @@ def test_babilongs_closed_answers_leave_out_what_the_question_names(tmp_path):
 def test_infinitebench_files_are_judged_by_what_their_tasks_ask(tmp_path):
     def one(task, reply, **record):
         (example,) = read(
-            lines(tmp_path / f"{task}.jsonl", {"id": 0, "context": "c", "input": "q", "options": []} | record), "infinitebench"
+            lines(tmp_path / f"{task}.jsonl", {"id": 0, "context": "c", "input": "q", "options": []} | record),
+            "infinitebench",
         )
-        return score(example.rule, reply, example.accepted).value, example
+        return score(example.rule, reply, example.answers).value, example
 
     assert one("kv_retrieval", 'It is "c14c-83".', answer="c14c-83")[0] == 1
     assert one("passkey", "The pass key is 71432.", answer="71432")[0] == 1
@@ -218,7 +263,7 @@ def test_infinitebench_files_are_judged_by_what_their_tasks_ask(tmp_path):
     assert one("math_calc", "4, 14, 7", answer=[4, 14, 6, 2])[0] == 0.5
     assert one("longdialogue_qa_eng", "ACE, I think", answer=["ACE", "ACE ROTHSTEIN"])[0] == 1
     value, example = one("longbook_choice_eng", "B", answer=["Amy"], options=["Bob", "Amy", "Cat", "Dan"])
-    assert (value, example.accepted) == (1, ("Amy", "B"))
+    assert (value, example.answers) == (1, ("Amy", "B"))
     assert "B. Amy" in example.question
     with pytest.raises(ValueError, match=r"line 1: the answer 'Zed' is none of the options"):
         one("code_debug", "A", answer=["Zed"], options=["Bob", "Amy", "Cat", "Dan"])
@@ -230,7 +275,16 @@ def test_every_reader_gives_examples_that_can_be_stored(tmp_path, hotpot_file, s
     for path, form in ((hotpot_file, "hotpot"), (squad_file, "squad")):
         examples = read(path, form)
         assert load(save(examples, tmp_path / f"{form}.parquet")) == examples
-    assert set(FORMATS) == {"babilong", "hotpot", "infinitebench", "longbench", "memagent-eval", "memagent-parquet", "ruler", "squad"}
+    assert set(FORMATS) == {
+        "babilong",
+        "hotpot",
+        "infinitebench",
+        "longbench",
+        "memagent-eval",
+        "memagent-parquet",
+        "ruler",
+        "squad",
+    }
 
 
 GOOD = {"index": 0, "input": "text\nQuestion: q?", "outputs": ["a"]}
@@ -243,23 +297,43 @@ GOOD = {"index": 0, "input": "text\nQuestion: q?", "outputs": ["a"]}
         ("ruler", [GOOD, "[1, 2]"], r"x.jsonl, line 2: expected a JSON object, found a list"),
         ("ruler", [{"index": 0, "outputs": ["a"]}], "line 1: missing field 'input'; found index, outputs"),
         ("ruler", [GOOD | {"outputs": []}], "line 1: the answer list 'outputs' is empty"),
-        ("ruler", [GOOD | {"outputs": ["a", " "]}], "line 1: the answer list 'outputs' is empty or holds an empty answer"),
+        (
+            "ruler",
+            [GOOD | {"outputs": ["a", " "]}],
+            "line 1: the answer list 'outputs' is empty or holds an empty answer",
+        ),
         ("ruler", [GOOD | {"input": 5}], "line 1: expected a text as 'input', found a whole number '5'"),
         ("ruler", [GOOD, "", GOOD], r"two examples have the id '.*-0'; ids must differ"),
-        ("longbench", [{"dataset": "qasper", "input": "q", "context": None, "answers": ["a"]}], "line 1: missing field 'context'"),
+        (
+            "longbench",
+            [{"dataset": "qasper", "input": "q", "context": None, "answers": ["a"]}],
+            "line 1: missing field 'context'",
+        ),
         ("babilong", [{"input": "x", "question": "q", "target": ""}], "line 1: the answer 'target' is empty"),
         ("hotpot", ['{"a": 1}'], "expected a list of questions, as in hotpot_dev_distractor_v1.json, found an object"),
         ("hotpot", ["[{"], "line [12]: expected a list of questions.*found text that is not JSON"),
         ("hotpot", ['[{"question": "q", "answer": "a"}]'], "question 1: missing field 'context'"),
-        ("hotpot", ['[{"question": "q", "answer": " ", "context": [["T", ["s"]]]}]'], "question 1: the answer is empty"),
-        ("hotpot", ['[{"question": "q", "answer": "a", "context": ["T"]}]'], r"a paragraph of 'context' is \[title, \[sentence"),
+        (
+            "hotpot",
+            ['[{"question": "q", "answer": " ", "context": [["T", ["s"]]]}]'],
+            "question 1: the answer is empty",
+        ),
+        (
+            "hotpot",
+            ['[{"question": "q", "answer": "a", "context": ["T"]}]'],
+            r"a paragraph of 'context' is \[title, \[sentence",
+        ),
         ("squad", ["[]"], "expected an object with 'data', as in dev-v2.0.json, found a list"),
         (
             "squad",
             ['{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "1", "question": "q", "answers": []}]}]}]}'],
             "question '1': the answer list is empty and is_impossible is not set",
         ),
-        ("memagent-eval", ['[{"input": "q", "context": "c", "answers": []}]'], "question 1: the answer list 'answers' is empty"),
+        (
+            "memagent-eval",
+            ['[{"input": "q", "context": "c", "answers": []}]'],
+            "question 1: the answer list 'answers' is empty",
+        ),
         ("memagent-parquet", ["nothing"], "expected MemAgent's parquet, found no parquet file"),
     ],
 )
@@ -277,7 +351,9 @@ def test_duplicate_ids_within_a_file_are_an_error(tmp_path, hotpot_file):
 
 def test_bytes_that_are_not_utf8_are_an_error_with_the_line(tmp_path):
     (tmp_path / "x.jsonl").write_bytes(json.dumps(GOOD).encode() + b'\n{"input": "caf\xe9"}\n')
-    with pytest.raises(ValueError, match=r"x.jsonl, line 2: byte 0xe9 at offset 14 of the line is not UTF-8; convert the file"):
+    with pytest.raises(
+        ValueError, match=r"x.jsonl, line 2: byte 0xe9 at offset 14 of the line is not UTF-8; convert the file"
+    ):
         read(tmp_path / "x.jsonl", "ruler")
     (tmp_path / "h.json").write_bytes(b'[\n{"question": "caf\xe9"}]')
     with pytest.raises(ValueError, match=r"h.json, line 2: byte 0xe9"):

@@ -13,12 +13,26 @@ from memagent_lib.data.storage import COLUMNS, documents
 
 
 def example(number: int, document: str = "one two three", **more) -> Example:
-    given = {"id": f"e{number}", "task": "t", "question": f"q{number}?", "document": document, "accepted": ("two",) * (1 + number % 2)}
-    return Example(**(given | {"facts": {"number": number, "depths": [0.5] * number}, "evidence": (Span(4, 7),) * (number % 3)} | more))
+    given = {
+        "id": f"e{number}",
+        "task": "t",
+        "question": f"q{number}?",
+        "document": document,
+        "answers": ("two",) * (1 + number % 2),
+    }
+    return Example(
+        **(
+            given
+            | {"metadata": {"number": number, "depths": [0.5] * number}, "evidence": (Span(4, 7),) * (number % 3)}
+            | more
+        )
+    )
 
 
 def test_what_is_written_is_what_is_read_in_order(tmp_path):
-    examples = [example(i, f"one two {i} é \U0001f989 \x00 end", rule="one_of:a|b" if i % 2 else "match_all") for i in range(11)]
+    examples = [
+        example(i, f"one two {i} é \U0001f989 \x00 end", rule="one_of:a|b" if i % 2 else "match_all") for i in range(11)
+    ]
     path = save(examples, tmp_path / "sub" / "x.parquet")
     assert load(path) == examples
     assert load(path, limit=3) == examples[:3]
@@ -66,7 +80,7 @@ def test_any_parquet_reader_sees_verls_columns_and_whole_documents(tmp_path):
     assert row["prompt"] == [{"role": "user", "content": "q4?"}]
     assert row["reward_model"] == {"style": "rule", "ground_truth": ["two"]}
     assert (row["extra_info"]["id"], row["extra_info"]["evidence"], row["agent_name"]) == ("e4", [[4, 7]], "memagent")
-    assert json.loads(row["extra_info"]["facts"])["number"] == 4
+    assert json.loads(row["extra_info"]["metadata"])["number"] == 4
     assert Example.from_record(row) == example(4)
 
 
@@ -103,15 +117,17 @@ def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):
     with pytest.raises(ValueError, match=r"x.parquet is not a parquet file .*read_original"):
         load(tmp_path / "x.parquet")
     pq.write_table(pa.table({"context": ["a"], "prompt": ["b"]}), tmp_path / "theirs.parquet")
-    with pytest.raises(ValueError, match=r"lacks the column data_source, .*; it has context, prompt; this looks like MemAgent's own"):
+    with pytest.raises(
+        ValueError, match=r"lacks the column data_source, .*; it has context, prompt; this looks like MemAgent's own"
+    ):
         load(tmp_path / "theirs.parquet")
 
 
 def test_an_example_that_cannot_be_scored_or_traced_is_an_error():
     for given, said in [
         ({"question": " "}, "'e1' has an empty question"),
-        ({"accepted": ()}, "'e1' has no accepted answer"),
-        ({"accepted": ("a", "")}, "'e1' has no accepted answer, or an empty one"),
+        ({"answers": ()}, "'e1' has no accepted answer"),
+        ({"answers": ("a", "")}, "'e1' has no accepted answer, or an empty one"),
         ({"rule": "strict"}, "example 'e1': no judge 'strict'; choose from boxed"),
         ({"evidence": (Span(4, 99),)}, "evidence 4:99 lies outside its document of 13 characters"),
     ]:

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from oracles import box, oracle
 
-from memagent_lib.data.babi import OBJECTS, PEOPLE, PLACES
-from memagent_lib.data.catalog import TASKS, make
+from memagent_lib.data.tasks.babi import OBJECTS, PEOPLE, PLACES
+from memagent_lib.data.tasks.catalog import TASKS, make
 from memagent_lib.scoring import score
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
@@ -29,20 +29,22 @@ def size(name: str) -> dict[str, int]:
 def test_an_oracle_reader_answers_every_example(name, tokenizer):
     n = 30 if name == "keychain" else 80
     for example in make(name, n, 17, tokenizer, **size(name)):
-        verdict = score(example.rule, oracle(example), example.accepted)
-        assert verdict.value == 1.0, (example.question, example.accepted, oracle(example), verdict.reason)
+        verdict = score(example.rule, oracle(example), example.answers)
+        assert verdict.value == 1.0, (example.question, example.answers, oracle(example), verdict.reason)
 
 
-@pytest.mark.parametrize("name", ["niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery"])
+@pytest.mark.parametrize(
+    "name", ["niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery"]
+)
 def test_an_oracle_reader_answers_every_example_in_essays(name, tokenizer, essays):
     for example in make(name, 25, 3, tokenizer, length_tokens=2500, haystack_path=essays):
-        assert score(example.rule, oracle(example), example.accepted).value == 1.0
+        assert score(example.rule, oracle(example), example.answers).value == 1.0
 
 
 @pytest.mark.parametrize("name", ["vt", "fwe", "multihop_3", "qa2", "updates"])
 def test_an_oracle_reader_follows_a_chain_of_keys_on_top_of_any_task(name, tokenizer):
     for example in make(name, 6, 5, tokenizer, length_tokens=5000, keychain_links=3):
-        assert score(example.rule, oracle(example), example.accepted).value == 1.0
+        assert score(example.rule, oracle(example), example.answers).value == 1.0
 
 
 @pytest.mark.parametrize("name", OFFLINE)
@@ -51,7 +53,7 @@ def test_the_evidence_of_every_example_holds_its_answer(name, tokenizer):
         said = " ".join(example.document[start:end] for start, end in example.evidence)
         assert said
         if name not in ("comparison", "comparison_4"):
-            assert all(answer in said for answer in example.accepted)
+            assert all(answer in said for answer in example.answers)
 
 
 def guesses(name: str, question: str, habit: str) -> list[str]:
@@ -72,25 +74,30 @@ def test_a_reader_without_the_document_scores_at_most_chance_plus_two_points_ove
         if name == "needle"
         else {"length_tokens": {"niah_multikey_3": 500, "multihop_4": 1500, "comparison_4": 1500}.get(name, 1000)}
     )
-    habit = Counter(a for e in make(name, 60, 99, tokenizer, **small) for a in e.accepted).most_common(1)[0][0]
+    habit = Counter(a for e in make(name, 60, 99, tokenizer, **small) for a in e.answers).most_common(1)[0][0]
     examples = list(make(name, 500, 1, tokenizer, **small))
     strategies = zip(*(guesses(name, e.question, habit) for e in examples), strict=True)
     for said in strategies:
-        mean = sum(score(e.rule, box(s), e.accepted).value for e, s in zip(examples, said, strict=True)) / len(examples)
+        mean = sum(score(e.rule, box(s), e.answers).value for e, s in zip(examples, said, strict=True)) / len(examples)
         assert mean <= TASKS[name].chance + 0.02, said[:3]
 
 
 @pytest.mark.parametrize("name", ["cwe", "fwe"])
 def test_counting_tasks_cannot_be_guessed_from_other_examples(name, tokenizer):
     examples = list(make(name, 40, 1, tokenizer, **size(name)))
-    replies = [" ".join(e.accepted) for e in examples]
-    values = [score(e.rule, reply, e.accepted).value for e, reply in zip(examples, replies[1:] + replies[:1], strict=True)]
+    replies = [" ".join(e.answers) for e in examples]
+    values = [
+        score(e.rule, reply, e.answers).value for e, reply in zip(examples, replies[1:] + replies[:1], strict=True)
+    ]
     assert sum(values) / len(values) <= 0.02
 
 
 def test_naming_every_candidate_is_no_answer(tokenizer):
     for name, everything in (("qa2", " or ".join(PLACES)), ("qa5", " and ".join((*PEOPLE, *OBJECTS)))):
-        assert all(score(e.rule, box(everything), e.accepted).value == 0 for e in make(name, 20, 1, tokenizer, length_tokens=900))
+        assert all(
+            score(e.rule, box(everything), e.answers).value == 0
+            for e in make(name, 20, 1, tokenizer, length_tokens=900)
+        )
     for e in make("comparison", 20, 1, tokenizer, length_tokens=1500):
         both = " or ".join(re.search(r", (.+) or (.+)\?", e.question).groups())
-        assert score(e.rule, box(both), e.accepted).value == 0
+        assert score(e.rule, box(both), e.answers).value == 0

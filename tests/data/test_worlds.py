@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from oracles import read
 
 from memagent_lib.data import Example, Span
-from memagent_lib.data.catalog import make
-from memagent_lib.data.keychain import wrapped
-from memagent_lib.data.multihop import MultiHop, Questions
-from memagent_lib.data.pooled import arranged
-from memagent_lib.data.world import BLOCK, world
+from memagent_lib.data.tasks.catalog import make
+from memagent_lib.data.tasks.keychain import wrapped
+from memagent_lib.data.tasks.multihop import MultiHop, Questions
+from memagent_lib.data.tasks.pooled import arranged
+from memagent_lib.data.tasks.world import BLOCK, world
 from memagent_lib.scoring import boxed
 
 
@@ -58,7 +58,8 @@ def test_two_seeds_or_two_numbers_are_two_worlds_and_one_is_one():
 
 
 @pytest.mark.parametrize(
-    ("shape", "hops", "gold"), [("bridge", 2, 2), ("chain", 3, 3), ("chain", 4, 4), ("comparison", 2, 2), ("comparison", 4, 4)]
+    ("shape", "hops", "gold"),
+    [("bridge", 2, 2), ("chain", 3, 3), ("chain", 4, 4), ("comparison", 2, 2), ("comparison", 4, 4)],
 )
 def test_a_question_has_as_many_gold_documents_as_hops_and_its_distractors_state_the_same_of_others(shape, hops, gold):
     of = world(5)
@@ -70,7 +71,7 @@ def test_a_question_has_as_many_gold_documents_as_hops_and_its_distractors_state
         for i in asked.gold:
             alike = [of.entities[j] for j in asked.near if of.entities[j].kind == of.entities[i].kind]
             assert len(alike) >= 2
-        assert all(asked.accepted[0] not in asked.question for _ in [0] if shape != "comparison")
+        assert all(asked.answers[0] not in asked.question for _ in [0] if shape != "comparison")
 
 
 def test_most_hard_distractors_share_a_word_with_their_gold_document():
@@ -90,7 +91,7 @@ def test_comparisons_come_in_pairs_with_the_other_answer_so_that_names_and_order
         for one, other in zip(examples[::2], examples[1::2], strict=True):
             names = re.search(r", (.+) or (.+)\?", one.question).groups()
             assert re.search(r", (.+) or (.+)\?", other.question).groups() == names
-            assert {one.accepted[0], other.accepted[0]} == set(names)
+            assert {one.answers[0], other.answers[0]} == set(names)
             assert ("earlier" in one.question) != ("earlier" in other.question)
             assert one.document != other.document
         assert len({e.question for e in examples}) == 40
@@ -108,11 +109,12 @@ def test_a_document_count_is_kept_and_gold_documents_are_where_they_are_recorded
     for example in make("multihop_2", 4, 6, tokenizer, documents=documents):
         titles = re.findall(r"(?:^|\n\n)Document (\d+):\n(.+)\n", example.document)
         assert [int(number) for number, _ in titles] == list(range(1, documents + 1))
-        assert len(example.facts["gold_places"]) == 2
-        assert [titles[p][1] for p in example.facts["gold_places"]] == example.facts["gold_names"]
-        assert example.facts["documents"] == documents
+        assert len(example.metadata["gold_places"]) == 2
+        assert [titles[p][1] for p in example.metadata["gold_places"]] == example.metadata["gold_names"]
+        assert example.metadata["documents"] == documents
         assert (
-            example.facts["depths"] == sorted(example.facts["depths"]) or example.facts["gold_places"][0] > example.facts["gold_places"][1]
+            example.metadata["depths"] == sorted(example.metadata["depths"])
+            or example.metadata["gold_places"][0] > example.metadata["gold_places"][1]
         )
 
 
@@ -135,7 +137,12 @@ TEXT = "The mill stands. Rain fell on it. Nobody came. The key was under the mat
 @given(seed=st.integers(0, 10_000), links=st.integers(1, 5), decoys=st.integers(0, 4), at=st.integers(0, len(TEXT) - 9))
 def test_a_chain_of_keys_leaves_document_and_evidence_as_they_were(seed, links, decoys, at):
     plain = Example(
-        id="x", task="t", question="Where was the key?", document=TEXT, accepted=("under the mat",), evidence=(Span(at, at + 8), Span(0, 3))
+        id="x",
+        task="t",
+        question="Where was the key?",
+        document=TEXT,
+        answers=("under the mat",),
+        evidence=(Span(at, at + 8), Span(0, 3)),
     )
     made = wrapped(plain, [f"What of {k}?" for k in range(decoys)], links, random.Random(seed))
     entries = re.findall(r"\[[^\]]*\] ", made.document)
@@ -144,7 +151,7 @@ def test_a_chain_of_keys_leaves_document_and_evidence_as_they_were(seed, links, 
     shown = [made.document[s.start : s.end] for s in made.evidence]
     assert shown[links:] == [TEXT[at : at + 8], TEXT[:3]]
     assert shown[links - 1].endswith("-> Where was the key?]")
-    assert made.facts["hidden_question"] == "Where was the key?"
+    assert made.metadata["hidden_question"] == "Where was the key?"
     assert plain.question not in made.question
 
 
@@ -153,20 +160,22 @@ def test_the_decoys_of_a_chain_are_real_questions_about_other_things(tokenizer):
         ends = re.findall(r"-> ([A-Z][^\]]*\?)\]", example.document)
         assert len(ends) == 4
         assert len(set(ends)) == 4
-        assert example.facts["hidden_question"] in ends
+        assert example.metadata["hidden_question"] in ends
 
 
 def test_the_last_update_counts_and_stale_values_are_recorded(tokenizer):
     for example in make("updates", 10, 3, tokenizer, length_tokens=2500, times=5):
         found = re.findall(
             r"is (?:\w+ )?(\d{7})\.",
-            " ".join(re.findall(rf"price of {re.search('price of (.+) in', example.question)[1]} [^.]*\.", example.document)),
+            " ".join(
+                re.findall(rf"price of {re.search('price of (.+) in', example.question)[1]} [^.]*\.", example.document)
+            ),
         )
-        assert found == [*example.facts["stale"], example.accepted[0]]
+        assert found == [*example.metadata["stale"], example.answers[0]]
 
 
 def test_the_nth_event_has_all_earlier_ones_as_evidence(tokenizer):
     for example in make("ordering", 10, 3, tokenizer, length_tokens=2500):
-        assert len(example.evidence) == example.facts["place"]
-        assert example.accepted[0] in example.document[slice(*example.evidence[-1])]
-        assert boxed(read("ordering", example.question, example.document)) == example.accepted[0]
+        assert len(example.evidence) == example.metadata["place"]
+        assert example.answers[0] in example.document[slice(*example.evidence[-1])]
+        assert boxed(read("ordering", example.question, example.document)) == example.answers[0]

@@ -5,12 +5,22 @@ import inspect
 import pytest
 
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
-from memagent_lib.readers import CONTINUING, MEMORY_READERS, READERS, multislot, numbered, reader_named, recall, several, shows
+from memagent_lib.readers import (
+    CONTINUING,
+    MEMORY_READERS,
+    READERS,
+    multislot,
+    numbered,
+    reader_named,
+    recall,
+    several,
+    shows,
+)
 from memagent_lib.readers.baselines import full, retrieved
 from memagent_lib.readers.gated import gated
 from memagent_lib.readers.map_merge import PARTS, map_merge
+from memagent_lib.readers.ranking import ranked, words
 from memagent_lib.readers.recall import best_past
-from memagent_lib.readers.search import ranked, words
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Reply, Trace
 
@@ -67,7 +77,9 @@ def test_every_memory_reader_shows_every_chunk_once_and_answers_from_what_was_ke
 
 
 def test_an_unknown_reader_is_refused_with_the_names():
-    with pytest.raises(ValueError, match="no reader 'skim'; choose from blind, full, gated, map_merge, multislot, overwrite, recall"):
+    with pytest.raises(
+        ValueError, match="no reader 'skim'; choose from blind, full, gated, map_merge, multislot, overwrite, recall"
+    ):
         reader_named("skim")
 
 
@@ -99,7 +111,8 @@ def test_done_stops_the_reading_and_the_rest_is_never_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("said", "memory", "signal"), [("DONE", "before", "done"), ("Done with it: no", "Done with it: no", ""), ("keeper", "keeper", "")]
+    ("said", "memory", "signal"),
+    [("DONE", "before", "done"), ("Done with it: no", "Done with it: no", ""), ("keeper", "keeper", "")],
 )
 def test_a_gate_is_a_word_by_itself(said, memory, signal):
     says = iter(["before", said, "end"])
@@ -112,7 +125,13 @@ def test_a_gate_is_a_word_by_itself(said, memory, signal):
 
 def test_a_recalled_memory_is_shown_beside_the_next_chunk_once():
     says = iter(
-        ["the otter lives in Oslo", "the owl is 77", "the fox is 5\nRECALL: where does the otter live", "otter Oslo, fox 5", "Oslo"]
+        [
+            "the otter lives in Oslo",
+            "the owl is 77",
+            "the fox is 5\nRECALL: where does the otter live",
+            "otter Oslo, fox 5",
+            "Oslo",
+        ]
     )
     trace, _ = play(recall("q", pieces("a ", "b ", "c ", "d ")), lambda p: next(says))
     shown = [t.prompt.memory for t in trace.turns]
@@ -163,7 +182,9 @@ def test_no_chunk_is_lost_whatever_their_number(n):
 
 def test_several_questions_are_read_for_in_one_pass_and_answered_one_by_one():
     questions = ["who?", "where?"]
-    trace, moves = play(several(questions)(numbered(questions), ABC), lambda p: gather(p) if p.chunk else f"to {p.question}")
+    trace, moves = play(
+        several(questions)(numbered(questions), ABC), lambda p: gather(p) if p.chunk else f"to {p.question}"
+    )
     assert len(moves) == 6
     assert len(moves[-1]) == 2
     assert trace.reads[0].prompt.question == "1. who?\n2. where?"
@@ -201,7 +222,10 @@ def test_readers_that_can_continue_say_so():
 
 def test_retrieved_shows_the_fitting_passages_in_the_documents_order():
     chunks = pieces(
-        "Rain falls. " * 8, "The otter has the code 4821. " + "Rain falls. " * 8, "Rain. " * 16, "Snow. " * 12 + "An otter swims. "
+        "Rain falls. " * 8,
+        "The otter has the code 4821. " + "Rain falls. " * 8,
+        "Rain. " * 16,
+        "Snow. " * 12 + "An otter swims. ",
     )
     _trace, moves = play(retrieved("What is the otter's code?", chunks), lambda p: "4821")
     shown = moves[0].chunk.text
@@ -220,7 +244,11 @@ def test_search_ranks_by_words_whatever_the_case_and_leaves_out_what_shares_none
 
 
 def test_the_window_of_a_reader_that_shows_several_memories_is_checked_before_any_turn(tokenizer):
-    encoder = Encoder(tokenizer, Template.load("pocket"), Budget(chunk_tokens=16, memory_tokens=40, answer_tokens=12, question_tokens=16))
+    encoder = Encoder(
+        tokenizer,
+        Template.load("pocket"),
+        Budget(chunk_tokens=16, memory_tokens=40, answer_tokens=12, question_tokens=16),
+    )
     plain, slotted = encoder.window_of(shows(READERS["overwrite"])), encoder.window_of(shows(multislot))
     assert plain < slotted
     with pytest.raises(BudgetError, match="a turn can need"):

@@ -11,12 +11,14 @@ pytest.importorskip("verl")
 
 def in_a_new_process(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("VERL")} | variables
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def test_verl_loads_the_platform_and_knows_vllm():
     code = """
-from memagent_lib.rl.platform import check_registered
+from memagent_lib.rl.cpu.platform import check_registered
 import verl
 check_registered()
 from verl.utils.device import get_device_name, get_nccl_backend, get_resource_name
@@ -25,24 +27,24 @@ print(get_device_name(), get_nccl_backend(), get_resource_name(), importlib.meta
 dist.init_process_group("cpu:gloo,cpu:gloo", rank=0, world_size=1, store=dist.HashStore())
 print(dist.get_backend())
 """
-    done = in_a_new_process(code, VERL_PLATFORM="cpu", VERL_USE_EXTERNAL_MODULES="memagent_lib.rl.platform")
+    done = in_a_new_process(code, VERL_PLATFORM="cpu", VERL_USE_EXTERNAL_MODULES="memagent_lib.rl.cpu.platform")
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == ["cpu", "gloo", "GPU", "True", "gloo"]
 
 
 def test_a_platform_that_is_not_ours_is_an_error_that_says_what_to_set():
-    code = "import torch; from memagent_lib.rl.platform import check_registered; check_registered()"
+    code = "import torch; from memagent_lib.rl.cpu.platform import check_registered; check_registered()"
     done = in_a_new_process(code, VERL_PLATFORM="nvidia")
     assert done.returncode != 0
     assert "VERL_PLATFORM=cpu" in done.stderr
-    assert "memagent_lib.rl.platform" in done.stderr
+    assert "memagent_lib.rl.cpu.platform" in done.stderr
 
 
 def test_importing_the_plugin_elsewhere_changes_nothing():
     code = """
 import importlib.metadata, torch.distributed as dist
 before = importlib.metadata.version, dist.init_process_group
-import memagent_lib.rl.platform
+import memagent_lib.rl.cpu.platform
 assert (importlib.metadata.version, dist.init_process_group) == before
 """
     done = in_a_new_process(code)
@@ -50,7 +52,7 @@ assert (importlib.metadata.version, dist.init_process_group) == before
 
 
 def test_only_listed_names_are_stood_in_for():
-    from memagent_lib.rl.platform import device_module
+    from memagent_lib.rl.cpu.platform import device_module
 
     module = device_module()
     assert module.get_device_name() == "CPU"

@@ -11,10 +11,10 @@ pytest.importorskip("transformers")
 
 from memagent_lib.data import Example, save
 from memagent_lib.prompts import BudgetError
-from memagent_lib.rl import launcher
 from memagent_lib.rl.config import ConfigError, TrainConfig
-from memagent_lib.rl.launcher import RunError, attach, launch
-from memagent_lib.rl.run_folder import RunFolder, State, Status
+from memagent_lib.rl.run import launcher
+from memagent_lib.rl.run.folder import RunFolder, State, Status
+from memagent_lib.rl.run.launcher import RunError, attach, launch
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def config(tmp_path, tokenizer, monkeypatch) -> TrainConfig:
     monkeypatch.setattr(launcher, "_start", started)
     Qwen2Config(max_position_embeddings=256, vocab_size=600).save_pretrained(tmp_path / "policy")
     tokenizer.hf.save_pretrained(tmp_path / "policy")
-    save([Example(id="1", task="t", question="q?", document="d", accepted=("a",))], tmp_path / "x.parquet")
+    save([Example(id="1", task="t", question="q?", document="d", answers=("a",))], tmp_path / "x.parquet")
     data = {"train": str(tmp_path / "x.parquet"), "eval": str(tmp_path / "x.parquet")}
     reading = {"template": "pocket", "chunk_tokens": 64, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}
     model = {"path": str(tmp_path / "policy"), "device": "cpu"}

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from memagent_lib.rl.prefix_trees import forest, micro_batches, prefix_trees  # noqa: E402
+from memagent_lib.rl.cpu.prefix_trees import forest, micro_batches, prefix_trees  # noqa: E402
 
 
 def rows_like_rollouts(seed: int) -> list[list[int]]:
@@ -50,7 +50,13 @@ def small_model():
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
     return Qwen2ForCausalLM(Qwen2Config(vocab_size=40, max_position_embeddings=64, tie_word_embeddings=True, **sizes))
 
 

@@ -10,8 +10,8 @@ pytest.importorskip("vllm")
 
 from memagent_lib.data import Example, Span, save
 from memagent_lib.rl.config import TrainConfig
-from memagent_lib.rl.launcher import Run, RunError, attach, launch
-from memagent_lib.rl.run_folder import State
+from memagent_lib.rl.run.folder import State
+from memagent_lib.rl.run.launcher import Run, RunError, attach, launch
 from memagent_lib.text import Tokenizer, chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -25,7 +25,13 @@ def make_policy(folder, tokenizer: Tokenizer) -> None:
 
     torch.manual_seed(0)
     end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
     ids = {"vocab_size": len(tokenizer.hf), "eos_token_id": end, "bos_token_id": None, "pad_token_id": 0}
     config = Qwen2Config(max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.3, **sizes, **ids)
     Qwen2ForCausalLM(config).save_pretrained(folder)
@@ -33,14 +39,22 @@ def make_policy(folder, tokenizer: Tokenizer) -> None:
 
 
 def examples(tokenizer: Tokenizer, lengths: list[int]) -> list[Example]:
-    """One example per length in chunks, in order; any single letter is accepted, so that some random answers are right."""
+    """One example per length in chunks, in order; any single letter is answers, so that some random answers are right."""
     rng, made = random.Random(0), []
     for number, length in enumerate(lengths):
         words = ["code"]
         while len(chunks(" ".join(words), tokenizer, CHUNK_TOKENS)) < length or len(words) < 4:
-            words.append(rng.choice(["the", "otter", "is", "on", "hill", "and", "the", "old", "mill", "drifts", "past"]))
+            words.append(
+                rng.choice(["the", "otter", "is", "on", "hill", "and", "the", "old", "mill", "drifts", "past"])
+            )
         letters = tuple("bcdefghijklmnopqrstuvwxyz0123456789")
-        facts = {"question": "code?", "document": " ".join(words), "accepted": letters, "rule": "contains", "evidence": (Span(0, 4),)}
+        facts = {
+            "question": "code?",
+            "document": " ".join(words),
+            "answers": letters,
+            "rule": "contains",
+            "evidence": (Span(0, 4),),
+        }
         made.append(Example(id=str(number), task="toy", **facts))
     return made
 
@@ -87,8 +101,12 @@ def test_the_run_finished_and_says_so_everywhere(finished):
     assert sorted(seen.dataset.name for seen in entry.inputs.dataset_inputs) == ["eval.parquet", "train.parquet"]
     models = {m.model_id: m for m in store.search_logged_models([entry.info.experiment_id])}
     assert [models[used.model_id].name for used in entry.inputs.model_inputs] == ["policy"]
-    assert [models[made.model_id].tags["folder"] for made in entry.outputs.model_outputs] == [str(finished.folder.model)]
-    assert store.search_traces(locations=[entry.info.experiment_id], filter_string="tags.kind = 'training'", include_spans=False)
+    assert [models[made.model_id].tags["folder"] for made in entry.outputs.model_outputs] == [
+        str(finished.folder.model)
+    ]
+    assert store.search_traces(
+        locations=[entry.info.experiment_id], filter_string="tags.kind = 'training'", include_spans=False
+    )
 
 
 def test_no_process_is_left(finished):
@@ -104,7 +122,9 @@ def test_rows_produced_are_rows_carried_are_rows_trained(finished):
     assert produced == column(finished, "rows/carried") == column(finished, "rows/trained")
     assert produced[0] == 4 * 3 * 2  # one chunk and the answer
     assert produced[1] > 2 * produced[0]
-    assert [(n + padding) % MINI_BATCHES for n, padding in zip(produced, column(finished, "rows/padding"), strict=True)] == [0, 0, 0]
+    assert [
+        (n + padding) % MINI_BATCHES for n, padding in zip(produced, column(finished, "rows/padding"), strict=True)
+    ] == [0, 0, 0]
 
 
 def test_short_and_long_documents_take_the_same_number_of_optimizer_steps(finished):
@@ -132,7 +152,7 @@ def test_the_trained_policy_loads_has_moved_and_keeps_its_tokenizer(finished):
 
 
 def test_traces_of_the_rollouts_are_kept(finished):
-    from memagent_lib.rl.run_folder import read_lines
+    from memagent_lib.rl.run.folder import read_lines
     from memagent_lib.trace import Trace
 
     for step in range(1, STEPS + 1):

@@ -29,7 +29,7 @@ def encoder_files(tmp_path_factory, tokenizer):
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
 def test_verl_knows_every_setting_of_a_recipe(path, encoder_files, tmp_path):
     pytest.importorskip("verl")
-    from memagent_lib.rl.run_folder import RunFolder
+    from memagent_lib.rl.run.folder import RunFolder
     from memagent_lib.rl.verl_config import compose, settings
 
     config = TrainConfig.load(path, [f"model.path={encoder_files}"])

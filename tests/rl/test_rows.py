@@ -87,7 +87,10 @@ def test_the_last_turn_of_each_rollout_is_found_wherever_it_stands():
 def test_unknown_facts_do_not_count():
     from memagent_lib.rl.trainer import average_facts
 
-    assert average_facts([{"acc": 1.0, "capture": -1.0}, {"acc": 0.0, "capture": 0.5}]) == {"rollout/acc": 0.5, "rollout/capture": 0.5}
+    assert average_facts([{"acc": 1.0, "capture": -1.0}, {"acc": 0.0, "capture": 0.5}]) == {
+        "rollout/acc": 0.5,
+        "rollout/capture": 0.5,
+    }
     assert average_facts([{"retention": -1.0}]) == {}
 
 
@@ -98,7 +101,10 @@ def test_the_loss_is_divided_by_the_tokens_of_all_ranks_together():
     loss = torch.tensor([[1.0, 2.0, 3.0], [4.0, 0.0, 0.0], [5.0, 6.0, 0.0]])
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]])
     alone = agg_loss(loss, mask, "token-mean", dp_size=1, batch_num_tokens=6)
-    ranks = [agg_loss(loss[rows], mask[rows], "token-mean", dp_size=2, batch_num_tokens=6) for rows in (slice(0, 1), slice(1, 3))]
+    ranks = [
+        agg_loss(loss[rows], mask[rows], "token-mean", dp_size=2, batch_num_tokens=6)
+        for rows in (slice(0, 1), slice(1, 3))
+    ]
     assert alone.item() == pytest.approx(21 / 6)
     assert sum(ranks).item() / 2 == pytest.approx(alone.item())
 
@@ -131,6 +137,13 @@ def test_our_loss_has_the_gradient_of_verls_own():
     gradients = []
     for loss in (compute_policy_loss_vanilla, memagent_loss):
         new = (old + 0.3).clone().requires_grad_()
-        loss(old_log_prob=old, log_prob=new, advantages=gain, response_mask=mask, loss_agg_mode="token-mean", config=config)[0].backward()
+        loss(
+            old_log_prob=old,
+            log_prob=new,
+            advantages=gain,
+            response_mask=mask,
+            loss_agg_mode="token-mean",
+            config=config,
+        )[0].backward()
         gradients.append(new.grad)
     assert torch.equal(*gradients)

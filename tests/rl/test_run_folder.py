@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from memagent_lib.rl.run_folder import RunFolder, State, Status, read_lines
+from memagent_lib.rl.run.folder import RunFolder, State, Status, read_lines
 
 
 def test_a_status_comes_back_as_it_was_written(tmp_path):
@@ -79,7 +79,7 @@ print(sleeper.pid, flush=True)
 def test_processes_that_a_dead_child_left_behind_are_found_and_ended():
     code = f"""
 import subprocess, sys
-from memagent_lib.rl.processes import adopt_orphans, end_descendants
+from memagent_lib.rl.run.descendants import adopt_orphans, end_descendants
 adopt_orphans()
 child = subprocess.Popen([sys.executable, "-c", {GRANDCHILD!r}], stdout=subprocess.PIPE, text=True)
 print(child.stdout.readline().strip(), flush=True)
@@ -97,7 +97,7 @@ def test_an_exported_policy_says_what_its_weights_are_stored_in(tmp_path, dtype)
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
-    from memagent_lib.rl.supervisor import export_model
+    from memagent_lib.rl.run.supervisor import export_model
 
     trained = tmp_path / "trained"
     trained.mkdir()

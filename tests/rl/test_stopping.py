@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from memagent_lib.rl.launcher import Run
-from memagent_lib.rl.run_folder import RunFolder, State, Status
+from memagent_lib.rl.run.folder import RunFolder, State, Status
+from memagent_lib.rl.run.launcher import Run
 
 SUPERVISOR = """
 import os, signal, sys, time
 from pathlib import Path
-from memagent_lib.rl.run_folder import RunFolder, State, Status
+from memagent_lib.rl.run.folder import RunFolder, State, Status
 
 folder = RunFolder(Path(sys.argv[1]))
 lock = folder.lock()
@@ -30,8 +30,8 @@ time.sleep(60)
 OWNER = """
 import signal, sys
 from pathlib import Path
-from memagent_lib.rl.launcher import Run
-from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.run.launcher import Run
+from memagent_lib.rl.run.folder import RunFolder
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is born deaf to it
 Run(RunFolder(Path(sys.argv[1]))).stop_at_exit()
@@ -73,5 +73,7 @@ def test_a_run_can_end_with_the_process_that_begins_it(starting: RunFolder) -> N
 
 def test_a_process_that_began_no_run_ends_quietly(tmp_path) -> None:
     code = OWNER.replace("signal.pause()", "")
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "none")], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "none")], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stderr == ""

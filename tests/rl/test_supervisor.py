@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from memagent_lib.data import Example, save
-from memagent_lib.memory_traces import search_traces
 from memagent_lib.rl.config import TrainConfig
-from memagent_lib.rl.run_folder import RunFolder, State, Status
-from memagent_lib.rl.supervisor import Supervisor, ledger_entry
+from memagent_lib.rl.run.folder import RunFolder, State, Status
+from memagent_lib.rl.run.supervisor import Supervisor, ledger_entry
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.tracking import Ledger, load_curve, load_results, load_runs
+from memagent_lib.tracking.runs import Experiment, load_curve, load_results, load_runs
+from memagent_lib.tracking.traces import search_traces
 
 QUESTION = "What is the code of the owl?"
 
@@ -33,7 +33,7 @@ def weights(step: int) -> bytes:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty one, which takes MLflow seconds to make."""
-    Ledger.open(folder := tmp_path_factory.mktemp("store"))
+    Experiment.open(folder := tmp_path_factory.mktemp("store"))
     return folder / "mlflow.db"
 
 
@@ -50,7 +50,7 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
     (tmp_path / "start").mkdir()
     (tmp_path / "start" / "model.safetensors").write_bytes(weights(0))
     document = "The code of the owl is 4711. "
-    example = Example(id="a", task="needle", question=QUESTION, document=document, accepted=("4711",), rule="contains")
+    example = Example(id="a", task="needle", question=QUESTION, document=document, answers=("4711",), rule="contains")
     save([example], tmp_path / "train.parquet")
     save([replace(example, id="b")], tmp_path / "test.parquet")
     read = Turn(Prompt(Kind.READ, QUESTION, "", Chunk(0, document, 0, len(document), 9)), Reply("The code is 4711."))
@@ -82,7 +82,9 @@ def pass_on(supervisor: Supervisor, entry, step: int, offset: int = 0) -> int:
     return supervisor._pass_on(offset, entry)
 
 
-def test_a_training_run_is_one_mlflow_run_with_its_data_policies_and_kept_readings(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_a_training_run_is_one_mlflow_run_with_its_data_policies_and_kept_readings(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
     entry = ledger_entry(supervisor.config, supervisor.folder)
     pass_on(supervisor, entry, 2, pass_on(supervisor, entry, 1))
     supervisor._export()
@@ -98,7 +100,11 @@ def test_a_training_run_is_one_mlflow_run_with_its_data_policies_and_kept_readin
     assert [(m.key, m.step, m.value) for m in models["train"].metrics] == [("critic/score/mean", 2, 0.5)]
     assert models["train"].tags["folder"] == str(supervisor.folder.model)
     (result,) = load_results(entry)
-    assert (result.example.id, result.score.value, result.example.document) == ("a", 1.0, "The code of the owl is 4711. ")
+    assert (result.example.id, result.score.value, result.example.document) == (
+        "a",
+        1.0,
+        "The code of the owl is 4711. ",
+    )
     assert search_traces(entry.ledger, "tags.kind = 'training' AND tags.step = '1'")["example"].tolist() == ["a"]
 
 
@@ -117,10 +123,14 @@ def test_a_store_that_is_away_stops_no_training_and_gets_the_numbers_later(super
     assert load_curve(entry, ["critic/score/mean"])["value"].tolist() == [0.25, 0.5]
 
 
-def test_a_run_that_mlflow_does_not_take_to_the_end_is_finished_all_the_same_and_says_what_is_missing(supervisor: Supervisor) -> None:
+def test_a_run_that_mlflow_does_not_take_to_the_end_is_finished_all_the_same_and_says_what_is_missing(
+    supervisor: Supervisor,
+) -> None:
     entry = ledger_entry(supervisor.config, supervisor.folder)
     pass_on(supervisor, entry, 1)
     (supervisor.folder.path.parent / "train.parquet").unlink()
     said = supervisor._complete(entry, State.FINISHED, "")
-    assert said.startswith(f"MLflow lacks a part of this run, all of which is in {supervisor.folder.path}: no examples at ")
+    assert said.startswith(
+        f"MLflow lacks a part of this run, all of which is in {supervisor.folder.path}: no examples at "
+    )
     assert entry.status == "FINISHED"

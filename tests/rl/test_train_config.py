@@ -7,7 +7,7 @@ import pytest
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.readers import READERS, shows
 from memagent_lib.rl.config import ConfigError, TrainConfig, flatten
-from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.run.folder import RunFolder
 from memagent_lib.rl.verl_config import settings
 from memagent_lib.trace import Kind
 
@@ -51,7 +51,8 @@ def test_a_recipe_survives_being_written_down(recipe):
 
 def test_overrides_win_and_may_be_bare_words(recipe):
     config = TrainConfig.load(
-        recipe, ["train.steps=9", "model.path=/some/where", "verl.trainer.balance_batch=false", "train.reuse_logprobs=true"]
+        recipe,
+        ["train.steps=9", "model.path=/some/where", "verl.trainer.balance_batch=false", "train.reuse_logprobs=true"],
     )
     assert (config.train.steps, config.model.path, config.train.reuse_logprobs) == (9, "/some/where", True)
     assert config.verl == {"actor_rollout_ref.rollout.max_num_seqs": 8, "trainer.balance_batch": False}

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from memagent_lib import case_study
+from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
-from memagent_lib.evaluate import Result, evaluate
+from memagent_lib.diagnostics.provenance import Provenance
+from memagent_lib.evaluation.evaluator import Result, evaluate
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.provenance import Provenance
-from memagent_lib.reading import Agent
+from memagent_lib.workbench import case_study
 
 BUDGET = Budget(chunk_tokens=900, memory_tokens=200, answer_tokens=100, question_tokens=100)
 
@@ -45,9 +45,13 @@ def test_the_script_decides_from_the_prompt_alone(tokenizer) -> None:
         [case_study.example()],
     )[0].trace.turns[0]
     assert unread.prompt.memory == ""
-    answered = case_study.play("<question>\nx 'Big Stone Gap'\n</question>\n<memory>\nLead: Ghost is based in New York.\n</memory>")
+    answered = case_study.play(
+        "<question>\nx 'Big Stone Gap'\n</question>\n<memory>\nLead: Ghost is based in New York.\n</memory>"
+    )
     assert answered == "\\boxed{unknown}"
-    elsewhere = case_study.play("<question>\n'Big Stone Gap'\n</question>\n<piece>\nOslo Works is based in Oslo.\n</piece>")
+    elsewhere = case_study.play(
+        "<question>\n'Big Stone Gap'\n</question>\n<piece>\nOslo Works is based in Oslo.\n</piece>"
+    )
     assert elsewhere == "Nothing that helps yet."
 
 
@@ -58,7 +62,9 @@ def test_the_facts_that_are_marked_are_those_of_film_and_director_in_the_order_o
         expected = [case_study.FILM.fact, case_study.DIRECTOR.fact]
         assert marked == (expected if places == case_study.SHARES else expected[::-1])
         assert example.document.count("Document ") == 13
-        assert "New York" not in example.document.replace(case_study.LEAD.fact, "").replace(case_study.DIRECTOR.fact, "")
+        assert "New York" not in example.document.replace(case_study.LEAD.fact, "").replace(
+            case_study.DIRECTOR.fact, ""
+        )
     assert case_study.example(10, seed=3) == case_study.example(10, seed=3) != case_study.example(10, seed=4)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib.inspector import compare, document, page, pick
-from memagent_lib.inspector.story import Fate, changes, notable, steps
+from memagent_lib.diagnostics.fates import Fate, changes, notable, steps
+from memagent_lib.workbench.inspector import compare, document, page, pick
 
 
 def test_the_fate_of_a_fact_is_told_turn_by_turn(kept, lost) -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
-from memagent_lib.inspector import Inspector, Page, Readings, read_on, show, twin
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.reading import Agent
-from memagent_lib.tracking import TrackingError
+from memagent_lib.tracking.runs import TrackingError
+from memagent_lib.workbench.inspector import Inspector, Page, Readings, read_on, show, twin
 
 
 @pytest.fixture
@@ -136,23 +136,23 @@ def test_papermill_gets_a_page_and_jupyter_the_widget(both, monkeypatch):
 
 
 def test_a_run_is_shown_by_its_id_and_a_missing_one_is_named(both, workspace, monkeypatch):
-    from memagent_lib.tracking import Ledger
+    from memagent_lib.tracking.runs import Experiment
 
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
-    with Ledger.open(workspace).run("evaluate", {"policy": "trained"}) as run:
+    with Experiment.open(workspace).run("evaluate", {"policy": "trained"}) as run:
         run.traces(both["before"])
     inspector = show(run.id, tracking=workspace)
     assert [e["policy"] for e in inspector.catalog] == ["trained", "trained"]
     with pytest.raises(TrackingError, match="no run 'nowhere'"):
         show("nowhere", tracking=workspace)
-    with Ledger.open(workspace).run("make data") as bare:
+    with Experiment.open(workspace).run("make data") as bare:
         pass
     with pytest.raises(TrackingError, match="kept no traces"):
         show(bare.id, tracking=workspace)
 
 
 def test_a_trace_file_cut_in_half_shows_what_is_whole(both, tmp_path, monkeypatch):
-    from memagent_lib.tracefiles import TRACES, write
+    from memagent_lib.evaluation.trace_files import TRACES, write
 
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
     write(both["before"], tmp_path, 1 << 20)

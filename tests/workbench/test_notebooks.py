@@ -7,10 +7,10 @@ import nbformat
 import pandas as pd
 import pytest
 
-from memagent_lib.notebook_jobs import parameters_of
-from memagent_lib.sweep import OWN_PARAMETERS, Stage, SweepSpec, plan, run_sweep
-from memagent_lib.tracking import Ledger, load_results, load_runs, load_traces
-from memagent_lib.workbench import root
+from memagent_lib.files import root
+from memagent_lib.tracking.runs import Experiment, load_results, load_runs, load_traces
+from memagent_lib.workbench.sweep.notebook_jobs import parameters_of
+from memagent_lib.workbench.sweep.runner import OWN_PARAMETERS, Stage, SweepSpec, plan, run_sweep
 
 NOTEBOOKS = sorted((root(__file__.rpartition("/")[0]) / "notebooks").glob("*.ipynb"))
 FORBIDDEN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Try)
@@ -81,7 +81,13 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     def stage(name: str, notebook: str, **given) -> Stage:
         return Stage(name=name, notebook=f"notebooks/{notebook}.ipynb", **given)
 
-    budget = {"chunk_tokens": 48, "memory_tokens": 12, "answer_tokens": 6, "question_tokens": 40, "backend": "transformers"}
+    budget = {
+        "chunk_tokens": 48,
+        "memory_tokens": 12,
+        "answer_tokens": 6,
+        "question_tokens": 40,
+        "backend": "transformers",
+    }
     made = {
         "train_chunks": [2],
         "test_chunks": [1, 3],
@@ -131,7 +137,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     assert len(executed) == 9
     assert all(_shows_its_figures(path) for path in executed)
 
-    ledger = Ledger.open(workspace)
+    ledger = Experiment.open(workspace)
     run = load_runs(ledger, "params.policy = 'one'").iloc[0]
     assert run["parent"] == result.run_id
     assert run["run_id"] == rows["run_id"].iloc[0]

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib import plots
-from memagent_lib.evaluate import Result
-from memagent_lib.panel import attach, begin, curve, report, settle, show
-from memagent_lib.panel.chart import chart
-from memagent_lib.panel.live import Panel
-from memagent_lib.panel.page import percent, span
-from memagent_lib.panel.progress import Follower, Progress
+from memagent_lib.evaluation.evaluator import Result
 from memagent_lib.rl.config import ConfigError, TrainConfig
-from memagent_lib.rl.launcher import RunError, resolved
-from memagent_lib.rl.run_folder import RunFolder, State, Status
+from memagent_lib.rl.run.folder import RunFolder, State, Status
+from memagent_lib.rl.run.launcher import RunError, resolved
+from memagent_lib.workbench import plots
+from memagent_lib.workbench.panel import attach, begin, curve, report, settle, show
+from memagent_lib.workbench.panel.chart import chart
+from memagent_lib.workbench.panel.live import Panel
+from memagent_lib.workbench.panel.progress import Follower, Progress
+from memagent_lib.workbench.panel.training_page import percent, span
 
 
 def add_step(folder: RunFolder, step: int, **metrics: float) -> None:
@@ -35,9 +35,19 @@ def run(tmp_path: Path, kept: Result, lost: Result) -> RunFolder:
     folder = RunFolder(tmp_path / "run")
     folder.traces.mkdir(parents=True)
     for step, reward in ((1, 0.25), (2, 0.5), (3, 0.75)):
-        add_step(folder, step, **{"critic/score/mean": reward, "perf/time_per_step": 4.0 * step, "actor/grad_norm": float("nan")})
+        add_step(
+            folder,
+            step,
+            **{"critic/score/mean": reward, "perf/time_per_step": 4.0 * step, "actor/grad_norm": float("nan")},
+        )
     for step, result in ((1, lost), (2, lost), (3, kept)):
-        record = {"step": step, "greedy": False, "score": result.score.value, "id": f"e{step}", "trace": result.trace.to_record()}
+        record = {
+            "step": step,
+            "greedy": False,
+            "score": result.score.value,
+            "id": f"e{step}",
+            "trace": result.trace.to_record(),
+        }
         (folder.traces / f"step_{step:06d}.jsonl").write_text(json.dumps(record) + "\n")
     folder.write_status(Status(state=State.RUNNING, step=3, steps=10, reward=0.75, seconds_left=56.0))
     return folder
@@ -77,7 +87,11 @@ def test_steps_that_a_resumed_run_does_again_are_forgotten(held: RunFolder) -> N
 
 
 def test_wrong_readings_come_first_and_newer_before_older(held: RunFolder) -> None:
-    assert [(r.example, r.right) for r in Follower(held).look().readings] == [("e2", False), ("e1", False), ("e3", True)]
+    assert [(r.example, r.right) for r in Follower(held).look().readings] == [
+        ("e2", False),
+        ("e1", False),
+        ("e3", True),
+    ]
 
 
 def test_a_run_that_nobody_holds_has_died_and_one_that_is_asked_to_stop_says_so(run: RunFolder) -> None:
@@ -106,13 +120,17 @@ def test_documents_and_memories_with_markup_are_shown_as_text(held: RunFolder) -
 
 
 def test_a_folder_without_a_run_names_the_runs_nearby(run: RunFolder) -> None:
-    with pytest.raises(FileNotFoundError, match=rf"no training run at .*/other; .*04_train starts one; runs nearby: {run.path}"):
+    with pytest.raises(
+        FileNotFoundError, match=rf"no training run at .*/other; .*04_train starts one; runs nearby: {run.path}"
+    ):
         show(run.path.parent / "other")
 
 
 def test_silence_is_told_once_it_is_far_longer_than_a_step(tmp_path: Path) -> None:
     status = Status(state=State.RUNNING, step=3, steps=10)
-    progress = Progress(tmp_path, status, points={"perf/time_per_step": [(1, 4.0), (2, 8.0), (3, 99.0)]}, last_step_at=1000.0)
+    progress = Progress(
+        tmp_path, status, points={"perf/time_per_step": [(1, 4.0), (2, 8.0), (3, 99.0)]}, last_step_at=1000.0
+    )
     assert progress.seconds_per_step == 8.0
     assert progress.silent_s(now=1060.0) is None
     assert progress.silent_s(now=1061.0) == 61.0
@@ -134,7 +152,9 @@ def test_times_are_told_in_the_unit_that_people_use() -> None:
     assert [span(s) for s in (40, 119, 3600, 12_000)] == ["40 s", "2 min", "60 min", "3 h 20 min"]
 
 
-def test_without_anybody_looking_on_the_panel_is_a_page_of_its_own(held: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_anybody_looking_on_the_panel_is_a_page_of_its_own(
+    held: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     page = show(held.path)._repr_html_()
     assert "step 3 of 10" in page and "reward 75%" in page
@@ -170,7 +190,12 @@ def test_what_cannot_be_resumed_is_told_in_the_panel(run: RunFolder) -> None:
 
 
 def test_a_run_is_the_same_run_wherever_it_is_tracked_and_another_recipe_is_another_run(held: RunFolder) -> None:
-    tables = {"model": {"path": "policy"}, "data": {"train": "a.parquet", "eval": "b.parquet"}, "reading": {}, "train": {"steps": 10}}
+    tables = {
+        "model": {"path": "policy"},
+        "data": {"train": "a.parquet", "eval": "b.parquet"},
+        "reading": {},
+        "train": {"steps": 10},
+    }
     kept = resolved(TrainConfig.from_tables(tables), held)
     held.config.write_text(json.dumps({"config": kept.to_tables()}))
     elsewhere = TrainConfig.from_tables(tables | {"tracking": {"uri": "sqlite:///elsewhere.db", "experiment": "other"}})
@@ -180,7 +205,12 @@ def test_a_run_is_the_same_run_wherever_it_is_tracked_and_another_recipe_is_anot
 
 
 def test_a_run_that_is_just_being_stopped_is_waited_for_and_gone_on_with(held: RunFolder) -> None:
-    tables = {"model": {"path": "policy"}, "data": {"train": "a.parquet", "eval": "b.parquet"}, "reading": {}, "train": {"steps": 10}}
+    tables = {
+        "model": {"path": "policy"},
+        "data": {"train": "a.parquet", "eval": "b.parquet"},
+        "reading": {},
+        "train": {"steps": 10},
+    }
     recipe = TrainConfig.from_tables(tables)
     held.config.write_text(json.dumps({"config": resolved(recipe, held).to_tables()}))
     held.stop_request.touch()
@@ -201,6 +231,8 @@ def test_before_the_first_step_the_curve_is_empty_and_its_plot_says_so(tmp_path:
     assert [text.get_text() for text in plots.reward_curve(frame).texts] == ["no step yet"]
 
 
-def test_a_waiting_notebook_returns_at_once_where_a_person_looks_on(held: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_notebook_returns_at_once_where_a_person_looks_on(
+    held: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "04_train.ipynb")
     assert settle(attach(held.path)).state is State.RUNNING

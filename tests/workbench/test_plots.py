@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memagent_lib import compare, data_plots, plots
-from memagent_lib.data.catalog import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
-from memagent_lib.evaluate import wilson
+from memagent_lib.data.tasks.catalog import make
+from memagent_lib.evaluation import comparison
+from memagent_lib.evaluation.evaluator import wilson
+from memagent_lib.workbench import data_plots, plots
 
 matplotlib.use("agg")
 
@@ -51,7 +52,7 @@ def results() -> pd.DataFrame:
                 | {
                     "example": f"{chunks}-{i}",
                     "document_chars": 500 * chunks,
-                    "accepted": str(i),
+                    "answers": str(i),
                     "score": float(i < hits),
                     "depth": (i + 0.5) / n,
                 }
@@ -131,13 +132,17 @@ def test_reward_curves_of_several_recipes_are_a_line_and_a_band_of_seeds_each() 
     assert {t.get_text() for t in ax.texts} >= {"slow", "fast"}
 
 
-def test_cost_is_prompt_and_reply_tokens_beside_what_twice_the_document_for_twice_the_cost_would_be(results: pd.DataFrame) -> None:
+def test_cost_is_prompt_and_reply_tokens_beside_what_twice_the_document_for_twice_the_cost_would_be(
+    results: pd.DataFrame,
+) -> None:
     ax = plots.cost_by_length(results)
     memory, other, blind, guide = (list(line.get_ydata()) for line in ax.lines)
     assert (memory, other, blind) == ([37, 577], [37, 577], [10, 10])
     assert guide == [37, 37 * 64 / 4]
     assert ax.get_yscale() == "log"
-    assert [list(line.get_ydata()) for line in plots.cost_by_length(results, cost="seconds").lines][:3] == [[2.0, 32.0]] * 3
+    assert [list(line.get_ydata()) for line in plots.cost_by_length(results, cost="seconds").lines][:3] == [
+        [2.0, 32.0]
+    ] * 3
     with pytest.raises(ValueError, match="no cost 'euros'; choose from tokens, seconds"):
         plots.cost_by_length(results, cost="euros")
 
@@ -147,7 +152,9 @@ def test_the_heat_map_counts_each_cell_and_shows_one_policy_and_reader(results: 
     ax = plots.accuracy_by_depth(one, bins=2)
     assert [t.get_text() for t in ax.texts][:4] == ["100 %\nn=4", "50 %\nn=2", "50 %\nn=4", "0 %\nn=2"]
     assert list(ax.collections[0].get_array().ravel()) == [1.0, 0.5, 0.5, 0.0]
-    with pytest.raises(ValueError, match="shows one policy and reader, got 'before' overwrite, 'after' overwrite, 'after' blind"):
+    with pytest.raises(
+        ValueError, match="shows one policy and reader, got 'before' overwrite, 'after' overwrite, 'after' blind"
+    ):
         plots.accuracy_by_depth(results)
     with pytest.raises(ValueError, match="no result says how deep its fact stands"):
         plots.accuracy_by_depth(one.drop(columns="depth"))
@@ -160,8 +167,11 @@ def test_an_empty_cell_of_the_heat_map_is_blank_rather_than_zero(results: pd.Dat
 
 
 def test_paired_differences_are_drawn_at_their_value_and_grey_where_zero_is_inside(results: pd.DataFrame) -> None:
-    found = compare.paired(results, "before", "after")
-    assert found[["chunks", "difference", "n", "right_only", "left_only"]].values.tolist() == [[4, 0.25, 8, 2, 0], [64, 0.5, 4, 2, 0]]
+    found = comparison.paired(results, "before", "after")
+    assert found[["chunks", "difference", "n", "right_only", "left_only"]].values.tolist() == [
+        [4, 0.25, 8, 2, 0],
+        [64, 0.5, 4, 2, 0],
+    ]
     ax = plots.paired_differences(found.assign(low=[0.1, -0.1]))
     dots = [line for line in ax.lines if line.get_marker() == "o"]
     assert [line.get_xdata()[0] for line in dots] == [0.25, 0.5]
@@ -176,7 +186,7 @@ def test_paired_differences_are_drawn_at_their_value_and_grey_where_zero_is_insi
 def test_paired_intervals_are_those_published_by_newcombe(both, right, left, neither, low, high) -> None:
     on_left = [1.0] * both + [0.0] * right + [1.0] * left + [0.0] * neither
     on_right = [1.0] * both + [1.0] * right + [0.0] * left + [0.0] * neither
-    assert compare.paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
+    assert comparison.paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
 
 
 def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
@@ -184,7 +194,7 @@ def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
     for _ in range(1000):
         left = draw.random(40) < 0.3
         right = np.where(left, draw.random(40) < 0.9, draw.random(40) < 0.2)
-        low, high = compare.paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
+        low, high = comparison.paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
         held += low <= true <= high
     assert 935 <= held <= 980
 
@@ -192,10 +202,10 @@ def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
 def test_policies_that_read_nothing_in_common_cannot_be_paired(results: pd.DataFrame) -> None:
     said = "'before' and 'after' have read no document in common with the reader"
     with pytest.raises(ValueError, match=f"{said} 'blind'"):
-        compare.paired(results, "before", "after", reader="blind")
+        comparison.paired(results, "before", "after", reader="blind")
     longer = results["document_chars"].where(results["policy"] == "before", results["document_chars"] + 1)
     with pytest.raises(ValueError, match=said):  # the same ids, for other documents
-        compare.paired(results.assign(document_chars=longer), "before", "after")
+        comparison.paired(results.assign(document_chars=longer), "before", "after")
 
 
 def test_the_pictures_of_a_data_set_show_every_document_and_every_fact(tokenizer, tmp_path) -> None:
@@ -230,7 +240,7 @@ def test_a_data_set_without_gold_documents_or_token_counts_is_drawn_too(tokenize
 def test_every_figure_has_one_look(results: pd.DataFrame) -> None:
     one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
     drawn = [plots.accuracy_by_length(results), plots.cost_by_length(results), plots.accuracy_by_depth(one)]
-    drawn.append(plots.paired_differences(compare.paired(results, "before", "after")))
+    drawn.append(plots.paired_differences(comparison.paired(results, "before", "after")))
     assert {ax.figure.get_facecolor() for ax in drawn} == {(1.0, 1.0, 1.0, 1.0)}
     assert all(ax.get_title(loc="left").strip() and ax.get_xlabel() and ax.title.get_text() == "" for ax in drawn)
     assert {ax.texts[-1].get_fontsize() for ax in drawn} == {9}

@@ -13,10 +13,10 @@ import nbformat
 import psutil
 import pytest
 
-from memagent_lib.demo import demo
-from memagent_lib.sweep import Stage, SweepError, SweepSpec, only_sweep_in, plan, run_sweep
-from memagent_lib.tracking import Ledger, load_runs
-from memagent_lib.workbench import root
+from memagent_lib.cli.demo import demo
+from memagent_lib.files import root
+from memagent_lib.tracking.runs import Experiment, load_runs
+from memagent_lib.workbench.sweep.runner import Stage, SweepError, SweepSpec, only_sweep_in, plan, run_sweep
 
 PARAMETERS = 'x: int = 1  # a number\nname: str = "a"  # a word\nfolder: str = ""  # where to write\nrun_id: str = ""\ntracking: str = ""'
 APPEND = "import pathlib\nwith open(pathlib.Path(folder) / f'{name}.txt', 'a') as f: f.write(f'{x}\\n')"
@@ -27,7 +27,9 @@ def notebook(tmp_path: Path) -> Callable[..., str]:
     """Make a notebook of code cells below a parameters cell; gives its path."""
 
     def make(*cells: str, name: str = "one", parameters: str | None = PARAMETERS) -> str:
-        book = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}})
+        book = nbformat.v4.new_notebook(
+            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        )
         if parameters is not None:
             book.cells.append(nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}))
         book.cells += [nbformat.v4.new_code_cell(cell) for cell in cells]
@@ -52,32 +54,40 @@ def lines(workspace: Path, name: str = "a") -> list[str]:
 
 
 def test_a_grid_runs_every_point_once_and_each_is_a_child_with_its_parameters(notebook, spec, workspace: Path) -> None:
-    log = "from memagent_lib.tracking import Ledger\nLedger.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"
+    log = "from memagent_lib.tracking.runs import Experiment\nExperiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"
     sweep = spec(Stage(name="grid", notebook=notebook(APPEND, log), grid={"x": [1, 2], "name": ["a", "b c"]}))
     result = run_sweep(sweep)
     assert result.ok
     assert (lines(workspace, "a"), lines(workspace, "b c")) == (["1", "2"], ["1", "2"])
 
-    runs = load_runs(Ledger.open(workspace))
+    runs = load_runs(Experiment.open(workspace))
     children = runs[runs["parent"] == result.run_id]
     assert sorted(zip(children["params.x"], children["params.name"], children["metrics.tenfold"], strict=True)) == [
         ("1", "a", 10), ("1", "b c", 10), ("2", "a", 20), ("2", "b c", 20),
     ]  # fmt: skip
     assert set(children["tags.sweep_id"]) == {result.run_id}
     assert set(runs["status"]) == {"FINISHED"}
-    child = Ledger.open(workspace).join(children["run_id"].iloc[0])
+    child = Experiment.open(workspace).join(children["run_id"].iloc[0])
     executed = nbformat.read(
-        child.fetch(next(p.name for p in (workspace / "s/notebooks").glob("*.ipynb") if child.id in p.read_text()), workspace), 4
+        child.fetch(
+            next(p.name for p in (workspace / "s/notebooks").glob("*.ipynb") if child.id in p.read_text()), workspace
+        ),
+        4,
     )
     assert executed.cells[-1].execution_count is not None
     states = [json.loads(p.read_text()) for p in (workspace / "s/notebooks").glob("*.json")]
     assert {s["run_id"]: s["status"] for s in states} == dict(zip(children["run_id"], children["status"], strict=True))
 
 
-def test_finished_points_are_kept_until_their_notebook_parameters_or_an_earlier_stage_change(notebook, spec, workspace: Path) -> None:
+def test_finished_points_are_kept_until_their_notebook_parameters_or_an_earlier_stage_change(
+    notebook, spec, workspace: Path
+) -> None:
     def stages(x: int, cell: str = APPEND) -> list[Stage]:
         first = Stage(name="first", notebook=notebook(cell, name="first"), parameters={"name": "first", "x": x})
-        return [first, Stage(name="second", notebook=notebook(APPEND, name="second"), parameters={"name": "second", "x": 7})]
+        return [
+            first,
+            Stage(name="second", notebook=notebook(APPEND, name="second"), parameters={"name": "second", "x": 7}),
+        ]
 
     run_sweep(spec(*stages(1)))
     run_sweep(spec(*stages(1)))
@@ -102,12 +112,14 @@ def test_a_failed_point_leaves_the_others_alone_and_is_run_again_on_request(note
     assert lines(workspace) == ["1", "2", "3"]
     assert run_sweep(sweep, retry=True).ok
     assert lines(workspace) == ["1", "2", "2", "3"]
-    statuses = load_runs(Ledger.open(workspace), "params.x = '2'")["status"].tolist()
+    statuses = load_runs(Experiment.open(workspace), "params.x = '2'")["status"].tolist()
     assert statuses == ["FINISHED", "FAILED"]
 
 
 def test_a_kernel_that_dies_is_a_failed_point_that_says_so(notebook, spec) -> None:
-    result = run_sweep(spec(Stage(name="dies", notebook=notebook("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"))))
+    result = run_sweep(
+        spec(Stage(name="dies", notebook=notebook("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")))
+    )
     assert result.frame["status"].tolist() == ["FAILED"]
     assert result.frame["error"].iloc[0].startswith("DeadKernelError")
 
@@ -124,7 +136,9 @@ def test_a_kernel_that_dies_is_a_failed_point_that_says_so(notebook, spec) -> No
         ({"notebook": "/nowhere/n.ipynb"}, "no notebook /nowhere/n.ipynb"),
     ],
 )
-def test_what_cannot_run_is_refused_before_anything_starts(notebook, spec, workspace: Path, stage: dict, message: str) -> None:
+def test_what_cannot_run_is_refused_before_anything_starts(
+    notebook, spec, workspace: Path, stage: dict, message: str
+) -> None:
     good = Stage(name="good", notebook=notebook(APPEND, name="good"))
     with pytest.raises(SweepError, match="(?s).*" + message.replace(".", r"\.")):
         run_sweep(spec(good, Stage(**({"name": "bad", "notebook": notebook(APPEND)} | stage))))
@@ -150,7 +164,9 @@ def test_a_notebook_without_a_parameters_cell_is_refused(notebook, spec) -> None
         ("", "has no stages"),
     ],
 )
-def test_a_sweep_file_with_an_unknown_key_is_refused_with_the_known_ones(tmp_path: Path, text: str, message: str) -> None:
+def test_a_sweep_file_with_an_unknown_key_is_refused_with_the_known_ones(
+    tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(SweepError, match=message):
         SweepSpec.load(tmp_path / "s.toml")
@@ -158,7 +174,9 @@ def test_a_sweep_file_with_an_unknown_key_is_refused_with_the_known_ones(tmp_pat
 
 def test_a_sweep_file_is_a_sequence_of_stages_or_one_notebook_and_its_grid(tmp_path: Path, notebook) -> None:
     path = notebook(APPEND)
-    (tmp_path / "one.toml").write_text(f"notebook = '{path}'\nfolder = '{tmp_path}/f'\n[grid]\nx = [1, 2]\nname = ['a']")
+    (tmp_path / "one.toml").write_text(
+        f"notebook = '{path}'\nfolder = '{tmp_path}/f'\n[grid]\nx = [1, 2]\nname = ['a']"
+    )
     points = plan(SweepSpec.load(tmp_path / "one.toml"))[0]
     assert [(p.name, p.parameters) for p in points] == [
         ("one x=1, name=a", {"x": 1, "name": "a"}),
@@ -180,13 +198,15 @@ def test_a_second_sweep_in_the_folder_is_refused_while_the_first_lives(notebook,
     hold = """
 import sys, time
 from pathlib import Path
-from memagent_lib.sweep import only_sweep_in
+from memagent_lib.workbench.sweep.runner import only_sweep_in
 with only_sweep_in(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
     sweep = spec(Stage(name="one", notebook=notebook(APPEND)))
-    with subprocess.Popen([sys.executable, "-c", hold, str(workspace / "s")], stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(workspace / "s")], stdout=subprocess.PIPE, text=True
+    ) as holder:
         holder.stdout.readline()
         with pytest.raises(SweepError, match=rf"a sweep is running in .* \(process {holder.pid}\)"):
             run_sweep(sweep)
@@ -205,13 +225,15 @@ def wait_for(found: Callable[[], object]) -> None:
 
 def in_background(file: Path, **given) -> subprocess.Popen:
     """A sweep in a process of its own. Whoever runs the tests in the background has told their children to ignore Ctrl-C."""
-    code = f"from memagent_lib.sweep import run_sweep; run_sweep({str(file)!r})"
+    code = f"from memagent_lib.workbench.sweep.runner import run_sweep; run_sweep({str(file)!r})"
     heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, **given, **heeds)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_sweep_leaves_no_kernel_and_goes_on_where_it_was(notebook, workspace: Path, tmp_path: Path, how: signal.Signals) -> None:
+def test_a_stopped_sweep_leaves_no_kernel_and_goes_on_where_it_was(
+    notebook, workspace: Path, tmp_path: Path, how: signal.Signals
+) -> None:
     waits = """
 import pathlib, os, time
 pathlib.Path(folder, f"{x}.pid").write_text(str(os.getpid()))
@@ -231,12 +253,12 @@ while x == 2 and not pathlib.Path(folder, "go").exists():
     wait_for(lambda: not kernel.is_running())
     assert lines(workspace) == ["1"]
     if how is not signal.SIGKILL:
-        assert sorted(load_runs(Ledger.open(workspace))["status"]) == ["FINISHED", "KILLED", "KILLED"]
+        assert sorted(load_runs(Experiment.open(workspace))["status"]) == ["FINISHED", "KILLED", "KILLED"]
 
     (workspace / "s" / "go").touch()
     assert run_sweep(file).ok
     assert lines(workspace) == ["1", "2", "3"]
-    runs = load_runs(Ledger.open(workspace))
+    runs = load_runs(Experiment.open(workspace))
     assert sorted(runs["status"]) == ["FINISHED"] * 4 + ["KILLED"]
     assert runs["parent"].nunique() == 1
 
@@ -254,7 +276,9 @@ except KeyboardInterrupt:
     pathlib.Path(folder, "in order").touch()
 """
     book, file = notebook(tidies, APPEND), tmp_path / "s.toml"
-    file.write_text(f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'")
+    file.write_text(
+        f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'"
+    )
     process = in_background(file, stdout=subprocess.PIPE, text=True)
     wait_for((workspace / "s" / "begun").exists)
     process.send_signal(signal.SIGINT)
@@ -263,7 +287,7 @@ except KeyboardInterrupt:
     assert "stopped after 0 of 1 points; the same command goes on from here" in said
     assert (workspace / "s" / "in order").exists()
     assert lines(workspace) == []
-    assert set(load_runs(Ledger.open(workspace))["status"]) == {"KILLED"}
+    assert set(load_runs(Experiment.open(workspace))["status"]) == {"KILLED"}
 
 
 def test_a_second_ctrl_c_ends_a_cell_that_does_not_stop(notebook, workspace: Path, tmp_path: Path) -> None:
@@ -274,7 +298,9 @@ pathlib.Path(folder, "pid").write_text(str(os.getpid()))
 time.sleep(600)
 """
     book, file = notebook(deaf), tmp_path / "s.toml"
-    file.write_text(f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'")
+    file.write_text(
+        f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'"
+    )
     process, pid = in_background(file, stdout=subprocess.PIPE, text=True), workspace / "s" / "pid"
     wait_for(lambda: pid.exists() and pid.read_text())
     kernel = psutil.Process(int(pid.read_text()))
@@ -287,7 +313,11 @@ time.sleep(600)
 
 
 def test_the_demo_stops_its_training_when_it_is_stopped() -> None:
-    train = next(s for s in SweepSpec.load(root(__file__.rpartition("/")[0]) / "experiments" / "demo.toml").stages if s.name == "train")
+    train = next(
+        s
+        for s in SweepSpec.load(root(__file__.rpartition("/")[0]) / "experiments" / "demo.toml").stages
+        if s.name == "train"
+    )
     assert train.parameters["stop_on_interrupt"] is True
 
 

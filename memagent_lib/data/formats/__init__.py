@@ -1,0 +1,1 @@
+"""Readers of other projects' files, as they are."""

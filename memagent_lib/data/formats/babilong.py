@@ -1,0 +1,63 @@
+"""BABILong (Kuratov et al. 2024), as its Hugging Face data sets export it: ``input``, ``question``, ``target``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.json_files import field_of, json_file, json_lines
+
+_ROOMS = "bathroom bedroom garden hallway kitchen office"
+_LABELS = {
+    **dict.fromkeys(("qa1", "qa2", "qa3", "qa4", "qa11", "qa12", "qa13"), _ROOMS),
+    "qa5": "Bill Fred Jeff Mary apple football milk",
+    **dict.fromkeys(("qa6", "qa9", "qa17", "qa18"), "no yes"),
+    "qa7": "none one three two",
+    "qa8": "apple football milk nothing",
+    "qa10": "maybe no yes",
+    "qa14": "bedroom cinema kitchen office park school",
+    "qa15": "cat mouse sheep wolf",
+    "qa16": "gray green white yellow",
+    "qa19": "e,e e,n e,s n,e n,n n,w s,e s,s s,w w,n w,s w,w",
+    "qa20": "bedroom bored garden hungry kitchen thirsty tired",
+}
+"""The closed sets of answers that BABILong's metric knows."""
+
+
+def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example]:
+    """A BABILong file (jsonl, or JSON with a list); ``task`` (``qa1`` ...) where the file's or folder's name does not say it."""
+    name = task or _task_of(Path(path))
+    if name not in _LABELS:
+        raise ValueError(
+            f"{path}: cannot tell which BABILong task this is; give task='qa1' or another of {', '.join(_LABELS)}"
+        )
+    if Path(path).suffix == ".json":
+        records: Iterator = enumerate(json_file(path, list, "a list of objects with input, question and target"), 1)
+    else:
+        records = json_lines(path)
+    for line, record in records:
+        where = f"{path}, line {line}"
+        question, target = field_of(record, "question", str, where), field_of(record, "target", str, where)
+        if not target.strip():
+            raise ValueError(f"{where}: the answer 'target' is empty")
+        labels = [
+            label
+            for label in _LABELS[name].split()
+            if label.lower() not in question.lower() or label.lower() == target.lower()
+        ]
+        yield Example(
+            id=f"{name}-{Path(path).stem}-{line}",
+            task=f"babilong/{name}",
+            question=question,
+            document=field_of(record, "input", str, where),
+            answers=(target,),
+            rule="one_of:" + "|".join(labels),
+            metadata={"line": line},
+        )
+
+
+def _task_of(path: Path) -> str:
+    found = re.search(r"qa(?:1\d|20|[1-9])(?!\d)", "/".join(path.parts[-2:]))
+    return found.group() if found else ""

@@ -1,0 +1,77 @@
+"""InfiniteBench's jsonl (Zhang et al. 2024): ``id``, ``context`` (or ``content``), ``input``, ``answer``, ``options``.
+
+Its judges are followed in what they look for (the first number, a word of the reply, a letter); its summaries are scored by
+ROUGE-L here and by ROUGE-Lsum there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.json_files import field_of, json_lines, texts
+
+RULES = {
+    "code_debug": "choice",
+    "code_run": "last_number",
+    "kv_retrieval": "word",
+    "longbook_choice_eng": "choice",
+    "longbook_qa_chn": "characters",
+    "longbook_qa_eng": "f1",
+    "longbook_sum_eng": "rouge_l",
+    "longdialogue_qa_eng": "word",
+    "math_calc": "sequence",
+    "math_find": "first_number",
+    "number_string": "first_number",
+    "passkey": "first_number",
+}
+"""The judge for each task; the task is the file's name."""
+_ASK = {
+    "code_debug": "Which of these functions has a deliberate error?",
+    "longbook_sum_eng": "Summarise the book.",
+    "longdialogue_qa_eng": "Which character's name was replaced by $$MASK$$?",
+    "math_calc": "What are the intermediate results, one after each operation?",
+}
+_LETTERS = "ABCD"
+
+
+def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Example]:
+    """An InfiniteBench file; ``task`` where the file's name does not say it."""
+    name = task or Path(path).stem
+    if name not in RULES:
+        raise ValueError(f"{path}: no InfiniteBench task {name!r}; give task= one of {', '.join(RULES)}")
+    for line, record in json_lines(path):
+        where = f"{path}, line {line}"
+        document = record.get("context", record.get("content"))
+        options = record.get("options") or []
+        yield Example(
+            id=f"{name}-{record.get('id', line - 1)}",
+            task=f"infinitebench/{name}",
+            question=_question(name, str(record.get("input") or ""), options),
+            document=field_of({**record, "context": document}, "context", str, where),
+            answers=_accepted(name, record, options, where),
+            rule=RULES[name],
+            metadata={"line": line},
+        )
+
+
+def _question(name: str, asked: str, options: list[str]) -> str:
+    lines = [
+        _ASK.get(name, ""),
+        asked.strip(),
+        *(f"{letter}. {option}" for letter, option in zip(_LETTERS, options, strict=False)),
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _accepted(name: str, record: dict[str, Any], options: list[str], where: str) -> tuple[str, ...]:
+    if name == "math_calc":
+        return (str(field_of(record, "answer", list, where)),)
+    answers = texts(record, "answer", where)
+    if RULES[name] != "choice" or any(answer in _LETTERS for answer in answers):
+        return tuple(answers)
+    if answers[0] not in options:
+        raise ValueError(f"{where}: the answer {answers[0]!r} is none of the options {options}")
+    return (*answers, _LETTERS[options.index(answers[0])])

@@ -1,0 +1,1 @@
+"""Generators of examples: each a pure function of its seed."""

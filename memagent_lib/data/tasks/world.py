@@ -1,0 +1,253 @@
+"""A generated world: people, films, novels, companies and cities, each with one document that states how it relates to others.
+
+Every name is unique and every relation has one answer, so a question about a chain of relations has exactly one answer, and
+nothing outside the document can give it away. A world is a pure function of its seed and size.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from memagent_lib.data.tasks.words import english
+
+KINDS = ("person", "film", "novel", "company", "city")
+BLOCK = 4096
+_SHARES = (0.40, 0.18, 0.14, 0.13, 0.15)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_TRADES = _words(
+    "engineer surveyor violinist botanist printer chemist translator cartographer judge sculptor pilot historian"
+)
+_STYLES = _words("comedy drama thriller western mystery romance satire documentary")
+_GOODS = _words("clocks bicycles porcelain pianos lanterns textiles pumps telescopes paper glass tools boats")
+_ONSETS = _words("b br c d dr f g gl h k kr l m n p pr r s st t tr v w z")
+_VOWELS = _words("a e i o u ai ea ou")
+_CODAS = _words("l n r s m nd rt ck lm th")
+_CITY_ENDS = _words("ford ton mere wick haven stead burgh minster dale port")
+
+
+class Fact(NamedTuple):
+    """``document[start:end]`` says ``value``; ``target`` is the entity that it leads to, where it leads to one."""
+
+    value: str
+    start: int
+    end: int
+    target: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A thing of the world, its document (the name, then sentences), and the facts in it by relation."""
+
+    name: str
+    kind: str
+    document: str = field(repr=False)
+    facts: dict[str, Fact] = field(repr=False)
+
+
+class World:
+    """Entities in blocks of :data:`BLOCK`; number ``i``'s document is ``documents[i]``, and ``entities`` are the first block's.
+
+    Relations stay within a block and a larger world begins with the smaller one, so questions about the first block, which
+    ``by_kind`` and :meth:`alike` keep to, are the same whatever the size.
+    """
+
+    def __init__(self, seed: int, number: int, size: int):
+        maker = _Maker(f"world/{seed}/{number}")
+        self.entities = maker.block(0)
+        others = [entity.document for block in range(1, -(-size // BLOCK)) for entity in maker.block(block)]
+        self.documents: Sequence[str] = (*(entity.document for entity in self.entities), *others)
+        self.by_kind = _by_kind(_KINDS_OF_BLOCK, 0)
+        self._like: dict[tuple[str, str], list[int]] = {}
+        for i, entity in enumerate(self.entities):
+            for word in _telling(entity.name):
+                self._like.setdefault((entity.kind, word), []).append(i)
+
+    def alike(self, i: int) -> list[int]:
+        """Entities of the same kind, hence with the same relations, whose names share a word with number ``i``'s."""
+        entity = self.entities[i]
+        found = [j for word in _telling(entity.name) for j in self._like[entity.kind, word] if j != i]
+        return sorted(set(found))
+
+
+def _telling(name: str) -> list[str]:
+    return [word for word in name.split() if word not in ("The", "of", "the", "Works")]
+
+
+@lru_cache(maxsize=2)
+def _world(seed: int, number: int, blocks: int) -> World:
+    return World(seed, number, blocks * BLOCK)
+
+
+def world(seed: int, number: int = 0, size: int = 1) -> World:
+    """World ``number`` of a seed, with at least ``size`` entities; the last two are kept."""
+    return _world(seed, number, max(1, -(-size // BLOCK)))
+
+
+class _Maker:
+    """Makes the blocks of one world in their order, so that no name comes twice."""
+
+    def __init__(self, seed: str):
+        rng = random.Random(seed)
+        self.seed, self.taken = seed, set[str]()
+        self.first, self.last = _syllable_words(300, rng), _syllable_words(900, rng)
+
+    def block(self, number: int) -> list[Entity]:
+        rng, offset = random.Random(f"{self.seed}/{number}"), number * BLOCK
+        make = self._names(rng)
+        names = dict(enumerate((_new(make[kind], self.taken) for kind in _KINDS_OF_BLOCK), offset))
+        links = _links(_by_kind(_KINDS_OF_BLOCK, offset), rng)
+        return [_entity(names, kind, i, links, rng) for i, kind in enumerate(_KINDS_OF_BLOCK, offset)]
+
+    def _names(self, rng: random.Random) -> dict[str, Callable[[], str]]:
+        """What names the things of a block. A block has few words for its titles, so that many of them are half alike."""
+        adjectives, nouns = rng.sample(english("adjective"), 100), rng.sample(english("noun"), 400)
+        houses = rng.sample(self.last, 150)
+        return {
+            "person": lambda: f"{rng.choice(self.first)} {rng.choice(self.last)}",
+            "film": lambda: f"The {rng.choice(adjectives).capitalize()} {rng.choice(nouns).capitalize()}",
+            "novel": lambda: f"{rng.choice(nouns).capitalize()} of the {rng.choice(nouns).capitalize()}",
+            "company": lambda: f"{rng.choice(houses)} {rng.choice(houses)} Works",
+            "city": lambda: f"{_syllables(rng)}{rng.choice(_CITY_ENDS)}",
+        }
+
+
+def _kinds(size: int) -> tuple[str, ...]:
+    bounds = [round(size * share) for share in accumulate(_SHARES)]
+    return tuple(next(kind for kind, bound in zip(KINDS, bounds, strict=True) if i < bound) for i in range(size))
+
+
+def _by_kind(kinds: Sequence[str], offset: int) -> dict[str, list[int]]:
+    return {kind: [i for i, k in enumerate(kinds, offset) if k == kind] for kind in KINDS}
+
+
+def _new(make: Callable[[], str], taken: set[str]) -> str:
+    while (name := make()) in taken:
+        pass
+    taken.add(name)
+    return name
+
+
+def _syllable_words(count: int, rng: random.Random) -> list[str]:
+    taken: set[str] = set()
+    return [_new(lambda: _syllables(rng) + rng.choice(_CODAS), taken) for _ in range(count)]
+
+
+def _syllables(rng: random.Random) -> str:
+    return "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(2)).capitalize()
+
+
+def _links(by_kind: dict[str, list[int]], rng: random.Random) -> dict[str, dict[int, int]]:
+    """Who is related to whom. Founders have one company each, so that the way back from a founder is unique too."""
+    people, cities = by_kind["person"], by_kind["city"]
+
+    def any_of(pool: list[int], members: Sequence[int]) -> dict[int, int]:
+        return {i: rng.choice(pool) for i in members}
+
+    founders = rng.sample(people, len(by_kind["company"]))
+    elders = {person: people[rng.randrange(place)] for place, person in enumerate(people) if place}
+    return {
+        "born in": any_of(cities, people),
+        "taught by": elders,
+        "directed by": any_of(people, by_kind["film"]),
+        "written by": any_of(people, by_kind["novel"]),
+        "founded by": dict(zip(by_kind["company"], founders, strict=True)),
+        "founder of": dict(zip(founders, by_kind["company"], strict=True)),
+        "based in": any_of(cities, by_kind["company"]),
+        "governed by": any_of(people, cities),
+    }
+
+
+def _entity(
+    names: Mapping[int, str], kind: str, i: int, links: dict[str, dict[int, int]], rng: random.Random
+) -> Entity:
+    said = _SENTENCES[kind](
+        names[i], {relation: table[i] for relation, table in links.items() if i in table}, names, rng
+    )
+    text, facts = names[i], {}
+    for number, (sentence, relation, value, target) in enumerate(said):
+        text += "\n" if not number else " "
+        if relation:
+            facts[relation] = Fact(value, len(text), len(text) + len(sentence), target)
+        text += sentence
+    return Entity(names[i], kind, text, facts)
+
+
+Said = tuple[str, str | None, str, int | None]
+"""A sentence, the relation it states, the value it gives, and the entity that it leads to."""
+_Sentences = Callable[[str, dict[str, int], Mapping[int, str], random.Random], list[Said]]
+
+
+def _person(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Said]:
+    year, city = str(rng.randrange(1700, 2000)), names[links["born in"]]
+    said: list[Said] = [
+        (f"{name} is known as a {rng.choice(_TRADES)} and as a patient correspondent.", None, "", None),
+        (f"{name} was born in the city of {city}.", "born in", city, links["born in"]),
+        (f"The year of birth of {name} is {year}.", "birth year", year, None),
+    ]
+    if (teacher := links.get("taught by")) is not None:
+        said.append((f"The teacher of {name} was {names[teacher]}.", "taught by", names[teacher], teacher))
+    if (company := links.get("founder of")) is not None:
+        said.append((f"{name} founded the company {names[company]}.", "founder of", names[company], company))
+    return [
+        *said,
+        (f"Letters by {name} are kept in {rng.randrange(2, 60)} boxes and have not been printed.", None, "", None),
+    ]
+
+
+def _work(what: str, relation: str, verb: str, done: str) -> _Sentences:
+    def sentences(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Said]:
+        maker, year = links[relation], str(rng.randrange(1800, 2020))
+        return [
+            (f"{name} is a {what} in the manner of a {rng.choice(_STYLES)}.", None, "", None),
+            (f"The {what} {name} was {verb} {names[maker]}.", relation, names[maker], maker),
+            (f"{name} was first {done} in {year}.", "year", year, None),
+            (
+                f"Reviewers gave it {rng.randrange(1, 10)} stars out of ten, and it was soon forgotten by most.",
+                None,
+                "",
+                None,
+            ),
+        ]
+
+    return sentences
+
+
+def _company(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Said]:
+    founder, city, year = links["founded by"], links["based in"], str(rng.randrange(1750, 2020))
+    return [
+        (f"{name} is a company that makes {rng.choice(_GOODS)} and little else.", None, "", None),
+        (f"{name} was founded by {names[founder]}.", "founded by", names[founder], founder),
+        (f"{name} opened its doors in {year}.", "year", year, None),
+        (f"The head office of {name} is in the city of {names[city]}.", "based in", names[city], city),
+        (f"Some {rng.randrange(12, 9000):,} people work there, most of them by day.", None, "", None),
+    ]
+
+
+def _city(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Said]:
+    mayor, river = links["governed by"], f"{_syllables(rng)}{_syllables(rng).lower()}"
+    return [
+        (f"{name} is a city with {rng.randrange(3, 90)} bridges and a weekly market.", None, "", None),
+        (f"The mayor of {name} is {names[mayor]}.", "governed by", names[mayor], mayor),
+        (f"{name} lies on the river {river}.", "river", river, None),
+        (f"Its trams run every {rng.randrange(4, 30)} minutes except on holidays.", None, "", None),
+    ]
+
+
+_SENTENCES: dict[str, _Sentences] = {
+    "person": _person,
+    "film": _work("film", "directed by", "directed by", "shown"),
+    "novel": _work("novel", "written by", "written by", "printed"),
+    "company": _company,
+    "city": _city,
+}
+_KINDS_OF_BLOCK = _kinds(BLOCK)

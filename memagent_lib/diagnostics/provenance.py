@@ -1,0 +1,340 @@
+"""Where every phrase of a memory came from: which chunk brought it in, when it was dropped, which words are the model's own.
+
+A memory's words are matched, longest run first, with the memory before it (kept) and with the chunk just read (brought in);
+what matches neither is the model's own wording. Word runs are exact; nothing is guessed by likeness. Works turn by turn, so
+that a huge document need not be at hand afterwards. Knows traces; knows no files.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Trace, Turn
+
+KEPT_STATES = 1024
+QUOTE_CHARS = 280
+# One character of a script without spaces, a whole number with its points and commas, or a word.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\d+(?:[.,]\d+)+|[^\W_]+")
+_OWN = -1
+_GAP_CHARS = 24  # words of one phrase stand no further apart in the source
+_PLACES_TRIED = 40
+_COMMON = frozenset(
+    re.findall(
+        r"\w+",
+        """
+a an and are as at be been but by for from had has have he her his i if in is it its not of on or
+she so that the their there they this to was we were which who will with you
+""",
+    )
+)
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+
+
+class Piece(NamedTuple):
+    """A run of a memory's or answer's words: ``text[start:end]``. ``source`` is where it stands in the document, if it does."""
+
+    start: int
+    end: int
+    fresh: bool
+    source: tuple[int, int] | None
+
+
+@dataclass(slots=True)
+class Phrase:
+    """Words that a chunk brought in: where they stand in the document and from which turn to which they were in memory."""
+
+    text: str
+    start: int
+    end: int
+    brought: int
+    quote_start: int
+    quote: str
+    dropped: int | None = None
+    """The turn whose reply no longer held it; ``None`` while it is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one turn did to its memory. ``pieces`` is empty where nothing came in and nothing went."""
+
+    turn: int
+    chunk: tuple[int, int]
+    memory: str
+    pieces: tuple[Piece, ...]
+    dropped: tuple[str, ...]
+    signal: str
+    cut: bool
+
+
+class _State(NamedTuple):
+    """A memory whose words' origins are known: the character of the document, or ``_OWN``."""
+
+    text: str
+    origins: array
+    phrases: tuple[int, ...]
+
+
+_EMPTY = _State("", array("q"), ())
+
+
+class Provenance:
+    """Give it every turn in order (:meth:`turn`), or a whole trace that still has its chunks' text (:meth:`of`)."""
+
+    def __init__(self) -> None:
+        self.phrases: list[Phrase] = []
+        self.steps: list[Step] = []
+        self.answers: dict[str, tuple[str, tuple[Piece, ...]]] = {}
+        """For each question, the answer and its pieces."""
+        self._states: OrderedDict[str, _State] = OrderedDict()
+        self._turns = 0
+
+    @classmethod
+    def of(cls, trace: Trace) -> Provenance:
+        provenance = cls()
+        for turn in trace.turns:
+            provenance.turn(turn)
+        return provenance
+
+    def turn(self, turn: Turn) -> None:
+        prompt, reply = turn.prompt, turn.reply
+        if prompt.kind.reads and prompt.chunk is not None:
+            self._read(turn)
+        elif prompt.kind is Kind.MERGE and prompt.chunk is not None:
+            self._merge(turn)
+        elif prompt.kind is Kind.ANSWER:
+            known = self._state(prompt.memory)
+            self.answers[prompt.question] = (reply.text, _pieces(reply.text, *_matched(reply.text, known, None)[:2]))
+        elif (
+            prompt.kind is Kind.DIRECT
+            and prompt.chunk
+            and len(prompt.chunk.text) == prompt.chunk.end - prompt.chunk.start
+        ):
+            self._direct(turn)
+        self._turns += 1
+
+    def evidence(self, question: str) -> list[Phrase]:
+        """The phrases that the answer's own words came from; where it has none of theirs, what the memory held at the end."""
+        answer, pieces = self.answers.get(question, ("", ()))
+        traced = [piece for piece in pieces if piece.source]
+        telling = [
+            piece for piece in traced if _tells([w.lower() for w in _WORD.findall(answer[piece.start : piece.end])])
+        ]
+        said = [piece.source for piece in telling or traced]
+        held = [p for p in self.phrases if any(p.start < end and start < p.end for start, end in said)]
+        return held or [p for p in self.phrases if p.dropped is None]
+
+    def to_frame(self) -> Any:
+        """One row per phrase: its words, its place, the turn that brought it and the turn that dropped it."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(p) for p in self.phrases], columns=list(Phrase.__slots__))
+
+    def to_record(self) -> dict[str, Any]:
+        """What a later continuation needs: the phrases, and the origins of the memories that are still held."""
+        states = [
+            {"text": s.text, "origins": list(s.origins), "phrases": list(s.phrases)}
+            for s in list(self._states.values())[-16:]
+        ]
+        return {"turns": self._turns, "phrases": [asdict(p) for p in self.phrases], "states": states}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Provenance:
+        provenance = cls()
+        provenance._turns = record["turns"]
+        provenance.phrases = [Phrase(**p) for p in record["phrases"]]
+        for s in record["states"]:
+            provenance._keep(_State(s["text"], array("q", s["origins"]), tuple(s["phrases"])))
+        return provenance
+
+    def _read(self, turn: Turn) -> None:
+        chunk, before = turn.prompt.chunk, self._state(turn.prompt.memory)
+        origins, fresh, used = _matched(turn.reply.text, before, chunk)
+        pieces = _pieces(turn.reply.text, origins, fresh)
+        self._step(turn, before, origins, pieces, used, chunk)
+
+    def _merge(self, turn: Turn) -> None:
+        left, right = self._state(turn.prompt.memory), self._state(turn.prompt.chunk.text)
+        both = _joined(left, right)
+        origins, fresh, used = _matched(turn.reply.text, both, None)
+        self._step(turn, both, origins, _pieces(turn.reply.text, origins, fresh), used, None)
+
+    def _direct(self, turn: Turn) -> None:
+        answer = turn.reply.text
+        origins, fresh, _ = _matched(answer, _EMPTY, turn.prompt.chunk)
+        pieces = _pieces(answer, origins, fresh)
+        self._bring(pieces, answer, turn.prompt.chunk)
+        self.answers[turn.prompt.question] = (answer, pieces)
+
+    def _step(
+        self, turn: Turn, before: _State, origins: array, pieces: tuple[Piece, ...], used: set[int], chunk: Chunk | None
+    ) -> None:
+        memory, held = turn.reply.text, set(origins)
+        brought = self._bring(pieces, memory, chunk) if chunk else ()
+        kept = []
+        for number in before.phrases:
+            phrase = self.phrases[number]
+            here = [o for o in before.origins if phrase.start <= o < phrase.end]
+            if 2 * sum(o in held for o in here) >= len(here) > 0:
+                kept.append(number)
+            elif phrase.dropped is None:
+                phrase.dropped = self._turns
+        self._keep(_State(memory, origins, (*kept, *brought)))
+        dropped = tuple(_left_out(before.text, used))
+        changed, place = memory != before.text, turn.prompt.chunk
+        self.steps.append(
+            Step(
+                self._turns,
+                (place.start, place.end),
+                memory,
+                pieces if changed else (),
+                dropped,
+                turn.reply.signal,
+                turn.reply.cut,
+            )
+        )
+
+    def _bring(self, pieces: Sequence[Piece], text: str, chunk: Chunk) -> tuple[int, ...]:
+        first = len(self.phrases)
+        for piece in pieces:
+            if piece.fresh and piece.source:
+                start, end = piece.source
+                quote_start, quote = _quote(chunk, start, end)
+                self.phrases.append(Phrase(text[piece.start : piece.end], start, end, self._turns, quote_start, quote))
+        return tuple(range(first, len(self.phrases)))
+
+    def _keep(self, state: _State) -> None:
+        self._states[state.text] = state
+        self._states.move_to_end(state.text)
+        while len(self._states) > KEPT_STATES:
+            self._states.popitem(last=False)
+
+    def _state(self, text: str) -> _State:
+        """What is known of a memory's words. A text that shows several memories one below the other is put together from them."""
+        if text in self._states or not text:
+            return self._states.get(text, _EMPTY)
+        words = list(_WORD.finditer(text))
+        origins, phrases, covered = array("q", [_OWN] * len(words)), [], 0
+        for state in reversed(self._states.values()):
+            at = text.find(state.text) if state.text else -1
+            if at < 0:
+                continue
+            inside = [i for i, word in enumerate(words) if at <= word.start() and word.end() <= at + len(state.text)]
+            if len(inside) == len(state.origins) and all(origins[i] == _OWN for i in inside):
+                for i, origin in zip(inside, state.origins, strict=True):
+                    origins[i] = origin
+                phrases.extend(state.phrases)
+                covered += len(inside)
+            if covered == len(words):
+                break
+        return _State(text, origins, tuple(phrases))
+
+
+def _joined(left: _State, right: _State) -> _State:
+    return _State(f"{left.text}\n{right.text}", left.origins + right.origins, left.phrases + right.phrases)
+
+
+def _matched(text: str, before: _State, chunk: Chunk | None) -> tuple[array, list[bool], set[int]]:
+    """For each word of ``text`` its origin and whether the chunk brought it, and which words of ``before`` live on in it."""
+    words = [w.group().lower() for w in _WORD.finditer(text)]
+    old = [w.group().lower() for w in _WORD.finditer(before.text)]
+    source = list(_WORD.finditer(chunk.text)) if chunk else []
+    new = [w.group().lower() for w in source]
+    old_places, new_places = _places(old), _places(new)
+    origins, fresh, used = array("q", [_OWN] * len(words)), [False] * len(words), set()
+    at = 0
+    while at < len(words):
+        kept, kept_at = _longest(words, at, old, old_places, used)
+        came, came_at = _longest(words, at, new, new_places, ())
+        if not _tells(words[at : at + came]):
+            came = 0
+        if kept == 1 and not _tells(words[at : at + 1]) and kept_at and (kept_at - 1) not in used:
+            kept = 0
+        if kept and kept >= came:
+            used.update(range(kept_at, kept_at + kept))
+            origins[at : at + kept] = before.origins[kept_at : kept_at + kept]
+        elif came:
+            for i in range(came):
+                origins[at + i], fresh[at + i] = chunk.start + source[came_at + i].start(), True
+        at += max(1, kept if kept >= came else came)
+    return origins, fresh, used
+
+
+def _places(words: Sequence[str]) -> dict[str, list[int]]:
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, word in enumerate(words):
+        places[word].append(place)
+    return places
+
+
+def _longest(
+    words: Sequence[str], at: int, other: Sequence[str], places: Mapping[str, list[int]], used: set[int] | tuple
+) -> tuple[int, int]:
+    """The longest run of ``words`` from ``at`` that stands in ``other``, and where; unused places first."""
+    best, best_at = 0, 0
+    for place in places.get(words[at], ())[:_PLACES_TRIED]:
+        size = 0
+        while at + size < len(words) and place + size < len(other) and words[at + size] == other[place + size]:
+            size += 1
+        if size > best or (size == best and best_at in used and place not in used):
+            best, best_at = size, place
+    return best, best_at
+
+
+def _tells(run: Sequence[str]) -> bool:
+    """Whether a run of words says where it came from: two words with meaning, or one that is long or holds a digit."""
+    meaning = [word for word in run if word not in _COMMON]
+    return len(meaning) >= 2 or any(len(word) >= 6 or any(c.isdigit() for c in word) for word in meaning)
+
+
+def _pieces(text: str, origins: array, fresh: Sequence[bool]) -> tuple[Piece, ...]:
+    """Neighbouring words of one kind, whose sources are neighbours too, as pieces."""
+    pieces: list[Piece] = []
+    for word, origin, new in zip(_WORD.finditer(text), origins, fresh, strict=True):
+        last = pieces[-1] if pieces else None
+        source = None if origin == _OWN else (origin, origin + len(word.group()))
+        if last and last.fresh == new and _adjoins(last.source, source):
+            joined = (last.source[0], source[1]) if source else None
+            pieces[-1] = Piece(last.start, word.end(), new, joined)
+        else:
+            pieces.append(Piece(word.start(), word.end(), new, source))
+    return tuple(pieces)
+
+
+def _adjoins(last: tuple[int, int] | None, this: tuple[int, int] | None) -> bool:
+    if last is None or this is None:
+        return last is this
+    return 0 <= this[0] - last[1] <= _GAP_CHARS
+
+
+def _left_out(text: str, used: set[int]) -> Iterator[str]:
+    """The runs of words of ``text`` that were not used again."""
+    run: list[re.Match] = []
+    for place, word in enumerate(_WORD.finditer(text)):
+        if place in used:
+            if run:
+                yield text[run[0].start() : run[-1].end()]
+            run = []
+        else:
+            run.append(word)
+    if run:
+        yield text[run[0].start() : run[-1].end()]
+
+
+def _quote(chunk: Chunk, start: int, end: int) -> tuple[int, str]:
+    """The sentence around a place of the document, and where it begins."""
+    text, first, last = chunk.text, start - chunk.start, end - chunk.start
+    left = max(
+        (m.end() for m in _SENTENCE.finditer(text, max(0, first - QUOTE_CHARS), first)),
+        default=max(0, first - QUOTE_CHARS // 2),
+    )
+    right = next(
+        (m.start() for m in _SENTENCE.finditer(text, last, min(len(text), last + QUOTE_CHARS))),
+        min(len(text), last + QUOTE_CHARS // 2),
+    )
+    return chunk.start + left, text[left:right]

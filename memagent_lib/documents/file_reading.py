@@ -1,0 +1,213 @@
+"""What ``memagent read`` does: files in, answers out, nothing lost on the way, and where each remembered thing came from."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.agent import Agent, Watch
+from memagent_lib.backends import BackendError
+from memagent_lib.diagnostics.provenance import Phrase, Provenance
+from memagent_lib.documents.sources import Document, Part, parts_from
+from memagent_lib.journal import Journal
+from memagent_lib.readers import numbered, several
+from memagent_lib.scoring import boxed
+from memagent_lib.trace import Trace, Turn
+
+SILENT_TURNS = 64
+
+
+@dataclass(frozen=True)
+class FileReading:
+    """A finished reading of files: its trace (without the chunks' text), provenance and places."""
+
+    questions: tuple[str, ...]
+    trace: Trace
+    document: Document = field(repr=False)
+    provenance: Provenance = field(repr=False)
+    settings: dict[str, Any] = field(repr=False)
+    seconds: float = 0.0
+
+    @property
+    def answers(self) -> dict[str, str]:
+        return self.trace.answers
+
+    def evidence(self, question: str) -> list[tuple[Phrase, str]]:
+        """The phrases behind the answer to ``question``, each with its place in words."""
+        return [(phrase, str(self.document.place(phrase.start))) for phrase in self.provenance.evidence(question)]
+
+    def save(self, path: str | Path) -> Path:
+        """Write what a later call needs to go on with more text; :meth:`continued <read_files>` through ``earlier``."""
+        record = {
+            "memagent_reading": 1,
+            "questions": list(self.questions),
+            "settings": self.settings,
+            "parts": self.document.parts_record(),
+            "provenance": self.provenance.to_record(),
+            "trace": self.trace.to_record(),
+        }
+        return write_atomically(path, json.dumps(record, ensure_ascii=False))
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write one self-contained page: answer, evidence with its place, the memory's history."""
+        from memagent_lib.documents.page import page
+
+        return write_atomically(path, page(self))
+
+    def _repr_html_(self) -> str:
+        from memagent_lib.documents.page import fragment
+
+        return fragment(self)
+
+
+@dataclass(frozen=True)
+class SavedReading:
+    """What :meth:`FileReading.save` wrote."""
+
+    questions: tuple[str, ...]
+    trace: Trace
+    settings: dict[str, Any]
+    parts: tuple[Part, ...]
+    provenance: Provenance
+
+    @classmethod
+    def load(cls, path: str | Path) -> SavedReading:
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            known = record["memagent_reading"] == 1
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"no saved reading at {path}; make one with: memagent read ... --save {path}"
+            ) from None
+        except (ValueError, KeyError, TypeError) as odd:
+            raise ValueError(f"{path} is no saved reading; give a file that was written by --save") from odd
+        if not known:
+            raise ValueError(
+                f"{path} was saved by another version ({record['memagent_reading']!r}); read the documents again"
+            )
+        provenance = Provenance.from_record(record["provenance"])
+        return cls(
+            tuple(record["questions"]),
+            Trace.from_record(record["trace"]),
+            record["settings"],
+            tuple(parts_from(record["parts"])),
+            provenance,
+        )
+
+    @property
+    def end(self) -> int:
+        """How many characters have been read."""
+        return max((t.prompt.chunk.end for t in self.trace.reads if t.prompt.chunk), default=0)
+
+
+def read_files(
+    agent: Agent,
+    paths: Sequence[str | Path],
+    questions: Sequence[str] = (),
+    *,
+    journal: str | Path | None = None,
+    earlier: str | Path | None = None,
+    settings: dict[str, Any] | None = None,
+    on_turn: Callable[[Turn], None] | None = None,
+) -> FileReading:
+    """Read files and folders as one document and answer every question from one pass.
+
+    ``journal`` keeps finished turns: the same call after a crash goes on where it was. ``earlier`` is a saved reading that
+    these files continue, with its questions unless others are given. ``settings`` (model, sampling, ...) go into journal and
+    save file; a journal with other settings is refused. Raises :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``,
+    ``JournalError`` (all ``ValueError``), ``BackendError`` or ``BackendUnavailable``.
+    """
+    saved = SavedReading.load(earlier) if earlier else None
+    asked = tuple(questions) or (saved.questions if saved else ())
+    if not asked or not all(q.strip() for q in asked):
+        raise ValueError("no question; give at least one, and none empty")
+    if len(asked) > 1:
+        agent = _asking_all(agent, asked)
+    settings = _settings(agent, asked) | (settings or {})
+    document = Document(paths, saved.end if saved else 0, saved.parts if saved else ())
+    provenance = saved.provenance if saved else Provenance()
+    watch = _Watchman(provenance, on_turn)
+    started = time.monotonic()
+    kept = Journal(journal, settings | {"continues_at": saved.end if saved else 0}) if journal else None
+    try:
+        trace = agent.read(
+            document.blocks(),
+            numbered(asked),
+            saved.trace if saved else None,
+            Watch(keeper=kept, on_turn=watch.turn, lean=True),
+        )
+    finally:
+        if kept:
+            kept.close()
+    watch.require_words(trace)
+    return FileReading(asked, trace, document, provenance, settings, time.monotonic() - started)
+
+
+class _Watchman:
+    """Follows the phrases turn by turn, and stops a reading by a model that says nothing at all."""
+
+    def __init__(self, provenance: Provenance, then: Callable[[Turn], None] | None):
+        self._provenance, self._then, self._turns, self._spoke = provenance, then, 0, False
+
+    def turn(self, turn: Turn) -> None:
+        self._turns, self._spoke = self._turns + 1, self._spoke or bool(turn.reply.text)
+        if not self._spoke and self._turns >= SILENT_TURNS:
+            self._silent()
+        self._provenance.turn(turn)
+        if self._then:
+            self._then(turn)
+
+    def require_words(self, trace: Trace) -> None:
+        if not any(trace.answers.values()):
+            self._silent()
+
+    def _silent(self) -> None:
+        raise BackendError(
+            f"the model answered with nothing ({self._turns} turns); if it thinks first, raise memory_tokens and answer_tokens; "
+            "otherwise check that the model is an instruction-tuned one and its chat template is the right one"
+        )
+
+
+def _asking_all(agent: Agent, questions: Sequence[str]) -> Agent:
+    from memagent_lib.readers import overwrite
+
+    if agent.reader is not overwrite:
+        raise ValueError(
+            f"several questions in one pass need the reader 'overwrite', not {agent.reader.__name__!r}; ask them one by one"
+        )
+    return Agent(agent.encoder, agent.backend, several(questions), agent.prefetch)
+
+
+def _settings(agent: Agent, questions: Sequence[str]) -> dict[str, Any]:
+    template = agent.encoder.template
+    return {
+        "questions": list(questions),
+        "reader": getattr(agent.reader, "__name__", "reader"),
+        "budget": asdict(agent.encoder.budget),
+        "template": template.name,
+        "words": {"read": template.read, "answer": template.answer, "empty_memory": template.empty_memory},
+    }
+
+
+def plain(answer: str) -> str:
+    """An answer as a person reads it: what the last box holds stands there without the box."""
+    inside = boxed(answer)
+    return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)
+
+
+def write_atomically(path: str | Path, text: str) -> Path:
+    """Write a file that is whole or not there."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        unfinished.write_text(text, encoding="utf-8", errors="replace")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path

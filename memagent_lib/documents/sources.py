@@ -1,0 +1,275 @@
+"""Files and folders as one document: text, Markdown, HTML and PDF in, a stream of text out, with the place of every character.
+
+Markdown is read as it is: models read its marks well, and offsets then point into the file itself. Offsets into HTML and PDF
+point into the text that a kept library (Beautiful Soup, pypdf) takes out of them. Text is UTF-8 (or UTF-16 with its mark);
+**bytes that are not are read as U+FFFD and counted**, never a reason to stop. Knows no tokenizer and no model.
+"""
+
+from __future__ import annotations
+
+import codecs
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+BLOCK_BYTES = 1 << 18
+_HEAD_BYTES = 1 << 16
+_TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x08")
+_PAGE_BLOCKS = (
+    *(
+        "address",
+        "article",
+        "aside",
+        "blockquote",
+        "br",
+        "dd",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+    ),
+    *(
+        "form",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "header",
+        "hr",
+        "li",
+        "main",
+        "nav",
+        "ol",
+        "p",
+        "pre",
+        "section",
+        "table",
+        "tr",
+        "ul",
+    ),
+)
+_PAGE_NOISE = ["script", "style", "noscript", "template", "head"]
+
+
+class DocumentError(ValueError):
+    """A file that cannot be read as text; says which, why, and what to do."""
+
+
+class Place(NamedTuple):
+    """Where a character of a document stands in its file. ``page`` counts from 1 and is ``None`` where files have no pages."""
+
+    name: str
+    offset: int
+    page: int | None
+
+    def __str__(self) -> str:
+        return f"{self.name}, {f'page {self.page}, ' if self.page else ''}character {self.offset:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a document that comes from one file or page; it begins at ``start`` and at ``offset`` of its file."""
+
+    name: str
+    start: int
+    offset: int = 0
+    page: int | None = None
+
+
+class Document:
+    """Files and folders, read in order as one text.
+
+    A single file is its text and nothing else; where there are more, each is preceded by a line with its name, which the model
+    sees too. ``start`` places the document after one that was read before, whose ``parts`` are ``earlier``.
+    """
+
+    def __init__(self, paths: Sequence[str | Path], start: int = 0, earlier: Iterable[Part] = ()):
+        self.paths, self.skipped = _files([Path(p) for p in paths])
+        self._start, self._earlier = start, tuple(earlier)
+        self.parts: list[Part] = list(self._earlier)
+        self.replaced = 0
+        """How many characters stand for bytes that were not valid text."""
+        self.names = _names(self.paths)
+
+    def blocks(self) -> Iterator[str]:
+        """The text, a block at a time; ``parts`` and ``replaced`` grow with it. Starts over at each call."""
+        self.parts, self.replaced = list(self._earlier), 0
+        at, many, read = self._start, len(self.paths) > 1 or self._start > 0, False
+        for path, name in zip(self.paths, self.names, strict=True):
+            if many:
+                head = f"{chr(10) * 2 if at else ''}[{name}]\n"
+                self.parts.append(
+                    Part(name, at, -len(head))
+                )  # the line with a file's name stands at the file's beginning
+                yield head
+                at += len(head)
+            for block, offset, page in self._pieces(path):
+                if offset is not None:
+                    self.parts.append(Part(name, at, offset, page))
+                at, read = at + len(block), read or bool(block.strip())
+                yield block
+        if not read:
+            raise DocumentError(
+                f"{_listed(self.paths)}: no text at all; a scanned PDF needs text recognition (OCR) first"
+            )
+
+    def place(self, offset: int) -> Place:
+        """Where character ``offset`` of the document stands; only for what has been read."""
+        at = bisect_right(self.parts, offset, key=lambda part: part.start) - 1
+        if at < 0:
+            raise ValueError(f"nothing has been read at character {offset:,}")
+        part = self.parts[at]
+        return Place(part.name, max(0, offset - part.start + part.offset), part.page)
+
+    def parts_record(self) -> list[dict[str, Any]]:
+        return [asdict(part) for part in self.parts]
+
+    def _pieces(self, path: Path) -> Iterator[tuple[str, int | None, int | None]]:
+        """Blocks of one file; the first of a file or page says at which character of the file it begins."""
+        kind = _kind(path)
+        if kind == "pdf":
+            yield from _pdf(path)
+        elif kind == "html":
+            raw = path.read_bytes()
+            yield _html(raw), 0, None
+        else:
+            yield "", 0, None
+            for block, replaced in _text(path):
+                self.replaced += replaced
+                yield block, None, None
+
+
+def parts_from(records: Iterable[Mapping[str, Any]]) -> list[Part]:
+    return [Part(**record) for record in records]
+
+
+def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The files to read, folders opened in the order of their names, and the files of folders that are not text."""
+    if not paths:
+        raise DocumentError("no file to read; give at least one file or folder")
+    files, skipped = [], []
+    for path in paths:
+        if not path.exists():
+            raise DocumentError(f"no file or folder {str(path)!r}")
+        if path.is_dir():
+            inside = sorted(
+                p
+                for p in path.rglob("*")
+                if p.is_file() and not any(s.startswith(".") for s in p.relative_to(path).parts)
+            )
+            for file in inside:
+                (skipped if not file.stat().st_size or _binary(file) else files).append(file)
+            if not inside:
+                raise DocumentError(f"the folder {str(path)!r} holds no files")
+        else:
+            _refuse_unreadable(path)
+            files.append(path)
+    if not files:
+        raise DocumentError(f"nothing to read in {_listed(paths)}: {len(skipped)} files there are empty or binary")
+    return files, skipped
+
+
+def _refuse_unreadable(path: Path) -> None:
+    if path.is_file() and not path.stat().st_size:
+        raise DocumentError(f"{str(path)!r} is empty; there is nothing to read")
+    if why := _binary(path):
+        raise DocumentError(f"{str(path)!r} is a binary file ({why}); give text, Markdown, HTML or PDF")
+
+
+def _binary(path: Path) -> str | None:
+    """Why a file is no text, or ``None``."""
+    with open(path, "rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if head.startswith((b"%PDF-", codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return None
+    if (at := head.find(0)) >= 0:
+        return f"a zero byte at {at:,}"
+    odd = sum(byte < 32 and byte not in _TEXT_CONTROLS for byte in head)
+    return f"{odd:,} control bytes in the first {len(head):,}" if odd > len(head) / 50 else None
+
+
+def _kind(path: Path) -> str:
+    with open(path, "rb") as file:
+        head = file.read(1024)
+    if head.startswith(b"%PDF-"):
+        return "pdf"
+    looks = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
+    return "html" if looks or path.suffix.lower() in (".html", ".htm", ".xhtml") else "text"
+
+
+def _text(path: Path) -> Iterator[tuple[str, int]]:
+    """Decoded blocks, and how many characters of each stand for bytes that were not valid."""
+    with open(path, "rb") as file:
+        head = file.read(4)
+        file.seek(0)
+        utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        decoder = codecs.getincrementaldecoder("utf-16" if utf16 else "utf-8-sig")(errors="replace")
+        tail = b""
+        while raw := file.read(BLOCK_BYTES):
+            block = decoder.decode(raw)
+            genuine = (tail + raw).count("\ufffd".encode()) if not utf16 else 0
+            tail = raw[-2:]
+            yield block, max(0, block.count("\ufffd") - genuine)
+        yield (last := decoder.decode(b"", final=True)), last.count("\ufffd")
+
+
+def _html(raw: bytes) -> str:
+    """A page's words, a line per block of the page; scripts and styles left out."""
+    from bs4 import BeautifulSoup, NavigableString
+    from bs4.element import PreformattedString
+
+    page = BeautifulSoup(raw, "html.parser")
+    for noise in page(_PAGE_NOISE):
+        noise.decompose()
+    for words in list(page.find_all(string=True)):
+        if isinstance(words, PreformattedString):
+            words.extract()
+        elif words.find_parent("pre") is None:
+            words.replace_with(NavigableString(" ".join(f".{words}.".split())[1:-1]))
+    for block in page(_PAGE_BLOCKS):
+        block.insert_before("\n")
+        block.insert_after("\n")
+    lines = (line.strip() for line in page.get_text().split("\n"))
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def _pdf(path: Path) -> Iterator[tuple[str, int, int]]:
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    offset = 0
+    try:
+        reader = PdfReader(path, strict=False)
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise DocumentError(f"{str(path)!r} is encrypted; save a copy without a password")
+        for number, page in enumerate(reader.pages, 1):
+            text = page.extract_text() + "\n"
+            text = text if text.strip() else ""
+            yield text, offset, number
+            offset += len(text)
+    except (PyPdfError, OSError, KeyError, TypeError) as broken:
+        raise DocumentError(
+            f"{str(path)!r} is no PDF that pypdf can read: {broken}; export it again, or give its text"
+        ) from broken
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The shortest names that tell the files apart: from the folder that they share."""
+    if len(paths) == 1:
+        return [paths[0].name]
+    parents = [p.absolute().parent for p in paths]
+    shared = next(
+        folder for folder in (parents[0], *parents[0].parents) if all(p.is_relative_to(folder) for p in parents)
+    )
+    return [str(p.absolute().relative_to(shared)) for p in paths]
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return ", ".join(repr(str(p)) for p in paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")

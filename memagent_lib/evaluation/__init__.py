@@ -1,0 +1,1 @@
+"""Examples x agent -> one record per result; tables, comparisons and intervals are functions of the records."""

@@ -1,0 +1,104 @@
+"""Where things are: the repository's root, the workspace in it, models and results by the names that people give them.
+
+Notebooks work alike from JupyterLab (opened in ``notebooks/``) and from papermill (run from the root), because every
+relative path they are given is relative to :func:`root`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).parent
+_MARKS = ("pyproject.toml", "notebooks")
+_HASHED_WHOLE_BYTES = 64 << 20
+
+
+def root(start: str | Path | None = None) -> Path:
+    """The first folder from ``start`` (the working directory) upward that holds ``pyproject.toml`` and ``notebooks``.
+
+    Where there is none (the library was installed, not cloned) it is the folder itself.
+    """
+    here = Path(start or Path.cwd()).resolve()
+    return next((p for p in (here, *here.parents) if all((p / mark).exists() for mark in _MARKS)), here)
+
+
+def place(path: str | Path) -> Path:
+    """An absolute path; a relative one is relative to :func:`root`."""
+    return root() / Path(path).expanduser()
+
+
+def in_jupyter() -> bool:
+    """Whether a person has opened the notebook: Jupyter's server gives its sessions' kernels a name, papermill gives none."""
+    return "JPY_SESSION_NAME" in os.environ
+
+
+def first_model(names: Sequence[str]) -> str:
+    """The first of some model folders that is there, by the name it was given: a run's own policy, say, else a committed one."""
+    found = next((name for name in names if (place(name) / "config.json").is_file()), None)
+    if found is None:
+        raise FileNotFoundError(f"no model at {', '.join(map(str, names))}; `make demo` trains one")
+    return found
+
+
+def model(name: str) -> str:
+    """A model folder as an absolute path, or a hub name as it is."""
+    folder = place(name)
+    return str(folder) if folder.is_dir() else name
+
+
+def model_hash(model: str | Path) -> str:
+    """16 hex digits for a model folder's weights: of their content, or of size and time where they are large; a hub name as it is."""
+    folder = place(model)
+    if not folder.is_dir():
+        return str(model)
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        facts = path.stat()
+        small = facts.st_size <= _HASHED_WHOLE_BYTES
+        digest.update(path.read_bytes() if small else f"{path.name} {facts.st_size} {facts.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]
+
+
+def code_hash(package: Path = PACKAGE) -> str:
+    """16 hex digits that change when a source file or template of the library does."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in package.rglob("*") if p.suffix in {".py", ".toml", ".js", ".css"}):
+        digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def code_version(folder: Path = PACKAGE) -> dict[str, str]:
+    """What ran: the git commit, whether anything tracked was changed since, and :func:`code_hash`. ``unknown`` without git."""
+    commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
+    dirty = "unknown" if changes is None else str(bool(changes)).lower()
+    return {"git_commit": commit or "unknown", "git_dirty": dirty, "code_hash": code_hash()}
+
+
+@lru_cache(maxsize=1)
+def environment() -> dict[str, Any]:
+    """What it ran on: Python, system, cores, and the version of every installed package."""
+    packages = {d.metadata["Name"]: d.version for d in metadata.distributions()}
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)),
+        "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
+    }
+
+
+def _git(folder: Path, *command: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *command], capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,115 @@
+"""verl's FSDP engine for a CPU: each shared beginning once, log-probabilities of replies only, nothing token by token.
+
+verl's unpacked path runs every row whole, computes logits of every prompt token, and takes their logarithms in a Python
+loop. A reader's prompts are an order of magnitude longer than its replies and the rollouts of a group share most of them, so
+here rows are laid out as trees (:mod:`memagent_lib.rl.cpu.prefix_trees`). The results are verl's, up to rounding; a test
+compares them.
+
+Imported by verl's workers as ``actor_rollout_ref.model.external_lib``; registers itself for the device ``cpu``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tensordict import TensorDict
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.engine.utils import postprocess_batch_func
+
+import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
+from memagent_lib.rl.cpu import weight_channel
+from memagent_lib.rl.cpu.prefix_trees import forest, micro_batches, prefix_trees
+
+weight_channel.use()
+
+
+@EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")
+class CpuEngine(FSDPEngineWithLMHead):
+    """What :class:`FSDPEngineWithLMHead` computes, at the tokens that are trained on; zero elsewhere."""
+
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """A reference model is offloaded to the CPU, where ours already is; verl would pin its memory for a device."""
+        config = self.engine_config
+        self.engine_config = dataclasses.replace(config, forward_only=False)
+        try:
+            return super()._build_fsdp_module(module)
+        finally:
+            self.engine_config = config
+
+    def forward_backward_batch(
+        self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False
+    ) -> Any:
+        """As verl's, with micro-batches cut so that rows which begin alike stay together. The normaliser is global."""
+        group = self.get_data_parallel_group()
+        tokens = data["loss_mask"].sum()
+        dist.all_reduce(tokens, group=group)
+        tu.assign_non_tensor(
+            data, sp_size=1, batch_num_tokens=tokens.item(), dp_size=self.get_data_parallel_size(), use_dynamic_bsz=True
+        )
+        batches = self._cut(data, group)
+        outputs = []
+        with torch.set_grad_enabled(not forward_only):
+            for rows in batches:
+                loss, output = self.forward_step(tu.index_select_tensor_dict(data, rows), loss_function, forward_only)
+                if not forward_only:
+                    loss.backward()
+                    output.pop("model_output")
+                outputs.append(output)
+        return postprocess_batch_func(output_lst=outputs, indices=batches, data=data)
+
+    def _cut(self, data: TensorDict, group: Any) -> list[list[int]]:
+        """As many micro-batches on every rank: FSDP's ranks go forward together."""
+        trees, limit = prefix_trees(_rows(data)), data["max_token_len_per_gpu"]
+        most = torch.tensor(len(micro_batches(trees, limit)))
+        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=group)
+        return micro_batches(trees, limit, at_least=int(most))
+
+    def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+        packed = forest(prefix_trees(_rows(micro_batch)))
+        prompts = micro_batch["prompts"].offsets().diff().tolist()
+        # The prediction of a token stands at the node before it; of the last token nothing is predicted.
+        places = [(tree, path[prompt - 1 : -1]) for (tree, path), prompt in zip(packed.places, prompts, strict=True)]
+        trees = torch.tensor([tree for tree, nodes in places for _ in nodes])
+        kept, nodes = torch.unique(torch.tensor([node for _, nodes in places for node in nodes]), return_inverse=True)
+        inputs = {
+            "input_ids": packed.ids,
+            "position_ids": packed.positions,
+            "attention_mask": packed.sees[:, None],
+            "logits_to_keep": kept,
+        }
+        return inputs, {"trees": trees, "nodes": nodes}
+
+    def prepare_model_outputs(
+        self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
+    ) -> dict[str, torch.Tensor]:
+        labels, offsets = micro_batch["responses"], micro_batch["input_ids"].offsets()
+        lengths = labels.offsets().diff()
+        temperature = (
+            torch.as_tensor(micro_batch["temperature"], dtype=torch.float32)
+            .expand(len(lengths))
+            .repeat_interleave(lengths)
+        )
+        logs = (output.logits[output_args["trees"], output_args["nodes"]] / temperature[:, None]).log_softmax(-1)
+        # verl's shift by one: the log-probability of a token stands where the token before it is.
+        places = torch.cat(
+            [torch.arange(end - n - 1, end - 1) for end, n in zip(offsets[1:].tolist(), lengths.tolist(), strict=True)]
+        )
+        result = {"log_probs": _nested(logs.gather(-1, labels.values()[:, None]).squeeze(-1), places, offsets)}
+        if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
+            result["entropy"] = _nested(-(logs.exp() * logs).sum(-1), places, offsets)
+        return result
+
+
+def _rows(data: TensorDict) -> list[list[int]]:
+    return [row.tolist() for row in data["input_ids"].unbind()]
+
+
+def _nested(values: torch.Tensor, places: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    flat = values.new_zeros(int(offsets[-1])).index_copy(0, places, values)
+    return torch.nested.nested_tensor_from_jagged(flat, offsets)

@@ -1,0 +1,53 @@
+"""Weight updates that reach the rollouts of vLLM on a CPU.
+
+vLLM's CPU build packs linear weights when it loads a model and drops the originals, so verl's in-place update changes
+nothing that is computed with, and raises nothing. This worker extension gathers the new tensors and has vLLM load them
+as it would load a checkpoint. Named in ``rollout.engine_kwargs.vllm.worker_extension_cls``.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
+from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+
+from memagent_lib.rl.cpu.weight_channel import socket
+
+
+class CpuWeights(vLLMColocateWorkerExtension):
+    """verl's vLLM worker with :meth:`update_weights_from_ipc` replaced by a full reload."""
+
+    def update_weights_from_ipc(
+        self, peft_config: dict | None = None, base_sync_done: bool = False, use_shm: bool = True
+    ) -> None:
+        """Receive every tensor of the actor, then load them all. LoRA is not offered on a CPU."""
+        if peft_config:
+            raise NotImplementedError("a LoRA actor cannot be sent to vLLM on a CPU; train all weights, or use a GPU")
+        weights = self._receive(use_shm)
+        self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
+        self._repack_embeddings()
+
+    def _receive(self, use_shm: bool) -> dict[str, torch.Tensor]:
+        weights: dict[str, torch.Tensor] = {}
+
+        def keep(bucket: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
+            weights.update((name, tensor.clone()) for name, tensor in bucket)  # the bucket's memory is used again
+            bucket.clear()
+
+        receiver = BucketedWeightReceiver(
+            zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm
+        )
+        receiver.receive_weights(on_bucket_received=keep)
+        return weights
+
+    def _get_zmq_handle(self) -> str:
+        return socket(os.environ["VERL_REPLICA_RANK"], self.local_rank)
+
+    def _repack_embeddings(self) -> None:
+        """An output head tied to the embedding computes with its own packed copy, which a reload leaves as it was."""
+        for module in self.model_runner.model.modules():
+            if isinstance(module, VocabParallelEmbedding):
+                module.quant_method.process_weights_after_loading(module)

@@ -1,0 +1,288 @@
+"""The process that outlives terminals and notebooks: it owns a training run, its MLflow run and its true end.
+
+``python -m memagent_lib.rl.run.supervisor RUN_FOLDER``, started by :mod:`memagent_lib.rl.run.launcher`. It starts the
+process that trains, turns verl's metrics into progress, status and MLflow metrics, and ends every process below it. Being
+the only writer of the MLflow store, it needs no lock there and costs training no time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from memagent_lib.data import Example, stream
+from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.rl.config import TrainConfig, flatten
+from memagent_lib.rl.run import descendants
+from memagent_lib.rl.run.folder import RunFolder, State, Status, read_lines, write_atomically
+from memagent_lib.rl.verl_config import environment
+from memagent_lib.scoring import score
+from memagent_lib.trace import Trace
+from memagent_lib.tracking import runs
+
+POLL_S = 0.25
+STOP_GRACE_S = 60.0
+HUGGINGFACE = Path("actor") / "huggingface"
+REWARD, SECONDS = "critic/score/mean", "perf/time_per_step"
+MLFLOW_END = {
+    State.FINISHED: runs.Status.FINISHED,
+    State.STOPPED: runs.Status.KILLED,
+    State.FAILED: runs.Status.FAILED,
+}
+
+
+def ledger_entry(config: TrainConfig, folder: RunFolder) -> runs.Run:
+    """The run's entry in MLflow. One that was opened by an earlier attempt is gone on with."""
+    ledger = runs.Experiment.open(config.tracking.uri, config.tracking.experiment)
+    note = folder.path / "mlflow_run.txt"
+    if note.is_file():
+        entry = ledger.join(note.read_text(encoding="utf-8").strip())
+        entry.resume()
+        return entry
+    params = {
+        name.replace("+", ""): value for name, value in flatten(config.to_tables()).items()
+    }  # MLflow takes no plus sign
+    entry = ledger.start(config.tracking.run_name or folder.path.name, params, tags={"memagent.kind": "train"})
+    write_atomically(note, entry.id)
+    entry.data(*config.data.train, use="training")
+    entry.data(*config.data.eval, use="evaluation")
+    entry.uses(config.model.path)
+    return entry
+
+
+def close_entry(entry: runs.Run, state: State, facts: dict[str, str]) -> None:
+    entry.tags({f"memagent.{name}": value[:5000] for name, value in facts.items()})
+    entry.end(MLFLOW_END[state])
+
+
+@dataclass
+class Supervisor:
+    """One run from start to end."""
+
+    folder: RunFolder
+    config: TrainConfig
+    device: str
+    stop_asked_at: float | None = None
+    models: dict[int, str] = field(default_factory=dict)
+    unlogged: deque[tuple[int, dict[str, float]]] = field(default_factory=deque)
+
+    def run(self) -> State:
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        descendants.adopt_orphans()
+        self._say(replace(self.folder.status(), pid=os.getpid()))
+        trainer = self._start()
+        entry = None
+        try:
+            entry = ledger_entry(self.config, self.folder)
+            self._say(replace(self.status, mlflow_run=entry.id))
+            with entry.measured():
+                self._follow(trainer, entry)
+            state, error = self._end(trainer)
+        except Exception as failure:  # whatever it was, the run must end with its true status and leave no process
+            state, error = State.FAILED, f"{type(failure).__name__}: {failure}"
+        descendants.end_descendants()
+        if entry:
+            error = self._complete(entry, state, error)
+        self._say(replace(self.status, state=state, error=error, seconds_left=0.0 if state is State.FINISHED else None))
+        return state
+
+    def _complete(self, entry: runs.Run, state: State, error: str) -> str:
+        """Log what is left and close the entry. What MLflow does not take is in the run's folder, and is no reason to call a run failed."""
+        facts = {State.FINISHED: {"model": str(self.folder.model)}, State.FAILED: {"error": error}}
+        try:
+            self._to_mlflow(entry, over=True)
+            entry.traces(kept_readings(self.folder, self.config), kind="training")
+        except Exception as failure:
+            error = error or f"MLflow lacks a part of this run, all of which is in {self.folder.path}: {failure}"
+            print(error, flush=True)
+        try:
+            close_entry(entry, state, facts.get(state, {}))
+        except Exception as failure:
+            error = error or f"the run's entry in MLflow could not be closed: {failure}"
+            print(error, flush=True)
+        return error
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.stop_asked_at = self.stop_asked_at or time.monotonic()
+        self.folder.stop_request.touch()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environ = os.environ | environment(self.device, self.config.model.workers, self.folder.path)
+        command = [
+            sys.executable,
+            "-m",
+            "memagent_lib.rl.run.training_process",
+            str(self.folder.path),
+            str(os.getpid()),
+        ]
+        return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
+
+    def _follow(self, trainer: subprocess.Popen[bytes], entry: runs.Run) -> None:
+        """Pass on what verl logs until the trainer ends; kill it when it does not stop in time, or has not begun to train."""
+        offset, over = 0, False
+        while not over:
+            over = trainer.poll() is not None  # and one more look after the end
+            offset = self._pass_on(offset, entry)
+            grace = STOP_GRACE_S if self.folder.verl_metrics.exists() else 0.0
+            if self.stop_asked_at and time.monotonic() - self.stop_asked_at > grace:
+                trainer.kill()
+            time.sleep(0 if over else POLL_S)
+
+    def _pass_on(self, offset: int, entry: runs.Run) -> int:
+        rows, offset = read_lines(self.folder.verl_metrics, offset)
+        for row in rows:
+            numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
+            self._progress(row["step"], numbers)
+            self.unlogged.append((row["step"], numbers))
+        self._to_mlflow(entry)
+        return offset
+
+    def _to_mlflow(self, entry: runs.Run, over: bool = False) -> None:
+        """Log what is waiting. A store that is away for a while stops no training: its numbers wait for the next look.
+
+        The last step waits for the end, because its numbers are those of the exported policy.
+        """
+        while self.unlogged and (over or self.unlogged[0][0] < self.config.train.steps):
+            step, numbers = self.unlogged[0]
+            try:
+                entry.metrics(numbers, step, self._model_of(entry, step))
+            except Exception as failure:
+                if over:
+                    raise
+                print(f"step {step} is not in MLflow yet: {failure}", flush=True)
+                return
+            self.unlogged.popleft()
+
+    def _model_of(self, entry: runs.Run, step: int) -> str | None:
+        """The MLflow model made by a step: the exported policy, or the step's checkpoint. verl may delete that one's folder later."""
+        if step in self.models:
+            return self.models[step]
+        last = self.folder.latest_checkpoint()
+        if step == self.config.train.steps and self.folder.model.is_dir():
+            self.models[step] = entry.model(self.folder.model, self.folder.path.name, step)
+        elif last and last.step == step and (last.folder / HUGGINGFACE).is_dir():
+            self.models[step] = entry.model(last.folder / HUGGINGFACE, f"{self.folder.path.name} step {step}", step)
+        return self.models.get(step)
+
+    def _progress(self, step: int, metrics: dict[str, float]) -> None:
+        with self.folder.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "time": time.time(), "metrics": metrics}) + "\n")
+        seconds = [row["metrics"][SECONDS] for row in self.folder.rows()[-10:] if SECONDS in row["metrics"]]
+        left = statistics.median(seconds) * (self.status.steps - step) if seconds else None
+        reward = metrics.get(REWARD, self.status.reward)
+        self._say(replace(self.status, state=State.RUNNING, step=step, reward=reward, seconds_left=left))
+
+    def _end(self, trainer: subprocess.Popen[bytes]) -> tuple[State, str]:
+        if trainer.returncode == 0 and self.status.step >= self.config.train.steps:
+            self._export()
+            return State.FINISHED, ""
+        if self.stop_asked_at:
+            return State.STOPPED, ""
+        return State.FAILED, self._why(trainer.returncode)
+
+    def _why(self, code: int) -> str:
+        if self.folder.error.is_file():
+            return self.folder.error.read_text(encoding="utf-8")
+        how = f"was killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with code {code}"
+        return f"the training process {how}; the log is {self.folder.log}"
+
+    def _export(self) -> None:
+        """The last checkpoint's weights with the tokenizer they came with, as one folder that transformers and vLLM load."""
+        last = self.folder.latest_checkpoint()
+        assert last is not None, "a run that finished has a checkpoint"
+        export_model(last.folder / HUGGINGFACE, Path(self.config.model.path), self.folder.model)
+
+    def _say(self, status: Status) -> None:
+        self.status = status
+        self.folder.write_status(status)
+
+
+def kept_readings(folder: RunFolder, config: TrainConfig) -> list[Result]:
+    """The rollouts that training kept, as results; their examples are looked up in the data."""
+    rows = [row for file in sorted(folder.traces.glob("step_*.jsonl")) for row in read_lines(file)[0]]
+    asked = {(row["id"], row["trace"]["question"]) for row in rows}
+    found = {
+        (e.id, e.question): e
+        for path in (*config.data.train, *config.data.eval)
+        for e in stream(path)
+        if (e.id, e.question) in asked
+    }
+    return [_result(row, found[row["id"], row["trace"]["question"]]) for row in rows]
+
+
+def _result(row: dict[str, Any], example: Example) -> Result:
+    trace, facts = Trace.from_record(row["trace"]), {"step": row["step"], "greedy": row["greedy"]}
+    example = replace(example, metadata={**example.metadata, **facts})
+    return Result(example, trace.reader, 0.0, trace, score(example.rule, trace.answer, example.answers))
+
+
+def export_model(trained: Path, original: Path, target: Path) -> None:
+    """Copy a trained Hugging Face folder to ``target``, in one step; the tokenizer's files are the original's, byte for byte."""
+    part = target.with_name(f"{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.copytree(trained, part)
+    for name in (
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        "special_tokens_map.json",
+        "generation_config.json",
+    ):
+        if (original / name).is_file():
+            shutil.copyfile(original / name, part / name)
+    _name_dtype(part)
+    shutil.rmtree(target, ignore_errors=True)
+    part.rename(target)
+
+
+def _name_dtype(model: Path) -> None:
+    """Let ``config.json`` say what the weights are stored in: verl writes bfloat16 whatever it saved, and loaders believe it."""
+    from safetensors import safe_open
+
+    with safe_open(sorted(model.glob("*.safetensors"))[0], "pt") as weights:
+        stored = weights.get_slice(next(iter(weights.keys()))).get_dtype()
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    config["dtype"] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[stored]
+    write_atomically(model / "config.json", json.dumps(config, indent=2) + "\n")
+
+
+def watch_over(folder: RunFolder, config: TrainConfig, device: str) -> int:
+    """Supervise in a child process, and be there still if that is killed: then end what it had started and say so."""
+    parent = os.getpid()
+    descendants.adopt_orphans()
+    child = os.fork()
+    if not child:
+        descendants.die_with_parent(parent)
+        return 0 if Supervisor(folder, config, device).run() is State.FINISHED else 1
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os.kill(child, signal.SIGTERM))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    descendants.end_descendants()
+    status = folder.status()
+    if not status.state.over:
+        error = (
+            f"the supervisor was killed by signal {-code}"
+            if code < 0
+            else f"the supervisor ended with code {code}; the log is {folder.log}"
+        )
+        close_entry(ledger_entry(config, folder), State.FAILED, {"error": error})
+        folder.write_status(replace(status, state=State.FAILED, error=error))
+    return code
+
+
+if __name__ == "__main__":
+    folder = RunFolder(Path(sys.argv[1]))
+    record = json.loads(folder.config.read_text(encoding="utf-8"))
+    sys.exit(watch_over(folder, TrainConfig.from_tables(record["config"]), record["device"]))

@@ -1,0 +1,1 @@
+"""MLflow: the store, runs and traces. Knows no notebook and no widget."""

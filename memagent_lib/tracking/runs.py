@@ -1,0 +1,429 @@
+"""The ledger: MLflow runs, what is logged to them, and reading them back as tidy frames.
+
+One explicit store, by default a SQLite file in the workspace; no environment variable and no global active run. Whoever starts
+a job opens the ledger and creates its runs; workers are handed ids and :meth:`Experiment.join`. A run names the process that owns it:
+one that was killed outright is found out, and its run ended, when the ledger is next opened on that machine. Knows no notebook.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from memagent_lib.files import code_version, environment, model_hash, place
+from memagent_lib.processes import Terminated, is_gone, terminable, this_process
+from memagent_lib.tracking.store import TrackingError, client_of, prepare, sqlite_file, store_uri, with_retries
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from mlflow import MlflowClient
+
+    from memagent_lib.evaluation.evaluator import Result
+
+T = TypeVar("T")
+EXPERIMENT = "memagent"
+PARENT_TAG, NAME_TAG = "mlflow.parentRunId", "mlflow.runName"
+OWNER_TAG = "owner"
+TRACE_FOLDER = "traces"
+SAMPLE_S = 5.0  # between two measurements of the machine
+COPIED_WHOLE_BYTES = 64 << 20
+_PARAM_CHARS = 6000  # MLflow's limit for the value of a parameter
+
+
+class Status(StrEnum):
+    """How a run stands, in MLflow's words."""
+
+    RUNNING = "RUNNING"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One experiment in one MLflow store. Small and picklable: hand it to other processes."""
+
+    uri: str
+    experiment_id: str
+
+    @classmethod
+    def open(cls, where: str | Path, experiment: str = EXPERIMENT) -> Experiment:
+        """The ledger of a workspace folder or tracking address; store and experiment are created where they are missing."""
+        uri = store_uri(where)
+        prepare(uri)
+        client = client_of(uri)
+        found = with_retries(client.get_experiment_by_name, experiment)
+        if found is None:
+            file = sqlite_file(uri)
+            artifacts = (file.parent / "artifacts").as_uri() if file else None
+            return cls(uri, _create_experiment(client, experiment, artifacts))
+        if found.lifecycle_stage != "active":
+            raise TrackingError(
+                f"the experiment {experiment!r} was deleted; restore it in MLflow or choose another name"
+            )
+        ledger = cls(uri, found.experiment_id)
+        ledger._end_the_runs_of_dead_processes()
+        return ledger
+
+    @property
+    def client(self) -> MlflowClient:
+        return client_of(self.uri)
+
+    def start(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        parent: str | None = None,
+    ) -> Run:
+        """A new run with its parameters, the version of the code and ``environment.json``. RUNNING until it is ended; see :meth:`run`."""
+        given = {NAME_TAG: name, OWNER_TAG: this_process(), **code_version(), **(tags or {})} | (
+            {PARENT_TAG: parent} if parent else {}
+        )
+        info = with_retries(self.client.create_run, self.experiment_id, tags=given, run_name=name).info
+        run = Run(self, info.run_id)
+        run.params(params or {})
+        run.text(json.dumps(environment(), indent=1), "environment.json")
+        return run
+
+    def join(self, run_id: str) -> Run:
+        """A run that someone else started."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            with_retries(self.client.get_run, run_id)
+        except MlflowException as failure:
+            raise TrackingError(f"no run {run_id!r} in {self.uri}; `load_runs` lists those there are") from failure
+        return Run(self, run_id)
+
+    @contextmanager
+    def run(
+        self, name: str, params: Mapping[str, Any] | None = None, *, run_id: str = "", **start: Any
+    ) -> Iterator[Run]:
+        """A run that ends with the true status of what is done inside: FINISHED, FAILED, or KILLED by Ctrl-C or SIGTERM. Processor,
+        memory, disk, network and GPU use are measured meanwhile, as metrics ``system/...``.
+
+        With ``run_id`` it joins that run instead, and leaves ending it to whoever started it (a sweep, the launcher).
+        """
+        if run_id:
+            run = self.join(run_id)
+            known = with_retries(
+                self.client.get_run, run_id
+            ).data.params  # a sweep logs its point's; MLflow lets nobody change one
+            run.params({name: value for name, value in flatten(params or {}).items() if name not in known})
+            with run.measured():
+                yield run
+            return
+        run = self.start(name, params, **start)
+        with terminable():
+            try:
+                with run.measured():
+                    yield run
+            except BaseException as failure:
+                status = _status_of(failure)
+                if status is not Status.FINISHED:
+                    run.tags({"error": f"{type(failure).__name__}: {failure}"[:5000]})
+                run.end(status)
+                raise
+        run.end(Status.FINISHED)
+
+    def _end_the_runs_of_dead_processes(self) -> None:
+        running = with_retries(
+            self.client.search_runs, [self.experiment_id], f"attributes.status = 'RUNNING' AND tags.{OWNER_TAG} != ''"
+        )
+        for run in running:
+            if is_gone(run.data.tags[OWNER_TAG]):
+                ended = Run(self, run.info.run_id)
+                ended.tags({"error": "its process was killed before it could say how it ended"})
+                ended.end(Status.KILLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One MLflow run, by id. Logging works from any process that holds it, also after the run has ended."""
+
+    ledger: Experiment
+    id: str
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        """Parameters as resolved; nested tables become dotted names. A value too long for MLflow is kept in ``parameters.json``."""
+        from mlflow.entities import Param
+
+        flat = flatten(params)
+        if long := {name: value for name, value in flat.items() if len(value) > _PARAM_CHARS}:
+            self.text(json.dumps(flat, indent=2), "parameters.json")
+            flat |= {name: f"({len(value):,} characters, see parameters.json)" for name, value in long.items()}
+        entries = [Param(name, value) for name, value in flat.items()]
+        for batch in _batches(entries, 100):
+            with_retries(self.ledger.client.log_batch, self.id, params=batch)
+
+    def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
+        """Numbers at a step; with the id of a logged model (:meth:`model`, :meth:`uses`) they are that model's too."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        entries = [
+            Metric(_metric_name(n), float(value), now, step, model) for n, value in metrics.items() if value is not None
+        ]
+        for batch in _batches(entries, 500):
+            with_retries(self.ledger.client.log_batch, self.id, metrics=batch)
+
+    def tags(self, tags: Mapping[str, str]) -> None:
+        for name, value in tags.items():
+            with_retries(self.ledger.client.set_tag, self.id, name, str(value))
+
+    def file(self, path: str | Path, folder: str | None = None) -> None:
+        """A file or a folder as an artifact."""
+        log = self.ledger.client.log_artifacts if Path(path).is_dir() else self.ledger.client.log_artifact
+        with_retries(log, self.id, str(path), folder)
+
+    def text(self, text: str, name: str) -> None:
+        with_retries(self.ledger.client.log_text, self.id, text, name)
+
+    def table(self, frame: pd.DataFrame, name: str) -> None:
+        """A frame as an artifact; ``name`` ends in ``.parquet`` or ``.csv``."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / Path(name).name
+            frame.to_csv(path, index=False) if path.suffix == ".csv" else frame.to_parquet(path, index=False)
+            self.file(path, str(Path(name).parent) if "/" in name else None)
+
+    def figure(self, figure: Figure, name: str) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            figure.savefig(path := Path(folder) / name, dpi=150, bbox_inches="tight")
+            self.file(path)
+
+    def data(self, *files: str | Path, use: str = "evaluation") -> None:
+        """Which data the run saw: each file as an MLflow dataset, its hash as the digest. ``use``: what for."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        from memagent_lib.data.examples import data_hash
+
+        source = {str(f): json.dumps({"uri": str(place(f))}) for f in files}
+        sets = [Dataset(Path(f).name, data_hash(f), "local", source[str(f)]) for f in files]
+        inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", use)]) for dataset in sets]
+        with_retries(self.ledger.client.log_inputs, self.id, datasets=inputs)
+
+    def model(self, folder: str | Path, name: str, step: int = 0, metrics: Mapping[str, float] | None = None) -> str:
+        """A policy that this run made, as an MLflow model with the metrics of its step; returns its id.
+
+        Its tags say where it is (``folder``) and the hash of its ``weights``. Small ones are copied whole, of large ones only the
+        place is kept: MLflow would double tens of gigabytes.
+        """
+        from mlflow.entities import LoggedModelOutput
+
+        size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        made = self._register(
+            folder, name, {"step": str(step), "files": "copied" if size <= COPIED_WHOLE_BYTES else "in the folder only"}
+        )
+        if size <= COPIED_WHOLE_BYTES:
+            with_retries(self.ledger.client.log_model_artifacts, made, str(folder))
+        with_retries(self.ledger.client.finalize_logged_model, made, "READY")
+        with_retries(self.ledger.client.log_outputs, self.id, [LoggedModelOutput(made, step)])
+        self.metrics(metrics or {}, step, made)
+        return made
+
+    def uses(self, model: str | Path) -> str:
+        """The policy that this run reads with, as an input of the run: the MLflow model with its weights, made where there is none yet."""
+        from mlflow.entities import LoggedModelInput
+
+        client, weights = self.ledger.client, model_hash(model)
+        found = with_retries(
+            client.search_logged_models, [self.ledger.experiment_id], f"tags.weights = '{weights}'", max_results=1
+        )
+        used = found[0].model_id if found else self._register(model, Path(model).name, {"files": "in the folder only"})
+        if not found:
+            with_retries(client.finalize_logged_model, used, "READY")
+        with_retries(client.log_inputs, self.id, models=[LoggedModelInput(used)])
+        return used
+
+    def _register(self, folder: str | Path, name: str, tags: Mapping[str, str]) -> str:
+        given = {"folder": str(folder), "weights": model_hash(folder), **tags}
+        name = "".join("-" if c in "/:.%\"'" else c for c in name)
+        create = self.ledger.client.create_logged_model
+        return with_retries(create, self.ledger.experiment_id, name, self.id, given, model_type="policy").model_id
+
+    def traces(self, results: Iterable[Result], limit_bytes: int = 32 << 20, **tags: Any) -> int:
+        """The traces of results, twice: whole, as an artifact, wrong and right ones in turn until the limit; and in MLflow's own
+        traces, thinned (:mod:`memagent_lib.tracking.traces`). What was left out of each is a metric. Returns how many whole ones were.
+        """
+        from memagent_lib.evaluation.trace_files import write
+        from memagent_lib.tracking.traces import log_traces
+
+        results = list(results)
+        with tempfile.TemporaryDirectory() as folder:
+            left_out = write(results, folder, limit_bytes)
+            self.file(folder, TRACE_FOLDER)
+        thinned = log_traces(self, results, **tags)
+        counts = {
+            "traces_left_out": left_out,
+            "mlflow_traces_left_out": thinned.traces,
+            "mlflow_turns_left_out": thinned.turns,
+        }
+        self.metrics(counts)
+        return left_out
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure the machine meanwhile. A run that takes less than :data:`SAMPLE_S` seconds has no measurement."""
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+        monitor = SystemMetricsMonitor(self.id, SAMPLE_S, resume_logging=True, tracking_uri=self.ledger.uri)
+        monitor.start()
+        try:
+            yield
+        finally:
+            monitor.finish()
+
+    def end(self, status: Status | str = Status.FINISHED) -> None:
+        with_retries(self.ledger.client.set_terminated, self.id, str(Status(status)))
+
+    def resume(self) -> None:
+        """Set an ended run RUNNING again: its work goes on, in this process."""
+        self.tags({OWNER_TAG: this_process()})
+        with_retries(self.ledger.client.update_run, self.id, status=str(Status.RUNNING))
+
+    @property
+    def status(self) -> Status:
+        return Status(with_retries(self.ledger.client.get_run, self.id).info.status)
+
+    def fetch(self, artifact: str, into: str | Path) -> Path:
+        """An artifact's path: in place where the store is on this machine, else a copy in ``into``."""
+        from mlflow.exceptions import MlflowException
+
+        where = urlsplit(with_retries(self.ledger.client.get_run, self.id).info.artifact_uri)
+        if where.scheme in ("", "file") and (here := Path(unquote(where.path)) / artifact).exists():
+            return here
+        try:
+            return Path(with_retries(self.ledger.client.download_artifacts, self.id, artifact, str(into)))
+        except (MlflowException, OSError) as failure:
+            raise TrackingError(f"run {self.id} has no artifact {artifact!r}") from failure
+
+
+def load_runs(ledger: Experiment, where: str = "") -> pd.DataFrame:
+    """One row per run, newest first: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (a file's hash),
+    ``metrics.*``, ``params.*`` and ``tags.*``.
+
+    ``where`` is MLflow's filter language, as in ``"params.model = 'x' and metrics.score > 0.5"``.
+    """
+    import pandas as pd
+
+    rows, token = [], None
+    while True:
+        page = with_retries(
+            ledger.client.search_runs,
+            [ledger.experiment_id],
+            where,
+            max_results=1000,
+            order_by=["start_time DESC"],
+            page_token=token,
+        )
+        rows += [_run_row(run) for run in page]
+        if not (token := page.token):
+            break
+    first = ["run_id", "name", "status", "started", "seconds", "parent"]
+    frame = pd.DataFrame(rows)
+    return frame[first + sorted(set(frame.columns) - set(first))] if rows else pd.DataFrame(columns=first)
+
+
+def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
+    """A run's metrics over its steps, long form: ``run_id, metric, step, value, seconds`` since the run began. All metrics by default."""
+    import pandas as pd
+
+    client = run.ledger.client
+    stored = with_retries(client.get_run, run.id)
+    rows = []
+    for name in metrics or sorted(stored.data.metrics):
+        history = with_retries(client.get_metric_history, run.id, _metric_name(name))
+        rows += [(run.id, m.key, m.step, m.value, (m.timestamp - stored.info.start_time) / 1000) for m in history]
+    frame = pd.DataFrame(rows, columns=["run_id", "metric", "step", "value", "seconds"])
+    return frame.sort_values(["metric", "step", "seconds"], ignore_index=True)
+
+
+def load_results(run: Run) -> list[Result]:
+    """The results whose traces a run kept, with examples and documents."""
+    from memagent_lib.evaluation.trace_files import read
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return read(run.fetch(TRACE_FOLDER, folder))
+        except TrackingError as failure:
+            raise TrackingError(f"run {run.id} kept no traces; runs of 03_evaluate and of training do") from failure
+
+
+def load_traces(run: Run) -> pd.DataFrame:
+    """One row per turn of every trace that a run kept; see :func:`memagent_lib.evaluation.trace_files.to_frame`."""
+    from memagent_lib.evaluation.trace_files import to_frame
+
+    return to_frame(load_results(run)).assign(run_id=run.id)
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Dotted names and plain strings: the form in which parameters are logged."""
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if is_dataclass(value):
+            value = asdict(value)
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return flat
+
+
+def _create_experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return with_retries(client.create_experiment, name, artifact_location=artifacts)
+    except MlflowException:  # another process was quicker
+        if (found := with_retries(client.get_experiment_by_name, name)) is None:
+            raise
+        return found.experiment_id
+
+
+def _status_of(failure: BaseException) -> Status:
+    if isinstance(failure, (KeyboardInterrupt, Terminated)):
+        return Status.KILLED
+    if isinstance(failure, SystemExit) and not failure.code:
+        return Status.FINISHED
+    return Status.FAILED
+
+
+def _metric_name(name: str) -> str:
+    """MLflow allows letters, digits and ``_-. :/`` in names; verl's have ``@`` and others."""
+    return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in name)
+
+
+def _run_row(run: Any) -> dict[str, Any]:
+    import pandas as pd
+
+    info, data = run.info, run.data
+    row = {
+        "run_id": info.run_id,
+        "name": info.run_name,
+        "status": info.status,
+        "started": pd.Timestamp(info.start_time, unit="ms", tz="UTC"),
+        "seconds": (info.end_time - info.start_time) / 1000 if info.end_time else None,
+        "parent": data.tags.get(PARENT_TAG),
+    }
+    tags = {f"tags.{k}": v for k, v in data.tags.items() if not k.startswith("mlflow.")}
+    row |= {f"data.{seen.dataset.name}": seen.dataset.digest for seen in run.inputs.dataset_inputs}
+    return (
+        row
+        | {f"params.{k}": v for k, v in data.params.items()}
+        | {f"metrics.{k}": v for k, v in data.metrics.items()}
+        | tags
+    )
+
+
+def _batches(items: list[T], size: int) -> Iterator[list[T]]:
+    return (items[at : at + size] for at in range(0, len(items), size))

@@ -1,0 +1,138 @@
+"""The MLflow store: where it is, how it is opened, and what is done when it is busy, locked, full or away. Knows no run."""
+
+from __future__ import annotations
+
+import errno
+import re
+import sqlite3
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from memagent_lib.files import place
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+T = TypeVar("T")
+PATIENCE_S = 60.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 8.0
+_SCHEMES = ("http://", "https://", "sqlite:///", "postgresql", "mysql", "mssql", "databricks")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class TrackingError(ValueError):
+    """The store cannot be used, or does not hold what was asked for."""
+
+
+def store_uri(where: str | Path) -> str:
+    """The address of the store: a tracking server or database address as it is, a folder as its ``mlflow.db``."""
+    return str(where) if "://" in str(where) else f"sqlite:///{place(where) / 'mlflow.db'}"
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """The file behind a SQLite address; ``None`` for any other store."""
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+def prepare(uri: str) -> None:
+    """See that the store can be used. Creates a SQLite store's tables, and lets readers and one writer work side by side there."""
+    if file := sqlite_file(uri):
+        _prepare_file(uri, file)
+    elif uri.startswith("http"):
+        _require_answer(uri)
+    elif not uri.startswith(_SCHEMES):
+        raise TrackingError(
+            f"no MLflow store at {uri!r}; give a folder, or an address that begins with {', '.join(_SCHEMES)}"
+        )
+
+
+def _prepare_file(uri: str, file: Path) -> None:
+    from sqlalchemy.exc import DatabaseError
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as failure:
+        raise TrackingError(f"{file.parent} is a file; the MLflow store is a folder (it gets a mlflow.db)") from failure
+    try:
+        client_of(uri)
+        with sqlite3.connect(file, timeout=30) as database:
+            database.execute("PRAGMA journal_mode=WAL")
+    except (sqlite3.DatabaseError, DatabaseError) as failure:
+        raise _unusable(uri, failure) from failure
+
+
+def _require_answer(uri: str) -> None:
+    """MLflow itself tries for minutes before it says that nobody is there."""
+    try:
+        urllib.request.urlopen(uri, timeout=10).close()
+    except urllib.error.HTTPError:
+        return  # it answers; whether we may use it, MLflow says
+    except (OSError, ValueError) as failure:
+        fix = "start it (`memagent lab` starts one), or give a folder instead"
+        raise TrackingError(f"no MLflow server answers at {uri} ({failure}); {fix}") from failure
+
+
+def _unusable(uri: str, failure: Exception) -> TrackingError:
+    """What is wrong with the store, why, and what to do about it."""
+    said = re.search(r"\(?sqlite3\.\w+\)? (.+)", str(failure))
+    why = said[1] if said else str(failure)
+    fixes = {
+        "locked": "another process holds it: end that one (fuser and lsof name it) and run this again",
+        "not a database": "move that file away, or name another folder",
+        "readonly": "make it writable, or name another folder",
+        "full": "free some space and run this again",
+        "disk I/O error": "see that its disk is not full and can be written, and run this again",
+    }
+    fix = next(
+        (fix for words, fix in fixes.items() if words in why),
+        "see that it is up and can be written, and run this again",
+    )
+    return TrackingError(
+        f"the MLflow store {sqlite_file(uri) or uri} cannot be used ({why}); {fix}. What was logged is kept."
+    )
+
+
+@lru_cache(maxsize=8)
+def client_of(uri: str) -> MlflowClient:
+    import logging
+    import os
+
+    os.environ.setdefault(
+        "MLFLOW_DISABLE_TELEMETRY", "true"
+    )  # read when mlflow is imported; else it reports use over the network
+    for chatty in ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.CRITICAL if chatty.endswith("db.utils") else logging.WARNING)
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=uri)
+
+
+def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call a client of the store; wait and try again while the store is busy (another process writes, or a server is short of breath)."""
+    from mlflow.exceptions import MlflowException
+
+    uri = getattr(getattr(call, "__self__", None), "tracking_uri", "")
+    deadline, wait = time.monotonic() + PATIENCE_S, _FIRST_WAIT_S
+    while True:
+        try:
+            return call(*args, **kwargs)
+        except MlflowException as failure:
+            if str(failure).startswith("API request to"):  # after MLflow's own tries
+                raise _unusable(uri, failure) from failure
+            if failure.error_code != "TEMPORARILY_UNAVAILABLE":
+                raise
+            hopeless = "disk I/O error" in str(failure) or "disk is full" in str(failure)
+            if hopeless or time.monotonic() + wait > deadline:
+                raise _unusable(uri, failure) from failure
+        except OSError as failure:
+            if failure.errno not in _NO_SPACE:
+                raise
+            fix = "free some and run this again. What was logged is kept."
+            raise TrackingError(f"no space for what is logged ({failure}); {fix}") from failure
+        time.sleep(wait)
+        wait = min(2 * wait, _LONGEST_WAIT_S)

@@ -1,0 +1,119 @@
+"""Start a run or find one, and wait for it: what notebooks and the command share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memagent_lib.files import model, place
+from memagent_lib.tracking.runs import PARENT_TAG, Experiment
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from memagent_lib.rl.config import TrainConfig
+    from memagent_lib.rl.run.folder import Status
+    from memagent_lib.rl.run.launcher import Run
+
+
+def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> TrainConfig:
+    """A training recipe with ``table.key=value`` settings on top, its paths relative to the repository's root."""
+    from memagent_lib.rl.config import TrainConfig
+
+    config = TrainConfig.load(place(recipe), settings)
+    data = replace(
+        config.data,
+        train=tuple(str(place(p)) for p in config.data.train),
+        eval=tuple(str(place(p)) for p in config.data.eval),
+    )
+    return replace(config, data=data, model=replace(config.model, path=model(config.model.path)))
+
+
+def attach(folder: str | Path) -> Run:
+    """The run in a folder. Where there is none, the error names the runs nearby."""
+    from memagent_lib.rl.run import launcher
+
+    path = place(folder)
+    try:
+        return launcher.attach(path)
+    except FileNotFoundError:
+        near = sorted({str(f.parent) for at in (path, path.parent) for f in at.glob("*/status.json")})
+        there = f"; runs nearby: {', '.join(near)}" if near else ""
+        raise FileNotFoundError(
+            f"no training run at {path}; `memagent train` or notebook 04_train starts one{there}"
+        ) from None
+
+
+def begin(config: TrainConfig, folder: str | Path, stop_at_exit: bool = False) -> Run:
+    """Start the run, or attach to what is in the folder: a run that is active or finished with this very config; else resume it.
+
+    Where a run is tracked makes it no other run. A run of another config in the folder is the launcher's error. With
+    ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted.
+    """
+    from memagent_lib.rl.run.folder import RunFolder, State
+    from memagent_lib.rl.run.launcher import launch, resolved
+    from memagent_lib.workbench.panel.progress import kept_config
+
+    files = RunFolder(place(folder))
+    if not files.config.is_file():
+        return launch(config, files.path, stop_at_exit=stop_at_exit)
+    run = attach(files.path)
+    if kept_config(files) | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
+        return launch(config, files.path)
+    state = run.status().state
+    if not state.over and files.stop_request.exists():  # on its way to a checkpoint, from which to go on
+        *_, last = run.follow()
+        state = last.state
+    if state.over and state is not State.FINISHED:
+        return launch(config, files.path, resume=True, stop_at_exit=stop_at_exit)
+    if stop_at_exit:
+        run.stop_at_exit()
+    return run
+
+
+def watch(run: Run, stop_on_interrupt: bool = False) -> Status:
+    """Show progress until the run is over; returns its last status. Interrupting this only stops watching, unless told otherwise.
+
+    Raises the launcher's ``RunError`` when the run did not finish.
+    """
+    from tqdm.auto import tqdm
+
+    status = run.status()
+    with tqdm(total=status.steps, initial=status.step, unit="step", desc=str(status.state)) as bar:
+        try:
+            for status in run.follow():
+                bar.update(status.step - bar.n)
+                reward = f"reward {status.reward:.3f}" if status.reward is not None else ""
+                bar.set_description_str(str(status.state), refresh=False)
+                bar.set_postfix_str(reward)
+        except KeyboardInterrupt:
+            if stop_on_interrupt:
+                run.stop()
+            raise
+    return run.wait()
+
+
+def curve(run: Run) -> pd.DataFrame:
+    """Metrics over steps in long form (``run_id, metric, step, value``), from the run's own files; no rows before the first step."""
+    import pandas as pd
+
+    name = run.status().mlflow_run or run.folder.path.name
+    rows = [(name, metric, row["step"], value) for row in run.folder.rows() for metric, value in row["metrics"].items()]
+    return pd.DataFrame(rows, columns=["run_id", "metric", "step", "value"]).astype({"metric": str})
+
+
+def log_training(ledger: Experiment, run_id: str, status: Status, figure: Figure) -> None:
+    """Add the curve to the training's own MLflow run, and hang that run below the one that the notebook was given.
+
+    A run that is only just starting has no entry in MLflow yet; then there is nothing to add to.
+    """
+    if not status.mlflow_run:
+        return
+    run = ledger.join(status.mlflow_run)
+    run.figure(figure, "reward.png")
+    if run_id:
+        run.tags({PARENT_TAG: run_id})
+        ledger.join(run_id).tags({"train_run": run.id})

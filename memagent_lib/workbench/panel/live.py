@@ -1,0 +1,158 @@
+"""The live panel: widgets over a run's files. The run knows nothing of it; closing the tab or the kernel changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memagent_lib.files import in_jupyter
+from memagent_lib.rl.run.folder import RunFolder, State, Status
+from memagent_lib.rl.run.launcher import Run, launch
+from memagent_lib.workbench.panel.attach import attach, watch
+from memagent_lib.workbench.panel.progress import Follower, Progress, kept_config
+from memagent_lib.workbench.panel.training_page import Report, curves, head, label, reading, report, styled
+
+if TYPE_CHECKING:
+    from ipywidgets import VBox
+
+POLL_S = 1.0
+RESUMABLE = (State.STOPPED, State.FAILED, State.DIED)
+
+
+def show(run: Run | str | Path) -> VBox | Report:
+    """The panel of a run, or of the run in a folder; the same one however often it is shown.
+
+    Where nobody looks on (papermill executes the notebook) it is the run as it stands: widgets do not outlive their kernel.
+    """
+    run = run if isinstance(run, Run) else attach(run)
+    return _panel(run.folder.path).box if in_jupyter() else report(run)
+
+
+def settle(run: Run, stop_on_interrupt: bool = False) -> Status:
+    """Wait for the run's end where nobody looks on; in Jupyter the status now, because a tab that is opened again shows its widgets
+    only once the kernel is free. See :func:`memagent_lib.workbench.panel.watch`."""
+    return run.status() if in_jupyter() else watch(run, stop_on_interrupt)
+
+
+@cache
+def _panel(folder: Path) -> Panel:
+    return Panel(RunFolder(folder))
+
+
+class Panel:
+    """Widgets and the thread that keeps them true. A widget is touched only when what it shows has changed."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        import ipywidgets as w
+
+        self.folder, self.follower = folder, Follower(folder)
+        self.lock, self.closed = threading.Lock(), threading.Event()
+        self.doing, self.shown = "", ()
+        wide = w.Layout(width="auto")
+        self.head, self.curves, self.detail = (
+            w.HTML(),
+            w.HTML(),
+            w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", overflow="auto")),
+        )
+        self.stop = w.Button(
+            description="Stop", icon="stop", tooltip="End after the step it is in, with a checkpoint; it can be resumed"
+        )
+        self.resume = w.Button(
+            description="Resume", icon="play", tooltip="Go on from the last checkpoint, with the same settings"
+        )
+        self.said = w.HTML(layout=wide)
+        self.list = w.Select(rows=9, layout=w.Layout(width="270px", flex="0 0 auto"))
+        self.list.add_class("mt-list")
+        title = w.HTML(styled("<h4>Last readings, wrong ones first</h4>"))
+        self.readings = w.VBox([title, w.HBox([self.list, self.detail])])
+        self.box = w.VBox([self.head, w.HBox([self.stop, self.resume, self.said]), self.curves, self.readings])
+        self.stop.on_click(lambda _: self._do("stopping", "stopped", self._run().stop))
+        self.resume.on_click(lambda _: self._do("resuming", "resumed", self._resume))
+        self.list.observe(lambda _: self._show_reading(), "index")
+        self.refresh()
+        threading.Thread(target=self._keep_true, name=f"panel of {folder.path.name}", daemon=True).start()
+
+    def refresh(self) -> None:
+        """Read the run's files and show what has changed."""
+        with self.lock:
+            self._show(self.follower.look())
+
+    def close(self) -> None:
+        """Follow the run no more; the run itself goes on."""
+        self.closed.set()
+        self.box.close()
+
+    def _show(self, progress: Progress) -> None:
+        state = progress.status.state
+        _set(self.head, "value", styled(head(progress)))
+        _set(self.curves, "value", styled(curves(progress)))
+        _set(self.stop, "disabled", state.over or progress.stopping or bool(self.doing))
+        _set(self.resume, "disabled", state not in RESUMABLE or bool(self.doing))
+        _set(self.readings.layout, "display", None if progress.readings else "none")
+        index = self.list.index
+        chosen = self.shown[index] if index is not None else None
+        self.shown = progress.readings
+        names = tuple(map(label, self.shown))
+        if names != self.list.options:
+            self.list.options = names
+            self.list.index = self.shown.index(chosen) if chosen in self.shown else 0
+        self._show_reading()
+
+    def _show_reading(self) -> None:
+        index = self.list.index
+        _set(
+            self.detail,
+            "value",
+            styled(reading(self.shown[index])) if index is not None and index < len(self.shown) else "",
+        )
+
+    def _keep_true(self) -> None:
+        gone = False
+        while not self.closed.wait(POLL_S):
+            try:
+                self.refresh()
+                if gone:
+                    self._say("")
+                gone = False
+            except FileNotFoundError as failure:  # someone removed the run's folder, and may make it again
+                self._say(str(failure))
+                gone = True
+
+    def _run(self) -> Run:
+        return Run(self.folder)
+
+    def _resume(self) -> None:
+        from memagent_lib.rl.config import TrainConfig
+
+        launch(TrainConfig.from_tables(kept_config(self.folder)), self.folder.path, resume=True)
+
+    def _do(self, doing: str, done: str, action: Callable[[], object]) -> None:
+        """In a thread of its own: stopping waits for the end of a step."""
+
+        def work() -> None:
+            try:
+                action()
+                self._say("")
+            except Exception as failure:  # whoever clicked must see it, and a thread has nobody to raise it to
+                self._say(f"not {done}: {failure}")
+            finally:
+                self.doing = ""
+                self.refresh()
+
+        self.doing = doing
+        self._say(f"{doing} …")
+        self.refresh()
+        threading.Thread(target=work, name=doing, daemon=True).start()
+
+    def _say(self, text: str) -> None:
+        from html import escape
+
+        _set(self.said, "value", styled(escape(text)) if text else "")
+
+
+def _set(widget: object, name: str, value: object) -> None:
+    if getattr(widget, name) != value:
+        setattr(widget, name, value)

@@ -1,0 +1,153 @@
+"""What a training run's files say at one moment: status, metrics by step, the readings it kept, and why it ended if it failed."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from memagent_lib.rl.run.folder import RunFolder, State, Status, read_lines
+from memagent_lib.trace import Trace
+
+SECONDS = "perf/time_per_step"
+KEPT_READINGS = 24
+_LOG_BYTES = 64 << 10
+_LOG_LINES = 40
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A rollout that training kept. ``greedy``: of a held-out example, in an evaluation between steps."""
+
+    step: int
+    example: str
+    score: float
+    greedy: bool
+    trace: Trace
+
+    @property
+    def right(self) -> bool:
+        return self.score >= 1
+
+
+class Problem(NamedTuple):
+    """Why a run ended: the error, the place in the code where it arose (empty if unknown), the end of the log."""
+
+    error: str
+    place: str
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A run at one moment. ``points``: every metric's (step, value) pairs in order; ``last_step_at`` is a time of the clock."""
+
+    folder: Path
+    status: Status
+    stopping: bool = False
+    points: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    readings: tuple[Reading, ...] = ()
+    last_step_at: float | None = None
+    problem: Problem | None = None
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """The median of the last ten steps."""
+        recent = [value for _, value in self.points.get(SECONDS, ())[-10:]]
+        return statistics.median(recent) if recent else None
+
+    def silent_s(self, now: float | None = None) -> float | None:
+        """How long a running run has done no step, once that is far beyond the time that its steps take; else ``None``."""
+        usual = self.seconds_per_step
+        if self.status.state is not State.RUNNING or usual is None or self.last_step_at is None:
+            return None
+        silence = (now or time.time()) - self.last_step_at
+        return silence if silence > max(60.0, 5 * usual) else None
+
+
+class Follower:
+    """Reads what is new in a run's folder since the last look; cheap enough for every second of a long run."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._forget()
+        self._traces: dict[Path, tuple[int, list[Reading]]] = {}
+
+    def _forget(self) -> None:
+        self._file, self._offset, self._last = 0, 0, None
+        self._points: dict[str, list[tuple[int, float]]] = defaultdict(list)
+
+    def look(self) -> Progress:
+        """The run as it stands. ``FileNotFoundError`` where there is none."""
+        status = self.folder.status()
+        self._read_metrics()
+        over_badly = status.state in (State.FAILED, State.DIED)
+        return Progress(
+            folder=self.folder.path,
+            status=status,
+            stopping=not status.state.over and self.folder.stop_request.exists(),
+            points={name: tuple(points) for name, points in self._points.items()},
+            readings=self._readings(),
+            last_step_at=self._last,
+            problem=_problem(self.folder, status) if over_badly else None,
+        )
+
+    def _read_metrics(self) -> None:
+        file = self.folder.metrics
+        number = file.stat().st_ino if file.is_file() else 0
+        if number != self._file:  # a resumed run replaces the file by one without the steps that it does again
+            self._forget()
+            self._file = number
+        rows, self._offset = read_lines(file, self._offset)
+        for row in rows:
+            self._last = row["time"]
+            for name, value in row["metrics"].items():
+                if math.isfinite(value):
+                    self._points[name].append((row["step"], value))
+
+    def _readings(self) -> tuple[Reading, ...]:
+        """The newest readings, wrong ones first."""
+        newest: list[Reading] = []
+        for file in sorted(self.folder.traces.glob("step_*.jsonl"), reverse=True):
+            newest += reversed(self._of(file))
+            if len(newest) >= KEPT_READINGS:
+                break
+        return tuple(sorted(newest[:KEPT_READINGS], key=lambda reading: reading.right))
+
+    def _of(self, file: Path) -> list[Reading]:
+        size = file.stat().st_size
+        if self._traces.get(file, (-1, []))[0] != size:
+            rows, _ = read_lines(file)
+            found = [Reading(r["step"], r["id"], r["score"], r["greedy"], Trace.from_record(r["trace"])) for r in rows]
+            self._traces[file] = (size, found)
+        return self._traces[file][1]
+
+
+def _problem(folder: RunFolder, status: Status) -> Problem:
+    log = _end_of(folder.log)
+    frames = _FRAME.findall(log)
+    place = "{}, line {}, in {}".format(*frames[-1]) if frames and status.state is State.FAILED else ""
+    killed = "killed before it could say how it ended; on a machine short of memory the kernel does that"
+    return Problem(status.error or killed, place, "\n".join(log.splitlines()[-_LOG_LINES:]))
+
+
+def _end_of(log: Path) -> str:
+    if not log.is_file():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+        return _ANSI.sub("", file.read().decode("utf-8", "replace"))
+
+
+def kept_config(folder: RunFolder) -> dict:
+    """The tables of the configuration that the run was started with."""
+    return json.loads(folder.config.read_text(encoding="utf-8"))["config"]

@@ -1,0 +1,72 @@
+"""The bench of reading: its arithmetic by hand, and every measure once, very small, on a real engine."""
+
+import json
+
+import pytest
+
+from experiments.bench.material import orders, prose
+from experiments.bench.read import MEASURES, ReadBench, bench_read
+from experiments.bench.results import Measured, Ratio, paired, table, write_json
+
+SMALL = ReadBench(
+    chunk_tokens=64, chunks=2, group=3, concurrent=3, long_chunks=3, rounds=1, engine_lengths=(300,), lengths=(500, 1000),
+    huge_mb=1, huge_seconds=1, width=64, layers=1,
+)  # fmt: skip
+
+
+def test_ratios_are_paired_by_round_and_judged_by_their_median():
+    rows = [
+        {"round": r, "who": who, "s": s}
+        for r, pair in enumerate([(9, 3), (8, 4), (5, 1)])
+        for who, s in zip("ab", pair, strict=True)
+    ]
+    ratios = paired(rows, "who", "a", "b", "s")
+    assert ratios == (3, 2, 5)
+    met, missed, untold = (
+        Ratio("m", "w", ratios, at_least=3),
+        Ratio("m", "w", ratios, at_most=2.5),
+        Ratio("m", "w", ratios),
+    )
+    assert (met.value, met.met, missed.met, untold.met) == (3, True, False, None)
+    assert met.row() == {
+        "measure": "m",
+        "what": "w",
+        "measured": "3.00 [2.00, 5.00]",
+        "n": "3",
+        "target": "≥ 3",
+        "": "met",
+    }
+    assert "missed" in table([missed])
+
+
+def test_both_orders_say_the_same_words():
+    assert orders()["chunk_first"].chunk_first and not orders()["memory_first"].chunk_first
+    assert sorted(orders()["memory_first"].read.split("\n")) == sorted(orders()["chunk_first"].read.split("\n"))
+
+
+def test_prose_is_a_function_of_its_seed():
+    assert next(prose(1)) == next(prose(1)) != next(prose(2))
+
+
+@pytest.mark.slow
+def test_every_measure_runs_and_is_written_down(tokenizer, tmp_path):
+    pytest.importorskip("vllm")
+    tokenizer.hf.save_pretrained(tmp_path / "tokenizer")
+    found = bench_read(tmp_path / "tokenizer", SMALL, report=lambda line: None)
+    assert list(found) == list(MEASURES)
+    sides = {row["order"]: row["prefilled_with_memory"] for row in found["order"].rows if row["memories"] == "full"}
+    assert sides["chunk_first"] < sides["memory_first"]
+    waits = {row["prefetch"]: row["prefilled_tokens"] for row in found["prefetch"].rows}
+    assert waits["on"] < waits["off"]
+    assert {row["turns"] for row in found["lock_step"].rows} == {found["lock_step"].rows[0]["turns"]}
+    record = json.loads(write_json(tmp_path / "b.json", SMALL, found).read_text())
+    assert record["settings"]["chunk_tokens"] == 64
+    assert all(ratio["rounds"] for measure in record["measures"].values() for ratio in measure["ratios"])
+
+
+def test_what_is_asked_wrongly_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match="no measure speed; choose from order, overhead"):
+        bench_read("nowhere", SMALL, ["speed"])
+    with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
+        ReadBench(rounds=0)
+    assert Measured([]).note == ""

@@ -1,0 +1,174 @@
+"""The command says what is wrong in one line, and its help names what it takes."""
+
+from pathlib import Path
+
+import pytest
+
+from memagent_lib.cli import main, parser
+from memagent_lib.cli.doctor import Finding, State, examine, report
+
+ROOT = Path(__file__).parents[2]
+VERBS = ["doctor", "demo", "data", "read", "train", "follow", "stop", "sweep", "bench", "lab"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    assert f"memagent {verb}" in capsys.readouterr().out
+
+
+def test_the_main_help_lists_every_verb():
+    assert all(f"    {verb} " in parser().format_help() for verb in VERBS)
+
+
+def test_a_wrong_path_is_one_line_on_stderr_and_status_2(capsys, tmp_path):
+    assert (
+        main(["data", "needle", "--chunks", "2", "--out", str(tmp_path / "x.parquet"), "--model", "./no-such-model"])
+        == 2
+    )
+    said = capsys.readouterr().err
+    assert (
+        said
+        == "memagent data: no model folder './no-such-model'; give a folder that holds config.json and tokenizer.json, or a hub name\n"
+    )
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr("memagent_lib.cli.doctor.examine", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["doctor"])
+
+
+def test_the_doctor_finds_this_machine_fit(capsys):
+    findings = examine()
+    assert {"cores", "memory", "disk", "verl platform", "vllm", "MLflow store"} <= {f.what for f in findings}
+    assert report(findings) == 0
+    assert "verl platform" in capsys.readouterr().out
+
+
+def test_the_doctor_names_the_line_that_mends_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr("memagent_lib.cli.doctor._version", lambda name: None)
+    missing = [f for f in examine() if f.state is State.MISSING]
+    assert {f.what for f in missing} >= {"torch", "verl", "papermill"} and {f.fix for f in missing} == {"make install"}
+    assert report([Finding("x", "not installed", State.MISSING, "make install")]) == 1
+    assert "make install" in capsys.readouterr().out
+
+
+def test_data_lists_every_task_and_makes_one(capsys, tmp_path, tokenizer):
+    from memagent_lib.data import TASKS, load
+
+    assert main(["data", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in TASKS)
+    assert main(["data", "--list", "vt"]) == 0
+    assert "parameters: chains=1, hops=4" in capsys.readouterr().out
+    assert main(["data", "--list", "nih"]) == 2
+    assert "no task 'nih'; choose from" in capsys.readouterr().err
+    tokenizer.hf.save_pretrained(tmp_path / "model")
+    asked = [
+        "data",
+        "niah_multikey_2",
+        "--length-tokens",
+        "900",
+        "--n",
+        "3",
+        "--model",
+        str(tmp_path / "model"),
+        "--out",
+        str(tmp_path / "x.parquet"),
+    ]
+    assert main(asked) == 0
+    assert [e.task for e in load(tmp_path / "x.parquet")] == ["niah_multikey_2"] * 3
+
+
+def test_data_says_what_it_needs(capsys):
+    assert main(["data"]) == 2
+    assert "memagent data TASK --out FILE.parquet" in capsys.readouterr().err
+    assert main(["data", "nih", "--length-tokens", "900", "--out", "x.parquet"]) == 2
+    assert "nih" in capsys.readouterr().err
+
+
+def test_read_answers_from_a_file_with_the_pocket_policy_and_writes_its_report(capsys, tmp_path):
+    from memagent_lib.data import NeedleTask, make_needles
+    from memagent_lib.text import Tokenizer
+
+    model = str(ROOT / "experiments" / "pocket" / "warm_start")
+    (example,) = make_needles(NeedleTask(chunks=2), 1, 3, Tokenizer.load(model))
+    (tmp_path / "notes.txt").write_text(example.document)
+    asked = [
+        "read",
+        str(tmp_path / "notes.txt"),
+        "--question",
+        example.question,
+        "--model",
+        model,
+        "--backend",
+        "transformers",
+    ]
+    small = [
+        "--template",
+        "pocket",
+        "--chunk-tokens",
+        "128",
+        "--memory-tokens",
+        "32",
+        "--answer-tokens",
+        "16",
+        "--question-tokens",
+        "40",
+    ]
+    assert main([*asked, *small, "--html", str(tmp_path / "report.html")]) == 0
+    said = capsys.readouterr().out.strip()
+    assert said and "boxed" not in said
+    page = (tmp_path / "report.html").read_text()
+    assert example.question in page and page.startswith("<!doctype html>")
+
+
+def test_read_refuses_a_servers_address_for_another_backend(capsys, tmp_path):
+    (tmp_path / "a.txt").write_text("some text")
+    model = str(ROOT / "experiments" / "pocket" / "warm_start")
+    assert (
+        main(
+            [
+                "read",
+                str(tmp_path / "a.txt"),
+                "--question",
+                "q?",
+                "--model",
+                model,
+                "--base-url",
+                "http://127.0.0.1:1/v1",
+            ]
+        )
+        == 2
+    )
+    assert "--base-url, --api and --api-key-file are for --backend openai, not vllm" in capsys.readouterr().err
+
+
+def test_read_says_what_is_wrong_with_files_questions_and_servers_in_one_line_before_a_model_is_loaded(
+    capsys, tmp_path
+):
+    (tmp_path / "a.txt").write_text("some text")
+    (tmp_path / "b.bin").write_bytes(bytes(100))
+    model = str(ROOT / "experiments" / "pocket" / "warm_start")
+    server = ["--backend", "openai", "--tokenizer", model, "--base-url", "http://127.0.0.1:9/v1"]
+    wrong = [
+        ([str(tmp_path / "no.txt"), "--question", "q?", "--model", "./no-model"], "no file or folder"),
+        ([str(tmp_path / "b.bin"), "--question", "q?", "--model", "./no-model"], "is a binary file"),
+        ([str(tmp_path / "a.txt"), "--model", "./no-model"], "no question; give at least one"),
+        ([str(tmp_path / "a.txt"), "--question", "q?", "--model", "./no-model"], "no model folder './no-model'"),
+        (
+            [str(tmp_path / "a.txt"), "--question", "q?", "--model", model, "--reader", "skim"],
+            "no reader 'skim'; choose from",
+        ),
+        (
+            [str(tmp_path / "a.txt"), "--question", "q?", "--model", "m", *server],
+            "no server answers at http://127.0.0.1:9/v1",
+        ),
+    ]
+    for asked, says in wrong:
+        assert main(["read", *asked]) == 2
+        said = capsys.readouterr().err
+        assert says in said and said.count("\n") == 1

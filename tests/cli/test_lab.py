@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from memagent_lib.cli.lab import HOST, LabError, servers
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        taken_twice = servers(free_port(), port, str(tmp_path), "t")
+        with (
+            pytest.raises(LabError, match=rf"port {port} of {HOST} is in use; .* memagent lab --mlflow-port \d+"),
+            taken_twice,
+        ):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_both_servers_answer_on_loopback_jupyter_only_with_its_token_and_none_is_left(workspace: Path) -> None:
+    with servers(free_port(), free_port(), str(workspace), "secret") as (jupyter, mlflow):
+        with urllib.request.urlopen(f"{jupyter.address}/contents?token=secret") as reply:
+            assert reply.status == 200
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(f"{jupyter.address}/contents").close()
+        with urllib.request.urlopen(
+            f"{mlflow.address}/api/2.0/mlflow/experiments/get-by-name?experiment_name=memagent"
+        ) as reply:
+            assert reply.status == 200
+        parents = [psutil.Process(server.process.pid) for server in (jupyter, mlflow)]
+        family = [*parents, *(child for parent in parents for child in parent.children(recursive=True))]
+        assert "secret" not in "".join(" ".join(process.cmdline()) for process in family)
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert alive == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C twice", "terminal closed"])
+def test_the_command_prints_where_both_are_and_leaves_no_process_not_even_a_kernel(
+    number: signal.Signals, workspace: Path
+) -> None:
+    for mark in ("pyproject.toml", "notebooks"):
+        (workspace.parent / mark).mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "memagent_lib.cli",
+        "lab",
+        "--port",
+        str(free_port()),
+        "--mlflow-port",
+        str(free_port()),
+    ]
+    # Whoever runs the tests in the background has told their children to ignore Ctrl-C.
+    heeds = {"preexec_fn": lambda: signal.signal(number, signal.SIG_DFL)}
+    with subprocess.Popen(command, cwd=workspace.parent, stdout=subprocess.PIPE, text=True, **heeds) as process:
+        jupyter, mlflow, _ = (process.stdout.readline().split()[-1] for _ in range(3))
+        address, token = re.fullmatch(r"(.*)/lab/tree/notebooks\?token=(.*)", jupyter).groups()
+        asked = urllib.request.Request(f"{address}/api/kernels?token={token}", data=b"{}", method="POST")
+        urllib.request.urlopen(asked).close()
+        assert re.search(r"/#/experiments/\d+/runs$", mlflow)
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert any("ipykernel" in " ".join(p.cmdline()) for p in family)
+        process.send_signal(number)
+        process.send_signal(number)
+    assert process.returncode == (0 if number is signal.SIGINT else 128 + number)
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert alive == []

@@ -1,0 +1,162 @@
+"""Where every phrase came from, when it went, and what the model said in its own words."""
+
+import itertools
+
+import pytest
+
+from memagent_lib.diagnostics.provenance import Provenance
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+
+DOCUMENT = "Rain taps on the roof. The violet otter lives in Oslo. Snow covers the road. The bold owl has 4821 feathers. Leaves gather."
+CUTS = [0, 55, 77, len(DOCUMENT)]
+CHUNKS = [Chunk(i, DOCUMENT[a:b], a, b, 9) for i, (a, b) in enumerate(itertools.pairwise(CUTS))]
+
+
+def trace_of(memories: list[str], answer: str) -> Trace:
+    turns, memory = [], ""
+    for chunk, after in zip(CHUNKS, memories, strict=True):
+        turns.append(Turn(Prompt(Kind.READ, "q", memory, chunk), Reply(after)))
+        memory = after
+    return Trace("q", (*turns, Turn(Prompt(Kind.ANSWER, "q", memory), Reply(answer))))
+
+
+def test_every_phrase_brought_in_is_at_its_place_in_the_source_word_for_word():
+    p = Provenance.of(
+        trace_of(
+            ["Violet otter lives in Oslo.", "violet otter: Oslo", "otter Oslo; the bold owl has 4821 feathers"],
+            "4821 feathers",
+        )
+    )
+    for phrase in p.phrases:
+        assert DOCUMENT[phrase.start : phrase.end].lower() == phrase.text.lower()
+        assert DOCUMENT[phrase.quote_start :].startswith(phrase.quote)
+        assert phrase.text.lower() in phrase.quote.lower()
+    assert [(x.text, x.brought) for x in p.phrases] == [
+        ("Violet otter lives in Oslo", 0),
+        ("the bold owl has 4821 feathers", 2),
+    ]
+    assert p.phrases[0].quote == "The violet otter lives in Oslo."
+
+
+def test_the_evidence_of_an_answer_is_the_phrase_that_its_words_came_from():
+    p = Provenance.of(
+        trace_of(
+            ["violet otter in Oslo", "violet otter in Oslo", "violet otter in Oslo, owl has 4821 feathers"],
+            "It has 4821.",
+        )
+    )
+    assert [x.text for x in p.evidence("q")] == ["owl has 4821 feathers"]
+
+
+def test_an_answer_in_the_models_own_words_falls_back_on_what_was_held():
+    p = Provenance.of(
+        trace_of(["violet otter lives in Oslo", "violet otter lives in Oslo", "violet otter lives in Oslo"], "Norway")
+    )
+    assert [x.text for x in p.evidence("q")] == ["violet otter lives in Oslo"]
+    assert all(piece.source is None for piece in p.answers["q"][1])
+
+
+def test_a_phrase_that_leaves_the_memory_is_marked_with_the_turn_that_dropped_it():
+    p = Provenance.of(
+        trace_of(["The violet otter lives in Oslo", "nothing more", "the bold owl has 4821 feathers"], "4821")
+    )
+    assert [(x.text, x.brought, x.dropped) for x in p.phrases] == [
+        ("The violet otter lives in Oslo", 0, 1),
+        ("the bold owl has 4821 feathers", 2, None),
+    ]
+    assert p.steps[1].dropped == ("The violet otter lives in Oslo",)
+    assert "4821" in p.evidence("q")[0].text
+    assert len(p.evidence("q")) == 1, "what was dropped is no evidence for what is still held"
+
+
+def test_a_phrase_keeps_its_origin_when_it_moves_and_when_words_around_it_change():
+    p = Provenance.of(
+        trace_of(
+            [
+                "The violet otter lives in Oslo",
+                "Note: in Oslo lives the violet otter",
+                "In Oslo (city): the violet otter",
+            ],
+            "the violet otter",
+        )
+    )
+    (phrase,) = p.phrases
+    assert (phrase.brought, phrase.dropped) == (0, None)
+    source = p.answers["q"][1][0].source
+    assert DOCUMENT[source[0] : source[1]].lower() == "the violet otter"
+
+
+def test_words_found_nowhere_are_the_models_own():
+    p = Provenance.of(
+        trace_of(["Perhaps penguins dance", "Perhaps penguins dance", "Perhaps penguins dance"], "penguins")
+    )
+    assert p.phrases == [] == p.evidence("q")
+    assert [piece.source for piece in p.steps[0].pieces] == [None]
+
+
+def test_common_words_alone_say_nothing_about_where_they_came_from():
+    p = Provenance.of(trace_of(["it is on the", "it is on the", "it is on the"], "on the"))
+    assert p.phrases == []
+
+
+def test_steps_that_changed_nothing_hold_nothing():
+    p = Provenance.of(trace_of(["violet otter lives in Oslo"] * 3, "Oslo"))
+    assert [bool(step.pieces) for step in p.steps] == [True, False, False]
+    assert [step.chunk for step in p.steps] == [(c.start, c.end) for c in CHUNKS]
+
+
+def test_slots_and_merged_memories_keep_their_origins():
+    one, two = "The violet otter lives in Oslo", "the bold owl has 4821 feathers"
+    turns = [
+        Turn(Prompt(Kind.READ, "q", "", CHUNKS[0]), Reply(one)),
+        Turn(Prompt(Kind.READ, "q", "", CHUNKS[2]), Reply(two)),
+        Turn(Prompt(Kind.ANSWER, "q", f"{one}\n{two}", memories=2), Reply("the violet otter and 4821")),
+    ]
+    p = Provenance.of(Trace("q", tuple(turns)))
+    assert {x.brought for x in p.evidence("q")} == {0, 1}
+    merge = Turn(Prompt(Kind.MERGE, "q", one, Chunk(2, two, 77, 125, 9)), Reply("violet otter; bold owl has 4821"))
+    p = Provenance.of(
+        Trace("q", (*turns[:2], merge, Turn(Prompt(Kind.ANSWER, "q", merge.reply.text), Reply("bold owl has 4821"))))
+    )
+    assert [x.text for x in p.evidence("q")] == [two]
+
+
+def test_a_whole_document_in_one_prompt_gives_evidence_too():
+    turn = Turn(
+        Prompt(Kind.DIRECT, "q", chunk=Chunk(0, DOCUMENT, 0, len(DOCUMENT), 30)), Reply("owl has 4821 feathers")
+    )
+    (phrase,) = Provenance.of(Trace("q", (turn,))).evidence("q")
+    assert DOCUMENT[phrase.start : phrase.end] == "owl has 4821 feathers"
+
+
+def test_a_record_gives_back_what_a_continuation_needs():
+    first = Provenance.of(trace_of(["The violet otter lives in Oslo"] * 3, "Oslo"))
+    again = Provenance.from_record(first.to_record())
+    more = Chunk(3, " The fox naps at noon.", len(DOCUMENT), len(DOCUMENT) + 22, 5)
+    again.turn(
+        Turn(
+            Prompt(Kind.READ, "q", "The violet otter lives in Oslo", more),
+            Reply("violet otter lives in Oslo; fox naps at noon"),
+        )
+    )
+    assert [x.text for x in again.phrases] == ["The violet otter lives in Oslo", "fox naps at noon"]
+    assert again.phrases[0].dropped is None
+    assert again.phrases[1].start == len(DOCUMENT) + 5
+
+
+@pytest.mark.parametrize("memory", ["", "!!!", "東京 の 猫"])
+def test_memories_without_known_words_are_no_trouble(memory):
+    assert Provenance.of(trace_of([memory] * 3, memory)).phrases == []
+
+
+def test_a_number_with_points_and_commas_is_one_word_so_a_changed_price_is_marked_whole():
+    provenance, memory, at = Provenance(), "", 0
+    for index, (text, note) in enumerate(
+        [("The rent is 1,250.50 euros.",) * 2, ("From May on: 1,410.50!", "The rent is 1,410.50 euros.")]
+    ):
+        chunk = Chunk(index, text, at, at + len(text), 9)
+        provenance.turn(Turn(Prompt(Kind.READ, "q", memory, chunk), Reply(note)))
+        memory, at = note, at + len(text)
+    assert provenance.steps[1].dropped == ("1,250.50 euros",)
+    assert [memory[p.start : p.end] for p in provenance.steps[1].pieces if p.fresh] == ["1,410.50"]

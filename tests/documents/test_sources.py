@@ -1,0 +1,141 @@
+"""Files in, as one text, with the place of every character; and files that are no text."""
+
+import pytest
+
+from memagent_lib.documents.sources import Document, DocumentError, Place, parts_from
+
+
+def text_of(*paths, **kw) -> tuple[str, Document]:
+    document = Document(paths, **kw)
+    return "".join(document.blocks()), document
+
+
+def test_a_single_text_file_is_its_text_and_offsets_are_the_files_own(tmp_path):
+    path = tmp_path / "a.md"
+    path.write_bytes("# Title\r\n\r\nGrüße 東京 😀\n".encode())
+    text, document = text_of(path)
+    assert text == "# Title\r\n\r\nGrüße 東京 😀\n"
+    assert document.place(11) == Place("a.md", 11, None)
+    assert str(document.place(11)) == "a.md, character 11"
+
+
+def test_a_folder_is_one_document_with_the_names_of_its_files(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "b.txt").write_text("second")
+    (tmp_path / "a.txt").write_text("first")
+    (tmp_path / "sub" / "c.log").write_text("third")
+    (tmp_path / ".hidden").write_text("no")
+    (tmp_path / "image.bin").write_bytes(b"\x00\x01")
+    (tmp_path / "nothing.txt").touch()
+    text, document = text_of(tmp_path)
+    assert text == "[a.txt]\nfirst\n\n[b.txt]\nsecond\n\n[sub/c.log]\nthird"
+    for name, word in (("a.txt", "first"), ("b.txt", "second"), ("sub/c.log", "third")):
+        assert document.place(text.index(word) + 2) == Place(name, 2, None)
+    assert [p.name for p in document.skipped] == ["image.bin", "nothing.txt"]
+
+
+def test_a_document_that_follows_another_is_placed_after_it(tmp_path):
+    (tmp_path / "monday.txt").write_text("first day")
+    (tmp_path / "tuesday.txt").write_text("second day")
+    first, monday = text_of(tmp_path / "monday.txt")
+    second, both = text_of(tmp_path / "tuesday.txt", start=len(first), earlier=parts_from(monday.parts_record()))
+    assert second == "\n\n[tuesday.txt]\nsecond day"
+    assert both.place(3) == Place("monday.txt", 3, None)
+    assert both.place(len(first) + second.index("second")) == Place("tuesday.txt", 0, None)
+
+
+def test_invalid_utf8_is_read_as_replacement_characters_and_counted_and_genuine_ones_are_not(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"ok \xff\xfe \xc3( " + "\ufffd".encode() + b" end \xe2\x82")
+    text, document = text_of(path)
+    assert text == "ok \ufffd\ufffd \ufffd( \ufffd end \ufffd"
+    assert document.replaced == 4
+
+
+def test_a_character_across_two_blocks_is_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("memagent_lib.documents.sources.BLOCK_BYTES", 3)
+    path = tmp_path / "a.txt"
+    path.write_text("aé東😀\ufffdz" * 20, encoding="utf-8")
+    text, document = text_of(path)
+    assert text == "aé東😀\ufffdz" * 20
+    assert document.replaced == 0
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_obeyed_and_not_read(tmp_path, encoding):
+    path = tmp_path / "a.txt"
+    path.write_text("héllo", encoding=encoding)
+    assert text_of(path)[0] == "héllo"
+
+
+def test_html_is_its_words_a_line_per_block_without_scripts(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(
+        "<!doctype html><html><head><title>T</title><style>p{}</style></head><body><h1>Big\n news</h1>"
+        "<p>The <b>code</b>\n is <i>48</i>21.</p>"
+        "<script>evil()</script><!-- note --><ul><li>one<li>two</ul><pre>a\n  b</pre>&lt;|im_end|&gt; <p>unclosed"
+    )
+    text, document = text_of(path)
+    assert text.splitlines() == ["Big news", "The code is 4821.", "one", "two", "a", "b", "<|im_end|>", "unclosed"]
+    assert document.place(text.index("4821")).name == "page.html"
+
+
+def test_a_pdf_is_its_pages_and_places_name_the_page(tmp_path):
+    path = tmp_path / "paper.pdf"
+    path.write_bytes(pdf("The otter swims.", "The code is 4821."))
+    text, document = text_of(path)
+    assert text == "The otter swims.\nThe code is 4821.\n"
+    assert document.place(text.index("4821")) == Place("paper.pdf", text.index("4821"), 2)
+    assert "page 2" in str(document.place(text.index("4821")))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("empty.txt", b"", "empty.txt' is empty"),
+        ("a.bin", b"MZ\x00\x01", r"binary file \(a zero byte at 2\)"),
+        ("b.bin", bytes(range(1, 32)) * 9, "binary file .* control bytes"),
+        ("broken.pdf", b"%PDF-1.4 nothing follows", "is no PDF that pypdf can read"),
+        ("scan.pdf", None, "no text at all; a scanned PDF needs text recognition"),
+        ("blank.html", b"<html><script>1</script></html>", "no text at all"),
+    ],
+)
+def test_what_holds_no_text_is_refused_with_the_reason(tmp_path, name, data, says):
+    path = tmp_path / name
+    path.write_bytes(pdf("") if data is None else data)
+    with pytest.raises(DocumentError, match=says):
+        text_of(path)
+
+
+def test_paths_that_are_not_there_are_named(tmp_path):
+    for paths, says in [
+        ([tmp_path / "no.txt"], "no file or folder '.*no.txt'"),
+        ([], "no file to read"),
+        ([tmp_path], "holds no files"),
+    ]:
+        with pytest.raises(DocumentError, match=says):
+            Document(paths)
+    (tmp_path / "a.bin").write_bytes(b"\0")
+    with pytest.raises(DocumentError, match=r"nothing to read in .*: 1 files there are empty or binary"):
+        Document([tmp_path])
+
+
+def pdf(*pages: str) -> bytes:
+    """A minimal PDF with one line of text on each page."""
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", None, "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    kids = []
+    for words in pages:
+        stream = f"BT /F1 12 Tf 72 720 Td ({words}) Tj ET"
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+        page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> "
+        page += f"/Contents {len(objects)} 0 R >>"
+        objects.append(page)
+        kids.append(f"{len(objects)} 0 R")
+    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
+    out, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        places.append(len(out))
+        out += f"{number} 0 obj\n{body}\nendobj\n".encode()
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    end = f"trailer\n<< /Size {len(places) + 1} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF"
+    return out + f"xref\n0 {len(places) + 1}\n0000000000 65535 f \n{table}{end}".encode()

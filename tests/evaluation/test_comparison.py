@@ -1,0 +1,83 @@
+"""Choosing two evaluations, and what is read where none are kept yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memagent_lib import files
+from memagent_lib.evaluation import study
+from memagent_lib.evaluation.comparison import choose, evaluations, paired
+from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.tracking.runs import Experiment, TrackingError
+from memagent_lib.workbench import plots
+
+
+def evaluated(ledger: Experiment, policy: str, *results: Result, **params) -> str:
+    with ledger.run(f"evaluate {policy}", {"policy": policy, **params}) as run:
+        study.log_results(run, results, policy=policy)
+    return run.id
+
+
+def test_two_evaluations_are_chosen_by_name_by_id_or_as_the_newest_that_read_the_same(
+    workspace: Path, kept, lost
+) -> None:
+    ledger = Experiment.open(workspace)
+    assert choose(ledger) is None
+    with ledger.run("make data"):
+        pass
+    first = evaluated(ledger, "before", lost, lr=1)
+    second = evaluated(ledger, "after", lost, lr=2)
+    other = evaluated(ledger, "elsewhere", kept)
+    assert evaluations(ledger)["run_id"].tolist() == [other, second, first]
+
+    pair = choose(ledger)
+    assert (pair.left.id, pair.right.id, pair.names) == (first, second, ("before", "after"))
+    assert choose(ledger, right="before").names == ("after", "before")
+    assert choose(ledger, left=second[:8]).names == ("after", "before")
+    assert pair.differing().loc["lr"].tolist() == ["1", "2"]
+    assert list(pair.differing().index) == ["lr", "policy"]
+    assert [len(found) for found in pair.readings("overwrite", 4)] == [1, 1]
+    assert paired(pair.rows(), *pair.names)[["chunks", "difference", "n"]].values.tolist() == [[4, 0.0, 1]]
+
+    again = evaluated(ledger, "after", lost)
+    assert choose(ledger, "after", "after").names == (f"after {second[:6]}", f"after {again[:6]}")
+    assert choose(ledger, "before").right.id == again
+    with pytest.raises(TrackingError, match="no evaluation 'nothing'; there are 'after', 'elsewhere', 'before'"):
+        choose(ledger, left="nothing")
+    with pytest.raises(TrackingError, match="'before' and 'elsewhere' have read no document in common"):
+        choose(ledger, "before", "elsewhere")
+
+
+def test_results_whose_length_was_not_asked_for_in_chunks_are_logged_too(workspace: Path, kept) -> None:
+    from dataclasses import replace
+
+    ledger = Experiment.open(workspace)
+    loose = replace(kept, example=replace(kept.example, metadata={}))
+    evaluated(ledger, "one", loose)
+    evaluated(ledger, "two", loose)
+    assert evaluations(ledger)["metrics.overwrite/accuracy"].tolist() == [1.0, 1.0]
+    assert choose(ledger) is None
+
+
+def test_the_first_model_that_is_there_is_used_and_none_says_how_to_get_one(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "config.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    names = [str(tmp_path / name) for name in ("a", "empty", "b")]
+    assert files.first_model(names) == names[2]
+    with pytest.raises(FileNotFoundError, match=r"no model at .*a, .*empty; `make demo` trains one"):
+        files.first_model(names[:2])
+
+
+def test_lives_of_phrases_are_bars_from_the_turn_that_brought_them_to_the_one_that_dropped_them(lost) -> None:
+    from memagent_lib.diagnostics.provenance import Provenance
+
+    phrases = Provenance.of(lost.trace).to_frame()
+    ax = plots.phrase_lives(phrases, len(lost.trace.reads))
+    ends = phrases["dropped"].astype(float).fillna(4)
+    assert [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches] == list(
+        zip(phrases["brought"], ends, strict=True)
+    )
+    assert len(plots.phrase_lives(phrases, 4, most=1).patches) == 1

@@ -1,0 +1,135 @@
+"""A small OpenAI-compatible server that misbehaves on purpose, for tests. Listens on loopback, port 0, in a thread of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Fault = Callable[[int], str | None]
+"""Names the fault of the n-th POST, or ``None`` to answer it."""
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+
+    def __init__(
+        self,
+        fault: Fault = lambda n: None,
+        model: str = "small",
+        window: int | None = 4096,
+        hang_s: float = 2.0,
+        key: str | None = None,
+    ):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.fault, self.model, self.window, self.hang_s, self.key = fault, model, window, hang_s, key
+        self.lock, self.posts, self.answered, self.connections = threading.Lock(), 0, Counter(), 0
+        self.bodies: list[dict[str, Any]] = []
+        self.times: list[float] = []
+        self.reply: Callable[[dict[str, Any]], dict[str, Any]] = completion
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def handle_error(self, request, client_address) -> None:
+        """Clients that hang up are part of the plan."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def setup(self) -> None:
+        super().setup()
+        with self.server.lock:
+            self.server.connections += 1
+
+    def log_message(self, *args) -> None:
+        return
+
+    def do_GET(self) -> None:
+        if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
+            return self._say(401, {"error": {"message": "bad key"}})
+        card = {"id": self.server.model} | ({"max_model_len": self.server.window} if self.server.window else {})
+        self._say(200, {"object": "list", "data": [card]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            number = self.server.posts
+            self.server.posts += 1
+            self.server.bodies.append(body)
+            self.server.times.append(time.monotonic())
+        fault = self.server.fault(number)
+        if fault == "drop":
+            self.close_connection = True
+            self.connection.close()
+        elif fault == "hang":
+            time.sleep(self.server.hang_s)
+            self.close_connection = True
+        elif fault == "half":
+            self._raw(200, json.dumps(self.server.reply(body))[:25].encode())
+        elif fault is not None:
+            status, _, after = fault.partition("/")
+            self._say(int(status), {"error": {"message": f"fault {status}"}}, {"Retry-After": after} if after else {})
+        else:
+            with self.server.lock:
+                self.server.answered[json.dumps(body, sort_keys=True)] += 1
+            self._say(200, self.server.reply(body))
+
+    def _say(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        self._raw(status, json.dumps(body).encode(), headers or {})
+
+    def _raw(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def completion(body: dict[str, Any]) -> dict[str, Any]:
+    """A reply that is a function of the prompt, so that two drivers can be compared."""
+    asked = json.dumps(body.get("prompt") or body["messages"])
+    text = "note " + hashlib.sha256(asked.encode()).hexdigest()[:6]
+    said = {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
+    usage = {
+        "prompt_tokens": len(body.get("prompt") or []),
+        "completion_tokens": 3,
+        "prompt_tokens_details": {"cached_tokens": 1},
+    }
+    return {"choices": [said | {"finish_reason": "stop"}], "usage": usage}
+
+
+def faults(share: float, kinds: list[str], seed: int = 0) -> Fault:
+    """Each POST fails with probability ``share``, in one of ``kinds``; a function of its number alone."""
+
+    def fault(number: int) -> str | None:
+        rng = random.Random(f"{seed} {number}")
+        return rng.choice(kinds) if rng.random() < share else None
+
+    return fault
+
+
+@contextmanager
+def serving(**settings: Any) -> Iterator[Server]:
+    server = Server(**settings)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

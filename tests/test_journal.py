@@ -1,0 +1,166 @@
+"""A reading that is killed goes on where it was."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hostile import serving
+
+from memagent_lib.agent import Agent, Watch
+from memagent_lib.backends import BackendError, Scripted, open_backend
+from memagent_lib.documents.file_reading import read_files
+from memagent_lib.journal import Journal, JournalError, key_of
+from memagent_lib.readers import READERS
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Prompt, Reply
+
+SETTINGS = {"reader": "overwrite", "model": "small"}
+DOCUMENT = " ".join(f"Note {i}: a small boat drifts past the old mill, number {i * 37}." for i in range(60))
+PROMPT = Prompt(Kind.READ, "q", "mémoire", Chunk(3, "text", 30, 34, 1))
+
+
+def short(text: str) -> str:
+    return f"seen {len(text)} {sum(map(ord, text)) % 997}"
+
+
+def test_a_kept_turn_is_found_again_with_all_its_facts(tmp_path):
+    reply = Reply("note \udc80 line\nbreak", "length", 9, 8, 7, "hm")
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        assert journal.found(PROMPT) is None
+        journal.keep(PROMPT, reply)
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        assert journal.resumed == 1
+        assert journal.found(PROMPT) == reply
+        assert journal.found(PROMPT) is None, "a second asking is a second turn"
+
+
+def test_two_askings_of_one_prompt_are_found_in_their_order(tmp_path):
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        journal.keep(PROMPT, Reply("one"))
+        journal.keep(PROMPT, Reply("two"))
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        assert [journal.found(PROMPT).text for _ in range(2)] == ["one", "two"]
+
+
+def test_everything_that_a_prompt_shows_is_part_of_its_key():
+    others = [
+        Prompt(Kind.GATE, "q", "mémoire", PROMPT.chunk),
+        Prompt(Kind.READ, "Q", "mémoire", PROMPT.chunk),
+        Prompt(Kind.READ, "q", "memoire", PROMPT.chunk),
+        Prompt(Kind.READ, "q", "mémoire", Chunk(3, "texT", 30, 34, 1)),
+        Prompt(Kind.READ, "q", "mémoire", Chunk(4, "text", 30, 34, 1)),
+        Prompt(Kind.READ, "q", "mémoire"),
+    ]
+    assert len({key_of(p) for p in [PROMPT, *others]}) == 7
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40, 41])
+def test_a_half_written_line_is_forgotten_and_the_rest_is_kept(tmp_path, cut):
+    path = tmp_path / "j"
+    with Journal(path, SETTINGS) as journal:
+        journal.keep(PROMPT, Reply("one"))
+        whole = path.stat().st_size
+        journal.keep(Prompt(Kind.ANSWER, "q"), Reply("two"))
+    os.truncate(path, whole + cut)
+    with Journal(path, SETTINGS) as journal:
+        assert journal.resumed == 1
+        journal.keep(Prompt(Kind.ANSWER, "q"), Reply("two"))
+    with Journal(path, SETTINGS) as journal:
+        assert journal.resumed == 2
+
+
+def test_a_journal_killed_in_its_first_line_starts_over(tmp_path):
+    (tmp_path / "j").write_bytes(b'{"journal": 1, "set')
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        assert journal.resumed == 0
+
+
+def test_a_journal_of_another_reading_is_refused_with_the_difference(tmp_path):
+    Journal(tmp_path / "j", SETTINGS).close()
+    with pytest.raises(
+        JournalError,
+        match="belongs to another reading: model was 'small' and is 'large'; give another journal, or delete",
+    ):
+        Journal(tmp_path / "j", SETTINGS | {"model": "large"})
+    (tmp_path / "other").write_text("[1, 2]\n")
+    with pytest.raises(JournalError, match="is no journal of a reading"):
+        Journal(tmp_path / "other", SETTINGS)
+
+
+def test_two_processes_cannot_write_one_journal(tmp_path):
+    with Journal(tmp_path / "j", SETTINGS), pytest.raises(JournalError, match="another process is writing"):
+        Journal(tmp_path / "j", SETTINGS)
+    Journal(tmp_path / "j", SETTINGS).close()
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_a_reading_that_breaks_at_any_turn_is_resumed_by_every_reader_with_the_same_result(tmp_path, encoder, name):
+    document = "x. " * 8 if name == "full" else DOCUMENT[:600]
+    calm = Scripted(short)
+    whole = Agent(encoder, calm, READERS[name]).read(document, "Which note?")
+    for breaks_at in range(0, len(calm.requests), 3):
+        asked, path = [], tmp_path / f"{breaks_at}"
+
+        def shaky(text: str, asked=asked, breaks_at=breaks_at) -> str:
+            asked.append(text)
+            if len(asked) == breaks_at + 1:
+                raise BackendError("gone")
+            return short(text)
+
+        agent = Agent(encoder, Scripted(shaky), READERS[name])
+        with Journal(path, SETTINGS) as journal, pytest.raises(BackendError):
+            agent.read(document, "Which note?", watch=Watch(keeper=journal))
+        with Journal(path, SETTINGS) as journal:
+            kept = journal.resumed
+            again = agent.read(document, "Which note?", watch=Watch(keeper=journal))
+        assert again == whole
+        assert len(asked) - breaks_at - 1 <= len(calm.requests) - kept + 8  # parts asked side by side may be under way
+
+
+SCRIPT = """
+import sys
+from memagent_lib.backends import open_backend
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.documents.file_reading import read_files
+from memagent_lib.agent import Agent
+from memagent_lib.text import Tokenizer
+url, tokenizer, document, journal = sys.argv[1:]
+budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
+agent = Agent(Encoder(Tokenizer.load(tokenizer), Template.load("pocket"), budget), open_backend("openai", "small", base_url=url))
+read_files(agent, [document], ["Which note?"], journal=journal)
+"""
+
+
+def test_killed_again_and_again_a_reading_ends_as_if_it_had_never_been(tmp_path, encoder, tokenizer_folder):
+    notes = tmp_path / "notes.txt"
+    notes.write_text(DOCUMENT)
+
+    def finish(server, journal):
+        agent = Agent(encoder, open_backend("openai", "small", base_url=server.url))
+        reading = read_files(agent, [notes], ["Which note?"], journal=journal)
+        agent.close()
+        return reading.trace
+
+    with serving() as server:
+        expected = finish(server, tmp_path / "calm")
+    with serving() as server:
+        answer = server.reply
+        server.reply = lambda body: (time.sleep(0.05), answer(body))[1]
+        for turns in (3, 5):
+            seen = server.posts
+            command = [sys.executable, "-c", SCRIPT, server.url, tokenizer_folder, str(notes), str(tmp_path / "killed")]
+            with subprocess.Popen(command, cwd=Path(__file__).parents[1]) as process:
+                while server.posts - seen < turns:
+                    assert process.poll() is None
+                    time.sleep(0.01)
+                process.send_signal(signal.SIGKILL)
+        server.reply = answer
+        resumed = finish(server, tmp_path / "killed")
+        asked_twice = sum(n - 1 for n in server.answered.values())
+    assert resumed == expected
+    assert len(expected.turns) > 10
+    assert asked_twice <= 2, "at most the one turn that was under way at each kill"

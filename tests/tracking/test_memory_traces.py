@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from memagent_lib.evaluation.trace_files import document_hash
+from memagent_lib.tracking.runs import Experiment, load_runs
+from memagent_lib.tracking.store import TrackingError
+from memagent_lib.tracking.traces import TRACE_COLUMNS, kept_turns, log_traces, search_traces
+
+
+def test_a_trace_has_a_span_per_turn_with_the_place_and_hash_of_its_chunk_and_not_its_text(
+    workspace: Path, lost
+) -> None:
+    run = Experiment.open(workspace).start("one")
+    assert log_traces(run, [lost]) == (0, 0)
+    (row,) = search_traces(run.ledger, run=run).to_dict("records")
+    trace = run.ledger.client.get_trace(row["trace_id"])
+    root, *turns = sorted(trace.data.spans, key=lambda span: span.start_time_ns)
+    assert [span.name for span in (root, *turns)] == ["overwrite", "read 0", "read 1", "read 2", "read 3", "answer"]
+    assert {span.parent_id for span in turns} == {root.span_id}
+    assert (root.inputs["question"], root.outputs) == (lost.trace.question, {"answer": "\\boxed{9}"})
+    for span, turn in zip(turns, lost.trace.turns, strict=True):
+        assert span.inputs["memory"] == turn.prompt.memory
+        assert list(span.outputs.values()) == [turn.reply.text]
+        if chunk := turn.prompt.chunk:
+            place = {
+                "index": chunk.index,
+                "start": chunk.start,
+                "end": chunk.end,
+                "tokens": chunk.tokens,
+                "hash": document_hash(chunk.text),
+            }
+            assert span.inputs["chunk"] == place
+    assert [span.attributes["evidence"] for span in turns] == [False, True, False, False, False]
+    assert lost.trace.turns[0].prompt.chunk.text not in trace.to_json()
+    usage = {"input_tokens": lost.trace.prompt_tokens, "output_tokens": lost.trace.reply_tokens}
+    assert usage.items() <= trace.info.token_usage.items()
+
+
+def test_traces_are_found_by_question_score_chunk_finish_reason_and_the_fate_of_the_fact(
+    workspace: Path, kept, lost, long_reading
+) -> None:
+    long = long_reading(6, 1, 4, cut=2)
+    run = Experiment.open(workspace).start("one")
+    log_traces(run, [kept, lost, replace(long, example=replace(long.example, question="Who signs?"))], policy="p")
+    hash_of_kept = document_hash(kept.trace.turns[1].prompt.chunk.text)
+
+    def found(where: str) -> set[str]:
+        return set(search_traces(run.ledger, where)["example"])
+
+    assert found("tags.question ILIKE '%BOLD owl%'") == {"kept", "lost"}
+    assert found("feedback.score < 1") == {"lost", "long"}
+    assert found(f"span.attributes.chunk_hash LIKE '%{hash_of_kept}%'") == {"kept", "lost"}
+    assert found("tags.finish_reason = 'length'") == {"long"}
+    assert found("span.name = 'read 2' AND span.attributes.finish_reason LIKE '%length%'") == {"long"}
+    assert found("span.name = 'read 3' AND span.attributes.finish_reason LIKE '%length%'") == set()
+    assert found("tags.captured = 'true' AND tags.retained = 'false'") == {"lost", "long"}
+    assert found("trace.text LIKE '%bold</b> mole%'") == {"lost"}
+    assert found("tags.policy = 'p'") == {"kept", "lost", "long"}
+
+
+def test_the_frame_of_traces_has_its_columns_with_or_without_rows(workspace: Path, kept) -> None:
+    run = Experiment.open(workspace).start("one")
+    assert list(search_traces(run.ledger).columns) == TRACE_COLUMNS
+    log_traces(run, [kept])
+    (row,) = search_traces(run.ledger).to_dict("records")
+    assert list(row) == TRACE_COLUMNS
+    shown = {
+        "run_id": run.id,
+        "example": "kept",
+        "chunks": 4,
+        "score": 1.0,
+        "answer": "4711",
+        "captured": True,
+        "retained": True,
+    }
+    assert shown.items() <= row.items()
+    assert (row["turns"], row["turns_left_out"], row["seconds"], row["finish_reason"]) == (5, 0, 0.5, "stop")
+    with pytest.raises(TrackingError, match="more than 0 traces match"):
+        search_traces(run.ledger, limit=0)
+
+
+def test_a_long_trace_keeps_what_one_looks_for_and_its_gaps_say_how_many_turns_they_stand_for(
+    workspace: Path, long_reading
+) -> None:
+    result = long_reading(723, noted=241, lost=602, cut=400)
+    kept = kept_turns(result, 20)
+    assert len(kept) == 20
+    assert {0, 1, 240, 241, 400, 601, 602, 722, 723} <= set(kept)
+    assert max(after - before for before, after in pairwise(kept)) < 723 / 6
+
+    run = Experiment.open(workspace).start("one")
+    assert log_traces(run, [result], max_turns=20) == (0, 704)
+    trace = run.ledger.client.get_trace(search_traces(run.ledger)["trace_id"].iloc[0])
+    gaps = [span.attributes for span in trace.data.spans if "turns left out" in span.name]
+    assert sum(gap["turns_left_out"] for gap in gaps) == 704
+    assert [index for gap in gaps for index in range(gap["first_turn"], gap["last_turn"] + 1)] == sorted(
+        set(range(724)) - set(kept)
+    )
+    root = next(span for span in trace.data.spans if span.parent_id is None)
+    assert (root.attributes["turns"], root.attributes["turns_left_out"]) == (724, 704)
+    assert root.attributes["kept"].startswith("the first and the last, those that read evidence")
+
+
+def test_of_many_readings_every_reader_and_length_keeps_its_share_wrong_ones_first(workspace: Path, kept, lost) -> None:
+    blind = [replace(lost, reader="blind", example=replace(lost.example, id=f"b{i}")) for i in range(6)]
+    right = [replace(kept, example=replace(kept.example, id=f"r{i}")) for i in range(6)]
+    run = Experiment.open(workspace).start("one")
+    assert log_traces(run, [*blind, *right, lost], max_traces=5) == (8, 0)
+    assert sorted(search_traces(run.ledger)["example"]) == ["b0", "b1", "lost", "r0", "r1"]
+
+
+def test_a_run_counts_what_its_bounds_left_out(workspace: Path, kept, long_reading) -> None:
+    run = Experiment.open(workspace).start("one")
+    run.traces([kept, long_reading(100, 10, 90, cut=50)])
+    row = load_runs(run.ledger).iloc[0]
+    counts = row[["metrics.traces_left_out", "metrics.mlflow_traces_left_out", "metrics.mlflow_turns_left_out"]]
+    assert counts.tolist() == [0, 0, 101 - 48]

@@ -1,0 +1,165 @@
+"""Stores that are locked, full, away or no store at all: what is said, and that nothing logged before is lost."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Scripted
+from memagent_lib.evaluation import trace_files
+from memagent_lib.evaluation.evaluator import evaluate
+from memagent_lib.tracking import store
+from memagent_lib.tracking.runs import Experiment, load_curve, load_runs
+from memagent_lib.tracking.store import TrackingError
+from memagent_lib.workbench.sweep.runner import Stage, SweepSpec, run_sweep
+
+
+def test_a_store_that_is_locked_for_a_while_loses_nothing(workspace: Path) -> None:
+    run = Experiment.open(workspace).start("one")
+    holder = sqlite3.connect(workspace / "mlflow.db", isolation_level=None, check_same_thread=False)
+    holder.execute("BEGIN EXCLUSIVE")
+    threading.Timer(1.0, holder.close).start()
+    run.metrics({"loss": 3.0}, step=1)
+    assert load_curve(run)["value"].tolist() == [3.0]
+
+
+@pytest.mark.slow  # MLflow itself waits 20 seconds
+def test_a_store_that_stays_locked_is_named_with_the_fix(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "PATIENCE_S", 1.0)
+    run = Experiment.open(workspace).start("one")
+    with sqlite3.connect(workspace / "mlflow.db", isolation_level=None) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(
+            TrackingError,
+            match=rf"{workspace}/mlflow.db cannot be used \(database is locked\); another process holds it",
+        ):
+            run.metrics({"loss": 3.0})
+    holder.close()
+
+
+def test_a_file_that_is_no_database_is_named_with_the_fix(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("no database " * 500)
+    with pytest.raises(
+        TrackingError, match=rf"{tmp_path}/mlflow.db cannot be used \(file is not a database\); move that file away"
+    ):
+        Experiment.open(tmp_path)
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    with pytest.raises(TrackingError, match=f"{tmp_path}/runs is a file; the MLflow store is a folder"):
+        Experiment.open(tmp_path / "runs")
+
+
+def test_an_address_of_no_known_kind_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(
+        TrackingError, match="no MLflow store at 'htp://here'; give a folder, or an address that begins with http://"
+    ):
+        Experiment.open("htp://here")
+
+
+def test_a_server_that_is_not_there_is_said_at_once_with_its_address() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    with pytest.raises(
+        TrackingError, match=rf"no MLflow server answers at {address} \(.*refused.*\); start it \(`memagent lab`"
+    ):
+        Experiment.open(address)
+
+
+FULL = """
+    import resource, sys
+    from memagent_lib.tracking.runs import Experiment
+    run = Experiment.open(sys.argv[1]).start("one")
+    run.metrics({"before": 1.0})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+    try:
+        run.text("x" * 1000_000, "long.txt") if sys.argv[3] == "artifact" else run.metrics({"after": 1.0})
+    except Exception as failure:
+        print(type(failure).__name__, failure)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("artifact", "no space for what is logged"),
+        ("row", "mlflow.db cannot be used (disk I/O error); see that its disk is not full"),
+    ],
+)
+def test_a_full_disk_is_said_with_the_fix_and_what_was_logged_before_is_kept(
+    workspace: Path, what: str, said: str
+) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(FULL), str(workspace), "20000", what]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (
+        done.stdout.startswith("TrackingError ") and said in done.stdout and "What was logged is kept." in done.stdout
+    )
+    assert load_runs(Experiment.open(workspace)).iloc[0]["metrics.before"] == 1.0
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """What a full disk does to a file that grows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_readings_survive_a_full_disk_and_only_the_others_are_done_again(encoder, kept, tmp_path: Path) -> None:
+    examples = [replace(kept.example, id=str(number)) for number in range(8)]
+    journal, first, second = (
+        tmp_path / "journal.jsonl",
+        Scripted(lambda text: "\\boxed{4711}"),
+        Scripted(lambda text: "\\boxed{4711}"),
+    )
+    whole = evaluate(Agent(encoder, first), examples[:1], journal=tmp_path / "one.jsonl", progress=False)
+    size, turns = (tmp_path / "one.jsonl").stat().st_size, len(whole[0].trace.turns)
+    with files_of_at_most(3 * size + size // 2), pytest.raises(OSError, match="File too large"):
+        evaluate(Agent(encoder, first), examples, concurrency=1, journal=journal, progress=False)
+    results = evaluate(Agent(encoder, second), examples, journal=journal, progress=False)
+    assert [r.score.value for r in results] == [1.0] * 8
+    assert len(second.requests) == (8 - 3) * turns
+
+
+def test_a_sweep_on_a_full_disk_keeps_its_finished_points(workspace: Path, tmp_path: Path) -> None:
+    book = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    )
+    cell = nbformat.v4.new_code_cell
+    book.cells = [cell("x: int = 0", metadata={"tags": ["parameters"]}), cell("print('x' * 5_000_000 * x)")]
+    nbformat.write(book, tmp_path / "one.ipynb")
+    stage = Stage(name="one", notebook=str(tmp_path / "one.ipynb"), points=({"x": 0}, {"x": 1}))
+    spec = SweepSpec(name="s", stages=(stage,), folder=str(tmp_path / "s"), tracking=str(workspace))
+    with files_of_at_most(max(file.stat().st_size for file in workspace.iterdir()) + 500_000):
+        frame = run_sweep(spec, quiet=True).frame
+    assert frame["status"].tolist() == ["FINISHED", "FAILED"]
+    assert "File too large" in frame["error"].iloc[1]
+    assert run_sweep(spec, retry=True, quiet=True).ok
+    assert len(load_runs(Experiment.open(workspace), "params.x = '0'")) == 1
+
+
+def test_traces_whose_documents_were_cut_away_are_counted(tmp_path: Path, kept, lost) -> None:
+    other = replace(kept, example=replace(kept.example, id="other", document=kept.example.document + " "))
+    trace_files.write([lost, other], tmp_path, 1 << 20)
+    documents = tmp_path / trace_files.DOCUMENTS
+    documents.write_text(documents.read_text()[:-20])
+    with pytest.warns(UserWarning, match="1 of 2 readings were left out, because their document is missing"):
+        assert [r.example.id for r in trace_files.read(tmp_path)] == ["lost"]

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from memagent_lib.files import code_hash, place, root
+from memagent_lib.tracking.runs import (
+    Experiment,
+    Status,
+    TrackingError,
+    load_curve,
+    load_results,
+    load_runs,
+    load_traces,
+)
+
+PROCESSES, RUNS_EACH, STEPS = 4, 5, 12
+
+
+def write_runs(ledger: Experiment, worker: int, barrier) -> None:
+    barrier.wait()
+    for number in range(RUNS_EACH):
+        with ledger.run(f"w{worker}-{number}", {"worker": worker, "number": number}, tags={"sweep": "s"}) as run:
+            for step in range(STEPS):
+                run.metrics({"loss": worker * 1000 + number * 100 + step, "twice": 2 * step}, step=step)
+            run.text(f"{worker} {number}", "note.txt")
+
+
+def test_four_processes_that_write_at_once_lose_nothing(workspace: Path) -> None:
+    ledger, context = Experiment.open(workspace), get_context("spawn")
+    barrier = context.Barrier(PROCESSES)
+    workers = [context.Process(target=write_runs, args=(ledger, w, barrier)) for w in range(PROCESSES)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [w.exitcode for w in workers] == [0] * PROCESSES
+
+    runs = load_runs(ledger)
+    found = sorted(zip(runs["params.worker"].astype(int), runs["params.number"].astype(int), strict=True))
+    assert found == [(w, n) for w in range(PROCESSES) for n in range(RUNS_EACH)]
+    assert set(runs["status"]) == {"FINISHED"}
+    for _, row in runs.iterrows():
+        run, base = ledger.join(row["run_id"]), 1000 * int(row["params.worker"]) + 100 * int(row["params.number"])
+        curve = load_curve(run)
+        assert curve.query("metric == 'loss'")["value"].tolist() == [base + s for s in range(STEPS)]
+        assert curve.query("metric == 'twice'")["step"].tolist() == list(range(STEPS))
+        assert run.fetch("note.txt", workspace).read_text() == f"{row['params.worker']} {row['params.number']}"
+
+
+def test_the_store_is_in_the_workspace_and_nothing_is_written_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with Experiment.open(tmp_path / "runs").run("one", {"a": 1}) as run:
+        run.text("hello", "note.txt")
+        run.table(pd.DataFrame({"x": [1, 2]}), "tables/x.parquet")
+    assert list(elsewhere.iterdir()) == []
+    assert sqlite3.connect(tmp_path / "runs" / "mlflow.db").execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert pd.read_parquet(run.fetch("tables/x.parquet", tmp_path))["x"].tolist() == [1, 2]
+
+
+def test_opening_a_ledger_twice_gives_the_same_experiment(workspace: Path) -> None:
+    assert Experiment.open(workspace, "one") == Experiment.open(workspace, "one") != Experiment.open(workspace, "two")
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (None, "FINISHED"),
+        (ValueError("no"), "FAILED"),
+        (KeyboardInterrupt(), "KILLED"),
+        (SystemExit(0), "FINISHED"),
+        (SystemExit(3), "FAILED"),
+    ],
+)
+def test_a_run_ends_with_the_true_status(workspace: Path, failure: BaseException | None, status: str) -> None:
+    ledger = Experiment.open(workspace)
+    if failure is None:
+        with ledger.run("one"):
+            pass
+    else:
+        with pytest.raises(type(failure)), ledger.run("one"):
+            raise failure
+    row = load_runs(ledger).iloc[0]
+    assert row["status"] == status
+    assert pd.notna(row["seconds"])
+    if status == "FAILED":
+        assert row["tags.error"].startswith(type(failure).__name__)
+
+
+def test_a_terminated_process_leaves_a_killed_run(workspace: Path) -> None:
+    code = """
+        import sys, time
+        from memagent_lib.tracking.runs import Experiment
+        with Experiment.open(sys.argv[1]).run("long") as run:
+            print(run.id, flush=True)
+            time.sleep(600)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(workspace)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        run_id = process.stdout.readline().strip()
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 143
+    assert Experiment.open(workspace).join(run_id).status is Status.KILLED
+
+
+def test_a_joined_run_is_left_to_whoever_started_it(workspace: Path) -> None:
+    ledger = Experiment.open(workspace)
+    parent = ledger.start("parent", {"a": 1})
+    with pytest.raises(ValueError, match="no"), ledger.run("ignored", {"b": 2}, run_id=parent.id):
+        raise ValueError("no")
+    assert parent.status is Status.RUNNING
+    parent.end(Status.FAILED)
+    row = load_runs(ledger).iloc[0]
+    assert (row["params.a"], row["params.b"], row["status"]) == ("1", "2", "FAILED")
+
+
+def test_a_run_that_does_not_exist_is_a_clear_error(workspace: Path) -> None:
+    with pytest.raises(TrackingError, match="no run 'abc' in sqlite"):
+        Experiment.open(workspace).join("abc")
+
+
+def test_a_run_without_traces_says_so(workspace: Path) -> None:
+    run = Experiment.open(workspace).start("bare")
+    with pytest.raises(TrackingError, match=f"run {run.id} kept no traces"):
+        load_results(run)
+
+
+def test_parameters_are_logged_whole_flat_and_with_the_version_of_the_code(workspace: Path) -> None:
+    run = Experiment.open(workspace).start(
+        "one", {"budget": {"chunk_tokens": 128}, "readers": ["a", "b"], "long": "x" * 7000}, parent="p"
+    )
+    row = load_runs(run.ledger).iloc[0]
+    assert (row["params.budget.chunk_tokens"], row["params.readers"], row["parent"]) == ("128", '["a", "b"]', "p")
+    assert row["params.long"] == "(7,000 characters, see parameters.json)"
+    assert json.loads(run.fetch("parameters.json", workspace).read_text())["long"] == "x" * 7000
+    assert row["tags.code_hash"] == code_hash()
+
+
+def test_traces_come_back_as_they_were(workspace: Path, kept, lost) -> None:
+    run = Experiment.open(workspace).start("one")
+    assert run.traces([kept, lost]) == 0
+    back = {r.example.id: r for r in load_results(run)}
+    assert back == {"kept": kept, "lost": lost}
+    assert back["kept"].trace == kept.trace
+    assert back["lost"].example == lost.example
+    turns = load_traces(run).query("kind == 'read'")
+    assert turns.query("example == 'lost'")["holds"].tolist() == [False, True, False, False]
+    assert turns.query("example == 'kept'")["holds"].tolist() == [False, True, True, True]
+    assert turns.query("example == 'kept'")["evidence"].tolist() == [False, True, False, False]
+
+
+def test_a_bounded_trace_file_keeps_wrong_ones_first_and_counts_what_it_left_out(workspace: Path, kept, lost) -> None:
+    run = Experiment.open(workspace).start("one")
+    assert run.traces([kept, lost], limit_bytes=2200) == 1
+    assert [r.example.id for r in load_results(run)] == ["lost"]
+    assert load_runs(run.ledger).iloc[0]["metrics.traces_left_out"] == 1
+
+
+def test_a_trace_file_cut_in_half_gives_its_whole_lines_and_a_warning(
+    workspace: Path, tmp_path: Path, kept, lost
+) -> None:
+    from memagent_lib.evaluation.trace_files import read, write
+
+    write([kept, lost], tmp_path / "t", 1 << 20)
+    file = tmp_path / "t" / "traces.jsonl"
+    file.write_text(file.read_text()[:-200])
+    with pytest.warns(UserWarning, match="line 2 is not whole"):
+        assert [r.example.id for r in read(tmp_path / "t")] == ["lost"]
+
+
+def test_the_root_is_found_from_any_folder_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    assert root() == tmp_path.resolve()
+    assert place("runs/x") == tmp_path.resolve() / "runs/x"
+    assert place("/x/y") == Path("/x/y")
+    assert root(os.sep) == Path(os.sep)
+
+
+def test_a_run_keeps_its_environment_and_which_data_it_saw(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "train_4.parquet").write_bytes(b"rows")
+    run = Experiment.open(workspace).start("one")
+    run.data(tmp_path / "train_4.parquet", use="training")
+    said = json.loads(run.fetch("environment.json", workspace).read_text())
+    assert said["packages"]["mlflow"] == version("mlflow") and said["python"] == platform.python_version()
+    assert load_runs(run.ledger).iloc[0]["data.train_4.parquet"] == hashlib.sha256(b"rows").hexdigest()[:16]
+    (seen,) = run.ledger.client.get_run(run.id).inputs.dataset_inputs
+    assert (seen.tags[0].key, seen.tags[0].value) == ("mlflow.data.context", "training")
+
+
+def policy(folder: Path, weights: bytes) -> Path:
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_a_checkpoint_is_an_mlflow_model_of_its_run_and_step_and_evaluations_of_its_weights_find_it(
+    workspace: Path, tmp_path: Path
+) -> None:
+    ledger = Experiment.open(workspace)
+    trained, moved = policy(tmp_path / "trained", b"w1"), policy(tmp_path / "moved", b"w1")
+    training = ledger.start("train")
+    made = training.model(trained, "demo 0.5", step=24)
+    training.metrics({"rollout/acc": 0.75}, 24, made)
+    evaluation = ledger.start("evaluate")
+    assert evaluation.uses(moved) == made
+    evaluation.metrics({"overwrite/accuracy": 0.5}, 16, made)
+
+    (model,) = ledger.client.search_logged_models([ledger.experiment_id])
+    assert (model.name, str(model.status), model.source_run_id) == ("demo 0-5", "READY", training.id)
+    assert (model.tags["step"], model.tags["files"], model.tags["folder"]) == ("24", "copied", str(trained))
+    assert {(m.run_id, m.key, m.step, m.value) for m in model.metrics} == {
+        (training.id, "rollout/acc", 24, 0.75),
+        (evaluation.id, "overwrite/accuracy", 16, 0.5),
+    }
+    assert (Path(model.artifact_location.removeprefix("file://")) / "model.safetensors").read_bytes() == b"w1"
+    assert [out.model_id for out in ledger.client.get_run(training.id).outputs.model_outputs] == [made]
+    assert [used.model_id for used in ledger.client.get_run(evaluation.id).inputs.model_inputs] == [made]
+    assert evaluation.uses("Qwen/Qwen2.5-7B") != made
+
+
+def test_a_large_model_is_not_copied_and_says_so(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memagent_lib.tracking.runs.COPIED_WHOLE_BYTES", 3)
+    ledger = Experiment.open(workspace)
+    ledger.start("train").model(policy(tmp_path / "big", b"w1w2"), "big")
+    (model,) = ledger.client.search_logged_models([ledger.experiment_id])
+    assert (model.tags["files"], model.tags["folder"]) == ("in the folder only", str(tmp_path / "big"))
+    assert not Path(model.artifact_location.removeprefix("file://")).exists()
+
+
+def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memagent_lib.tracking.runs.SAMPLE_S", 0.2)
+    with Experiment.open(workspace).run("one") as run:
+        deadline = time.monotonic() + 60
+        while not (names := set(load_curve(run)["metric"])):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= names
+    assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_run_whose_process_was_killed_outright_is_ended_when_the_ledger_is_next_opened(workspace: Path) -> None:
+    code = """
+        import os, signal, sys
+        from memagent_lib.tracking.runs import Experiment
+        with Experiment.open(sys.argv[1]).run("long") as run:
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    mine = Experiment.open(workspace).start("mine")
+    elsewhere = Experiment.open(workspace).start("elsewhere", tags={"owner": "another-host pid:[1] 4711 0"})
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(workspace)]).returncode == -signal.SIGKILL
+    runs = load_runs(Experiment.open(workspace)).set_index("name")
+    assert runs["status"].to_dict() == {"long": "KILLED", "mine": "RUNNING", "elsewhere": "RUNNING"}
+    assert runs.loc["long", "tags.error"] == "its process was killed before it could say how it ended"
+    assert (mine.status, elsewhere.status) == (Status.RUNNING, Status.RUNNING)
