@@ -1,0 +1,64 @@
+"""Settings from a TOML or JSON table: a small frozen dataclass comes out, or an error that says what would be right.
+
+Values are taken by their exact types (an integer is also a float, a list is also a tuple). Knows no setting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, get_args, get_type_hints
+
+T = TypeVar("T")
+_UNKNOWN, _MISSING = "unexpected_keyword_argument", ("missing", "missing_argument", "missing_keyword_only_argument")
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used; the message says which, what it was and what would do."""
+
+
+def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
+    """Build the dataclass ``cls``, nested ones too, from ``table``; ``where`` names the table in a :class:`SettingsError`.
+
+    An unknown key is an error that lists the known ones. What ``__post_init__`` refuses keeps its words.
+    """
+    from pydantic import TypeAdapter, ValidationError
+    from pydantic_core import to_json
+
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"{where} must be a table, got {table!r}")
+    try:
+        # By way of JSON, where strict means strict: from Python objects, a strict list is no tuple and a dict no dataclass.
+        written = to_json(dict(table), inf_nan_mode="constants", fallback=repr)
+        return TypeAdapter(cls).validate_json(written, strict=True, extra="forbid")
+    except ValidationError as refused:
+        raise SettingsError("; ".join(dict.fromkeys(_messages(cls, where, refused)))) from None
+
+
+def _messages(cls: type, where: str, refused: Any) -> Iterator[str]:
+    for error in refused.errors():
+        *path, last = error["loc"] or ("",)
+        named = ".".join(map(str, error["loc"]))
+        if error["type"] == _UNKNOWN:
+            known = ", ".join(sorted(_fields(cls, path)))
+            yield f"{_in(where, '.'.join(map(str, path)))} has no key {last}; it has {known}"
+        elif error["type"] in _MISSING:
+            yield f"{_in(where, '.'.join(map(str, path)))} needs {last}"
+        elif error["type"] in ("value_error", "assertion_error"):
+            yield f"{_in(where, named)}: {error['ctx']['error']}"
+        else:
+            right = error["msg"].replace("Input should be", "must be")
+            yield f"{_in(where, named)} {right}, got {error['input']!r}"
+
+
+def _in(where: str, path: str) -> str:
+    return f"{where}: {path}" if path else where
+
+
+def _fields(cls: type, path: list[str | int]) -> list[str]:
+    """The fields of the dataclass at ``path`` below ``cls``; numbers and tags of a union are passed over."""
+    for part in path:
+        hint = get_type_hints(cls).get(part) if isinstance(part, str) else None
+        kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+        cls = kinds[0] if kinds else cls
+    return [field.name for field in dataclasses.fields(cls)]

@@ -1,0 +1,83 @@
+"""Tables become dataclasses; what is wrong is refused with what would be right."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+from memagent_lib.settings import SettingsError, parse
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    size: float
+    colour: Colour = Colour.RED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cart:
+    name: str
+    wheels: tuple[Wheel, ...] = ()
+    load: int | None = None
+    tags: tuple[str, ...] = ("old",)
+    spare: Wheel = field(default_factory=lambda: Wheel(size=1.0))
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.load is not None and self.load < 0:
+            raise ValueError(f"load must be at least 0, got {self.load}")
+
+
+def test_a_table_becomes_nested_frozen_dataclasses_and_defaults_stay():
+    table = {
+        "name": "a",
+        "wheels": [{"size": 1}, {"size": 2.5, "colour": "blue"}],
+        "tags": ["x", "y"],
+        "more": {"k": [1]},
+    }
+    cart = parse(Cart, table, "cart.toml")
+    assert cart == Cart(
+        name="a", wheels=(Wheel(size=1.0), Wheel(size=2.5, colour=Colour.BLUE)), tags=("x", "y"), more={"k": [1]}
+    )
+    assert isinstance(cart.wheels[0].size, float)
+    assert parse(Cart, {"name": "a"}, "x") == Cart(name="a")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"name": "a", "wheel": []}, "cart.toml has no key wheel; it has load, more, name, spare, tags, wheels"),
+        ({"name": "a", "spare": {"size": 1, "color": "red"}}, "cart.toml: spare has no key color; it has colour, size"),
+        ({"name": "a", "wheels": [{"size": 1, "sise": 2}]}, "cart.toml: wheels.0 has no key sise; it has colour, size"),
+        ({}, "cart.toml needs name"),
+        ({"name": "a", "spare": {}}, "cart.toml: spare needs size"),
+        ({"name": 3}, "cart.toml: name must be a valid string, got 3"),
+        ({"name": "a", "spare": {"size": "big"}}, "cart.toml: spare.size must be a valid number, got 'big'"),
+        ({"name": "a", "load": "3"}, "cart.toml: load must be a valid integer, got '3'"),
+        ({"name": "a", "load": True}, "cart.toml: load must be a valid integer, got True"),
+        ({"name": "a", "spare": {"size": 1, "colour": "green"}}, "spare.colour must be 'red' or 'blue', got 'green'"),
+        ({"name": "a", "load": -1}, "cart.toml: load must be at least 0, got -1"),
+        ({"name": "a", "tags": "x"}, "cart.toml: tags must be a valid array, got 'x'"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_would_be_right(table, message):
+    with pytest.raises(SettingsError) as refused:
+        parse(Cart, table, "cart.toml")
+    assert message in str(refused.value)
+
+
+def test_everything_that_is_wrong_is_said_at_once():
+    with pytest.raises(SettingsError, match="needs name; .*no key wheel"):
+        parse(Cart, {"wheel": 1}, "cart.toml")
+
+
+def test_what_is_no_table_is_refused():
+    with pytest.raises(SettingsError, match=r"cart.toml must be a table, got \[1\]"):
+        parse(Cart, [1], "cart.toml")
