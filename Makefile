@@ -50,8 +50,8 @@ screenshots: $(READY) chromium
 	$(BIN)/python -m pytest tests/browser/screenshots.py
 
 lint: $(READY)
-	$(BIN)/ruff check memagent_lib tests
-	$(BIN)/ruff format --check memagent_lib tests
+	$(BIN)/ruff check memagent_lib experiments tests
+	$(BIN)/ruff format --check memagent_lib experiments tests
 
 doctor: $(READY)
 	$(BIN)/memagent doctor

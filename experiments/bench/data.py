@@ -44,7 +44,7 @@ COLUMNS = [
 
 
 class Measured(NamedTuple):
-    """What one run of a generator took; ``peak_mb`` is the resident memory of all its processes, the caller's included."""
+    """What one run of a generator took; ``peak_mb`` is the resident memory of all its processes with the caller's."""
 
     examples: int
     tokens: int
@@ -63,7 +63,7 @@ def bench_data(
     seed: int = 0,
     folder: str | Path | None = None,
 ) -> pd.DataFrame:
-    """One row for ours (made by ``workers`` and written to parquet), one for the naive generator (``naive_n`` examples, not written).
+    """One row for ours (made by ``workers``, written to parquet), one for the naive generator (``naive_n`` examples).
 
     ``speedup`` is the ratio of their seconds per example; ours has the writing in it.
     """
@@ -120,7 +120,8 @@ def naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int
             text = _naive_filler(made.ask(generator(task, seed, index)).plan, tokenizer, length_tokens)
         else:
             raise ValueError(
-                f"the naive generator knows tasks of filler and of the generated world, not {task!r} ({preset(task).family})"
+                f"the naive generator knows tasks of filler and of the generated world, "
+                f"not {task!r} ({preset(task).family})"
             )
         facts = {"tokens": tokenizer.count(text)}
         yield Example(

@@ -1,4 +1,4 @@
-"""The files' side of reading: time per token against length, and a gigabyte. A scripted model answers where none is said to.
+"""Reading of files: time per token against length, and a gigabyte. A scripted model answers unless another is named.
 
 A scripted model takes no time, so what is measured there is all ours: decoding, chunking, prompts, journal, provenance.
 """
@@ -59,7 +59,7 @@ def _up_to(blocks: Iterator[str], chars: int) -> Iterator[str]:
 
 
 class Copier:
-    """A model that takes no time: its memory is always full, and a tenth of it is new words of the chunk. Keeps no request."""
+    """A model that takes no time: its memory is always full, a tenth of it new words of the chunk. Keeps no request."""
 
     window = 1 << 30
 
@@ -111,7 +111,7 @@ def length(bench: Bench) -> Measured:
 
 
 def _flatness(rows: list[dict[str, Any]], model: str, column: str) -> Ratio:
-    """The slowest time per token over the fastest. Documents under 64K tokens do not count: starting up is much of their time."""
+    """The slowest time per token over the fastest, for documents from 64K tokens: start-up is much of shorter ones."""
     mine = [row for row in rows if row["model"] == model]
     counted = [row for row in mine if row["document_tokens"] >= 0.9 * FLAT_FROM_TOKENS] or mine
     costs = [row[column] / row["document_tokens"] for row in counted]

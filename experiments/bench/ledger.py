@@ -1,4 +1,4 @@
-"""``memagent bench sweep``: what a sweep costs over papermill alone, whether it loses a row, and what memory traces cost."""
+"""``python -m experiments.bench sweep``: what a sweep costs over papermill alone, and what memory traces cost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WORK = f"""if log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepBench:
-    """``points`` of a notebook that does nothing are timed, ``logging_points`` log a curve each; ``workers`` run side by side."""
+    """``points`` of an empty notebook are timed, ``logging_points`` log a curve each; ``workers`` run side by side."""
 
     points: int = 24
     logging_points: int = 200
@@ -70,7 +70,7 @@ def bench_sweep(settings: SweepBench, report: Callable[[str], None] = print) -> 
 
 
 def _overhead(s: SweepBench, folder: Path) -> Measured:
-    """A notebook that does nothing: papermill alone, as many side by side, and a sweep with its run, states and artifacts."""
+    """An empty notebook: papermill alone, as many side by side, and a sweep with its run, states and artifacts."""
     notebook = _notebook(folder)
     started = time.monotonic()
     with ThreadPoolExecutor(s.workers) as pool:

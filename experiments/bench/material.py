@@ -1,6 +1,6 @@
 """What reading is measured with: a model that costs what a real one costs and knows nothing, and text without end.
 
-Speed does not depend on what a model knows, so its weights are random; its size decides how much of a turn is the engine's.
+Speed does not depend on what a model knows, so its weights are random; its size decides the engine's share of a turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLOCK_SENTENCES = 400
 
 
 def random_model(tokenizer: str | Path, folder: str | Path, width: int, layers: int, window: int, seed: int) -> None:
-    """Write a Qwen2 model with random weights (heads of 64, two query heads to a key head) and a tokenizer to ``folder``."""
+    """Write a random Qwen2 model (heads of 64, two query heads to a key head) and a tokenizer to ``folder``."""
     import torch
     from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
     from transformers.utils.logging import disable_progress_bar
@@ -46,7 +46,7 @@ def random_model(tokenizer: str | Path, folder: str | Path, width: int, layers: 
 
 
 def orders() -> dict[str, Template]:
-    """One wording in both orders. The pocket wording, because words must shrink with the chunks for their ratio to be the published one."""
+    """One wording in both orders: the pocket one, because words must shrink with the chunks to keep the ratio."""
     chunk_first = Template.load("pocket")
     question, chunk, memory, *rest = chunk_first.read.split("\n")
     memory_first = replace(chunk_first, name="memory_first", read="\n".join((question, memory, chunk, *rest)))

@@ -1,7 +1,7 @@
-"""``memagent bench read``: each idea for speed beside the way without it, on one engine, in one run, with the same seeds.
+"""``python -m experiments.bench read``: ideas for speed, each beside the way without it, on one engine.
 
-The engine is vLLM over a random model whose size makes prefill and decoding cost what they cost; ratios are the result, not
-seconds. Sizes are the published ones scaled down: chunk to memory as 5,000 to 1,024.
+The engine is vLLM over a random model whose size makes prefill and decoding cost what they cost; the result is ratios,
+not seconds. Sizes are the published ones scaled down: chunk to memory as 5,000 to 1,024.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BLOCK_TOKENS = 16  # a GPU's; the prefix cache shares whole blocks, and these ch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBench:
-    """What is measured. Sizes in tokens and chunks; a ``group`` reads one document, ``concurrent`` readings read one each."""
+    """What is measured, in tokens and chunks; a ``group`` reads one document, ``concurrent`` readings read one each."""
 
     chunk_tokens: int = 1000
     chunks: int = 6
@@ -75,7 +75,7 @@ def bench_read(
     measures: Iterable[str] = (),
     report: Callable[[str], None] = print,
 ) -> dict[str, Measured]:
-    """Measure what is asked for (all of :data:`MEASURES` unless named), by name. ``tokenizer`` is a model folder that has one."""
+    """Measure what is asked for (all of :data:`MEASURES` unless named), by name. ``tokenizer`` is a model folder."""
     s, wanted = settings or ReadBench(), list(measures) or list(MEASURES)
     if unknown := set(wanted) - set(MEASURES):
         raise ValueError(f"no measure {', '.join(sorted(unknown))}; choose from {', '.join(MEASURES)}")

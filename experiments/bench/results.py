@@ -1,5 +1,7 @@
-"""What a measurement gives: rows of facts, and ratios with their targets. Ratios are paired by round, so a machine that slows
-down for a while slows both sides of a pair."""
+"""What a measurement gives: rows of facts, and ratios with their targets.
+
+Ratios are paired by round, so a machine that slows down for a while slows both sides of a pair.
+"""
 
 from __future__ import annotations
 

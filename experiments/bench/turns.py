@@ -1,4 +1,4 @@
-"""The engine's side of reading: order of the prompt's parts, our own cost, prefetch, lock step. One engine serves them all."""
+"""The engine's side of reading: order of the prompt's parts, our own cost, prefetch, lock step, all on one engine."""
 
 from __future__ import annotations
 

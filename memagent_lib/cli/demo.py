@@ -1,21 +1,44 @@
-"""The demo: one sweep of the main notebooks over the pocket policy, and what a person is told at its end."""
+"""``memagent demo``: one sweep of the main notebooks over the pocket policy, and what a person is told at its end."""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from memagent_lib.cli.arguments import Verbs, add_verb
 from memagent_lib.files import root
-from memagent_lib.workbench.sweep.runner import SweepError, SweepSpec, run_sweep
+
+if TYPE_CHECKING:
+    from memagent_lib.workbench.sweep.runner import SweepSpec
 
 SWEEP = "experiments/demo.toml"
 NEEDED_GB = 3
 
 
+def add_parser(verbs: Verbs) -> None:
+    verb = add_verb(
+        verbs, "demo", run, "make data, train by RL, evaluate before and after, draw the figure, log it all"
+    )
+    verb.add_argument(
+        "--out",
+        default="runs/demo",
+        metavar="FOLDER",
+        help="where results go; finished parts found there are not done again",
+    )
+
+
+def run(a: argparse.Namespace) -> int:
+    return demo(Path(a.out))
+
+
 def demo(folder: Path | None = None) -> int:
-    """Run or go on with the demo; 0 when all of it is done. Finished parts are kept, so a second call is quick."""
+    """Run or continue the demo; 0 when all of it is done. Finished parts are kept, so a second call is quick."""
+    from memagent_lib.workbench.sweep.runner import SweepSpec, run_sweep
+
     spec = SweepSpec.load(root() / SWEEP)
     if folder is not None:
         spec = replace(spec, folder=str(folder))
@@ -23,7 +46,8 @@ def demo(folder: Path | None = None) -> int:
     result = run_sweep(spec, retry=True)
     if not result.ok:
         print(
-            f"the demo did not finish; the notebooks in {_shown(spec.place)} hold what went wrong. `make demo` goes on from there.",
+            f"the demo did not finish; the notebooks in {_shown(spec.place)} hold what went wrong. "
+            "`make demo` continues from there.",
             file=sys.stderr,
         )
         return 1
@@ -59,8 +83,9 @@ def _require_space(place: Path) -> None:
     existing = next(p for p in (place, *place.parents) if p.exists())
     free = shutil.disk_usage(existing).free / (1 << 30)
     if free < NEEDED_GB:
-        raise SweepError(
-            f"{free:.1f} GB are free at {existing} and the demo needs {NEEDED_GB}; free some space, or give another --out"
+        raise OSError(
+            f"{free:.1f} GB are free at {existing} and the demo needs {NEEDED_GB}; "
+            "free some space, or give another --out"
         )
 
 

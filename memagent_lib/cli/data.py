@@ -1,0 +1,84 @@
+"""``memagent data``: make examples of a task, or list the tasks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, key_value
+
+EXAMPLES = """\
+examples:
+  memagent data --list                         every task, what it asks for, what a guess scores
+  memagent data --list vt                      one task with its parameters
+  memagent data vt --length-tokens 32000 --n 200 --out vt.parquet
+  memagent data niah_single_1 --chunks 16 --out needles.parquet --seed 7
+"""
+
+
+def add_parser(verbs: Verbs) -> None:
+    verb = add_verb(verbs, "data", run, "make examples of a task, or list the tasks", EXAMPLES)
+    verb.usage = "memagent data --list [TASK]\n       memagent data TASK [key=value ...] --out FILE.parquet [options]"
+    verb.add_argument("task", nargs="?", metavar="TASK", help="a name from --list")
+    verb.add_argument(
+        "settings", nargs="*", metavar="key=value", help="the task's own parameters; --list TASK shows them"
+    )
+    verb.add_argument("--list", action="store_true", help="show every task, or one with its parameters")
+    verb.add_argument("--out", metavar="FILE.parquet", help="where the examples go")
+    verb.add_argument("--n", type=int, default=128, metavar="N", help="how many examples")
+    for name, text in (
+        ("length-tokens", "document length in tokens; or give --chunks, or --documents"),
+        ("chunks", "document length in chunks"),
+        ("documents", "document length in documents, for tasks that have a pool of them"),
+        ("chunk-tokens", "chunk length in tokens; the task's own unless given"),
+    ):
+        verb.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    verb.add_argument(
+        "--keychain-links", type=int, default=0, metavar="N", help="hide the question behind a chain of so many keys"
+    )
+    verb.add_argument("--rule", metavar="JUDGE", help="another judge than the task's own")
+    verb.add_argument("--seed", type=int, default=0, metavar="N", help="another seed makes other examples")
+    verb.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="processes; the examples are the same for any number"
+    )
+    verb.add_argument("--model", default=POCKET, metavar="MODEL", help="whose tokenizer counts")
+
+
+def run(a: argparse.Namespace) -> int:
+    from memagent_lib.data import describe, make, save
+    from memagent_lib.text import Tokenizer
+
+    if a.list:
+        return _print_tasks(describe(a.task))
+    if a.task is None or a.out is None:
+        raise ValueError(
+            "say which task and where to write it: memagent data TASK --out FILE.parquet; see memagent data --list"
+        )
+    describe(a.task)  # an unknown task is refused before a tokenizer is loaded
+    lengths = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
+    parameters = dict(key_value(text) for text in a.settings)
+    examples = make(
+        a.task, a.n, a.seed, Tokenizer.load(a.model), chunk_tokens=a.chunk_tokens, workers=a.workers, rule=a.rule,
+        keychain_links=a.keychain_links, **lengths, **parameters,
+    )  # fmt: skip
+    print(f"{a.n:,} examples of {a.task} in {save(examples, a.out)}")
+    return 0
+
+
+def _print_tasks(rows: Sequence[dict[str, str]]) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("task", "asks for", "a guess scores"):
+        table.add_column(column, no_wrap=column == "task", justify="right" if column == "a guess scores" else "left")
+    family = None
+    for row in rows:
+        if row["family"] != family:
+            table.add_row(f"[bold]{(family := row['family'])}[/bold]")
+        needs = "" if row["needs"] == "nothing" else f" (needs {row['needs']})"
+        table.add_row(f"  {row['task']}", row["asks for"] + needs, row["chance"])
+    Console().print(table)
+    if len(rows) == 1:
+        print(f"\nparameters: {rows[0]['parameters']}")
+    return 0

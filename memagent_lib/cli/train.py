@@ -1,0 +1,53 @@
+"""``memagent train``: train a policy in a process of its own, and watch it from here."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from memagent_lib.cli.arguments import Verbs, add_verb
+from memagent_lib.cli.training_runs import outcome
+
+EXAMPLES = """\
+examples:
+  memagent train experiments/recipes/pocket_demo.toml train.lr=1e-4 train.steps=12
+  memagent train experiments/recipes/memagent_7b.toml --out runs/seven --detach
+  memagent follow runs/seven                   its progress, from any terminal
+  memagent stop runs/seven                     stop after a checkpoint
+  memagent train experiments/recipes/memagent_7b.toml --out runs/seven --resume
+"""
+
+
+def add_parser(verbs: Verbs) -> None:
+    verb = add_verb(verbs, "train", run, "train a policy by multi-conversation RL, in a process of its own", EXAMPLES)
+    verb.add_argument(
+        "recipe", metavar="FILE.toml", help="model, data, reading and optimisation; see experiments/recipes"
+    )
+    verb.add_argument("settings", nargs="*", metavar="table.key=value", help="settings that replace those of the file")
+    verb.add_argument("--out", metavar="FOLDER", help="the run's folder; runs/NAME-OF-THE-FILE unless given")
+    verb.add_argument(
+        "--tracking",
+        default="runs",
+        metavar="STORE",
+        help="the MLflow store, where the recipe names none: a folder or a server's address",
+    )
+    verb.add_argument("--resume", action="store_true", help="continue from the folder's last checkpoint")
+    verb.add_argument("--detach", action="store_true", help="return at once; see it with: memagent follow FOLDER")
+
+
+def run(a: argparse.Namespace) -> int:
+    from memagent_lib.rl.run.launcher import launch
+    from memagent_lib.tracking.runs import Experiment
+    from memagent_lib.workbench.panel import load_recipe, watch
+
+    config = load_recipe(a.recipe, a.settings)
+    experiment = Experiment.open(config.tracking.uri or a.tracking, experiment=config.tracking.experiment)
+    config = replace(config, tracking=replace(config.tracking, uri=experiment.uri))
+    started = launch(config, a.out or f"runs/{Path(a.recipe).stem}", resume=a.resume)
+    print(f"training in {started.folder.path}; it continues when this terminal closes")
+    if a.detach:
+        return 0
+    print("Ctrl-C stops it after a checkpoint; --resume continues from there", flush=True)
+    print(outcome(watch(started, stop_on_interrupt=True)))
+    return 0
