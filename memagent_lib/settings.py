@@ -18,9 +18,10 @@ class SettingsError(ValueError):
 
 
 def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
-    """Build the dataclass ``cls``, nested ones too, from ``table``; ``where`` names the table in a :class:`SettingsError`.
+    """Build the dataclass ``cls``, nested ones too, from ``table``, which errors call ``where``.
 
-    An unknown key is an error that lists the known ones. What ``__post_init__`` refuses keeps its words.
+    Raises :class:`SettingsError`. An unknown key is an error that lists the known ones; what ``__post_init__`` refuses
+    keeps its words.
     """
     from pydantic import TypeAdapter, ValidationError
     from pydantic_core import to_json
@@ -28,7 +29,7 @@ def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     if not isinstance(table, Mapping):
         raise SettingsError(f"{where} must be a table, got {table!r}")
     try:
-        # By way of JSON, where strict means strict: from Python objects, a strict list is no tuple and a dict no dataclass.
+        # By way of JSON: from Python objects, strict takes no list for a tuple and no dict for a dataclass.
         written = to_json(dict(table), inf_nan_mode="constants", fallback=repr)
         return TypeAdapter(cls).validate_json(written, strict=True, extra="forbid")
     except ValidationError as refused:

@@ -74,7 +74,7 @@ def test_what_is_wrong_is_named_with_what_would_be_right(table, message):
 
 
 def test_everything_that_is_wrong_is_said_at_once():
-    with pytest.raises(SettingsError, match="needs name; .*no key wheel"):
+    with pytest.raises(SettingsError, match=r"needs name; .*no key wheel"):
         parse(Cart, {"wheel": 1}, "cart.toml")
 
 

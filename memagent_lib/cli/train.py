@@ -37,7 +37,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.rl.run.launcher import launch
+    from memagent_lib.rl import launch
     from memagent_lib.tracking.runs import Experiment
     from memagent_lib.workbench.panel import load_recipe, watch
 

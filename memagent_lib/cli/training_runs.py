@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memagent_lib.cli.arguments import Verbs, add_verb
 
 if TYPE_CHECKING:
-    from memagent_lib.rl.run.folder import Status
+    from memagent_lib.rl import TrainingStatus
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -21,7 +21,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def follow(a: argparse.Namespace) -> int:
-    from memagent_lib.rl.run.launcher import attach
+    from memagent_lib.rl import attach
     from memagent_lib.workbench.panel import watch
 
     print(outcome(watch(attach(a.folder))))
@@ -29,13 +29,13 @@ def follow(a: argparse.Namespace) -> int:
 
 
 def stop(a: argparse.Namespace) -> int:
-    from memagent_lib.rl.run.launcher import attach
+    from memagent_lib.rl import attach
 
     print(outcome(attach(a.folder).stop()))
     return 0
 
 
-def outcome(status: Status) -> str:
+def outcome(status: TrainingStatus) -> str:
     """How a run stands, in a line."""
     reward = "" if status.reward is None else f", reward {status.reward:.3f}"
     error = f", {status.error}" if status.error else ""

@@ -1,7 +1,6 @@
 """What a training run is: a TOML file of a few small tables, checked before anything heavy starts.
 
-Knows no verl: :mod:`memagent_lib.rl.verl_config` turns a :class:`TrainConfig` into verl's own settings. It imports none of
-it either, so a wrong recipe is refused at once.
+Knows no verl: :mod:`memagent_lib.rl.verl_config` turns a :class:`Recipe` into verl's own settings.
 """
 
 from __future__ import annotations
@@ -12,27 +11,24 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named, shows
+from memagent_lib.settings import SettingsError, parse
 from memagent_lib.trace import Kind
 
 DEVICES = ("auto", "cpu", "cuda")
 
 
-class ConfigError(ValueError):
-    """A setting that cannot be used; the message says which, what it was and what would do."""
-
-
 def _at_least(table: Any, least: float, *names: str) -> None:
     for name in names:
         if (value := getattr(table, name)) < least:
-            raise ConfigError(f"{name} must be at least {least}, got {value}")
+            raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ModelConfig:
     """The policy to train, as a folder or hub name, and where it trains: ``auto`` takes CUDA where there is one."""
 
     path: str
@@ -42,21 +38,26 @@ class Model:
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
-            raise ConfigError(f"no device {self.device!r}; choose from {', '.join(DEVICES)}")
+            raise ValueError(f"no device {self.device!r}; choose from {', '.join(DEVICES)}")
         _at_least(self, 1, "workers", "nodes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
+class DataConfig:
     """Parquet files of examples; ``eval_examples`` of ``eval`` are read greedily every ``eval_every`` steps."""
 
     train: tuple[str, ...]
     eval: tuple[str, ...]
     eval_examples: int = -1
 
+    def __post_init__(self) -> None:
+        for name in ("train", "eval"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} must be a path or a list of paths, got none")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadingConfig:
     """Which reader is trained, with which words, and how much it may read and remember at once."""
 
     reader: str = "overwrite"
@@ -81,7 +82,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Train:
+class TrainingConfig:
     """The recipe. Defaults are the published one: GRPO with a mean baseline, clip 0.2, KL loss 1e-3, AdamW at 1e-6.
 
     ``mini_batches`` is the number of optimizer steps per batch of prompts. ``reuse_logprobs`` takes the sampler's
@@ -113,19 +114,19 @@ class Train:
         _at_least(self, 2, "keep_checkpoints")  # verl deletes the oldest before it writes the newest
         _at_least(self, 0, "lr", "kl_loss", "eval_every", "save_every", "traces_per_step", "warmup_steps")
         if self.rollouts < 2:
-            raise ConfigError(
+            raise ValueError(
                 f"rollouts must be at least 2, got {self.rollouts}: a rollout is compared with the others of its group"
             )
         if self.temperature <= 0:
-            raise ConfigError(f"temperature must be above 0, got {self.temperature}: equal rollouts teach nothing")
+            raise ValueError(f"temperature must be above 0, got {self.temperature}: equal rollouts teach nothing")
         if self.reuse_logprobs and self.mini_batches > 1:
-            raise ConfigError(
+            raise ValueError(
                 "reuse_logprobs needs mini_batches = 1: only then is nothing updated between sampling and the update"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tracking:
+class TrackingConfig:
     """The MLflow store and experiment; an empty ``uri`` keeps a SQLite file in the folder that holds the run's folder."""
 
     uri: str = ""
@@ -134,43 +135,45 @@ class Tracking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
+class Recipe:
     """A whole run. ``verl`` holds raw settings of verl's own, by dotted name; they are applied last and win."""
 
-    model: Model
-    data: Data
-    reading: Reading
-    train: Train
-    tracking: Tracking = field(default_factory=Tracking)
+    model: ModelConfig
+    data: DataConfig
+    reading: ReadingConfig
+    train: TrainingConfig
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
     verl: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> TrainConfig:
+    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         """Read a TOML file; each override is ``table.key=value`` with a TOML value, or a bare word for a string.
 
         Paths in the file are relative to the working directory.
         """
         path = Path(path)
         if not path.is_file():
-            raise ConfigError(f"no recipe at {path}")
+            raise SettingsError(f"no recipe at {path}")
         try:
             tables = tomllib.loads(path.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path} is not TOML: {error}") from error
+            raise SettingsError(f"{path} is not TOML: {error}") from error
         for override in overrides:
             _apply(tables, override)
         return cls.from_tables(tables)
 
     @classmethod
-    def from_tables(cls, tables: Mapping[str, Any]) -> TrainConfig:
-        """Build from nested dicts, as a TOML file holds them. Unknown or missing keys are errors that name the known ones."""
-        types = {name: kind for name, kind in get_type_hints(cls).items() if name != "verl"}
-        _check_keys("the recipe", tables, {*types, "verl"}, {"model", "data", "reading", "train"})
-        parts = {name: _table(name, kind, tables[name]) for name, kind in types.items() if name in tables}
-        return cls(**parts, verl=flatten(tables.get("verl", {})))
+    def from_tables(cls, tables: Mapping[str, Any]) -> Recipe:
+        """Build from nested dicts, as a TOML file holds them; :class:`SettingsError` names what is wrong in them."""
+        tables = dict(tables)
+        if isinstance(data := tables.get("data"), Mapping):
+            tables["data"] = {key: [value] if isinstance(value, str) else value for key, value in data.items()}
+        if isinstance(verl := tables.get("verl"), Mapping):
+            tables["verl"] = flatten(verl)
+        return parse(cls, tables, "the recipe")
 
     def to_tables(self) -> dict[str, Any]:
-        """Nested dicts of plain JSON types; :meth:`from_tables` gives the config back."""
+        """Nested dicts of plain JSON types; :meth:`from_tables` gives the recipe back."""
         return json.loads(json.dumps(dataclasses.asdict(self) | {"verl": dict(self.verl)}))
 
 
@@ -183,48 +186,11 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _table(name: str, kind: type, values: Any) -> Any:
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{name} must be a table, got {values!r}")
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    required = {
-        n for n, f in fields.items() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    }
-    _check_keys(f"[{name}]", values, set(fields), required)
-    hints = get_type_hints(kind)
-    try:
-        return kind(**{key: _typed(f"{name}.{key}", hints[key], value) for key, value in values.items()})
-    except ConfigError as error:
-        raise ConfigError(f"[{name}] {error}") from error
-    except ValueError as error:
-        raise ConfigError(f"[{name}] {error}") from error
-
-
-def _typed(name: str, kind: Any, value: Any) -> Any:
-    if kind == tuple[str, ...]:
-        paths = [value] if isinstance(value, str) else value
-        if isinstance(paths, list) and paths and all(isinstance(p, str) for p in paths):
-            return tuple(paths)
-        raise ConfigError(f"{name} must be a path or a list of paths, got {value!r}")
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise ConfigError(f"{name} must be {kind.__name__}, got {value!r}")
-    return value
-
-
-def _check_keys(where: str, values: Mapping[str, Any], known: set[str], required: set[str]) -> None:
-    if unknown := sorted(set(values) - known):
-        raise ConfigError(f"{where} has no key {', '.join(unknown)}; it has {', '.join(sorted(known))}")
-    if missing := sorted(required - set(values)):
-        raise ConfigError(f"{where} needs {', '.join(missing)}")
-
-
 def _apply(tables: dict[str, Any], override: str) -> None:
     name, found, text = override.partition("=")
     table, dot, key = name.strip().partition(".")
     if not found or not dot or not key:
-        raise ConfigError(f"an override is table.key=value, got {override!r}")
+        raise SettingsError(f"an override is table.key=value, got {override!r}")
     try:
         value = tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.prompts import Encoder, Template
-from memagent_lib.rl.config import ConfigError, TrainConfig
+from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.folder import RunFolder
+from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer
 
 AGENT_FILE = "agent_loop.json"
@@ -22,7 +23,7 @@ CPU_PLUGIN = "memagent_lib.rl.cpu.platform"
 WEIGHTS_EXTENSION = "memagent_lib.rl.cpu.weights.CpuWeights"
 
 
-def settings(config: TrainConfig, folder: RunFolder, device: str) -> dict[str, Any]:
+def settings(config: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
     """verl's settings by dotted name; those that start with ``+`` are not in verl's own configuration."""
     encoder = Encoder(
         Tokenizer.load(config.model.path),
@@ -49,12 +50,12 @@ def compose(chosen: dict[str, Any]) -> Any:
         if not add and leaf not in set(
             (OmegaConf.select(config, parent) if parent else config) or ()
         ):  # a set sees ??? values too
-            raise ConfigError(f"verl has no setting {key!r}; to add one that it does not know, write '+{key}'")
+            raise SettingsError(f"verl has no setting {key!r}; to add one that it does not know, write '+{key}'")
         OmegaConf.update(config, key, value, force_add=True, merge=True)
     return config
 
 
-def write_agent_file(config: TrainConfig, folder: RunFolder) -> Path:
+def write_agent_file(config: Recipe, folder: RunFolder) -> Path:
     """The file from which verl builds one agent loop per rollout."""
     folder.traces.mkdir(parents=True, exist_ok=True)
     entry = {
@@ -71,7 +72,7 @@ def write_agent_file(config: TrainConfig, folder: RunFolder) -> Path:
     return path
 
 
-def _common(config: TrainConfig, folder: RunFolder, encoder: Encoder) -> dict[str, Any]:
+def _common(config: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, Any]:
     model, train = config.model, config.train
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     return {
@@ -136,7 +137,7 @@ def _common(config: TrainConfig, folder: RunFolder, encoder: Encoder) -> dict[st
     }
 
 
-def _cpu(config: TrainConfig, encoder: Encoder) -> dict[str, Any]:
+def _cpu(config: Recipe, encoder: Encoder) -> dict[str, Any]:
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     rows = config.train.prompts_per_step * config.train.rollouts
     micro = max(8192, encoder.window)
@@ -171,7 +172,7 @@ def _cpu(config: TrainConfig, encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def _cuda(config: TrainConfig, encoder: Encoder) -> dict[str, Any]:
+def _cuda(config: Recipe, encoder: Encoder) -> dict[str, Any]:
     return {
         "trainer.device": "cuda",
         "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 2 * encoder.window,

@@ -12,8 +12,7 @@ import jupyter
 import pytest
 from playwright.sync_api import Page, expect
 
-from memagent_lib.rl.run.folder import RunFolder, State, Status
-from memagent_lib.rl.run.launcher import resolved
+from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus, resolved
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 from memagent_lib.tracking.runs import Experiment
@@ -55,16 +54,18 @@ class PlayedRun:
             "trace": Trace("What?", (read, answer)).to_record(),
         }
         (self.folder.traces / f"step_{self.step:06d}.jsonl").write_text(json.dumps(record) + "\n")
-        self.say(State.RUNNING, reward)
+        self.say(TrainingState.RUNNING, reward)
 
-    def say(self, state: State, reward: float | None = None) -> None:
+    def say(self, state: TrainingState, reward: float | None = None) -> None:
         self.folder.write_status(
-            Status(state=state, step=self.step, steps=STEPS, reward=reward, pid=self.process.pid, seconds_left=20.0)
+            TrainingStatus(
+                state=state, step=self.step, steps=STEPS, reward=reward, pid=self.process.pid, seconds_left=20.0
+            )
         )
 
     def stop_when_told(self) -> None:
         self.process.wait(timeout=60)
-        self.say(State.STOPPED)
+        self.say(TrainingState.STOPPED)
         os.close(self.lock)
 
 

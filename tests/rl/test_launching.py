@@ -11,14 +11,15 @@ pytest.importorskip("transformers")
 
 from memagent_lib.data import Example, save
 from memagent_lib.prompts import BudgetError
-from memagent_lib.rl.config import ConfigError, TrainConfig
+from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run import launcher
-from memagent_lib.rl.run.folder import RunFolder, State, Status
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.run.launcher import RunError, attach, launch
+from memagent_lib.settings import SettingsError
 
 
 @pytest.fixture
-def config(tmp_path, tokenizer, monkeypatch) -> TrainConfig:
+def config(tmp_path, tokenizer, monkeypatch) -> Recipe:
     from transformers import Qwen2Config
 
     def started(*_):
@@ -31,21 +32,21 @@ def config(tmp_path, tokenizer, monkeypatch) -> TrainConfig:
     data = {"train": str(tmp_path / "x.parquet"), "eval": str(tmp_path / "x.parquet")}
     reading = {"template": "pocket", "chunk_tokens": 64, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}
     model = {"path": str(tmp_path / "policy"), "device": "cpu"}
-    return TrainConfig.from_tables({"model": model, "data": data, "reading": reading, "train": {"steps": 2}})
+    return Recipe.from_tables({"model": model, "data": data, "reading": reading, "train": {"steps": 2}})
 
 
-def but(config: TrainConfig, table: str, **values) -> TrainConfig:
+def but(config: Recipe, table: str, **values) -> Recipe:
     return dataclasses.replace(config, **{table: dataclasses.replace(getattr(config, table), **values)})
 
 
 def test_a_model_folder_that_is_not_there_is_named(config, tmp_path):
-    with pytest.raises(ConfigError, match=r"no model at .*nowhere"):
+    with pytest.raises(SettingsError, match=r"no model at .*nowhere"):
         launch(but(config, "model", path=str(tmp_path / "nowhere")), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_missing_examples_are_named_with_the_command_that_makes_them(config, tmp_path):
-    with pytest.raises(ConfigError, match=r"no examples at .*y\.parquet; make some with: memagent data"):
+    with pytest.raises(SettingsError, match=r"no examples at .*y\.parquet; make some with: memagent data"):
         launch(but(config, "data", train=(str(tmp_path / "y.parquet"),)), tmp_path / "run")
 
 
@@ -71,7 +72,7 @@ def test_leftovers_are_not_written_over(config, tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     folder.config.write_text("{}")
-    folder.write_status(Status(state=State.STOPPED, step=1))
+    folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1))
     with pytest.raises(RunError, match="holds a run that stopped without a checkpoint; resume it"):
         launch(config, folder.path)
 
@@ -82,7 +83,7 @@ def test_a_run_that_is_refused_leaves_the_one_in_its_folder_alone_when_this_proc
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     folder.config.write_text("{}")
-    folder.write_status(Status(state=State.RUNNING, step=1))
+    folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=1))
     lock = folder.lock()
     with pytest.raises(RunError, match="a run is active"):
         launch(config, folder.path, stop_at_exit=True)

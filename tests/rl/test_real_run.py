@@ -9,9 +9,9 @@ pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
 from memagent_lib.data import Example, Span, save
-from memagent_lib.rl.config import TrainConfig
-from memagent_lib.rl.run.folder import State
-from memagent_lib.rl.run.launcher import Run, RunError, attach, launch
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run.folder import TrainingState
+from memagent_lib.rl.run.launcher import RunError, TrainingRun, attach, launch
 from memagent_lib.text import Tokenizer, chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -60,14 +60,14 @@ def examples(tokenizer: Tokenizer, lengths: list[int]) -> list[Example]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, tokenizer) -> Run:
+def finished(tmp_path_factory, tokenizer) -> TrainingRun:
     home = tmp_path_factory.mktemp("training")
     make_policy(home / "policy", tokenizer)
     own = Tokenizer.load(home / "policy")
     # Batches of 4 in the file's order: short documents, then long ones, then both.
     save(examples(own, [1, 1, 1, 1, 6, 5, 6, 6, 1, 6, 2, 3]), home / "train.parquet")
     save(examples(own, [2]), home / "eval.parquet")
-    config = TrainConfig.from_tables(
+    config = Recipe.from_tables(
         {
             "model": {"path": str(home / "policy"), "device": "cpu"},
             "data": {"train": str(home / "train.parquet"), "eval": str(home / "eval.parquet")},
@@ -84,7 +84,7 @@ def finished(tmp_path_factory, tokenizer) -> Run:
     return run
 
 
-def column(run: Run, name: str) -> list[float]:
+def column(run: TrainingRun, name: str) -> list[float]:
     return [row["metrics"][name] for row in run.folder.rows()]
 
 
@@ -92,7 +92,7 @@ def test_the_run_finished_and_says_so_everywhere(finished):
     import mlflow
 
     status = attach(finished.folder.path).status()
-    assert (status.state, status.step, status.error) == (State.FINISHED, STEPS, "")
+    assert (status.state, status.step, status.error) == (TrainingState.FINISHED, STEPS, "")
     store = mlflow.MlflowClient(tracking_uri=f"sqlite:///{finished.folder.path.parent / 'mlflow.db'}")
     entry = store.get_run(status.mlflow_run)
     assert entry.info.status == "FINISHED"
@@ -162,6 +162,6 @@ def test_traces_of_the_rollouts_are_kept(finished):
 
 
 def test_an_earlier_run_is_not_written_over(finished):
-    config = TrainConfig.from_tables(json.loads(finished.folder.config.read_text())["config"])
+    config = Recipe.from_tables(json.loads(finished.folder.config.read_text())["config"])
     with pytest.raises(RunError, match="holds a run that finished with a checkpoint of step 3; resume it"):
         launch(config, finished.folder.path)

@@ -8,25 +8,33 @@ import sys
 import psutil
 import pytest
 
-from memagent_lib.rl.run.folder import RunFolder, State, Status, read_lines
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus, read_lines
 
 
 def test_a_status_comes_back_as_it_was_written(tmp_path):
     folder = RunFolder(tmp_path)
     lock = folder.lock()
-    folder.write_status(Status(state=State.RUNNING, step=3, steps=9, reward=0.25, seconds_left=12.0, pid=7))
+    folder.write_status(
+        TrainingStatus(state=TrainingState.RUNNING, step=3, steps=9, reward=0.25, seconds_left=12.0, pid=7)
+    )
     status = folder.status()
-    assert (status.state, status.step, status.steps, status.reward, status.pid) == (State.RUNNING, 3, 9, 0.25, 7)
+    assert (status.state, status.step, status.steps, status.reward, status.pid) == (
+        TrainingState.RUNNING,
+        3,
+        9,
+        0.25,
+        7,
+    )
     assert status.updated > 0
     os.close(lock)
 
 
 def test_a_run_that_says_running_and_that_no_process_holds_has_died(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.write_status(Status(state=State.RUNNING, step=3))
-    assert folder.status().state is State.DIED
-    folder.write_status(Status(state=State.FINISHED, step=3))
-    assert folder.status().state is State.FINISHED
+    folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=3))
+    assert folder.status().state is TrainingState.DIED
+    folder.write_status(TrainingStatus(state=TrainingState.FINISHED, step=3))
+    assert folder.status().state is TrainingState.FINISHED
 
 
 def test_only_one_process_can_hold_a_run(tmp_path):

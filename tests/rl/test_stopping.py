@@ -6,35 +6,35 @@ import sys
 
 import pytest
 
-from memagent_lib.rl.run.folder import RunFolder, State, Status
-from memagent_lib.rl.run.launcher import Run
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.run.launcher import TrainingRun
 
 SUPERVISOR = """
 import os, signal, sys, time
 from pathlib import Path
-from memagent_lib.rl.run.folder import RunFolder, State, Status
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 
 folder = RunFolder(Path(sys.argv[1]))
 lock = folder.lock()
 def stop(*_):
-    folder.write_status(Status(state=State.STOPPED, step=1, steps=9))
+    folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1, steps=9))
     sys.exit()
-folder.write_status(Status(state=State.STARTING, steps=9))
+folder.write_status(TrainingStatus(state=TrainingState.STARTING, steps=9))
 print("started", flush=True)
 time.sleep(1)
 signal.signal(signal.SIGTERM, stop)
-folder.write_status(Status(state=State.RUNNING, steps=9, pid=os.getpid()))
+folder.write_status(TrainingStatus(state=TrainingState.RUNNING, steps=9, pid=os.getpid()))
 time.sleep(60)
 """
 
 OWNER = """
 import signal, sys
 from pathlib import Path
-from memagent_lib.rl.run.launcher import Run
+from memagent_lib.rl.run.launcher import TrainingRun
 from memagent_lib.rl.run.folder import RunFolder
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is born deaf to it
-Run(RunFolder(Path(sys.argv[1]))).stop_at_exit()
+TrainingRun(RunFolder(Path(sys.argv[1]))).stop_at_exit()
 print("ready", flush=True)
 signal.pause()
 """
@@ -52,8 +52,8 @@ def starting(tmp_path):
 
 
 def test_a_run_that_is_only_just_starting_is_stopped_as_soon_as_it_can_be(starting: RunFolder) -> None:
-    assert starting.status() == Status(state=State.STARTING, steps=9, updated=starting.status().updated)
-    assert Run(starting).stop(wait_s=30).state is State.STOPPED
+    assert starting.status() == TrainingStatus(state=TrainingState.STARTING, steps=9, updated=starting.status().updated)
+    assert TrainingRun(starting).stop(wait_s=30).state is TrainingState.STOPPED
 
 
 def test_a_run_can_end_with_the_process_that_begins_it(starting: RunFolder) -> None:
@@ -68,7 +68,7 @@ def test_a_run_can_end_with_the_process_that_begins_it(starting: RunFolder) -> N
     finally:
         owner.kill()
         owner.stdout.close()
-    assert starting.status().state is State.STOPPED
+    assert starting.status().state is TrainingState.STOPPED
 
 
 def test_a_process_that_began_no_run_ends_quietly(tmp_path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from memagent_lib.data import Example, save
-from memagent_lib.rl.config import TrainConfig
-from memagent_lib.rl.run.folder import RunFolder, State, Status
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.run.supervisor import Supervisor, ledger_entry
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
@@ -58,7 +58,7 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
     kept = {"step": 1, "greedy": False, "score": 1.0, "task": "needle", "id": "a", "trace": trace.to_record()}
     folder.traces.mkdir()
     (folder.traces / "step_000001.jsonl").write_text(json.dumps(kept) + "\n")
-    config = TrainConfig.from_tables(
+    config = Recipe.from_tables(
         {
             "model": {"path": str(tmp_path / "start")},
             "data": {"train": [str(tmp_path / "train.parquet")], "eval": [str(tmp_path / "test.parquet")]},
@@ -68,7 +68,7 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
         }
     )
     made = Supervisor(folder, config, "cpu")
-    made._say(Status(state=State.RUNNING, steps=2))
+    made._say(TrainingStatus(state=TrainingState.RUNNING, steps=2))
     return made
 
 
@@ -88,7 +88,7 @@ def test_a_training_run_is_one_mlflow_run_with_its_data_policies_and_kept_readin
     entry = ledger_entry(supervisor.config, supervisor.folder)
     pass_on(supervisor, entry, 2, pass_on(supervisor, entry, 1))
     supervisor._export()
-    assert supervisor._complete(entry, State.FINISHED, "") == ""
+    assert supervisor._complete(entry, TrainingState.FINISHED, "") == ""
 
     runs = load_runs(entry.ledger)
     assert runs["status"].tolist() == ["FINISHED"]
@@ -119,7 +119,7 @@ def test_a_store_that_is_away_stops_no_training_and_gets_the_numbers_later(super
     assert "step 1 is not in MLflow yet: the MLflow store" in capfd.readouterr().out
     assert (supervisor.status.step, [row["step"] for row in supervisor.folder.rows()]) == (1, [1])
     pass_on(supervisor, entry, 2, offset)
-    supervisor._complete(entry, State.STOPPED, "")
+    supervisor._complete(entry, TrainingState.STOPPED, "")
     assert load_curve(entry, ["critic/score/mean"])["value"].tolist() == [0.25, 0.5]
 
 
@@ -129,7 +129,7 @@ def test_a_run_that_mlflow_does_not_take_to_the_end_is_finished_all_the_same_and
     entry = ledger_entry(supervisor.config, supervisor.folder)
     pass_on(supervisor, entry, 1)
     (supervisor.folder.path.parent / "train.parquet").unlink()
-    said = supervisor._complete(entry, State.FINISHED, "")
+    said = supervisor._complete(entry, TrainingState.FINISHED, "")
     assert said.startswith(
         f"MLflow lacks a part of this run, all of which is in {supervisor.folder.path}: no examples at "
     )

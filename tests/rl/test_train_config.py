@@ -6,9 +6,10 @@ import pytest
 
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.readers import READERS, shows
-from memagent_lib.rl.config import ConfigError, TrainConfig, flatten
+from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run.folder import RunFolder
 from memagent_lib.rl.verl_config import settings
+from memagent_lib.settings import SettingsError
 from memagent_lib.trace import Kind
 
 RECIPE = """
@@ -36,7 +37,7 @@ def recipe(tmp_path):
 
 
 def test_a_recipe_is_read_with_its_types(recipe):
-    config = TrainConfig.load(recipe)
+    config = Recipe.load(recipe)
     assert config.data.eval == ("a.parquet", "b.parquet")
     assert config.data.train == ("train.parquet",)
     assert config.train.lr == 1.0
@@ -45,12 +46,12 @@ def test_a_recipe_is_read_with_its_types(recipe):
 
 
 def test_a_recipe_survives_being_written_down(recipe):
-    config = TrainConfig.load(recipe, ["train.seed=7", "tracking.experiment=mine"])
-    assert TrainConfig.from_tables(json.loads(json.dumps(config.to_tables()))) == config
+    config = Recipe.load(recipe, ["train.seed=7", "tracking.experiment=mine"])
+    assert Recipe.from_tables(json.loads(json.dumps(config.to_tables()))) == config
 
 
 def test_overrides_win_and_may_be_bare_words(recipe):
-    config = TrainConfig.load(
+    config = Recipe.load(
         recipe,
         ["train.steps=9", "model.path=/some/where", "verl.trainer.balance_batch=false", "train.reuse_logprobs=true"],
     )
@@ -61,41 +62,41 @@ def test_overrides_win_and_may_be_bare_words(recipe):
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("train.step=3", ["[train] has no key step", "steps", "rollouts"]),
+        ("train.step=3", ["train has no key step", "steps", "rollouts"]),
         ("trains.steps=3", ["has no key trains", "data, model, reading"]),
         ("train.steps=0", ["steps must be at least 1, got 0"]),
-        ("train.steps=three", ["train.steps must be int, got 'three'"]),
+        ("train.steps=three", ["train.steps must be a valid integer, got 'three'"]),
         ("train.rollouts=1", ["rollouts must be at least 2, got 1"]),
         ("train.temperature=0", ["temperature must be above 0"]),
         ("train.keep_checkpoints=1", ["keep_checkpoints must be at least 2"]),
         ("model.device=gpu", ["no device 'gpu'", "auto, cpu, cuda"]),
         ("reading.template=pockets", ["no template 'pockets'", "pocket"]),
         ("reading.reader=overwrit", ["no reader 'overwrit'", "overwrite"]),
-        ("data.train=[]", ["data.train must be a path"]),
+        ("data.train=[]", ["train must be a path"]),
         ("steps=3", ["table.key=value"]),
     ],
 )
 def test_a_wrong_setting_is_refused_with_what_would_be_right(recipe, override, words):
-    with pytest.raises(ConfigError) as refused:
-        TrainConfig.load(recipe, [override])
+    with pytest.raises(SettingsError) as refused:
+        Recipe.load(recipe, [override])
     for word in words:
         assert word in str(refused.value)
 
 
 def test_reused_logprobs_need_a_single_optimizer_step(recipe):
-    with pytest.raises(ConfigError, match="mini_batches = 1"):
-        TrainConfig.load(recipe, ["train.reuse_logprobs=true", "train.mini_batches=2"])
+    with pytest.raises(SettingsError, match="mini_batches = 1"):
+        Recipe.load(recipe, ["train.reuse_logprobs=true", "train.mini_batches=2"])
 
 
 def test_a_missing_table_and_a_missing_file_are_named(tmp_path, recipe):
-    with pytest.raises(ConfigError, match="no recipe at"):
-        TrainConfig.load(tmp_path / "nothing.toml")
+    with pytest.raises(SettingsError, match="no recipe at"):
+        Recipe.load(tmp_path / "nothing.toml")
     recipe.write_text(RECIPE.replace("[model]", "[model2]"))
-    with pytest.raises(ConfigError, match="no key model2"):
-        TrainConfig.load(recipe)
+    with pytest.raises(SettingsError, match="no key model2"):
+        Recipe.load(recipe)
     recipe.write_text(RECIPE.replace('path = "policy"', ""))
-    with pytest.raises(ConfigError, match=r"\[model\] needs path"):
-        TrainConfig.load(recipe)
+    with pytest.raises(SettingsError, match=r"model needs path"):
+        Recipe.load(recipe)
 
 
 def test_nested_and_dotted_names_mean_the_same():
@@ -105,7 +106,7 @@ def test_nested_and_dotted_names_mean_the_same():
 @pytest.mark.parametrize("reader", ["overwrite", "gated", "recall", "multislot", "map_merge"])
 def test_verl_is_given_room_for_the_longest_prompt_of_the_reader_that_is_trained(recipe, tmp_path, tokenizer, reader):
     tokenizer.hf.save_pretrained(tmp_path / "policy")
-    config = TrainConfig.load(recipe, [f"reading.reader={reader}", f"model.path={tmp_path / 'policy'}"])
+    config = Recipe.load(recipe, [f"reading.reader={reader}", f"model.path={tmp_path / 'policy'}"])
     chosen = settings(config, RunFolder(tmp_path / "run"), "cuda")
     encoder, shown = Encoder(tokenizer, Template.load("pocket"), config.reading.budget), shows(READERS[reader])
     longest = max(encoder.prompt_limit(kind, memories) for kind, memories in shown.items())

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.rl.config import ConfigError, TrainConfig
-from memagent_lib.rl.run.folder import RunFolder, State, Status
-from memagent_lib.rl.run.launcher import RunError, resolved
+from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingState, TrainingStatus, resolved
+from memagent_lib.settings import SettingsError
 from memagent_lib.workbench import plots
 from memagent_lib.workbench.panel import attach, begin, curve, report, settle, show
 from memagent_lib.workbench.panel.chart import chart
@@ -49,7 +48,7 @@ def run(tmp_path: Path, kept: Result, lost: Result) -> RunFolder:
             "trace": result.trace.to_record(),
         }
         (folder.traces / f"step_{step:06d}.jsonl").write_text(json.dumps(record) + "\n")
-    folder.write_status(Status(state=State.RUNNING, step=3, steps=10, reward=0.75, seconds_left=56.0))
+    folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=3, steps=10, reward=0.75, seconds_left=56.0))
     return folder
 
 
@@ -95,7 +94,7 @@ def test_wrong_readings_come_first_and_newer_before_older(held: RunFolder) -> No
 
 
 def test_a_run_that_nobody_holds_has_died_and_one_that_is_asked_to_stop_says_so(run: RunFolder) -> None:
-    assert Follower(run).look().status.state is State.DIED
+    assert Follower(run).look().status.state is TrainingState.DIED
     run.stop_request.touch()
     handle = run.lock()
     assert Follower(run).look().stopping
@@ -105,7 +104,9 @@ def test_a_run_that_nobody_holds_has_died_and_one_that_is_asked_to_stop_says_so(
 def test_a_failed_run_shows_the_error_its_place_and_the_end_of_the_log_as_plain_text(run: RunFolder) -> None:
     frames = '  File "/x/train.py", line 7, in fit\n  File "/x/loss.py", line 31, in loss\n'
     run.log.write_text(f"\x1b[36mTraceback:\x1b[0m\n{frames}ValueError: <b>\n")
-    run.write_status(Status(state=State.FAILED, step=3, steps=10, error="ValueError: <script>alert(1)</script>"))
+    run.write_status(
+        TrainingStatus(state=TrainingState.FAILED, step=3, steps=10, error="ValueError: <script>alert(1)</script>")
+    )
     page = report(run.path)._repr_html_()
     assert "ValueError: &lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "/x/loss.py, line 31, in loss" in page
@@ -127,7 +128,7 @@ def test_a_folder_without_a_run_names_the_runs_nearby(run: RunFolder) -> None:
 
 
 def test_silence_is_told_once_it_is_far_longer_than_a_step(tmp_path: Path) -> None:
-    status = Status(state=State.RUNNING, step=3, steps=10)
+    status = TrainingStatus(state=TrainingState.RUNNING, step=3, steps=10)
     progress = Progress(
         tmp_path, status, points={"perf/time_per_step": [(1, 4.0), (2, 8.0), (3, 99.0)]}, last_step_at=1000.0
     )
@@ -171,7 +172,7 @@ def test_the_live_panel_follows_the_files_and_keeps_the_reading_that_was_chosen(
     record = {"step": 4, "greedy": False, "score": 0.0, "id": "e4", "trace": lost.trace.to_record()}
     (held.traces / "step_000004.jsonl").write_text(json.dumps(record) + "\n")
     add_step(held, 4, **{"critic/score/mean": 1.0})
-    held.write_status(Status(state=State.FINISHED, step=4, steps=4))
+    held.write_status(TrainingStatus(state=TrainingState.FINISHED, step=4, steps=4))
     eventually(lambda: "finished" in panel.head.value and len(panel.list.options) == 4)
     assert panel.curves.value != curves
     assert panel.list.options[panel.list.index].startswith("✓ step 3")
@@ -196,12 +197,12 @@ def test_a_run_is_the_same_run_wherever_it_is_tracked_and_another_recipe_is_anot
         "reading": {},
         "train": {"steps": 10},
     }
-    kept = resolved(TrainConfig.from_tables(tables), held)
+    kept = resolved(Recipe.from_tables(tables), held)
     held.config.write_text(json.dumps({"config": kept.to_tables()}))
-    elsewhere = TrainConfig.from_tables(tables | {"tracking": {"uri": "sqlite:///elsewhere.db", "experiment": "other"}})
+    elsewhere = Recipe.from_tables(tables | {"tracking": {"uri": "sqlite:///elsewhere.db", "experiment": "other"}})
     assert begin(elsewhere, held.path).folder == held
     with pytest.raises(RunError, match="a run is active"):
-        begin(TrainConfig.from_tables(tables | {"train": {"steps": 11}}), held.path)
+        begin(Recipe.from_tables(tables | {"train": {"steps": 11}}), held.path)
 
 
 def test_a_run_that_is_just_being_stopped_is_waited_for_and_gone_on_with(held: RunFolder) -> None:
@@ -211,20 +212,20 @@ def test_a_run_that_is_just_being_stopped_is_waited_for_and_gone_on_with(held: R
         "reading": {},
         "train": {"steps": 10},
     }
-    recipe = TrainConfig.from_tables(tables)
+    recipe = Recipe.from_tables(tables)
     held.config.write_text(json.dumps({"config": resolved(recipe, held).to_tables()}))
     held.stop_request.touch()
-    ending = threading.Timer(1.0, held.write_status, [Status(state=State.STOPPED, step=3, steps=10)])
+    ending = threading.Timer(1.0, held.write_status, [TrainingStatus(state=TrainingState.STOPPED, step=3, steps=10)])
     ending.start()
-    with pytest.raises(ConfigError, match="no examples at"):  # what resuming it says first
+    with pytest.raises(SettingsError, match="no examples at"):  # what resuming it says first
         begin(recipe, held.path)
-    assert held.status().state is State.STOPPED
+    assert held.status().state is TrainingState.STOPPED
     ending.join()
 
 
 def test_before_the_first_step_the_curve_is_empty_and_its_plot_says_so(tmp_path: Path) -> None:
     started = RunFolder(tmp_path)
-    started.write_status(Status(state=State.STARTING, steps=10))
+    started.write_status(TrainingStatus(state=TrainingState.STARTING, steps=10))
     frame = curve(attach(tmp_path))
     assert list(frame.columns) == ["run_id", "metric", "step", "value"] and frame.empty
     assert frame[frame["metric"].str.startswith("val")].empty
@@ -235,4 +236,4 @@ def test_a_waiting_notebook_returns_at_once_where_a_person_looks_on(
     held: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "04_train.ipynb")
-    assert settle(attach(held.path)).state is State.RUNNING
+    assert settle(attach(held.path)).state is TrainingState.RUNNING

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
-class State(StrEnum):
+class TrainingState(StrEnum):
     """How a run stands. ``died`` means that it was killed before it could say how it ended."""
 
     STARTING = "starting"
@@ -28,14 +28,14 @@ class State(StrEnum):
 
     @property
     def over(self) -> bool:
-        return self not in (State.STARTING, State.RUNNING)
+        return self not in (TrainingState.STARTING, TrainingState.RUNNING)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Status:
+class TrainingStatus:
     """A run at one moment. ``reward`` is the mean score of the last step's rollouts."""
 
-    state: State
+    state: TrainingState
     step: int = 0
     steps: int = 0
     reward: float | None = None
@@ -49,8 +49,8 @@ class Status:
         return asdict(self)
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Status:
-        return cls(**(record | {"state": State(record["state"])}))
+    def from_record(cls, record: dict[str, Any]) -> TrainingStatus:
+        return cls(**(record | {"state": TrainingState(record["state"])}))
 
 
 class Checkpoint(NamedTuple):
@@ -103,19 +103,25 @@ class RunFolder:
     def traces(self) -> Path:
         return self.path / "traces"
 
-    def write_status(self, status: Status) -> None:
+    def write_status(self, status: TrainingStatus) -> None:
         write_atomically(self.path / "status.json", json.dumps(status.to_record() | {"updated": time.time()}))
 
-    def status(self) -> Status:
+    def status(self) -> TrainingStatus:
         """The last status written; ``died`` where it says running and no process holds the run."""
         file = self.path / "status.json"
         if not file.is_file():
             raise FileNotFoundError(f"no training run at {self.path}")
-        status = Status.from_record(json.loads(file.read_text(encoding="utf-8")))
+        status = TrainingStatus.from_record(json.loads(file.read_text(encoding="utf-8")))
         if status.state.over or self.locked():
             return status
-        status = Status.from_record(json.loads(file.read_text(encoding="utf-8")))  # it may have ended in between
-        return status if status.state.over else Status.from_record(status.to_record() | {"state": State.DIED})
+        status = TrainingStatus.from_record(
+            json.loads(file.read_text(encoding="utf-8"))
+        )  # it may have ended in between
+        return (
+            status
+            if status.state.over
+            else TrainingStatus.from_record(status.to_record() | {"state": TrainingState.DIED})
+        )
 
     def lock(self) -> int:
         """Take the run for this process and those that inherit the file descriptor returned; ``BlockingIOError`` if it is taken."""

@@ -24,8 +24,9 @@ from typing import Any
 import psutil
 
 from memagent_lib.prompts import BudgetError, Encoder, Template
-from memagent_lib.rl.config import ConfigError, TrainConfig
-from memagent_lib.rl.run.folder import RunFolder, State, Status, write_atomically
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus, write_atomically
+from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer, looks_like_path
 
 POLL_S = 0.5
@@ -40,15 +41,15 @@ class RunError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """A training run on disk."""
 
     folder: RunFolder
 
-    def status(self) -> Status:
+    def status(self) -> TrainingStatus:
         return self.folder.status()
 
-    def follow(self, poll_s: float = POLL_S) -> Iterator[Status]:
+    def follow(self, poll_s: float = POLL_S) -> Iterator[TrainingStatus]:
         """Each new status until the run is over, the present one first."""
         last = None
         while last is None or not last.state.over:
@@ -59,16 +60,16 @@ class Run:
             if not status.state.over:
                 time.sleep(poll_s)
 
-    def wait(self) -> Status:
+    def wait(self) -> TrainingStatus:
         """Block until the run is over; :class:`RunError` unless it finished."""
         *_, status = self.follow()
-        if status.state is not State.FINISHED:
+        if status.state is not TrainingState.FINISHED:
             raise RunError(
                 f"the run {self.folder.path} {status.state}: {status.error or 'see ' + str(self.folder.log)}"
             )
         return status
 
-    def stop(self, wait_s: float = STOP_WAIT_S) -> Status:
+    def stop(self, wait_s: float = STOP_WAIT_S) -> TrainingStatus:
         """End the run after the step it is in, with a checkpoint; a step that takes over a minute is cut short.
 
         The lock says that the supervisor lives, so its pid cannot have been given to another process.
@@ -103,18 +104,18 @@ class Run:
         return pd.DataFrame([{"step": row["step"], "time": row["time"], **row["metrics"]} for row in rows])
 
 
-def attach(run_folder: str | Path) -> Run:
-    """The run in a folder, for :meth:`Run.follow`, :meth:`Run.status` and :meth:`Run.stop`."""
-    run = Run(RunFolder(Path(run_folder).absolute()))
+def attach(run_folder: str | Path) -> TrainingRun:
+    """The run in a folder, for :meth:`TrainingRun.follow`, :meth:`TrainingRun.status` and :meth:`TrainingRun.stop`."""
+    run = TrainingRun(RunFolder(Path(run_folder).absolute()))
     run.status()
     return run
 
 
-def launch(config: TrainConfig, run_folder: str | Path, resume: bool = False, stop_at_exit: bool = False) -> Run:
+def launch(config: Recipe, run_folder: str | Path, resume: bool = False, stop_at_exit: bool = False) -> TrainingRun:
     """Check everything, then start a detached run. With ``resume`` an earlier run in the folder is gone on with; with
     ``stop_at_exit`` it does not outlive this process, wherever that is interrupted. A run that is refused is never stopped.
 
-    Raises :class:`ConfigError`, :class:`BudgetError` or :class:`RunError` before any process is started.
+    Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` before any process is started.
     """
     folder = RunFolder(Path(run_folder).absolute())
     config = resolved(config, folder)
@@ -125,14 +126,14 @@ def launch(config: TrainConfig, run_folder: str | Path, resume: bool = False, st
     try:
         _prepare(config, folder, device, resume)
         if stop_at_exit:
-            Run(folder).stop_at_exit()
+            TrainingRun(folder).stop_at_exit()
         _start(folder, lock)
     finally:
         os.close(lock)  # the supervisor holds its own copy
-    return Run(folder)
+    return TrainingRun(folder)
 
 
-def resolved(config: TrainConfig, folder: RunFolder) -> TrainConfig:
+def resolved(config: Recipe, folder: RunFolder) -> Recipe:
     """Paths made absolute and the tracking store named, so that the run means the same from any working directory."""
     data = dataclasses.replace(config.data, train=_absolute(config.data.train), eval=_absolute(config.data.eval))
     model, tracking, reading = config.model, config.tracking, config.reading
@@ -160,12 +161,12 @@ def chosen_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def check(config: TrainConfig, folder: RunFolder, resume: bool) -> None:
+def check(config: Recipe, folder: RunFolder, resume: bool) -> None:
     """All that can be refused at once: leftovers, missing files, a window that is too small, a full disk."""
     _check_leftovers(folder, resume)
     for path in (*config.data.train, *config.data.eval):
         if not Path(path).is_file():
-            raise ConfigError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
+            raise SettingsError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
     _check_window(config)
     _check_disk(config, folder)
 
@@ -199,10 +200,10 @@ def _active(folder: RunFolder) -> RunError:
     return RunError(f"a run is active in {folder.path}; attach to it, stop it, or choose another folder")
 
 
-def _check_window(config: TrainConfig) -> None:
+def _check_window(config: Recipe) -> None:
     model = config.model.path
     if looks_like_path(model) and not (Path(model) / "config.json").is_file():
-        raise ConfigError(f"no model at {model}: the folder must hold config.json, a tokenizer and weights")
+        raise SettingsError(f"no model at {model}: the folder must hold config.json, a tokenizer and weights")
     from transformers import AutoConfig
 
     allowed = AutoConfig.from_pretrained(model).max_position_embeddings
@@ -215,7 +216,7 @@ def _check_window(config: TrainConfig) -> None:
         encoder.require_window(given, "verl's actor_rollout_ref.rollout.max_model_len")
 
 
-def _check_disk(config: TrainConfig, folder: RunFolder) -> None:
+def _check_disk(config: Recipe, folder: RunFolder) -> None:
     weights = sum(file.stat().st_size for file in Path(config.model.path).glob("*.safetensors"))
     needed = OVERHEAD_BYTES + STATE_COPIES * weights * (1 + config.train.keep_checkpoints)
     existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
@@ -225,7 +226,7 @@ def _check_disk(config: TrainConfig, folder: RunFolder) -> None:
         raise RunError(f"the disk of {existing} has {sizes}; free some, or lower keep_checkpoints")
 
 
-def _prepare(config: TrainConfig, folder: RunFolder, device: str, resume: bool) -> None:
+def _prepare(config: Recipe, folder: RunFolder, device: str, resume: bool) -> None:
     last = folder.latest_checkpoint() if resume else None
     folder.keep_metrics_until(last.step if last else 0)
     for checkpoint in folder.checkpoints.glob(
@@ -238,7 +239,9 @@ def _prepare(config: TrainConfig, folder: RunFolder, device: str, resume: bool) 
     for leftover in (folder.stop_request, folder.error, folder.verl_metrics):
         leftover.unlink(missing_ok=True)
     write_atomically(folder.config, json.dumps({"config": config.to_tables(), "device": device}, indent=2))
-    folder.write_status(Status(state=State.STARTING, step=last.step if last else 0, steps=config.train.steps))
+    folder.write_status(
+        TrainingStatus(state=TrainingState.STARTING, step=last.step if last else 0, steps=config.train.steps)
+    )
 
 
 def _start(folder: RunFolder, lock: int) -> None:
@@ -252,6 +255,3 @@ def _start(folder: RunFolder, lock: int) -> None:
 
 def _absolute(paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(str(Path(path).expanduser().absolute()) for path in paths)
-
-
-__all__ = ["BudgetError", "ConfigError", "Run", "RunError", "attach", "check", "launch"]

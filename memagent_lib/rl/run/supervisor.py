@@ -23,9 +23,9 @@ from typing import Any
 
 from memagent_lib.data import Example, stream
 from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.rl.config import TrainConfig, flatten
+from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run import descendants
-from memagent_lib.rl.run.folder import RunFolder, State, Status, read_lines, write_atomically
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus, read_lines, write_atomically
 from memagent_lib.rl.verl_config import environment
 from memagent_lib.scoring import score
 from memagent_lib.trace import Trace
@@ -36,13 +36,13 @@ STOP_GRACE_S = 60.0
 HUGGINGFACE = Path("actor") / "huggingface"
 REWARD, SECONDS = "critic/score/mean", "perf/time_per_step"
 MLFLOW_END = {
-    State.FINISHED: runs.Status.FINISHED,
-    State.STOPPED: runs.Status.KILLED,
-    State.FAILED: runs.Status.FAILED,
+    TrainingState.FINISHED: runs.Status.FINISHED,
+    TrainingState.STOPPED: runs.Status.KILLED,
+    TrainingState.FAILED: runs.Status.FAILED,
 }
 
 
-def ledger_entry(config: TrainConfig, folder: RunFolder) -> runs.Run:
+def ledger_entry(config: Recipe, folder: RunFolder) -> runs.Run:
     """The run's entry in MLflow. One that was opened by an earlier attempt is gone on with."""
     ledger = runs.Experiment.open(config.tracking.uri, config.tracking.experiment)
     note = folder.path / "mlflow_run.txt"
@@ -61,7 +61,7 @@ def ledger_entry(config: TrainConfig, folder: RunFolder) -> runs.Run:
     return entry
 
 
-def close_entry(entry: runs.Run, state: State, facts: dict[str, str]) -> None:
+def close_entry(entry: runs.Run, state: TrainingState, facts: dict[str, str]) -> None:
     entry.tags({f"memagent.{name}": value[:5000] for name, value in facts.items()})
     entry.end(MLFLOW_END[state])
 
@@ -71,13 +71,13 @@ class Supervisor:
     """One run from start to end."""
 
     folder: RunFolder
-    config: TrainConfig
+    config: Recipe
     device: str
     stop_asked_at: float | None = None
     models: dict[int, str] = field(default_factory=dict)
     unlogged: deque[tuple[int, dict[str, float]]] = field(default_factory=deque)
 
-    def run(self) -> State:
+    def run(self) -> TrainingState:
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         descendants.adopt_orphans()
@@ -91,16 +91,20 @@ class Supervisor:
                 self._follow(trainer, entry)
             state, error = self._end(trainer)
         except Exception as failure:  # whatever it was, the run must end with its true status and leave no process
-            state, error = State.FAILED, f"{type(failure).__name__}: {failure}"
+            state, error = TrainingState.FAILED, f"{type(failure).__name__}: {failure}"
         descendants.end_descendants()
         if entry:
             error = self._complete(entry, state, error)
-        self._say(replace(self.status, state=state, error=error, seconds_left=0.0 if state is State.FINISHED else None))
+        self._say(
+            replace(
+                self.status, state=state, error=error, seconds_left=0.0 if state is TrainingState.FINISHED else None
+            )
+        )
         return state
 
-    def _complete(self, entry: runs.Run, state: State, error: str) -> str:
+    def _complete(self, entry: runs.Run, state: TrainingState, error: str) -> str:
         """Log what is left and close the entry. What MLflow does not take is in the run's folder, and is no reason to call a run failed."""
-        facts = {State.FINISHED: {"model": str(self.folder.model)}, State.FAILED: {"error": error}}
+        facts = {TrainingState.FINISHED: {"model": str(self.folder.model)}, TrainingState.FAILED: {"error": error}}
         try:
             self._to_mlflow(entry, over=True)
             entry.traces(kept_readings(self.folder, self.config), kind="training")
@@ -182,15 +186,15 @@ class Supervisor:
         seconds = [row["metrics"][SECONDS] for row in self.folder.rows()[-10:] if SECONDS in row["metrics"]]
         left = statistics.median(seconds) * (self.status.steps - step) if seconds else None
         reward = metrics.get(REWARD, self.status.reward)
-        self._say(replace(self.status, state=State.RUNNING, step=step, reward=reward, seconds_left=left))
+        self._say(replace(self.status, state=TrainingState.RUNNING, step=step, reward=reward, seconds_left=left))
 
-    def _end(self, trainer: subprocess.Popen[bytes]) -> tuple[State, str]:
+    def _end(self, trainer: subprocess.Popen[bytes]) -> tuple[TrainingState, str]:
         if trainer.returncode == 0 and self.status.step >= self.config.train.steps:
             self._export()
-            return State.FINISHED, ""
+            return TrainingState.FINISHED, ""
         if self.stop_asked_at:
-            return State.STOPPED, ""
-        return State.FAILED, self._why(trainer.returncode)
+            return TrainingState.STOPPED, ""
+        return TrainingState.FAILED, self._why(trainer.returncode)
 
     def _why(self, code: int) -> str:
         if self.folder.error.is_file():
@@ -204,12 +208,12 @@ class Supervisor:
         assert last is not None, "a run that finished has a checkpoint"
         export_model(last.folder / HUGGINGFACE, Path(self.config.model.path), self.folder.model)
 
-    def _say(self, status: Status) -> None:
+    def _say(self, status: TrainingStatus) -> None:
         self.status = status
         self.folder.write_status(status)
 
 
-def kept_readings(folder: RunFolder, config: TrainConfig) -> list[Result]:
+def kept_readings(folder: RunFolder, config: Recipe) -> list[Result]:
     """The rollouts that training kept, as results; their examples are looked up in the data."""
     rows = [row for file in sorted(folder.traces.glob("step_*.jsonl")) for row in read_lines(file)[0]]
     asked = {(row["id"], row["trace"]["question"]) for row in rows}
@@ -258,14 +262,14 @@ def _name_dtype(model: Path) -> None:
     write_atomically(model / "config.json", json.dumps(config, indent=2) + "\n")
 
 
-def watch_over(folder: RunFolder, config: TrainConfig, device: str) -> int:
+def watch_over(folder: RunFolder, config: Recipe, device: str) -> int:
     """Supervise in a child process, and be there still if that is killed: then end what it had started and say so."""
     parent = os.getpid()
     descendants.adopt_orphans()
     child = os.fork()
     if not child:
         descendants.die_with_parent(parent)
-        return 0 if Supervisor(folder, config, device).run() is State.FINISHED else 1
+        return 0 if Supervisor(folder, config, device).run() is TrainingState.FINISHED else 1
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os.kill(child, signal.SIGTERM))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -277,12 +281,12 @@ def watch_over(folder: RunFolder, config: TrainConfig, device: str) -> int:
             if code < 0
             else f"the supervisor ended with code {code}; the log is {folder.log}"
         )
-        close_entry(ledger_entry(config, folder), State.FAILED, {"error": error})
-        folder.write_status(replace(status, state=State.FAILED, error=error))
+        close_entry(ledger_entry(config, folder), TrainingState.FAILED, {"error": error})
+        folder.write_status(replace(status, state=TrainingState.FAILED, error=error))
     return code
 
 
 if __name__ == "__main__":
     folder = RunFolder(Path(sys.argv[1]))
     record = json.loads(folder.config.read_text(encoding="utf-8"))
-    sys.exit(watch_over(folder, TrainConfig.from_tables(record["config"]), record["device"]))
+    sys.exit(watch_over(folder, Recipe.from_tables(record["config"]), record["device"]))

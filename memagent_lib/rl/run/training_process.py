@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.rl.config import TrainConfig
+from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.descendants import die_with_parent
 from memagent_lib.rl.run.folder import RunFolder, write_atomically
 from memagent_lib.rl.verl_config import compose, settings, write_agent_file
@@ -20,7 +20,7 @@ RAY_TRIES = 3  # a machine under load may not start a node in the half minute th
 LOGICAL_CPUS = 32  # Ray hands out logical CPUs; with fewer, verl's small actors wait for one another for ever
 
 
-def train(config: TrainConfig, folder: RunFolder, device: str) -> None:
+def train(config: Recipe, folder: RunFolder, device: str) -> None:
     """Run verl to the end. Raises what verl raises."""
     import ray
     from verl.utils.config import validate_config
@@ -39,7 +39,7 @@ def train(config: TrainConfig, folder: RunFolder, device: str) -> None:
         ray.shutdown()
 
 
-def start_ray(config: TrainConfig, device: str, verl: Any) -> None:
+def start_ray(config: Recipe, device: str, verl: Any) -> None:
     """A Ray of this process's own, with its files in a short temporary folder: socket paths may not be long."""
     import ray
     from omegaconf import OmegaConf
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> None:
         die_with_parent(int(arguments[1]))
     record = json.loads(folder.config.read_text(encoding="utf-8"))
     try:
-        train(TrainConfig.from_tables(record["config"]), folder, record["device"])
+        train(Recipe.from_tables(record["config"]), folder, record["device"])
     except Exception as failure:
         write_atomically(folder.error, f"{type(failure).__name__}: {failure}")
         raise

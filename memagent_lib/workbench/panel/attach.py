@@ -14,16 +14,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from memagent_lib.rl.config import TrainConfig
-    from memagent_lib.rl.run.folder import Status
-    from memagent_lib.rl.run.launcher import Run
+    from memagent_lib.rl import Recipe, TrainingRun, TrainingStatus
 
 
-def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> TrainConfig:
+def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
     """A training recipe with ``table.key=value`` settings on top, its paths relative to the repository's root."""
-    from memagent_lib.rl.config import TrainConfig
+    from memagent_lib.rl import Recipe
 
-    config = TrainConfig.load(place(recipe), settings)
+    config = Recipe.load(place(recipe), settings)
     data = replace(
         config.data,
         train=tuple(str(place(p)) for p in config.data.train),
@@ -32,13 +30,13 @@ def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> TrainConfig
     return replace(config, data=data, model=replace(config.model, path=model(config.model.path)))
 
 
-def attach(folder: str | Path) -> Run:
+def attach(folder: str | Path) -> TrainingRun:
     """The run in a folder. Where there is none, the error names the runs nearby."""
-    from memagent_lib.rl.run import launcher
+    from memagent_lib import rl
 
     path = place(folder)
     try:
-        return launcher.attach(path)
+        return rl.attach(path)
     except FileNotFoundError:
         near = sorted({str(f.parent) for at in (path, path.parent) for f in at.glob("*/status.json")})
         there = f"; runs nearby: {', '.join(near)}" if near else ""
@@ -47,14 +45,13 @@ def attach(folder: str | Path) -> Run:
         ) from None
 
 
-def begin(config: TrainConfig, folder: str | Path, stop_at_exit: bool = False) -> Run:
+def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> TrainingRun:
     """Start the run, or attach to what is in the folder: a run that is active or finished with this very config; else resume it.
 
     Where a run is tracked makes it no other run. A run of another config in the folder is the launcher's error. With
     ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted.
     """
-    from memagent_lib.rl.run.folder import RunFolder, State
-    from memagent_lib.rl.run.launcher import launch, resolved
+    from memagent_lib.rl import RunFolder, TrainingState, launch, resolved
     from memagent_lib.workbench.panel.progress import kept_config
 
     files = RunFolder(place(folder))
@@ -67,14 +64,14 @@ def begin(config: TrainConfig, folder: str | Path, stop_at_exit: bool = False) -
     if not state.over and files.stop_request.exists():  # on its way to a checkpoint, from which to go on
         *_, last = run.follow()
         state = last.state
-    if state.over and state is not State.FINISHED:
+    if state.over and state is not TrainingState.FINISHED:
         return launch(config, files.path, resume=True, stop_at_exit=stop_at_exit)
     if stop_at_exit:
         run.stop_at_exit()
     return run
 
 
-def watch(run: Run, stop_on_interrupt: bool = False) -> Status:
+def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
     """Show progress until the run is over; returns its last status. Interrupting this only stops watching, unless told otherwise.
 
     Raises the launcher's ``RunError`` when the run did not finish.
@@ -96,7 +93,7 @@ def watch(run: Run, stop_on_interrupt: bool = False) -> Status:
     return run.wait()
 
 
-def curve(run: Run) -> pd.DataFrame:
+def curve(run: TrainingRun) -> pd.DataFrame:
     """Metrics over steps in long form (``run_id, metric, step, value``), from the run's own files; no rows before the first step."""
     import pandas as pd
 
@@ -105,7 +102,7 @@ def curve(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run_id", "metric", "step", "value"]).astype({"metric": str})
 
 
-def log_training(ledger: Experiment, run_id: str, status: Status, figure: Figure) -> None:
+def log_training(ledger: Experiment, run_id: str, status: TrainingStatus, figure: Figure) -> None:
     """Add the curve to the training's own MLflow run, and hang that run below the one that the notebook was given.
 
     A run that is only just starting has no entry in MLflow yet; then there is nothing to add to.

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memagent_lib.files import in_jupyter
-from memagent_lib.rl.run.folder import RunFolder, State, Status
-from memagent_lib.rl.run.launcher import Run, launch
+from memagent_lib.rl import RunFolder, TrainingRun, TrainingState, TrainingStatus, launch
 from memagent_lib.workbench.panel.attach import attach, watch
 from memagent_lib.workbench.panel.progress import Follower, Progress, kept_config
 from memagent_lib.workbench.panel.training_page import Report, curves, head, label, reading, report, styled
@@ -19,19 +18,19 @@ if TYPE_CHECKING:
     from ipywidgets import VBox
 
 POLL_S = 1.0
-RESUMABLE = (State.STOPPED, State.FAILED, State.DIED)
+RESUMABLE = (TrainingState.STOPPED, TrainingState.FAILED, TrainingState.DIED)
 
 
-def show(run: Run | str | Path) -> VBox | Report:
+def show(run: TrainingRun | str | Path) -> VBox | Report:
     """The panel of a run, or of the run in a folder; the same one however often it is shown.
 
     Where nobody looks on (papermill executes the notebook) it is the run as it stands: widgets do not outlive their kernel.
     """
-    run = run if isinstance(run, Run) else attach(run)
+    run = run if isinstance(run, TrainingRun) else attach(run)
     return _panel(run.folder.path).box if in_jupyter() else report(run)
 
 
-def settle(run: Run, stop_on_interrupt: bool = False) -> Status:
+def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
     """Wait for the run's end where nobody looks on; in Jupyter the status now, because a tab that is opened again shows its widgets
     only once the kernel is free. See :func:`memagent_lib.workbench.panel.watch`."""
     return run.status() if in_jupyter() else watch(run, stop_on_interrupt)
@@ -121,13 +120,13 @@ class Panel:
                 self._say(str(failure))
                 gone = True
 
-    def _run(self) -> Run:
-        return Run(self.folder)
+    def _run(self) -> TrainingRun:
+        return TrainingRun(self.folder)
 
     def _resume(self) -> None:
-        from memagent_lib.rl.config import TrainConfig
+        from memagent_lib.rl import Recipe
 
-        launch(TrainConfig.from_tables(kept_config(self.folder)), self.folder.path, resume=True)
+        launch(Recipe.from_tables(kept_config(self.folder)), self.folder.path, resume=True)
 
     def _do(self, doing: str, done: str, action: Callable[[], object]) -> None:
         """In a thread of its own: stopping waits for the end of a step."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from memagent_lib.rl.run.folder import RunFolder, State, Status, read_lines
+from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.run.folder import read_lines
 from memagent_lib.trace import Trace
 
 SECONDS = "perf/time_per_step"
@@ -52,7 +53,7 @@ class Progress:
     """A run at one moment. ``points``: every metric's (step, value) pairs in order; ``last_step_at`` is a time of the clock."""
 
     folder: Path
-    status: Status
+    status: TrainingStatus
     stopping: bool = False
     points: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     readings: tuple[Reading, ...] = ()
@@ -68,7 +69,7 @@ class Progress:
     def silent_s(self, now: float | None = None) -> float | None:
         """How long a running run has done no step, once that is far beyond the time that its steps take; else ``None``."""
         usual = self.seconds_per_step
-        if self.status.state is not State.RUNNING or usual is None or self.last_step_at is None:
+        if self.status.state is not TrainingState.RUNNING or usual is None or self.last_step_at is None:
             return None
         silence = (now or time.time()) - self.last_step_at
         return silence if silence > max(60.0, 5 * usual) else None
@@ -90,7 +91,7 @@ class Follower:
         """The run as it stands. ``FileNotFoundError`` where there is none."""
         status = self.folder.status()
         self._read_metrics()
-        over_badly = status.state in (State.FAILED, State.DIED)
+        over_badly = status.state in (TrainingState.FAILED, TrainingState.DIED)
         return Progress(
             folder=self.folder.path,
             status=status,
@@ -132,10 +133,10 @@ class Follower:
         return self._traces[file][1]
 
 
-def _problem(folder: RunFolder, status: Status) -> Problem:
+def _problem(folder: RunFolder, status: TrainingStatus) -> Problem:
     log = _end_of(folder.log)
     frames = _FRAME.findall(log)
-    place = "{}, line {}, in {}".format(*frames[-1]) if frames and status.state is State.FAILED else ""
+    place = "{}, line {}, in {}".format(*frames[-1]) if frames and status.state is TrainingState.FAILED else ""
     killed = "killed before it could say how it ended; on a machine short of memory the kernel does that"
     return Problem(status.error or killed, place, "\n".join(log.splitlines()[-_LOG_LINES:]))
 

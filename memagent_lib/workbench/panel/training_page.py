@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memagent_lib.files import root
-from memagent_lib.rl.run.folder import State
-from memagent_lib.rl.run.launcher import Run
+from memagent_lib.rl import TrainingRun, TrainingState
 from memagent_lib.workbench.panel.attach import attach
 from memagent_lib.workbench.panel.chart import Points, chart
 from memagent_lib.workbench.panel.progress import Follower, Problem, Progress, Reading
@@ -72,9 +71,9 @@ class Report:
         return f"{self.progress.folder}: {status.state}, step {status.step} of {status.steps}"
 
 
-def report(run: Run | str | Path) -> Report:
+def report(run: TrainingRun | str | Path) -> Report:
     """A run, or the run in a folder, as it stands now."""
-    run = run if isinstance(run, Run) else attach(run)
+    run = run if isinstance(run, TrainingRun) else attach(run)
     return Report(Follower(run.folder).look())
 
 
@@ -158,11 +157,11 @@ def _lines(points: Mapping[str, Points], metric: str, name: str) -> dict[str, Po
 
 def _hint(progress: Progress, now: float) -> str:
     state = progress.status.state
-    if state is State.STARTING:
+    if state is TrainingState.STARTING:
         return "<p>Starting the engines and the trainer; the first step takes a minute or more.</p>"
     if (silence := progress.silent_s(now)) is not None:
         return f'<p class="mt-cut">No step for {span(silence)}; the log is <code>{_named(progress.folder / "log.txt")}</code></p>'
-    if state is State.FINISHED:
+    if state is TrainingState.FINISHED:
         return f"<p>The trained policy is <code>{_named(progress.folder / 'model')}</code></p>"
     return ""
 
