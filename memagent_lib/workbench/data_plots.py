@@ -1,14 +1,14 @@
 """Pictures of a data set: how long its documents are, how deep its facts stand, where its gold documents are.
 
-Frames of :mod:`memagent_lib.data.overview` in, ``Axes`` out, in the look of :mod:`memagent_lib.workbench.plots`. A column ``file`` names the
-rows; the frames of one file need none.
+Frames of :mod:`memagent_lib.data.overview` in, ``Axes`` out, in the look of :mod:`memagent_lib.workbench.plots`. A column ``file``
+names the rows; the frames of one file need none.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memagent_lib.workbench.plots import COLOURS, GREY, finish, new_axes, short
+from memagent_lib.workbench.figure_style import COLOURS, GREY, INK, finish, new_axes, percent_axis, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,6 @@ def gold_places(gold: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 def _spread(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> Axes:
     import seaborn as sns
-    from matplotlib.ticker import PercentFormatter
 
     ax = ax if ax is not None else new_axes(4.6, 3.4)
     lines = list(rows["line"].unique())
@@ -67,10 +66,10 @@ def _spread(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> Axes
     )
     if legend := ax.get_legend():
         legend.set_title(None)
-        sns.move_legend(ax, "upper left", frameon=False, fontsize=8.5, title=None, handlelength=1.2)
+        sns.move_legend(ax, "upper left", frameon=False, fontsize=8.5, title=None, handlelength=1.2, labelcolor=INK)
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=label, ylabel="share up to there")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
+    percent_axis(ax.xaxis)
+    percent_axis(ax.yaxis)
     return finish(ax, title, f"n = {len(rows):,}; dotted: evenly spread")
 
 

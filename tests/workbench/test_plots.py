@@ -12,6 +12,7 @@ from memagent_lib.data.tasks.catalog import make
 from memagent_lib.evaluation import comparison
 from memagent_lib.evaluation.evaluator import wilson
 from memagent_lib.workbench import data_plots, plots
+from memagent_lib.workbench.figure_style import INK, LineEnd, label_ends, new_axes
 
 matplotlib.use("agg")
 
@@ -86,15 +87,26 @@ def test_a_policy_has_the_same_colour_in_every_figure(results: pd.DataFrame) -> 
 def test_capture_and_retention_leave_out_readers_without_a_memory(results: pd.DataFrame) -> None:
     ax = plots.capture_and_retention(results)
     assert [list(line.get_ydata()) for line in ax.lines] == [[1.0, 1.0], [0.75, 0.25], [1.0, 1.0], [1.0, 0.75]]
+    assert "n = 4 to 8 per point, 95 % Wilson intervals" in {t.get_text() for t in ax.texts}
 
 
 def test_labels_of_lines_that_end_together_do_not_cover_one_another() -> None:
-    ax = plots._axes(None, 5, 4)
+    ax = new_axes(5, 4)
     ax.set_ylim(0, 1)
-    plots._label_ends(ax, [(1, 0.5, name, "black") for name in "abc"] + [(1, 1.0, "top", "black")])
+    label_ends(ax, [LineEnd(1, 0.5, name, "black") for name in "abc"] + [LineEnd(1, 1.0, "top", "black")])
     heights = sorted(text.xy[1] for text in ax.texts)
     assert min(np.diff(heights)) > 0.05
     assert heights[-1] <= 1.0
+
+
+def test_long_names_stand_in_a_legend_below_and_leave_the_plot_its_width(results: pd.DataFrame) -> None:
+    widths = []
+    for name in ("before", "runs/study/train/model of a long name"):
+        ax = plots.accuracy_by_length(results.assign(policy=results["policy"].replace("before", name)))
+        ax.figure.canvas.draw()
+        widths.append(ax.get_position().width)
+    assert "runs/study/train/model of a long name" in {t.get_text() for t in ax.get_legend().get_texts()}
+    assert widths[1] >= widths[0]
 
 
 def test_the_reward_curve_is_the_running_mean_and_an_unknown_metric_names_the_known() -> None:
@@ -116,7 +128,8 @@ def test_memory_by_turn_draws_the_mean_and_marks_what_was_cut() -> None:
     )
     ax = plots.memory_by_turn(turns)
     assert list(ax.lines[0].get_ydata()) == [15, 26]
-    assert [tuple(p) for p in ax.lines[1].get_xydata()] == [(1, 32)]
+    assert [tuple(p) for p in ax.lines[1].get_xydata()] == [(2, 32)]  # chunks are counted from 1
+    assert "mean and middle 80 % of 2 readings; x: cut at the token limit" in {t.get_text() for t in ax.texts}
 
 
 def test_reward_curves_of_several_recipes_are_a_line_and_a_band_of_seeds_each() -> None:
@@ -241,6 +254,13 @@ def test_every_figure_has_one_look(results: pd.DataFrame) -> None:
     one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
     drawn = [plots.accuracy_by_length(results), plots.cost_by_length(results), plots.accuracy_by_depth(one)]
     drawn.append(plots.paired_differences(comparison.paired(results, "before", "after")))
-    assert {ax.figure.get_facecolor() for ax in drawn} == {(1.0, 1.0, 1.0, 1.0)}
+    assert {ax.figure.get_facecolor()[3] for ax in drawn} == {ax.get_facecolor()[3] for ax in drawn} == {0.0}
+    assert {ax.xaxis.label.get_color() for ax in drawn} == {INK}  # legible on white and on black
     assert all(ax.get_title(loc="left").strip() and ax.get_xlabel() and ax.title.get_text() == "" for ax in drawn)
     assert {ax.texts[-1].get_fontsize() for ax in drawn} == {9}
+
+
+def test_a_figure_is_saved_as_an_image_without_background_and_as_vectors(results: pd.DataFrame, tmp_path) -> None:
+    image, vectors = plots.save_figure(plots.accuracy_by_length(results), tmp_path / "deep" / "accuracy.png")
+    assert plt.imread(image)[0, 0, 3] == 0.0
+    assert vectors.name == "accuracy.pdf" and vectors.read_bytes().startswith(b"%PDF")
