@@ -276,7 +276,7 @@ def test_other_codes_begin_like_the_asked_one_as_often_as_is_said(tokenizer):
 def test_a_perfect_reader_answers_every_needle_and_captures_and_retains_it(needle_encoder, needles):
     frame = to_frame(evaluate(Agent(needle_encoder, Scripted(_careful)), needles, progress=False))
     assert frame["score"].tolist() == [1.0] * 12
-    assert frame["captured"].all() and frame["retained"].all()
+    assert frame["capture"].tolist() == frame["retention"].tolist() == [1.0] * 12
 
 
 def test_a_failed_request_is_an_error_result_and_not_a_wrong_answer(needle_encoder, needles):

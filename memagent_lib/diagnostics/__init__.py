@@ -1,4 +1,21 @@
-"""Capture, retention, fate and provenance: what became of the facts that a question needs, from a trace alone.
+"""What became of the facts that a question needs, and where the words of a memory came from: from a trace alone, for every reader.
 
-Knows traces and evidence spans. Knows no model, no file and no chart.
+Capture, retention and fate are defined here and nowhere else; rollouts, result tables, MLflow, inspector and plots read them off
+a :class:`Diagnosis`. Knows traces and evidence spans. Knows no model, no file and no chart.
 """
+
+from memagent_lib.diagnostics.fates import Diagnosis, FactHistory, Fate, diagnose, evidence_in, live_memories
+from memagent_lib.diagnostics.provenance import MemoryChange, MemoryPiece, Phrase, Provenance
+
+__all__ = [
+    "Diagnosis",
+    "FactHistory",
+    "Fate",
+    "MemoryChange",
+    "MemoryPiece",
+    "Phrase",
+    "Provenance",
+    "diagnose",
+    "evidence_in",
+    "live_memories",
+]

@@ -1,24 +1,31 @@
-"""What happened to the fact: each turn of a trace as one of a few named states, and the turns worth looking at.
+"""Capture, retention and fate: what became of each needed fact, turn by turn.
 
-Knows results; knows no HTML and no widget.
+A fact is *captured* when it is in memory right after the chunk that holds its end, and *retained* when a captured fact is in
+memory at the end. What is in memory after a turn follows from the prompts: a turn replaces the memories that it was shown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from enum import StrEnum
-from typing import NamedTuple
 
-from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.evaluation.trace_files import holds
-from memagent_lib.trace import Kind, Turn
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Trace, Turn
+
+# A number with its points and commas, one character of a script without spaces, or a word.
+WORD = re.compile(r"\d+(?:[.,]\d+)+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")
+_ARTICLES = frozenset(("a", "an", "the"))
+COMMON_WORDS = _ARTICLES | frozenset(
+    "and are as at be been but by for from had has have he her his i if in is it its not of on or she so that their there"
+    " they this to was we were which who will with you".split()
+)
 
 
 class Fate(StrEnum):
-    """How the needed fact stands after a turn."""
+    """How a needed fact stands after a turn."""
 
     AHEAD = "not read yet"
     HELD = "in memory"
@@ -26,73 +33,189 @@ class Fate(StrEnum):
     LOST = "noted and lost"
 
 
-class Piece(NamedTuple):
-    """A run of words and what became of it: ``same``, ``new`` or ``gone``."""
+@dataclass(frozen=True, slots=True)
+class FactHistory:
+    """One needed fact: ``document[start:end]`` (``span`` is ``None`` where its place is unknown) and what tells it, ``words``.
 
-    text: str
-    change: str
+    ``fates`` has one entry per turn of the trace, ``None`` for a turn of a reader without memory. ``captured`` is ``None`` where
+    the reader keeps no memory or the place is unknown; ``retained`` is ``None`` where there was nothing to retain.
+    """
+
+    span: tuple[int, int] | None
+    words: tuple[str, ...]
+    fates: tuple[Fate | None, ...]
+    captured: bool | None
+    retained: bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One turn with what is known about it."""
+class Diagnosis:
+    """The histories of all facts that a question needs, in the order of their evidence."""
 
-    index: int
-    turn: Turn
-    fate: Fate
-    evidence: tuple[tuple[int, int], ...]
-    """The needed facts in the turn's chunk, as character places in the chunk's text."""
+    facts: tuple[FactHistory, ...]
+    fates: tuple[Fate | None, ...]
+    """After each turn, the worst of the facts that have been read: lost, else never noted, else in memory."""
 
+    @property
+    def capture(self) -> float | None:
+        """The share of facts that were in memory right after their chunk; ``None`` where that cannot be said of any."""
+        return _share(fact.captured for fact in self.facts)
 
-def steps(result: Result) -> list[Step]:
-    """Every turn of a result's trace with the fate of the fact after it."""
-    made, noted = [], False
-    due = max((span.end for span in result.example.evidence), default=0)
-    for index, turn in enumerate(result.trace.turns):
-        held = holds(turn.reply.text, result.example.answers)
-        noted = noted or held
-        chunk = turn.prompt.chunk
-        read = turn.prompt.kind is not Kind.READ or chunk is None or chunk.end >= due
-        fate = Fate.HELD if held else Fate.LOST if noted else Fate.MISSED if read else Fate.AHEAD
-        made.append(Step(index, turn, fate, _evidence(turn, result)))
-    return made
+    @property
+    def retention(self) -> float | None:
+        """The share of captured facts that were in memory at the end; ``None`` where none was captured."""
+        return _share(fact.retained for fact in self.facts)
 
+    @property
+    def fate(self) -> Fate | None:
+        """How it ended."""
+        return self.fates[-1] if self.fates else None
 
-def notable(story: Sequence[Step], most: int = 8) -> list[Step]:
-    """The turns to show when not all can be: with evidence, where the fate changes, cut ones, the last read, the answer."""
-    keep: dict[int, None] = {}
-    for step in story:
-        before = story[step.index - 1].fate if step.index else Fate.AHEAD
-        if step.evidence or step.fate is not before:
-            keep[step.index] = None
-    last = [s.index for s in story[-2:]]
-    rest = [i for i in (0, *(s.index for s in story if s.turn.reply.cut)) if i not in keep and i not in last]
-    room = max(0, most - len(last))
-    chosen = sorted({*list(keep)[:room], *rest[: max(0, room - len(keep))], *last})
-    return [story[i] for i in chosen]
+    @property
+    def changes(self) -> list[int]:
+        """The turns after which the question's fate is another than before."""
+        before = (None if self.fate is None else Fate.AHEAD, *self.fates)
+        return [i for i, (old, new) in enumerate(zip(before, self.fates, strict=False)) if new is not old]
 
 
-def changes(before: str, after: str) -> list[Piece]:
-    """A memory and the one that replaced it, word by word."""
-    old, new = _words(before), _words(after)
-    pieces: list[Piece] = []
-    for what, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if what == "equal":
-            pieces.append(Piece("".join(old[a:b]), "same"))
-            continue
-        pieces += [Piece("".join(words), change) for words, change in ((old[a:b], "gone"), (new[c:d], "new")) if words]
-    return pieces
+def diagnose(
+    trace: Trace, evidence: Iterable[tuple[int, int]], answers: Sequence[str], document: str | None = None
+) -> Diagnosis:
+    """What became of the facts at ``evidence`` (character spans of the document), from the trace of any reader.
+
+    A fact is told by the accepted answers that stand inside its span, any one of them; a fact without an answer by the names and
+    numbers in it that the question does not give away (where it has none, by its uncommon words), all of them. Its text comes from
+    ``document``, else from the chunks. Without evidence the accepted answers are one fact whose place is unknown.
+    """
+    kept = any(turn.prompt.kind.reads for turn in trace.turns)
+    held = [_spoken("\n".join(live)) for live in live_memories(trace)] if kept else []
+    spans = [(int(start), int(end)) for start, end in evidence]
+    if not spans:
+        told = _telling("", answers, trace.question)
+        facts = (_history(None, told, held, _last_read(trace), len(trace.turns)),) if answers else ()
+    else:
+        facts = tuple(
+            _history(
+                span, _telling(_text_of(trace, span, document), answers, trace.question), held,
+                _turn_of(trace, span[1]), len(trace.turns),
+            )
+            for span in spans
+        )  # fmt: skip
+    fates = tuple(_worst([fact.fates[turn] for fact in facts]) for turn in range(len(trace.turns)))
+    return Diagnosis(facts, fates)
 
 
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+|\s+|[^\w\s]", text)
+def live_memories(trace: Trace) -> list[tuple[str, ...]]:
+    """After each turn, the memories that are held, in reading order.
+
+    A turn's reply replaces the memories that its prompt showed: the one memory of most readers, a slot of ``multislot``, the memory
+    of a part of ``map_merge``, both that a merge joins. One that was shown again from the past (``recall``) is not held.
+    """
+    live: list[str] = []
+    after = []
+    for turn in trace.turns:
+        if turn.prompt.kind.reads or turn.prompt.kind is Kind.MERGE:
+            live = _replaced(live, turn)
+        after.append(tuple(live))
+    return after
 
 
-def _evidence(turn: Turn, result: Result) -> tuple[tuple[int, int], ...]:
+def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The evidence in a turn's chunk, as places in the chunk's text. None in a text that is no slice of the document."""
     chunk = turn.prompt.chunk
-    if chunk is None or result.example.document[chunk.start : chunk.end] != chunk.text:
+    if chunk is None or turn.prompt.kind is Kind.MERGE or (chunk.text and not _is_slice(chunk)):
         return ()
-    inside = (
-        (max(s.start, chunk.start) - chunk.start, min(s.end, chunk.end) - chunk.start) for s in result.example.evidence
-    )
+    inside = ((max(start, chunk.start) - chunk.start, min(end, chunk.end) - chunk.start) for start, end in evidence)
     return tuple((start, end) for start, end in inside if start < end)
+
+
+def _replaced(live: list[str], turn: Turn) -> list[str]:
+    prompt = turn.prompt
+    shown = [prompt.memory, *([prompt.chunk.text] if prompt.kind is Kind.MERGE and prompt.chunk else [])]
+    gone: set[int] = set()
+    for text in shown:
+        gone |= set([i for i, memory in enumerate(live) if memory == text and i not in gone][:1])
+    if not gone:  # shown with other words around it
+        gone = {i for i, memory in enumerate(live) if memory in prompt.memory}
+    at = min(gone, default=len(live))
+    after = [memory for i, memory in enumerate(live) if i > at and i not in gone]
+    return [*live[:at], *filter(None, [turn.reply.text]), *after]
+
+
+def _history(
+    span: tuple[int, int] | None, told: tuple[tuple[str, ...], bool], held: Sequence[str], due: int | None, turns: int
+) -> FactHistory:
+    words, every = told
+    if not held or not words:
+        return FactHistory(span, words, (None,) * turns, None, None)
+    needles, enough = [_spoken(word) for word in words], all if every else any
+    stands = [enough(needle in memory for needle in needles) for memory in held]
+    captured = None if span is None else due is not None and stands[due]
+    retained = stands[-1] if captured is not False else None
+    return FactHistory(span, words, _fates(stands, due), captured, retained)
+
+
+def _fates(stands: Sequence[bool], due: int | None) -> tuple[Fate, ...]:
+    fates, noted = [], False
+    for turn, stand in enumerate(stands):
+        noted = noted or stand
+        read = due is not None and turn >= due
+        fates.append(Fate.HELD if stand else Fate.LOST if noted else Fate.MISSED if read else Fate.AHEAD)
+    return tuple(fates)
+
+
+def _worst(fates: Sequence[Fate | None]) -> Fate | None:
+    return next((f for f in (Fate.LOST, Fate.MISSED, Fate.HELD, Fate.AHEAD) if f in fates), None)
+
+
+def _turn_of(trace: Trace, end: int) -> int | None:
+    """The turn whose chunk holds the last character of a fact; ``None`` where it was never read."""
+    return next(
+        (i for i, t in enumerate(trace.turns) if t.prompt.kind.reads and t.prompt.chunk
+         and t.prompt.chunk.start < end <= t.prompt.chunk.end),
+        None,
+    )  # fmt: skip
+
+
+def _last_read(trace: Trace) -> int | None:
+    return max((i for i, turn in enumerate(trace.turns) if turn.prompt.kind.reads), default=None)
+
+
+def _text_of(trace: Trace, span: tuple[int, int], document: str | None) -> str:
+    start, end = span
+    if document:
+        return document[start:end]
+    chunks = [t.prompt.chunk for t in trace.reads if t.prompt.chunk and _is_slice(t.prompt.chunk)]
+    inside = sorted((c for c in chunks if c.start < end and start < c.end), key=lambda c: c.start)
+    return "".join(c.text[max(start, c.start) - c.start : min(end, c.end) - c.start] for c in inside)
+
+
+def _is_slice(chunk: Chunk) -> bool:
+    return len(chunk.text) == chunk.end - chunk.start
+
+
+def _telling(text: str, answers: Sequence[str], question: str) -> tuple[tuple[str, ...], bool]:
+    """The words that tell a fact, and whether all of them must stand in a memory or any one."""
+    spoken = _spoken(text)
+    inside = tuple(answer for answer in answers if not text or _spoken(answer) in spoken)
+    if inside:
+        return inside, False
+    asked = set(_spoken(question).split())
+    words = [w for w in dict.fromkeys(WORD.findall(text)) if w.lower() not in COMMON_WORDS]
+    new = [word for word in words if _plain(word) not in asked]
+    names = [word for word in new if word[0].isupper() or any(c.isdigit() for c in word)]
+    return tuple(names or new or words), True
+
+
+def _spoken(text: str) -> str:
+    """The words of a text in one plain form, each between blanks: case, punctuation and articles do not count."""
+    return f" {' '.join(word for word in WORD.findall(_plain(text)) if word not in _ARTICLES)} "
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def _share(known: Iterable[bool | None]) -> float | None:
+    told = [value for value in known if value is not None]
+    return sum(told) / len(told) if told else None

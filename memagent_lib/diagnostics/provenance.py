@@ -14,29 +14,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from memagent_lib.diagnostics.fates import COMMON_WORDS, WORD
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Trace, Turn
 
 KEPT_STATES = 1024
 QUOTE_CHARS = 280
-# One character of a script without spaces, a whole number with its points and commas, or a word.
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\d+(?:[.,]\d+)+|[^\W_]+")
 _OWN = -1
 _GAP_CHARS = 24  # words of one phrase stand no further apart in the source
 _PLACES_TRIED = 40
-_COMMON = frozenset(
-    re.findall(
-        r"\w+",
-        """
-a an and are as at be been but by for from had has have he her his i if in is it its not of on or
-she so that the their there they this to was we were which who will with you
-""",
-    )
-)
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
-class Piece(NamedTuple):
+class MemoryPiece(NamedTuple):
     """A run of a memory's or answer's words: ``text[start:end]``. ``source`` is where it stands in the document, if it does."""
 
     start: int
@@ -60,13 +50,13 @@ class Phrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MemoryChange:
     """What one turn did to its memory. ``pieces`` is empty where nothing came in and nothing went."""
 
     turn: int
     chunk: tuple[int, int]
     memory: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[MemoryPiece, ...]
     dropped: tuple[str, ...]
     signal: str
     cut: bool
@@ -88,8 +78,8 @@ class Provenance:
 
     def __init__(self) -> None:
         self.phrases: list[Phrase] = []
-        self.steps: list[Step] = []
-        self.answers: dict[str, tuple[str, tuple[Piece, ...]]] = {}
+        self.steps: list[MemoryChange] = []
+        self.answers: dict[str, tuple[str, tuple[MemoryPiece, ...]]] = {}
         """For each question, the answer and its pieces."""
         self._states: OrderedDict[str, _State] = OrderedDict()
         self._turns = 0
@@ -123,7 +113,7 @@ class Provenance:
         answer, pieces = self.answers.get(question, ("", ()))
         traced = [piece for piece in pieces if piece.source]
         telling = [
-            piece for piece in traced if _tells([w.lower() for w in _WORD.findall(answer[piece.start : piece.end])])
+            piece for piece in traced if _tells([w.lower() for w in WORD.findall(answer[piece.start : piece.end])])
         ]
         said = [piece.source for piece in telling or traced]
         held = [p for p in self.phrases if any(p.start < end and start < p.end for start, end in said)]
@@ -172,7 +162,13 @@ class Provenance:
         self.answers[turn.prompt.question] = (answer, pieces)
 
     def _step(
-        self, turn: Turn, before: _State, origins: array, pieces: tuple[Piece, ...], used: set[int], chunk: Chunk | None
+        self,
+        turn: Turn,
+        before: _State,
+        origins: array,
+        pieces: tuple[MemoryPiece, ...],
+        used: set[int],
+        chunk: Chunk | None,
     ) -> None:
         memory, held = turn.reply.text, set(origins)
         brought = self._bring(pieces, memory, chunk) if chunk else ()
@@ -188,7 +184,7 @@ class Provenance:
         dropped = tuple(_left_out(before.text, used))
         changed, place = memory != before.text, turn.prompt.chunk
         self.steps.append(
-            Step(
+            MemoryChange(
                 self._turns,
                 (place.start, place.end),
                 memory,
@@ -199,7 +195,7 @@ class Provenance:
             )
         )
 
-    def _bring(self, pieces: Sequence[Piece], text: str, chunk: Chunk) -> tuple[int, ...]:
+    def _bring(self, pieces: Sequence[MemoryPiece], text: str, chunk: Chunk) -> tuple[int, ...]:
         first = len(self.phrases)
         for piece in pieces:
             if piece.fresh and piece.source:
@@ -218,7 +214,7 @@ class Provenance:
         """What is known of a memory's words. A text that shows several memories one below the other is put together from them."""
         if text in self._states or not text:
             return self._states.get(text, _EMPTY)
-        words = list(_WORD.finditer(text))
+        words = list(WORD.finditer(text))
         origins, phrases, covered = array("q", [_OWN] * len(words)), [], 0
         for state in reversed(self._states.values()):
             at = text.find(state.text) if state.text else -1
@@ -241,9 +237,9 @@ def _joined(left: _State, right: _State) -> _State:
 
 def _matched(text: str, before: _State, chunk: Chunk | None) -> tuple[array, list[bool], set[int]]:
     """For each word of ``text`` its origin and whether the chunk brought it, and which words of ``before`` live on in it."""
-    words = [w.group().lower() for w in _WORD.finditer(text)]
-    old = [w.group().lower() for w in _WORD.finditer(before.text)]
-    source = list(_WORD.finditer(chunk.text)) if chunk else []
+    words = [w.group().lower() for w in WORD.finditer(text)]
+    old = [w.group().lower() for w in WORD.finditer(before.text)]
+    source = list(WORD.finditer(chunk.text)) if chunk else []
     new = [w.group().lower() for w in source]
     old_places, new_places = _places(old), _places(new)
     origins, fresh, used = array("q", [_OWN] * len(words)), [False] * len(words), set()
@@ -288,21 +284,21 @@ def _longest(
 
 def _tells(run: Sequence[str]) -> bool:
     """Whether a run of words says where it came from: two words with meaning, or one that is long or holds a digit."""
-    meaning = [word for word in run if word not in _COMMON]
+    meaning = [word for word in run if word not in COMMON_WORDS]
     return len(meaning) >= 2 or any(len(word) >= 6 or any(c.isdigit() for c in word) for word in meaning)
 
 
-def _pieces(text: str, origins: array, fresh: Sequence[bool]) -> tuple[Piece, ...]:
+def _pieces(text: str, origins: array, fresh: Sequence[bool]) -> tuple[MemoryPiece, ...]:
     """Neighbouring words of one kind, whose sources are neighbours too, as pieces."""
-    pieces: list[Piece] = []
-    for word, origin, new in zip(_WORD.finditer(text), origins, fresh, strict=True):
+    pieces: list[MemoryPiece] = []
+    for word, origin, new in zip(WORD.finditer(text), origins, fresh, strict=True):
         last = pieces[-1] if pieces else None
         source = None if origin == _OWN else (origin, origin + len(word.group()))
         if last and last.fresh == new and _adjoins(last.source, source):
             joined = (last.source[0], source[1]) if source else None
-            pieces[-1] = Piece(last.start, word.end(), new, joined)
+            pieces[-1] = MemoryPiece(last.start, word.end(), new, joined)
         else:
-            pieces.append(Piece(word.start(), word.end(), new, source))
+            pieces.append(MemoryPiece(word.start(), word.end(), new, source))
     return tuple(pieces)
 
 
@@ -315,7 +311,7 @@ def _adjoins(last: tuple[int, int] | None, this: tuple[int, int] | None) -> bool
 def _left_out(text: str, used: set[int]) -> Iterator[str]:
     """The runs of words of ``text`` that were not used again."""
     run: list[re.Match] = []
-    for place, word in enumerate(_WORD.finditer(text)):
+    for place, word in enumerate(WORD.finditer(text)):
         if place in used:
             if run:
                 yield text[run[0].start() : run[-1].end()]

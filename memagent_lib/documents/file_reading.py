@@ -12,7 +12,7 @@ from typing import Any
 
 from memagent_lib.agent import Agent, Watch
 from memagent_lib.backends import BackendError
-from memagent_lib.diagnostics.provenance import Phrase, Provenance
+from memagent_lib.diagnostics import Phrase, Provenance
 from memagent_lib.documents.sources import Document, Part, parts_from
 from memagent_lib.journal import Journal
 from memagent_lib.readers import numbered, several

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
-from memagent_lib.diagnostics.provenance import Piece, Step
+from memagent_lib.diagnostics import MemoryChange, MemoryPiece
 
 if TYPE_CHECKING:
     from memagent_lib.documents.file_reading import FileReading
@@ -116,7 +116,7 @@ def _history(reading: FileReading) -> str:
     return f'<h2>The memory, turn by turn</h2><p class="facts">{told}. {legend}</p>{turns}'
 
 
-def _turn(reading: FileReading, step: Step) -> str:
+def _turn(reading: FileReading, step: MemoryChange) -> str:
     place = escape(str(reading.document.place(step.chunk[0])))
     dropped = "".join(f"<del>{escape(words)}</del> " for words in step.dropped)
     notes = [note for note in (step.signal, "cut at its limit" if step.cut else "") if note]
@@ -129,7 +129,7 @@ def _turn(reading: FileReading, step: Step) -> str:
     )
 
 
-def _marked(text: str, pieces: Iterable[Piece], tag: str) -> str:
+def _marked(text: str, pieces: Iterable[MemoryPiece], tag: str) -> str:
     """``text`` with its pieces marked: fresh ones (in an answer: all that have a source) by ``tag``, the model's own words as such."""
     parts, at = [], 0
     for piece in pieces:

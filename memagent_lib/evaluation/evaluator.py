@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memagent_lib.agent import Agent, gather, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data.examples import Example
+from memagent_lib.diagnostics import Diagnosis, diagnose
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import Score, score
 from memagent_lib.trace import Trace
@@ -27,11 +29,11 @@ if TYPE_CHECKING:
 
 RESULT_COLUMNS = [
     "example", "task", "reader", "chunks", "document_chars", "depth", "score", "answer", "answers", "reason", "error",
-    "captured", "retained", "turns", "cut_memories", "prompt_tokens", "reply_tokens", "cached_tokens", "seconds",
+    "capture", "retention", "turns", "cut_memories", "prompt_tokens", "reply_tokens", "cached_tokens", "seconds",
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """One example's score and trace, or the error that stopped it."""
 
@@ -41,6 +43,11 @@ class Result:
     trace: Trace | None = field(default=None, repr=False)
     score: Score | None = None
     error: str | None = None
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What became of the facts that the question needs; only where there is a trace."""
+        return diagnose(self.trace, self.example.evidence, self.example.answers, self.example.document)
 
     def row(self) -> dict[str, Any]:
         """The result as one row of :data:`RESULT_COLUMNS`."""
@@ -57,8 +64,8 @@ class Result:
             "answers": " | ".join(e.answers),
             "reason": s.reason if s else None,
             "error": self.error,
-            "captured": captured(t, e) if t else None,
-            "retained": retained(t, e) if t else None,
+            "capture": self.diagnosis.capture if t else None,
+            "retention": self.diagnosis.retention if t else None,
             "turns": len(t.turns) if t else None,
             "cut_memories": t.cut_memories if t else None,
             "prompt_tokens": t.prompt_tokens if t else None,
@@ -91,33 +98,11 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> Rate:
     return Rate(share, max(0.0, round(centre - half, 12)), min(1.0, round(centre + half, 12)), n)
 
 
-def captured(trace: Trace, example: Example) -> bool | None:
-    """Whether an accepted answer was in memory right after the chunk that holds the last needed fact.
-
-    ``None`` where the example records no evidence or the reader kept no memories.
-    """
-    if not example.evidence or not trace.reads:
-        return None
-    last = max(span.end for span in example.evidence)
-    after = next((t for t in trace.reads if t.prompt.chunk is not None and t.prompt.chunk.end >= last), None)
-    return after is not None and _holds(after.reply.text, example)
-
-
-def retained(trace: Trace, example: Example) -> bool | None:
-    """Whether an accepted answer was in the last memory. ``None`` where the reader kept no memories."""
-    return _holds(trace.memories[-1], example) if trace.memories else None
-
-
 def depth(example: Example) -> float | None:
     """Where the last needed fact begins, as a share of the document; ``None`` where the example records no evidence."""
     if not example.evidence:
         return None
     return max(span.start for span in example.evidence) / len(example.document)
-
-
-def _holds(memory: str, example: Example) -> bool:
-    lowered = memory.lower()
-    return any(answer.lower() in lowered for answer in example.answers)
 
 
 async def aevaluate(
@@ -190,7 +175,7 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
         }
         means = {
             name: group[name].astype(float).mean()
-            for name in ("captured", "retained", "turns", "cut_memories", "prompt_tokens")
+            for name in ("capture", "retention", "turns", "cut_memories", "prompt_tokens")
         }
         return pd.Series(facts | means)
 

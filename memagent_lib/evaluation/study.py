@@ -16,7 +16,6 @@ from memagent_lib import files
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Sampling, open_backend
 from memagent_lib.data import Example, data_hash, load, make, save
-from memagent_lib.diagnostics.fates import steps
 from memagent_lib.evaluation import trace_files
 from memagent_lib.evaluation.evaluator import Rate, Result, evaluate, summarise, to_frame
 from memagent_lib.files import code_hash, model_hash, place
@@ -152,7 +151,7 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
     used = run.uses(model) if model else None
     for row in summarise(frame.assign(chunks=frame["chunks"].astype(float).fillna(0))).to_dict("records"):
         shown = {
-            name: row[name] for name in ("accuracy", "low", "high", "captured", "retained") if row[name] == row[name]
+            name: row[name] for name in ("accuracy", "low", "high", "capture", "retention") if row[name] == row[name]
         }
         run.metrics({f"{row['reader']}/{name}": value for name, value in shown.items()}, int(row["chunks"]), used)
     run.metrics({"scored": int(frame["score"].notna().sum()), "failed": int(frame["error"].notna().sum())})
@@ -248,6 +247,6 @@ def fates(readings: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
     """How many readings ended with the fact in memory, lost, or never noted; a row per policy."""
     import pandas as pd
 
-    ends = {policy: [str(steps(r)[-2].fate) for r in found if r.trace.reads] for policy, found in readings.items()}
+    ends = {policy: [str(r.diagnosis.fate) for r in found if r.trace.reads] for policy, found in readings.items()}
     counts = {policy: pd.Series(found).value_counts() for policy, found in ends.items()}
     return pd.DataFrame(counts).T.fillna(0).astype(int).rename_axis("at the last chunk the fact is")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.data.examples import Example, Span
+from memagent_lib.diagnostics import evidence_in
 from memagent_lib.evaluation.evaluator import Result
 from memagent_lib.scoring import score
 from memagent_lib.trace import TURN_COLUMNS, Trace
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TRACES, DOCUMENTS = "traces.jsonl", "documents.jsonl"
-FRAME_COLUMNS = ["example", "reader", "chunks", "score", *TURN_COLUMNS, "evidence", "holds"]
+FRAME_COLUMNS = ["example", "reader", "chunks", "score", *TURN_COLUMNS, "evidence", "fate"]
 
 
 def write(results: Iterable[Result], folder: str | Path, limit_bytes: int) -> int:
@@ -65,7 +66,7 @@ def read(folder: str | Path) -> list[Result]:
 def to_frame(results: Iterable[Result]) -> pd.DataFrame:
     """One row per turn, columns :data:`FRAME_COLUMNS`.
 
-    ``evidence``: the chunk holds a needed fact, or part of one. ``holds``: an accepted answer stands in the reply.
+    ``evidence``: the chunk holds a needed fact, or part of one. ``fate``: of the needed facts, after the turn.
     """
     import pandas as pd
 
@@ -77,21 +78,12 @@ def document_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def holds(text: str, answers: Iterable[str]) -> bool:
-    """Whether an accepted answer stands in the text, whatever the case."""
-    lowered = text.lower()
-    return any(answer.lower() in lowered for answer in answers)
-
-
 def _turns(result: Result) -> pd.DataFrame:
     example, frame = result.example, result.trace.to_frame()
     value = result.score.value if result.score else None
     frame = frame.assign(example=example.id, reader=result.reader, chunks=example.metadata.get("chunks"), score=value)
-    places = [(t.prompt.chunk.start, t.prompt.chunk.end) if t.prompt.chunk else (0, 0) for t in result.trace.turns]
-    frame["evidence"] = [
-        any(start < span.end and span.start < end for span in example.evidence) for start, end in places
-    ]
-    frame["holds"] = [holds(reply, example.answers) for reply in frame["reply"]]
+    frame["evidence"] = [bool(evidence_in(turn, example.evidence)) for turn in result.trace.turns]
+    frame["fate"] = [str(fate) if fate else None for fate in result.diagnosis.fates]
     return frame
 
 

@@ -24,9 +24,10 @@ from verl.workers.rollout.replica import TokenOutput
 
 from memagent_lib.agent import drive
 from memagent_lib.data.examples import Example
+from memagent_lib.diagnostics import diagnose
 from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
 from memagent_lib.readers import reader_named
-from memagent_lib.scoring import normalise, score
+from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.trace import Trace, Turn
 
@@ -155,8 +156,8 @@ _written: Counter[tuple[int, bool]] = Counter()
 
 
 def rollout_facts(trace: Trace, value: float, example: Example) -> dict[str, float]:
-    """What is worth a curve, numbers only. -1 stands for what does not apply: a fact that no chunk held cannot be captured."""
-    capture, retention = evidence_facts(trace, example)
+    """What is worth a curve, numbers only. -1 stands for what does not apply."""
+    told = diagnose(trace, example.evidence, example.answers, example.document)
     memory_tokens = [turn.reply.reply_tokens for turn in trace.reads]
     return {
         "acc": float(value),
@@ -167,30 +168,13 @@ def rollout_facts(trace: Trace, value: float, example: Example) -> dict[str, flo
         "prompt_tokens": float(trace.prompt_tokens),
         "reply_tokens": float(trace.reply_tokens),
         "cached_tokens": float(sum(turn.reply.cached_tokens for turn in trace.turns)),
-        "capture": capture,
-        "retention": retention,
+        "capture": _known(told.capture),
+        "retention": _known(told.retention),
     }
 
 
-def evidence_facts(trace: Trace, example: Example) -> tuple[float, float]:
-    """The share of needed facts that are in memory right after their chunk, and of those, still there at the end; -1 where none.
-
-    A fact is its accepted answer where it holds one, else its own words.
-    """
-    seen, captured, kept = 0, 0, 0
-    for span in example.evidence:
-        words = example.document[span.start : span.end]
-        fact = normalise(next((answer for answer in example.answers if answer in words), words))
-        after = next(
-            (turn.reply.text for turn in trace.reads if turn.prompt.chunk and span.end <= turn.prompt.chunk.end), None
-        )
-        if after is None:
-            continue
-        seen += 1
-        if fact in normalise(after):
-            captured += 1
-            kept += fact in normalise(trace.memories[-1])
-    return (captured / seen if seen else -1.0), (kept / captured if captured else -1.0)
+def _known(share: float | None) -> float:
+    return -1.0 if share is None else share
 
 
 def _outputs(rows: list[tuple[Turn, TokenOutput]], facts: dict[str, float], seconds: float) -> list[AgentLoopOutput]:

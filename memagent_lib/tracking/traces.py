@@ -6,7 +6,7 @@ The whole traces are in the run's artifacts (:mod:`memagent_lib.evaluation.trace
 
 MLflow's own filter language finds them: ``tags.question ILIKE '%owl%'`` · ``feedback.score < 1`` · ``tags.finish_reason = 'length'``
 · ``span.name = 'read 3' AND span.attributes.finish_reason LIKE '%length%'`` · ``span.attributes.chunk_hash LIKE '%65b104b896a0d693%'``
-· ``tags.captured = 'true' AND tags.retained = 'false'`` · ``trace.text LIKE '%a word of some memory%'``.
+· ``tags.fate = 'noted and lost'`` · ``trace.text LIKE '%a word of some memory%'``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memagent_lib.diagnostics import evidence_in
 from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.evaluation.trace_files import document_hash, holds
+from memagent_lib.evaluation.trace_files import document_hash
 from memagent_lib.trace import Turn
 from memagent_lib.tracking.store import TrackingError, with_retries
 
@@ -35,11 +36,11 @@ MAX_TURNS = 48  # of one trace
 SPANS_AT_ONCE = 2000  # in one transaction
 TAG_CHARS = 1000
 TRACE_COLUMNS = [
-    "trace_id", "run_id", "example", "task", "reader", "chunks", "question", "answer", "score", "captured", "retained",
+    "trace_id", "run_id", "example", "task", "reader", "chunks", "question", "answer", "score", "capture", "retention", "fate",
     "finish_reason", "cut_memories", "turns", "turns_left_out", "prompt_tokens", "reply_tokens", "seconds", "document",
 ]  # fmt: skip
 _NUMBERS = ("chunks", "cut_memories", "turns", "turns_left_out", "prompt_tokens", "reply_tokens")
-_YES_NO = {"true": True, "false": False}
+_SHARES = ("capture", "retention")
 
 
 class LeftOut(NamedTuple):
@@ -81,12 +82,10 @@ def kept_turns(result: Result, limit: int) -> list[int]:
     if len(turns) <= limit:
         return list(range(len(turns)))
     last = len(turns) - 1
-    held = [holds(turn.reply.text, result.example.answers) for turn in turns]
-    changes = [i for i in range(1, len(turns)) if held[i] != held[i - 1]]
     wanted = chain(
         (0, 1, last - 1, last),
-        (i for i, turn in enumerate(turns) if _reads_evidence(turn, result)),
-        *((i, i - 1) for i in changes),
+        (i for i, turn in enumerate(turns) if evidence_in(turn, result.example.evidence)),
+        *((i, i - 1) for i in result.diagnosis.changes if i),
         (i for i, turn in enumerate(turns) if turn.reply.cut),
     )
     kept = set(islice(dict.fromkeys(wanted), limit))
@@ -156,7 +155,7 @@ def _info(run: Run, result: Result, turns_left_out: int, tags: dict[str, Any]) -
         )
     facts = {
         name: row[name]
-        for name in ("example", "task", "reader", "chunks", "captured", "retained", "cut_memories", "turns")
+        for name in ("example", "task", "reader", "chunks", "capture", "retention", "cut_memories", "turns")
     }
     facts |= {
         "mlflow.traceName": result.reader,
@@ -165,6 +164,7 @@ def _info(run: Run, result: Result, turns_left_out: int, tags: dict[str, Any]) -
         "finish_reason": "length" if any(turn.reply.cut for turn in result.trace.turns) else "stop",
         "document": document_hash(example.document),
         "turns_left_out": turns_left_out or None,
+        "fate": result.diagnosis.fate,
         "step": example.metadata.get("step"),
     }
     usage = _usage(row["prompt_tokens"], row["reply_tokens"])
@@ -239,7 +239,7 @@ def _turn_span(info: TraceInfo, root: str, at: int, turn: Turn, result: Result, 
     said |= {name: value for name in ("thinking", "signal") if (value := getattr(reply, name))}
     facts = {"turn": at, "kind": str(prompt.kind), "cached_tokens": reply.cached_tokens}
     facts |= {f"chunk_{name}": value for name, value in place.items()}
-    facts |= {"evidence": _reads_evidence(turn, result), "holds": holds(reply.text, result.example.answers)}
+    facts |= {"evidence": bool(evidence_in(turn, result.example.evidence)), "fate": result.diagnosis.fates[at]}
     facts |= {
         "mlflow.chat.tokenUsage": _usage(reply.prompt_tokens, reply.reply_tokens),
         "finish_reason": reply.finish_reason,
@@ -295,20 +295,13 @@ def _shared_times(info: TraceInfo, turns: Sequence[Turn]) -> list[int]:
     return times
 
 
-def _reads_evidence(turn: Turn, result: Result) -> bool:
-    chunk = turn.prompt.chunk
-    return chunk is not None and any(
-        chunk.start < span.end and span.start < chunk.end for span in result.example.evidence
-    )
-
-
 def _row(info: TraceInfo) -> dict[str, Any]:
     tags = info.tags
     score = next((a.feedback.value for a in info.assessments if a.feedback and a.name == "score"), None)
     usage = json.loads(info.trace_metadata.get("mlflow.trace.tokenUsage", "{}"))
     row = {name: tags.get(name) for name in TRACE_COLUMNS}
     row |= {name: int(tags[name]) if name in tags else None for name in _NUMBERS}
-    row |= {name: _YES_NO.get(tags.get(name, "")) for name in ("captured", "retained")}
+    row |= {name: float(tags[name]) if name in tags else None for name in _SHARES}
     row |= {"trace_id": info.trace_id, "run_id": info.trace_metadata.get("mlflow.sourceRun"), "score": score}
     row |= {"prompt_tokens": usage.get("input_tokens"), "reply_tokens": usage.get("output_tokens")}
     return row | {"seconds": info.execution_duration / 1000, "turns_left_out": row["turns_left_out"] or 0}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 REWARD = "critic/score/mean"
 COSTS = {"tokens": "tokens per document", "seconds": "seconds per document"}
-_CAPTURED, _RETAINED = "in memory right after its chunk", "in memory at the end"
+_CAPTURED, _RETAINED = "in memory right after its chunk", "of those, in memory at the end"
 
 
 def accuracy_by_length(
@@ -68,21 +68,22 @@ def accuracy_by_length(
 
 
 def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """The share of needed facts in memory right after their chunk (capture), and at the end (retention)."""
+    """The share of needed facts in memory right after their chunk (capture), and of those, at the end (retention)."""
     from matplotlib.lines import Line2D
 
     ax, ends, counts = ax or new_axes(6.8, 4.4), [], []
-    kept = results.dropna(subset=["captured", "retained"])
+    kept = results.dropna(subset=["capture"])
     colours, dashed = colours_of(results["policy"]), (0, (4, 2))
     for policy, group in kept.groupby("policy", sort=False):
-        for column, dashes in (("captured", dashed), ("retained", "-")):
-            rates = _rates(group, column)
+        for column, dashes in (("capture", dashed), ("retention", "-")):
+            rates = _rates(group.dropna(subset=[column]), column)
             chunks, colour = list(rates), colours[policy]
             counts += [rate.n for rate in rates.values()]
             low, high = [rate.low for rate in rates.values()], [rate.high for rate in rates.values()]
             ax.plot(chunks, [rate.value for rate in rates.values()], color=colour, linestyle=dashes, **MAIN_LINE)
             ax.fill_between(chunks, low, high, color=colour, alpha=0.12, linewidth=0)
-        ends.append(LineEnd(chunks[-1], rates[chunks[-1]].value, policy, colour))
+            last = LineEnd(chunks[-1], rates[chunks[-1]].value, policy, colour) if chunks else last
+        ends.append(last)
     share_axis(ax, "share of facts")
     length_axis(ax, kept["chunks"], only_value(results, "chunk_tokens"))
     told = ((dashed, _CAPTURED), ("-", _RETAINED))

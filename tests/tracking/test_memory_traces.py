@@ -58,7 +58,7 @@ def test_traces_are_found_by_question_score_chunk_finish_reason_and_the_fate_of_
     assert found("tags.finish_reason = 'length'") == {"long"}
     assert found("span.name = 'read 2' AND span.attributes.finish_reason LIKE '%length%'") == {"long"}
     assert found("span.name = 'read 3' AND span.attributes.finish_reason LIKE '%length%'") == set()
-    assert found("tags.captured = 'true' AND tags.retained = 'false'") == {"lost", "long"}
+    assert found("tags.fate = 'noted and lost'") == {"lost", "long"}
     assert found("trace.text LIKE '%bold</b> mole%'") == {"lost"}
     assert found("tags.policy = 'p'") == {"kept", "lost", "long"}
 
@@ -75,8 +75,9 @@ def test_the_frame_of_traces_has_its_columns_with_or_without_rows(workspace: Pat
         "chunks": 4,
         "score": 1.0,
         "answer": "4711",
-        "captured": True,
-        "retained": True,
+        "capture": 1.0,
+        "retention": 1.0,
+        "fate": "in memory",
     }
     assert shown.items() <= row.items()
     assert (row["turns"], row["turns_left_out"], row["seconds"], row["finish_reason"]) == (5, 0, 0.5, "stop")

@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from memagent_lib.diagnostics import Fate
 from memagent_lib.files import code_hash, place, root
 from memagent_lib.tracking.runs import (
     Experiment,
@@ -163,8 +164,8 @@ def test_traces_come_back_as_they_were(workspace: Path, kept, lost) -> None:
     assert back["kept"].trace == kept.trace
     assert back["lost"].example == lost.example
     turns = load_traces(run).query("kind == 'read'")
-    assert turns.query("example == 'lost'")["holds"].tolist() == [False, True, False, False]
-    assert turns.query("example == 'kept'")["holds"].tolist() == [False, True, True, True]
+    for name, left in (("lost", Fate.LOST), ("kept", Fate.HELD)):
+        assert turns.query(f"example == '{name}'")["fate"].tolist() == [Fate.AHEAD, Fate.HELD, left, left]
     assert turns.query("example == 'kept'")["evidence"].tolist() == [False, True, False, False]
 
 

@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib.diagnostics.fates import Fate, changes, notable, steps
+from memagent_lib.diagnostics import Fate
 from memagent_lib.workbench.inspector import compare, document, page, pick
+from memagent_lib.workbench.inspector.story import changes, notable, story
 
 
 def test_the_fate_of_a_fact_is_told_turn_by_turn(kept, lost) -> None:
-    assert [s.fate for s in steps(kept)] == [Fate.AHEAD, Fate.HELD, Fate.HELD, Fate.HELD, Fate.HELD]
-    assert [s.fate for s in steps(lost)] == [Fate.AHEAD, Fate.HELD, Fate.LOST, Fate.LOST, Fate.LOST]
+    assert [s.fate for s in story(kept)] == [Fate.AHEAD, Fate.HELD, Fate.HELD, Fate.HELD, Fate.HELD]
+    assert [s.fate for s in story(lost)] == [Fate.AHEAD, Fate.HELD, Fate.LOST, Fate.LOST, Fate.LOST]
 
 
 def test_evidence_is_found_in_the_chunk_that_holds_it(kept) -> None:
-    marked = [[s.turn.prompt.chunk.text[a:b] for a, b in s.evidence] for s in steps(kept) if s.turn.prompt.chunk]
+    marked = [[s.turn.prompt.chunk.text[a:b] for a, b in s.evidence] for s in story(kept) if s.turn.prompt.chunk]
     assert marked[0] == marked[2] == marked[3] == []
     assert marked[1] == ["The code of the bold owl is 4711."]
 
@@ -29,8 +30,8 @@ def test_changes_put_together_are_both_memories() -> None:
 
 
 def test_the_notable_turns_hold_evidence_change_and_end(lost) -> None:
-    assert [s.index for s in notable(steps(lost))] == [0, 1, 2, 3, 4]
-    assert [s.index for s in notable(steps(lost), most=4)] == [1, 2, 3, 4]
+    assert [s.index for s in notable(story(lost))] == [0, 1, 2, 3, 4]
+    assert [s.index for s in notable(story(lost), most=4)] == [1, 2, 3, 4]
 
 
 def test_text_of_documents_and_memories_is_never_markup(lost, kept) -> None:

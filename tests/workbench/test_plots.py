@@ -57,7 +57,7 @@ def results() -> pd.DataFrame:
                     "score": float(i < hits),
                     "depth": (i + 0.5) / n,
                 }
-                | {"captured": True if kept else None, "retained": i < hits if kept else None}
+                | {"capture": 1.0 if kept else None, "retention": float(i < hits) if kept else None}
                 for i in range(n)
             ]
     return pd.DataFrame(rows)

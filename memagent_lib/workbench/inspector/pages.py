@@ -9,12 +9,13 @@ from html import escape
 from pathlib import Path
 
 from memagent_lib.data.examples import Example
-from memagent_lib.diagnostics.fates import Fate, Step, changes, notable, steps
+from memagent_lib.diagnostics import Fate
 from memagent_lib.evaluation.evaluator import Result
 from memagent_lib.trace import Kind
+from memagent_lib.workbench.inspector.story import StoryTurn, changes, notable, story
 
 STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
-_FATE_CLASS = {Fate.AHEAD: "ahead", Fate.HELD: "held", Fate.MISSED: "missed", Fate.LOST: "lost"}
+_FATE_CLASS = {Fate.AHEAD: "ahead", Fate.HELD: "held", Fate.MISSED: "missed", Fate.LOST: "lost", None: "none"}
 _ANSWER_CHARS = 200
 
 
@@ -78,7 +79,7 @@ def pick(left: Sequence[Result], right: Sequence[Result]) -> tuple[Result, Resul
 
     def worth(pair: tuple[Result, Result]) -> tuple[bool, bool, float]:
         a, b = pair
-        return (_value(a) < _value(b), any(s.fate is Fate.LOST for s in steps(a)), _value(b) - _value(a))
+        return (_value(a) < _value(b), Fate.LOST in a.diagnosis.fates, _value(b) - _value(a))
 
     return max(pairs, key=worth)
 
@@ -101,36 +102,36 @@ def _example(e: Example) -> str:
 
 
 def _reading(name: str, result: Result) -> str:
-    story = steps(result)
+    turns = story(result)
     right = _value(result) >= 1
     verdict = f'<b class="{"ma-right" if right else "ma-wrong"}">{"right" if right else "wrong"}</b>'
     answer = result.trace.answer
     shown = escape(answer[:_ANSWER_CHARS]) + ("…" if len(answer) > _ANSWER_CHARS else "")
-    chosen = notable(story)
+    chosen = notable(turns)
     parts, at = [], -1
     for step in chosen:
         if (skipped := step.index - at - 1) > 0:
             parts.append(f'<p class="ma-skip">{skipped:,} turn{"s" * (skipped > 1)} not shown</p>')
         parts.append(_turn(step))
         at = step.index
-    return f"<h4>{escape(name)} {verdict} <code>{shown}</code></h4>{timeline(story)}{''.join(parts)}"
+    return f"<h4>{escape(name)} {verdict} <code>{shown}</code></h4>{timeline(turns)}{''.join(parts)}"
 
 
-def timeline(story: Sequence[Step], width: int = 600) -> str:
+def timeline(turns: Sequence[StoryTurn], width: int = 600) -> str:
     """One bar per turn, its colour the fate of the fact, its height the reply's length; a triangle where the evidence stands."""
-    longest = max((_length(s) for s in story), default=1) or 1
-    label = f"{len(story)} turns; " + ", ".join(f"{f}: {n}" for f in Fate if (n := sum(s.fate is f for s in story)))
-    bars = "".join(_bar(s, width / len(story), _length(s) / longest) for s in story)
+    longest = max((_length(s) for s in turns), default=1) or 1
+    label = f"{len(turns)} turns; " + ", ".join(f"{f}: {n}" for f in Fate if (n := sum(s.fate is f for s in turns)))
+    bars = "".join(_bar(s, width / len(turns), _length(s) / longest) for s in turns)
     return f'<svg class="ma-timeline" viewBox="0 0 {width} 40" role="img" aria-label="{escape(label)}">{bars}</svg>'
 
 
-def _length(step: Step) -> int:
+def _length(step: StoryTurn) -> int:
     return step.turn.reply.reply_tokens or len(step.turn.reply.text)
 
 
-def _bar(step: Step, pitch: float, share: float) -> str:
+def _bar(step: StoryTurn, pitch: float, share: float) -> str:
     x, w, h = step.index * pitch, max(0.6, pitch - (1 if pitch > 3 else 0)), 6 + 20 * share
-    title = f"<title>turn {step.index}: {step.fate}{', cut at the limit' if step.turn.reply.cut else ''}</title>"
+    title = f"<title>turn {step.index}: {step.fate or 'no memory'}{', cut at the limit' if step.turn.reply.cut else ''}</title>"
     bar = f'<rect class="ma-{_FATE_CLASS[step.fate]}" x="{x:.1f}" y="{30 - h:.1f}" width="{w:.1f}" height="{h:.1f}">{title}</rect>'
     if not step.evidence:
         return bar
@@ -138,7 +139,7 @@ def _bar(step: Step, pitch: float, share: float) -> str:
     return f'{bar}<path class="ma-mark" d="M{m - 4:.1f} 39 L{m + 4:.1f} 39 L{m:.1f} 32 Z"><title>evidence in turn {step.index}</title></path>'
 
 
-def _turn(step: Step) -> str:
+def _turn(step: StoryTurn) -> str:
     prompt, reply = step.turn.prompt, step.turn.reply
     what = {Kind.READ: "chunk", Kind.ANSWER: "the answer"}.get(prompt.kind, str(prompt.kind))
     where = (
@@ -147,13 +148,13 @@ def _turn(step: Step) -> str:
         else ""
     )
     cut = '<small class="ma-cut">cut at the token limit</small>' if reply.cut else ""
-    head = f'<p class="ma-turn-head">{_dot(step.fate)}{what}{where} <small>{step.fate}</small> {cut}</p>'
+    head = f'<p class="ma-turn-head">{_dot(step.fate)}{what}{where} <small>{step.fate or "no memory"}</small> {cut}</p>'
     said = _difference(prompt.memory, reply.text) if prompt.kind is Kind.READ else escape(reply.text)
     name = "memory" if prompt.kind is Kind.READ else "says"
     return f'<article class="ma-turn">{head}{_chunk(step)}<p class="ma-memory"><small>{name}</small> {said or "<i>empty</i>"}</p></article>'
 
 
-def _chunk(step: Step, margin: int = 160) -> str:
+def _chunk(step: StoryTurn, margin: int = 160) -> str:
     """The evidence and some text around it; without evidence, the chunk's beginning."""
     chunk = step.turn.prompt.chunk
     if chunk is None or not chunk.text:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from memagent_lib.diagnostics.fates import Fate, Step, changes, steps
-from memagent_lib.diagnostics.provenance import Phrase, Provenance
+from memagent_lib.diagnostics import Fate, Phrase, Provenance
 from memagent_lib.evaluation.evaluator import Result
 from memagent_lib.trace import Kind, Trace
+from memagent_lib.workbench.inspector.story import StoryTurn, changes, story
 
-LETTERS = {Fate.AHEAD: "a", Fate.HELD: "h", Fate.MISSED: "m", Fate.LOST: "l"}
+LETTERS = {Fate.AHEAD: "a", Fate.HELD: "h", Fate.MISSED: "m", Fate.LOST: "l", None: "n"}
 PHRASES = 200
 
 
@@ -24,7 +24,7 @@ class Readings:
     def __init__(self, results: Mapping[str, Iterable[Result]]):
         self.results: dict[str, Result] = {}
         self.policies: dict[str, str] = {}  # by key, as results are; a policy's name may be a path
-        self._steps: dict[str, list[Step]] = {}
+        self._stories: dict[str, list[StoryTurn]] = {}
         for policy, found in results.items():
             for result in sorted((r for r in found if r.trace is not None), key=_value):
                 self.add(policy, result)
@@ -33,7 +33,7 @@ class Readings:
         """Take one more reading in; returns its key."""
         key = f"{policy}/{result.reader}/{result.example.id}"
         self.results[key], self.policies[key] = result, policy
-        self._steps.pop(key, None)
+        self._stories.pop(key, None)
         return key
 
     def catalog(self) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ class Readings:
         return [self._entry(key) for key in self.results]
 
     def _entry(self, key: str) -> dict[str, Any]:
-        result, fates = self.results[key], [step.fate for step in self._story(key)]
+        result, fates = self.results[key], self.results[key].diagnosis.fates
         e, wrong = result.example, _value(result) < 1
         found = {
             "wrong": wrong,
@@ -81,7 +81,7 @@ class Readings:
         return {
             "turn": index,
             "kind": str(prompt.kind),
-            "fate": str(step.fate),
+            "fate": str(step.fate or "no memory"),
             "chunk": chunk
             and {
                 "index": chunk.index,
@@ -116,14 +116,14 @@ class Readings:
             for t in self.results[key].trace.turns
         )
 
-    def _story(self, key: str) -> list[Step]:
-        if key not in self._steps:
+    def _story(self, key: str) -> list[StoryTurn]:
+        if key not in self._stories:
             if key not in self.results:
                 raise KeyError(
                     f"no reading {key!r}; there are {len(self.results)}, such as {next(iter(self.results), 'none')!r}"
                 )
-            self._steps[key] = steps(self.results[key])
-        return self._steps[key]
+            self._stories[key] = story(self.results[key])
+        return self._stories[key]
 
 
 def _phrase(phrase: Phrase) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 // The inspector's face, the same in JupyterLab (an anywidget) and in a page of its own. Text of documents and models only ever
 // becomes text nodes. `mount(root, source)` draws; a source answers: catalog, story(key), detail(key, turn), phrases(key).
 
-const FATES = { h: "held", a: "ahead", m: "missed", l: "lost" };
-const NAMES = { held: "in memory", ahead: "not read yet", missed: "read but never noted", lost: "noted and lost" };
+const FATES = { h: "held", a: "ahead", m: "missed", l: "lost", n: "none" };
+const NAMES = { held: "in memory", ahead: "not read yet", missed: "read but never noted", lost: "noted and lost", none: "no memory" };
 const FILTERS = ["all", "wrong", "lost after capture", "never captured", "cut by limit"];
 const HELP = "← → turn · n p next or previous change · [ ] example · Home End";
 

@@ -1,0 +1,210 @@
+"""Capture, retention and fate, held to traces worked by hand: what each reader leaves behind, and what became of each fact."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+import pytest
+
+from memagent_lib.diagnostics import Fate, diagnose, evidence_in, live_memories
+from memagent_lib.readers import baselines, gated, map_merge, multislot, overwrite, recall
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+
+A, H, M, L = Fate.AHEAD, Fate.HELD, Fate.MISSED, Fate.LOST
+OWL, OTTER = "The code of the bold owl is 4711.", "The film Otter was directed by Ada Lovelace."
+QUESTION = "What is the code of the bold owl, and who directed the film Otter?"
+
+
+def sliced(*texts: str) -> list[Chunk]:
+    ends = [0, *accumulate(map(len, texts))]
+    return [Chunk(i, text, a, b, 9) for i, (text, (a, b)) in enumerate(zip(texts, pairwise(ends), strict=True))]
+
+
+def read(reader, chunks: list[Chunk], replies: list[str], question: str = QUESTION) -> Trace:
+    """The trace that a real reader leaves when a model says these things in turn."""
+    said = iter(replies)
+    reading, answers = reader(question, iter(chunks)), None
+    try:
+        while True:
+            move = next(reading) if answers is None else reading.send(answers)
+            answers = tuple(Reply(next(said)) for _ in move) if isinstance(move, tuple) else Reply(next(said))
+    except StopIteration as done:
+        return done.value
+
+
+def place(document: str, words: str) -> tuple[int, int]:
+    return (at := document.index(words), at + len(words))
+
+
+TEXTS = ["Rain. ", f"{OWL} ", "Snow. ", f"{OTTER} ", "Wind."]
+DOCUMENT = "".join(TEXTS)
+CHUNKS = sliced(*TEXTS)
+BOTH = [place(DOCUMENT, OWL), place(DOCUMENT, OTTER)]
+
+
+def test_each_of_several_facts_has_a_history_of_its_own():
+    trace = read(overwrite, CHUNKS, ["-", "owl: 4711", "4711", "4711, Ada Lovelace", "Ada Lovelace", "x"])
+    owl, otter = (told := diagnose(trace, BOTH, ["4711"], DOCUMENT)).facts
+    assert owl.fates == (A, H, H, H, L, L) and (owl.captured, owl.retained) == (True, False)
+    assert otter.fates == (A, A, A, H, H, H) and (otter.captured, otter.retained) == (True, True)
+    assert (owl.words, otter.words) == (("4711",), ("Ada", "Lovelace"))
+    assert told.fates == (A, H, H, H, L, L) and told.fate is L
+    assert (told.capture, told.retention) == (1.0, 0.5)
+    assert told.changes == [1, 4]
+
+
+def test_a_fact_lost_and_found_again_is_told_as_that():
+    trace = read(overwrite, CHUNKS, ["-", "4711", "nothing", "nothing", "it was 4711", "4711"])
+    (owl,) = diagnose(trace, BOTH[:1], ["4711"]).facts
+    assert owl.fates == (A, H, L, L, H, H)
+    assert (owl.captured, owl.retained) == (True, True)
+
+
+def test_a_fact_that_was_read_and_not_noted_is_missed_even_when_it_comes_back():
+    trace = read(overwrite, CHUNKS, ["-", "nothing", "nothing", "a guess: 4711", "4711", "4711"])
+    told = diagnose(trace, BOTH[:1], ["4711"])
+    assert told.facts[0].fates == (A, M, M, H, H, H)
+    assert (told.capture, told.retention) == (0.0, None), "what was never captured cannot be retained"
+
+
+def test_a_fact_cut_by_a_chunks_end_counts_at_the_chunk_that_holds_its_end():
+    first, second = DOCUMENT[:30], DOCUMENT[30:]
+    assert "4711" in second and "The code" in first
+    trace = read(overwrite, sliced(first, second), ["an owl has a code", "4711", "4711"])
+    for document in (DOCUMENT, None):  # its words are put together from the chunks where the document is not at hand
+        (owl,) = diagnose(trace, BOTH[:1], ["4711"], document).facts
+        assert owl.fates == (A, H, H) and owl.captured is True and owl.words == ("4711",)
+    assert [evidence_in(t, BOTH[:1]) for t in trace.turns] == [((6, 30),), ((0, BOTH[0][1] - 30),), ()]
+
+
+def test_the_gates_kept_memory_is_the_memory_that_it_leaves_behind():
+    trace = read(gated, CHUNKS, ["-", "owl 4711", "KEEP", "KEEP", "KEEP", "4711"])
+    told = diagnose(trace, BOTH[:1], ["4711"])
+    assert told.fates == (A, H, H, H, H, H) and (told.capture, told.retention) == (1.0, 1.0)
+
+
+def test_a_fact_after_the_gate_said_done_was_never_read_and_never_captured():
+    trace = read(gated, CHUNKS, ["-", "DONE\n4711", "4711"])
+    owl, otter = diagnose(trace, BOTH, ["4711"], DOCUMENT).facts
+    assert owl.fates == (A, H, H)
+    assert otter.fates == (A, A, A) and (otter.captured, otter.retained) == (False, None)
+
+
+def test_a_recalled_memory_is_shown_and_not_held():
+    said = ["-", "owl 4711", "rain\nRECALL: owl", "wind", "wind", "x"]
+    trace = read(recall, CHUNKS, said)
+    assert trace.turns[3].prompt.memories == 2 and "4711" in trace.turns[3].prompt.memory
+    assert live_memories(trace)[3] == ("wind",)
+    assert diagnose(trace, BOTH[:1], ["4711"]).fates == (A, H, L, L, L, L)
+    said[3] = "owl 4711 again"
+    assert diagnose(read(recall, CHUNKS, said), BOTH[:1], ["4711"]).fates == (A, H, L, H, L, L)
+
+
+def test_every_slot_is_memory_not_only_the_one_that_was_rewritten():
+    trace = read(multislot, CHUNKS, ["-", "owl 4711", "snow", "Ada Lovelace", "wind", "x"])
+    assert live_memories(trace)[-1] == ("wind", "owl 4711", "snow", "Ada Lovelace")
+    told = diagnose(trace, BOTH, ["4711"], DOCUMENT)
+    assert told.fates == (A, H, H, H, H, H) and (told.capture, told.retention) == (1.0, 1.0)
+    again = read(multislot, [*CHUNKS, Chunk(5, "Fog.", 98, 102, 1)], ["-", "owl 4711", "s", "a", "w", "fog", "x"])
+    assert diagnose(again, BOTH[:1], ["4711"]).fates == (A, H, H, H, H, L, L), "the sixth turn rewrites the second slot"
+
+
+def test_parts_that_are_read_out_of_order_are_held_together_and_in_reading_order():
+    texts = [f"Filler {i}. " for i in range(10)]
+    texts[3] = f"{OWL} "  # the second chunk of the third part: read after the first chunks of all eight parts
+    chunks, document = sliced(*texts), "".join(texts)
+    first = [f"part {i}" for i in range(8)]
+    merges = ["a", "b 4711", "c", "d", "still 4711", "e", "f 4711"]
+    trace = read(map_merge, chunks, [*first, "owl 4711", "part 5 too", *merges, "x"])
+    reads = [t.prompt.chunk.index for t in trace.reads]
+    assert reads != sorted(reads) and len(trace.turns) == 8 + 2 + 7 + 1
+    live, at = live_memories(trace), reads.index(3)
+    assert live[7] == tuple(first)
+    assert live[at] == (*first[:2], "owl 4711", *first[3:])
+    assert live[at + 2] == ("a", "owl 4711", *first[3:5], "part 5 too", *first[6:])
+    assert live[-1] == ("f 4711",)
+    spans = [place(document, OWL)]
+    assert diagnose(trace, spans, ["4711"]).fates == (A,) * at + (H,) * (len(trace.turns) - at)
+    lost = diagnose(
+        read(map_merge, chunks, [*first, "owl 4711", "p", *merges[:4], "gone", "e", "f", "x"]), spans, ["4711"]
+    )
+    assert lost.fates == (A,) * 8 + (H,) * 6 + (L,) * 4 and (lost.capture, lost.retention) == (1.0, 0.0)
+
+
+def test_two_parts_that_say_the_same_are_both_gone_once_they_are_merged():
+    chunks = sliced(f"{OWL} ", "Rain.")
+    trace = read(map_merge, chunks, ["4711", "4711", "nothing", "x"])
+    assert live_memories(trace) == [("4711",), ("4711", "4711"), ("nothing",), ("nothing",)]
+
+
+@pytest.mark.parametrize("reader", [baselines.blind, baselines.full, baselines.truncated, baselines.retrieved])
+def test_a_reader_without_memory_has_no_fate(reader):
+    trace = read(reader, CHUNKS, ["4711"])
+    told = diagnose(trace, BOTH, ["4711"], DOCUMENT)
+    assert (told.fates, told.fate, told.capture, told.retention, told.changes) == ((None,), None, None, None, [])
+    assert [fact.fates for fact in told.facts] == [(None,), (None,)]
+
+
+def test_joined_texts_of_baselines_and_memories_of_merges_hold_no_evidence():
+    joined = Turn(Prompt(Kind.DIRECT, "q", chunk=Chunk(0, "head\n...\ntail", 0, len(DOCUMENT), 3)), Reply("x"))
+    merge = Turn(Prompt(Kind.MERGE, "q", "left", Chunk(0, "4711", 0, 4, 3)), Reply("x"))
+    assert evidence_in(joined, BOTH) == evidence_in(merge, [(0, 4)]) == ()
+
+
+def test_without_evidence_the_answer_itself_is_the_fact():
+    trace = read(overwrite, CHUNKS, ["-", "4711", "4711", "no", "no", "x"])
+    told = diagnose(trace, (), ["4711", "forty-seven eleven"])
+    assert told.fates == (A, H, H, L, L, L) and (told.capture, told.retention) == (None, 0.0)
+    never = diagnose(read(overwrite, CHUNKS, ["-"] * 6), (), ["4711"])
+    assert never.fates == (A, A, A, A, M, M)
+
+
+@pytest.mark.parametrize(
+    ("memory", "held"),
+    [
+        ("THE CODE IS 4711", True),
+        ("14711", False),
+        ("4711.5", False),
+        ("the code of the bold owl is", False),
+        ("(４７１１)", True),
+    ],
+)
+def test_an_answer_is_held_as_whole_words_whatever_case_and_width(memory, held):
+    trace = read(overwrite, CHUNKS, ["-", memory, "", "", "", "x"])
+    assert diagnose(trace, BOTH[:1], ["4711"]).capture == float(held)
+
+
+@pytest.mark.parametrize(
+    ("fact", "question", "memory", "held"),
+    [
+        (OTTER, QUESTION, "Lovelace, Ada made it", True),
+        (OTTER, QUESTION, "the film Otter was directed by somebody", False),
+        ("the violet key opens a rusty gate.", "What opens the gate?", "violet key, rusty", True),
+        ("the violet key opens a rusty gate.", "What opens the gate?", "violet key", False),
+        ("猫在东京。", "谁?", "东京里有猫在", True),
+        ("猫在东京。", "谁?", "猫在大阪", False),
+    ],
+)
+def test_a_fact_without_an_answer_is_told_by_what_the_question_does_not_give_away(fact, question, memory, held):
+    trace = read(overwrite, sliced(fact, " Wind."), [memory, memory, "x"], question)
+    told = diagnose(trace, [(0, len(fact))], ["Greenwich"])
+    assert told.capture == float(held)
+
+
+def test_a_span_of_which_no_word_is_known_is_not_judged():
+    trace = read(overwrite, [Chunk(0, "", 0, 10, 3)], ["memory", "x"])
+    told = diagnose(trace, [(2, 5)], [])
+    assert (told.capture, told.retention, told.fates) == (None, None, (None, None))
+
+
+def test_rollouts_tables_and_fates_are_one_number(kept, lost):
+    pytest.importorskip("verl")
+    from memagent_lib.rl.agent_loop import rollout_facts
+    from memagent_lib.workbench.inspector.story import story
+
+    for result in (kept, lost):
+        facts, row = rollout_facts(result.trace, result.score.value, result.example), result.row()
+        assert (facts["capture"], facts["retention"]) == (row["capture"], row["retention"])
+        assert [turn.fate for turn in story(result)] == list(result.diagnosis.fates)
+    assert [r.row()["retention"] for r in (kept, lost)] == [1.0, 0.0]
