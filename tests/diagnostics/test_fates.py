@@ -1,4 +1,4 @@
-"""Capture, retention and fate, held to traces worked by hand: what each reader leaves behind, and what became of each fact."""
+"""Capture, retention and fate, held to traces worked by hand: what each reader leaves behind, what became of each fact."""
 
 from __future__ import annotations
 
