@@ -1,4 +1,4 @@
-"""Where things are: the repository's root, the workspace in it, models and results by the names that people give them.
+"""Where things are and how they are written: the repository's root, models by their names, whole files or none.
 
 Notebooks work alike from JupyterLab (opened in ``notebooks/``) and from papermill (run from the root), because every
 relative path they are given is relative to :func:`root`.
@@ -7,10 +7,13 @@ relative path they are given is relative to :func:`root`.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +36,43 @@ def root(start: str | Path | None = None) -> Path:
 def place(path: str | Path) -> Path:
     """An absolute path; a relative one is relative to :func:`root`."""
     return root() / Path(path).expanduser()
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A path to write to, in the folder of ``path``; the file there becomes ``path`` when the block ends without an error."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_atomically(path: str | Path, content: str | bytes) -> Path:
+    """Write a file that others see whole or not at all; its folder is made. Lone surrogates in a text become "?"."""
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(data)
+    return Path(path)
+
+
+def read_lines(path: str | Path) -> list[dict[str, Any]]:
+    """The JSON lines of a file, none where there is none. A last line that was cut short is left out."""
+    return read_lines_from(path, 0)[0]
+
+
+def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]], int]:
+    """:func:`read_lines` of a file that another process may be appending to, and the offset to continue from."""
+    if not Path(path).is_file():
+        return [], 0
+    with open(path, "rb") as file:
+        file.seek(offset)
+        data = file.read()
+    whole = data[: data.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole.splitlines() if line.strip()], offset + len(whole)
 
 
 def in_jupyter() -> bool:

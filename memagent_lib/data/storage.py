@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.data.examples import Example
+from memagent_lib.files import replacing
 
 GROUP_ROWS = 4096
 GROUP_CHARS = 1 << 24
@@ -28,21 +29,15 @@ def save(examples: Iterable[Example], path: str | Path) -> Path:
     """Write examples to one parquet file, atomically and one row group at a time. Two examples with one id are an error."""
     import pyarrow.parquet as pq
 
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}.part")
     written = 0
-    try:
+    with replacing(path) as unfinished:
         with pq.ParquetWriter(unfinished, _schema(), **_WRITER) as writer:
             for group in _groups(examples):
                 writer.write_table(_table(group), row_group_size=len(group))
                 written += len(group)
         if not written:
             raise ValueError(f"no examples to write to {path}")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path
+    return Path(path)
 
 
 def load(path: str | Path, limit: int | None = None) -> list[Example]:

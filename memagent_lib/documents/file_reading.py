@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +13,7 @@ from memagent_lib.agent import Agent, Watch
 from memagent_lib.backends import BackendError
 from memagent_lib.diagnostics import Phrase, Provenance
 from memagent_lib.documents.sources import Document, Part, parts_from
+from memagent_lib.files import write_atomically
 from memagent_lib.journal import Journal
 from memagent_lib.readers import numbered, several
 from memagent_lib.scoring import boxed
@@ -199,15 +199,3 @@ def plain(answer: str) -> str:
     inside = boxed(answer)
     return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)
 
-
-def write_atomically(path: str | Path, text: str) -> Path:
-    """Write a file that is whole or not there."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        unfinished.write_text(text, encoding="utf-8", errors="replace")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from memagent_lib.backends import Sampling
 from memagent_lib.data import make
 from memagent_lib.evaluation.evaluator import Result, evaluate, wilson
-from memagent_lib.evaluation.study import POCKET, log_results, open_agent
+from memagent_lib.evaluation.study import POCKET, log_results
+from memagent_lib.agent import open_agent
 from memagent_lib.files import place
 from memagent_lib.tracking.runs import Experiment, Run, load_results, load_runs
 from memagent_lib.tracking.store import TrackingError

@@ -12,14 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib import files
 from memagent_lib.agent import Agent
-from memagent_lib.backends import Sampling, open_backend
 from memagent_lib.data import Example, data_hash, load, make, save
 from memagent_lib.evaluation import trace_files
 from memagent_lib.evaluation.evaluator import Rate, Result, evaluate, summarise, to_frame
-from memagent_lib.files import code_hash, model_hash, place
-from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.files import code_hash, model_hash, place, replacing
+from memagent_lib.prompts import Budget
 from memagent_lib.readers import reader_named
 from memagent_lib.text import Tokenizer
 from memagent_lib.tracking.runs import Experiment, Run, load_results
@@ -61,27 +59,6 @@ def split_file(folder: str | Path, split: str, chunks: int) -> Path:
 
 POCKET = Budget(chunk_tokens=128, memory_tokens=32, answer_tokens=16, question_tokens=32)
 """What the pocket policy was made for."""
-
-
-def open_agent(
-    model: str,
-    backend: str = "vllm",
-    *,
-    template: str = "pocket",
-    budget: Budget = POCKET,
-    sampling: Sampling | None = None,
-    tokenizer: str = "",
-    base_url: str = "",
-    threads: int = 0,
-) -> Agent:
-    """An agent from what notebooks have as parameters. ``base_url`` is for the backend ``openai``, ``threads`` for ``vllm`` on a CPU.
-
-    ``tokenizer`` says whose tokenizer counts, where ``model`` is only a server's name for its model.
-    """
-    path = files.model(model)
-    options = {"openai": {"base_url": base_url}, "vllm": {"threads": threads} if threads else {}}.get(backend, {})
-    encoder = Encoder(Tokenizer.load(files.model(tokenizer) if tokenizer else path), Template.load(template), budget)
-    return Agent(encoder, open_backend(backend, path, sampling, **options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +139,8 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
 def save_results(frame: pd.DataFrame, folder: str | Path, name: str) -> Path:
     """Keep result rows as ``NAME.parquet``, atomically, for :func:`gather`."""
     path = place(folder) / f"{name}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".part")
-    frame.to_parquet(unfinished, index=False)
-    unfinished.replace(path)
+    with replacing(path) as unfinished:
+        frame.to_parquet(unfinished, index=False)
     return path
 
 

@@ -11,11 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from memagent_lib.agent import Agent
+from memagent_lib.agent import open_agent, Agent
 from memagent_lib.backends import Sampling, Scripted
 from memagent_lib.data import Example, Span
 from memagent_lib.data.tasks.world import world
-from memagent_lib.evaluation.study import open_agent
 from memagent_lib.files import model as model_path
 from memagent_lib.prompts import Budget, Completion, Encoder, Template
 from memagent_lib.text import Tokenizer
@@ -80,7 +79,7 @@ def example(others: int = 26, places: Sequence[float] = SHARES, seed: int = 0) -
 def open_reader(
     backend: str = SCRIPT, model: str = "experiments/pocket/warm_start", budget: Budget | None = None, **options: object
 ) -> Agent:
-    """An agent that reads with :func:`play`, or with a model where ``backend`` is one of :func:`memagent_lib.evaluation.study.open_agent`'s."""
+    """An agent that reads with :func:`play`, or with a model where ``backend`` is one of :func:`memagent_lib.agent.open_agent`'s."""
     budget = budget or Budget()
     if backend != SCRIPT:
         return open_agent(model, backend, template=TEMPLATE, budget=budget, sampling=Sampling(), **options)

@@ -152,11 +152,11 @@ def test_the_trained_policy_loads_has_moved_and_keeps_its_tokenizer(finished):
 
 
 def test_traces_of_the_rollouts_are_kept(finished):
-    from memagent_lib.rl.run.folder import read_lines
+    from memagent_lib.files import read_lines
     from memagent_lib.trace import Trace
 
     for step in range(1, STEPS + 1):
-        rows, _ = read_lines(finished.folder.traces / f"step_{step:06d}.jsonl")
+        rows = read_lines(finished.folder.traces / f"step_{step:06d}.jsonl")
         assert 1 <= len(rows) <= 4
         assert all(Trace.from_record(row["trace"]).answer is not None for row in rows)
 

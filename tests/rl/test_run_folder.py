@@ -8,7 +8,8 @@ import sys
 import psutil
 import pytest
 
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus, read_lines
+from memagent_lib.files import read_lines_from
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 
 
 def test_a_status_comes_back_as_it_was_written(tmp_path):
@@ -49,10 +50,10 @@ def test_only_one_process_can_hold_a_run(tmp_path):
 def test_half_a_line_is_not_read_until_it_is_whole(tmp_path):
     file = tmp_path / "lines"
     file.write_text('{"step": 1}\n{"st')
-    rows, end = read_lines(file)
+    rows, end = read_lines_from(file, 0)
     assert rows == [{"step": 1}]
     file.write_text('{"step": 1}\n{"step": 2}\n')
-    assert read_lines(file, end) == ([{"step": 2}], 24)
+    assert read_lines_from(file, end) == ([{"step": 2}], 24)
 
 
 def test_a_checkpoint_counts_only_once_verl_has_noted_it(tmp_path):

@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memagent_lib.files import read_lines, write_atomically
+
 
 class TrainingState(StrEnum):
     """How a run stands. ``died`` means that it was killed before it could say how it ended."""
@@ -142,7 +144,7 @@ class RunFolder:
 
     def rows(self) -> list[dict[str, Any]]:
         """The lines of :attr:`metrics`; an unfinished last line is left out."""
-        return read_lines(self.metrics)[0]
+        return read_lines(self.metrics)
 
     @property
     def checkpoint_note(self) -> Path:
@@ -162,19 +164,3 @@ class RunFolder:
         kept = [row for row in self.rows() if row["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
 
-
-def read_lines(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """The whole JSON lines after ``offset`` of a file that another process may be appending to, and where they end."""
-    if not path.is_file():
-        return [], 0
-    with path.open("rb") as file:
-        file.seek(offset)
-        data = file.read()
-    whole = data[: data.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines()], offset + len(whole)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)

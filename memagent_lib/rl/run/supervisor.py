@@ -25,7 +25,8 @@ from memagent_lib.data import Example, stream
 from memagent_lib.evaluation.evaluator import Result
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run import descendants
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus, read_lines, write_atomically
+from memagent_lib.files import read_lines, read_lines_from, write_atomically
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl_config import environment
 from memagent_lib.scoring import score
 from memagent_lib.trace import Trace
@@ -145,7 +146,7 @@ class Supervisor:
             time.sleep(0 if over else POLL_S)
 
     def _pass_on(self, offset: int, entry: runs.Run) -> int:
-        rows, offset = read_lines(self.folder.verl_metrics, offset)
+        rows, offset = read_lines_from(self.folder.verl_metrics, offset)
         for row in rows:
             numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
             self._progress(row["step"], numbers)
@@ -215,7 +216,7 @@ class Supervisor:
 
 def kept_readings(folder: RunFolder, config: Recipe) -> list[Result]:
     """The rollouts that training kept, as results; their examples are looked up in the data."""
-    rows = [row for file in sorted(folder.traces.glob("step_*.jsonl")) for row in read_lines(file)[0]]
+    rows = [row for file in sorted(folder.traces.glob("step_*.jsonl")) for row in read_lines(file)]
     asked = {(row["id"], row["trace"]["question"]) for row in rows}
     found = {
         (e.id, e.question): e

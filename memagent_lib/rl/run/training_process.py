@@ -13,7 +13,8 @@ from typing import Any
 
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.descendants import die_with_parent
-from memagent_lib.rl.run.folder import RunFolder, write_atomically
+from memagent_lib.files import write_atomically
+from memagent_lib.rl.run.folder import RunFolder
 from memagent_lib.rl.verl_config import compose, settings, write_agent_file
 
 RAY_TRIES = 3  # a machine under load may not start a node in the half minute that Ray gives it

@@ -31,16 +31,9 @@ class Page:
 
     def save(self, path: str | Path) -> Path:
         """Write a page of its own that opens anywhere, in light and in dark."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(self.title)}</title>'
-        unfinished = path.with_suffix(f".{os.getpid()}.part")
         body = f"<body>{self._repr_html_()}</body>"
-        unfinished.write_text(
-            f'<!doctype html><html class="ma-page"><head>{head}</head>{body}</html>', encoding="utf-8"
-        )
-        unfinished.replace(path)
-        return path
+        return write_atomically(path, f'<!doctype html><html class="ma-page"><head>{head}</head>{body}</html>')
 
 
 def document(example: Example, most_chars: int = 4000) -> Page:

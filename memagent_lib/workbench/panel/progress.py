@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from memagent_lib.files import read_lines, read_lines_from
 from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus
-from memagent_lib.rl.run.folder import read_lines
 from memagent_lib.trace import Trace
 
 SECONDS = "perf/time_per_step"
@@ -108,7 +108,7 @@ class Follower:
         if number != self._file:  # a resumed run replaces the file by one without the steps that it does again
             self._forget()
             self._file = number
-        rows, self._offset = read_lines(file, self._offset)
+        rows, self._offset = read_lines_from(file, self._offset)
         for row in rows:
             self._last = row["time"]
             for name, value in row["metrics"].items():
@@ -127,7 +127,7 @@ class Follower:
     def _of(self, file: Path) -> list[Reading]:
         size = file.stat().st_size
         if self._traces.get(file, (-1, []))[0] != size:
-            rows, _ = read_lines(file)
+            rows = read_lines(file)
             found = [Reading(r["step"], r["id"], r["score"], r["greedy"], Trace.from_record(r["trace"])) for r in rows]
             self._traces[file] = (size, found)
         return self._traces[file][1]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.files import code_hash, place, root
+from memagent_lib.files import code_hash, place, root, write_atomically
 from memagent_lib.processes import terminable
 from memagent_lib.tracking.runs import Experiment, Run, Status, load_runs
 from memagent_lib.tracking.store import TrackingError
@@ -346,9 +346,7 @@ def _write_state(point: Point, status: Status, **facts: Any) -> None:
 
 
 def _write(path: Path, record: Mapping[str, Any]) -> None:
-    unfinished = path.with_suffix(f".{os.getpid()}.part")
-    unfinished.write_text(json.dumps(record, indent=1), encoding="utf-8")
-    unfinished.replace(path)
+    write_atomically(path, json.dumps(record, indent=1))
 
 
 def _parent_run(ledger: Experiment, spec: SweepSpec) -> Run:
