@@ -1,28 +1,98 @@
-"""Driving a reader with a backend: the one loop behind the evaluator, the command line, the notebooks and the inspector.
+"""An agent: a reader, a model and a wording; :func:`open_agent` builds one, and one loop drives it everywhere.
 
-Knows readers, encoders and backends; knows no examples and no scores. Chunking and tokenisation run in worker threads, so a
-long document never holds up the other readings.
+The evaluator, the command line, the notebooks, the inspector and the verl rollout all read through :func:`drive`. Knows readers,
+encoders and backends; knows no examples and no scores. Chunking and tokenisation run in worker threads, so a long document
+never holds up the other readings.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from memagent_lib.backends import Backend, BackendError
-from memagent_lib.prompts import Completion, Encoder, Request
-from memagent_lib.readers import CONTINUING, Move, Reader, Reading, overwrite, shows
-from memagent_lib.text import Chunk, chunk_stream, forget
+from memagent_lib import files
+from memagent_lib.backends import Backend, Sampling, open_backend
+from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
+from memagent_lib.readers import CONTINUING, Reader, ReaderSession, overwrite, reader_named, shows
+from memagent_lib.settings import parse
+from memagent_lib.text import Chunk, Tokenizer, chunk_stream, drop_text
 from memagent_lib.trace import Prompt, Reply, Trace, Turn
 
 T = TypeVar("T")
 TOKENIZING_THREADS = 4
-SLICE_TOKENS = 256
+SETTINGS_FILE = "memagent.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """How a model was trained to read. A model folder keeps it as ``memagent.json``; :func:`open_agent` takes its defaults there.
+
+    ``template`` is the name of one that ships with the library, or the words themselves.
+    """
+
+    template: str | dict[str, str] = "chunk_first"
+    budget: Budget = field(default_factory=Budget)
+    reader: str = "overwrite"
+
+    @classmethod
+    def load(cls, model: str | Path) -> AgentSettings:
+        """The settings in a model folder; the published ones where it has none or ``model`` is no folder."""
+        path = files.place(model) / SETTINGS_FILE
+        if not path.is_file():
+            return cls()
+        try:
+            return parse(cls, json.loads(path.read_text(encoding="utf-8")), str(path))
+        except json.JSONDecodeError as broken:
+            raise ValueError(f"{path} is not JSON: {broken}") from broken
+
+    @classmethod
+    def of(cls, template: Template, budget: Budget, reader: str) -> AgentSettings:
+        shipped = template.name in Template.shipped() and Template.load(template.name) == template
+        return cls(template=template.name if shipped else asdict(template), budget=budget, reader=reader)
+
+    def save(self, model: str | Path) -> Path:
+        return files.write_atomically(Path(model) / SETTINGS_FILE, json.dumps(asdict(self), indent=2) + "\n")
+
+
+def open_agent(
+    model: str | Path = "",
+    backend: str | Backend = "vllm",
+    *,
+    reader: str | Reader | None = None,
+    template: str | Path | Template | None = None,
+    budget: Budget | Mapping[str, int] | None = None,
+    sampling: Sampling | None = None,
+    tokenizer: str | Path | Tokenizer | None = None,
+    **options: Any,
+) -> Agent:
+    """An agent, from names or from objects. What is not given comes from the model's ``memagent.json``, else from the paper.
+
+    ``model`` is a folder, a hub name, or a server's name for its model; then ``tokenizer`` says whose tokenizer counts.
+    ``budget`` may name single sizes (``{"chunk_tokens": 2000}``). ``options`` are the backend's own: ``base_url``, ``api_key`` and
+    ``api`` of ``openai``, ``threads`` of ``vllm``, ``window`` of all; those that are ``None``, empty or 0 are left out.
+    """
+    path = files.model(str(model))
+    trained = AgentSettings.load(path)
+    if not isinstance(budget, Budget):
+        budget = replace(trained.budget, **(budget or {}))
+    reader = reader or trained.reader
+    reader = reader_named(reader) if isinstance(reader, str) else reader
+    template = Template.of(template or trained.template)
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = Tokenizer.load(files.model(str(tokenizer)) if tokenizer else path)
+    encoder = Encoder(tokenizer, template, budget)
+    if isinstance(backend, str):
+        given = {name: value for name, value in options.items() if value not in (None, "", 0)}
+        backend = open_backend(backend, path, sampling, **given)
+    return Agent(encoder, backend, reader)
 
 
 class Keeper(Protocol):
@@ -34,8 +104,8 @@ class Keeper(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
-    """What a driver does beside driving; all of it happens in worker threads, in the order in which turns finish.
+class Observer:
+    """What happens beside a reading, in worker threads: ``keeper`` keeps each turn as it finishes, ``on_turn`` sees them in order.
 
     ``lean`` drops what only training needs (token ids) and the text of chunks that have been read, after ``on_turn`` saw it.
     """
@@ -44,190 +114,140 @@ class Watch:
     on_turn: Callable[[Turn], None] | None = None
     lean: bool = False
 
-    def finished(self, prompt: Prompt, reply: Reply, fresh: bool) -> Reply:
-        if fresh and self.keeper:
-            self.keeper.keep(prompt, reply)
-        if self.on_turn:
-            self.on_turn(Turn(prompt, reply))
-        if not self.lean:
+
+@dataclass(slots=True)
+class _Asked:
+    """A prompt on its way: with a request until it has its reply."""
+
+    prompt: Prompt
+    request: Request | None = None
+    reply: Reply | None = None
+
+
+class _Session:
+    """The synchronous half of driving: what a reader asks, in the form a backend takes, and its replies read."""
+
+    def __init__(self, session: ReaderSession, encoder: Encoder, observer: Observer):
+        self._session, self._encoder, self._observer = session, encoder, observer
+        self._several = False
+
+    def advance(self, finished: list[_Asked]) -> Trace | list[_Asked]:
+        """Hand finished prompts to the reader; the prompts that it asks next, or its trace."""
+        replies = tuple(self._observe(asked) for asked in finished)
+        try:
+            if not finished:
+                move = next(self._session)
+            else:
+                move = self._session.send(replies if self._several else replies[0])
+        except StopIteration as done:
+            return done.value
+        self._several = isinstance(move, tuple)
+        return [self._prepared(prompt) for prompt in (move if self._several else (move,))]
+
+    def read(self, asked: _Asked, completion: Completion, started: float, seconds: float) -> None:
+        """Read a completion as the reply, and keep it."""
+        reply = self._encoder.reply(asked.prompt, asked.request, completion)
+        asked.reply = replace(reply, started=started, seconds=seconds)
+        if self._observer.keeper:
+            self._observer.keeper.keep(asked.prompt, asked.reply)
+
+    def _prepared(self, prompt: Prompt) -> _Asked:
+        if self._observer.keeper and (kept := self._observer.keeper.found(prompt)) is not None:
+            return _Asked(prompt, reply=kept)
+        return _Asked(prompt, self._encoder.encode(prompt))
+
+    def _observe(self, asked: _Asked) -> Reply:
+        prompt, reply = asked.prompt, asked.reply
+        if self._observer.on_turn:
+            self._observer.on_turn(Turn(prompt, reply))
+        if not self._observer.lean:
             return reply
         if prompt.chunk is not None:
-            forget(prompt.chunk)
+            drop_text(prompt.chunk)
         return replace(reply, prompt_ids=(), token_ids=())
 
 
-async def drive(
-    reading: Reading,
-    encoder: Encoder,
-    backend: Backend,
-    watch: Watch | None = None,
-    upcoming: Callable[[], Chunk | None] | None = None,
-) -> Trace:
-    """Answer a reader's prompts until it returns its trace. Prompts yielded as a tuple are asked side by side.
+async def drive(session: ReaderSession, encoder: Encoder, backend: Backend, observer: Observer | None = None) -> Trace:
+    """Answer a reader's prompts until it returns its trace. Prompts yielded as a tuple are asked side by side."""
+    reading = _Session(session, encoder, observer or Observer())
 
-    ``upcoming`` gives the chunk after the one being read: its prefix is then prefilled while the memory is being written.
-    """
-    watch, ahead, answers = watch or Watch(), _Prefetch(encoder, backend, upcoming), None
-    try:
-        while True:
-            move = await _off_loop(_advance, reading, answers)
-            if isinstance(move, Trace):
-                return move
-            await ahead.arrive()
-            if isinstance(move, tuple):
-                answers = tuple(await gather(_ask(prompt, encoder, backend, watch) for prompt in move))
-            else:
-                await ahead.start(move)
-                answers = await _ask(move, encoder, backend, watch)
-    finally:
-        ahead.cancel()
-
-
-def _advance(reading: Reading, answers: Reply | tuple[Reply, ...] | None) -> Move | Trace:
-    try:
-        return next(reading) if answers is None else reading.send(answers)
-    except StopIteration as done:
-        return done.value
-
-
-async def _ask(prompt: Prompt, encoder: Encoder, backend: Backend, watch: Watch) -> Reply:
-    if watch.keeper is not None and (kept := await _off_loop(watch.keeper.found, prompt)) is not None:
-        return await _off_loop(watch.finished, prompt, kept, False)
-
-    def read(completion: Completion) -> Reply:
-        return watch.finished(prompt, encoder.reply(prompt, request, completion), True)
-
-    request = await _off_loop(encoder.encode, prompt)
-    return await _off_loop(read, await backend.complete(request))
-
-
-class _Prefetch:
-    """Prefills the prefix of the next turn, slice by slice, with requests for one token. Where one fails, only time is lost.
-
-    A slice rides along on the engine's decoding steps, which leave arithmetic unused; the whole prefix in one step would hold
-    the memory up for as long as it saves. How much rides along for nothing is the engine's ``slice_tokens``, or
-    :data:`SLICE_TOKENS`. When the memory is there, no further slice is begun.
-    """
-
-    def __init__(self, encoder: Encoder, backend: Backend, upcoming: Callable[[], Chunk | None] | None):
-        self._encoder, self._backend = encoder, backend
-        self._upcoming = upcoming if encoder.template.chunk_first else None
-        self._task: asyncio.Task | None = None
-        self._due = False
-
-    async def start(self, prompt: Prompt) -> None:
-        """Begin with the chunk after ``prompt``'s; chunking and encoding happen beside the turn too."""
-        if self._upcoming is not None and prompt.kind.reads:
-            self._due = False
-            self._task = asyncio.create_task(self._prefill(prompt))
-            await asyncio.sleep(0)
-
-    async def _prefill(self, prompt: Prompt) -> None:
-        chunk = await _off_loop(self._upcoming)
-        if chunk is None:
+    async def answer(asked: _Asked) -> None:
+        if asked.reply is not None:
             return
-        ids = await _off_loop(self._encoder.shared_prefix, prompt.kind, prompt.question, chunk)
-        size = getattr(self._backend, "slice_tokens", SLICE_TOKENS)
-        for end in (*range(size, len(ids), size), len(ids)):
-            if self._due:
-                return
-            try:
-                await self._backend.complete(Request(ids[:end], "", 1))
-            except BackendError:
-                return
+        started, clock = time.time(), time.perf_counter()
+        completion = await backend.complete(asked.request)
+        await _in_thread(reading.read, asked, completion, started, time.perf_counter() - clock)
 
-    async def arrive(self) -> None:
-        """Wait for the slice that was begun: the turn would otherwise prefill the same tokens beside it."""
-        self._due = True
-        if self._task is not None:
-            await self._task
-            self._task = None
-
-    def cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    asked: list[_Asked] = []
+    while not isinstance(found := await _in_thread(reading.advance, asked), Trace):
+        asked = found
+        if len(asked) == 1:
+            await answer(asked[0])
+        else:
+            await gather(map(answer, asked))
+    return found
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A model that reads documents: encoder + backend + reader.
-
-    ``aread`` for asynchronous code, ``read`` for everything else, notebooks included. ``prefetch`` lowers the latency of one
-    long document on an engine with room to spare; with many readings at once it only adds requests.
-    """
+    """A model that reads documents: encoder + backend + reader. ``aread`` is for asynchronous code, ``read`` for everything else."""
 
     encoder: Encoder
     backend: Backend
     reader: Reader = overwrite
-    prefetch: bool = False
 
     def __post_init__(self) -> None:
         self.encoder.require_window(self.backend.window, "the model's window", shows(self.reader))
 
     async def aread(
-        self, document: str | Iterable[str], question: str, earlier: Trace | None = None, watch: Watch | None = None
+        self,
+        document: str | Iterable[str],
+        question: str,
+        earlier: Trace | None = None,
+        observer: Observer | None = None,
     ) -> Trace:
-        """Read a document, or go on from ``earlier`` with a document that follows what it has read."""
+        """Read a document, or continue ``earlier`` with a document that follows what it has read."""
         name = getattr(self.reader, "__name__", "reader")
         if earlier is not None and name not in CONTINUING:
             raise ValueError(f"the reader {name!r} cannot continue a reading; choose from {', '.join(CONTINUING)}")
         blocks = [document] if isinstance(document, str) else document
-        pieces = Lookahead(
-            chunks_after(earlier, chunk_stream(blocks, self.encoder.tokenizer, self.encoder.budget.chunk_tokens))
-        )
-        reading = self.reader(question, pieces) if earlier is None else self.reader(question, pieces, earlier=earlier)
-        return await drive(reading, self.encoder, self.backend, watch, pieces.peek if self.prefetch else None)
+        chunks = chunk_stream(blocks, self.encoder.tokenizer, self.encoder.budget.chunk_tokens)
+        if earlier is None:
+            session = self.reader(question, chunks)
+        else:
+            session = self.reader(question, chunks_after(earlier, chunks), earlier=earlier)
+        return await drive(session, self.encoder, self.backend, observer)
 
     def read(
-        self, document: str | Iterable[str], question: str, earlier: Trace | None = None, watch: Watch | None = None
+        self,
+        document: str | Iterable[str],
+        question: str,
+        earlier: Trace | None = None,
+        observer: Observer | None = None,
     ) -> Trace:
-        return run_sync(self.aread(document, question, earlier, watch))
+        return run_sync(self.aread(document, question, earlier, observer))
 
     def close(self) -> None:
         run_sync(self.backend.close())
 
 
-class Lookahead(Iterator[Chunk]):
-    """Chunks one by one, with a look at the next. Safe to use from several threads."""
-
-    def __init__(self, chunks: Iterable[Chunk]):
-        self._chunks, self._ahead, self._lock = iter(chunks), [], threading.Lock()
-
-    def __next__(self) -> Chunk:
-        with self._lock:
-            return self._ahead.pop() if self._ahead else next(self._chunks)
-
-    def peek(self) -> Chunk | None:
-        with self._lock:
-            if not self._ahead:
-                self._ahead = [chunk] if (chunk := next(self._chunks, None)) is not None else []
-            return self._ahead[0] if self._ahead else None
-
-
-def chunks_after(earlier: Trace | None, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+def chunks_after(earlier: Trace, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """``chunks`` numbered and placed as what follows the chunks that ``earlier`` has read."""
-    last = (
-        max((t.prompt.chunk for t in earlier.reads if t.prompt.chunk), key=lambda c: c.end, default=None)
-        if earlier
-        else None
-    )
-    if last is None:
-        yield from chunks
-        return
+    read = [turn.prompt.chunk for turn in earlier.reads if turn.prompt.chunk]
+    index = max((chunk.index for chunk in read), default=-1) + 1
+    end = max((chunk.end for chunk in read), default=0)
     for chunk in chunks:
-        yield replace(chunk, index=chunk.index + last.index + 1, start=chunk.start + last.end, end=chunk.end + last.end)
+        yield replace(chunk, index=chunk.index + index, start=chunk.start + end, end=chunk.end + end)
 
 
-async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
-    """Like ``asyncio.gather``, and when one fails or the caller is cancelled, the others are cancelled and waited for."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of coroutines that run side by side. The first error cancels the others and is raised as it is."""
     try:
-        return list(await asyncio.gather(*tasks))
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
@@ -244,7 +264,7 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-async def _off_loop(work: Callable[..., T], *given: Any) -> T:
+async def _in_thread(work: Callable[..., T], *given: Any) -> T:
     return await asyncio.get_running_loop().run_in_executor(_tokenizers(), work, *given)
 
 

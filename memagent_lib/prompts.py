@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
-from memagent_lib.text import Chunk, Tokenizer
+from memagent_lib.settings import parse
+from memagent_lib.text import Tokenizer
 from memagent_lib.trace import Kind, Prompt, Reply
 
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"
@@ -76,21 +77,29 @@ class Template:
     recall: str = RECALL_NOTE.strip()
 
     @classmethod
+    def of(cls, words: Template | str | Path | Mapping[str, str]) -> Template:
+        """A template as it is, by its name or path, or from a table of its words."""
+        if isinstance(words, Template):
+            return words
+        return parse(cls, words, "template") if isinstance(words, Mapping) else cls.load(words)
+
+    @classmethod
     def load(cls, name: str | Path) -> Template:
         """A template that ships with the library by its name, or a TOML file of your own by its path."""
         path = Path(name) if str(name).endswith(".toml") else TEMPLATE_FOLDER / f"{name}.toml"
         if not path.is_file():
-            shipped = ", ".join(sorted(p.stem for p in TEMPLATE_FOLDER.glob("*.toml")))
+            shipped = ", ".join(cls.shipped())
             raise ValueError(f"no template {str(name)!r}; choose from {shipped}, or give the path of a .toml file")
-        words = tomllib.loads(path.read_text(encoding="utf-8"))
-        known = {f.name for f in fields(cls)} - {"name"}
-        if unknown := set(words) - known:
-            raise ValueError(
-                f"{path}: unknown key {', '.join(sorted(unknown))}; the keys are {', '.join(sorted(known))}"
-            )
-        if missing := known - set(words) - {"gate", "recall"}:
-            raise ValueError(f"{path}: missing key {', '.join(sorted(missing))}")
-        return cls(path.stem, **{key: text.strip() for key, text in words.items()})
+        try:
+            words = tomllib.loads(path.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as broken:
+            raise ValueError(f"{path} is not TOML: {broken}") from broken
+        stripped = {key: text.strip() if isinstance(text, str) else text for key, text in words.items()}
+        return parse(cls, {"name": path.stem, **stripped}, str(path))
+
+    @classmethod
+    def shipped(cls) -> list[str]:
+        return sorted(path.stem for path in TEMPLATE_FOLDER.glob("*.toml"))
 
     def __post_init__(self) -> None:
         for kind, needed in _PARTS.items():
@@ -231,13 +240,6 @@ class Encoder:
                 f"the {prompt.kind!s} prompt is {len(ids):,} tokens with {shown}, and the budget allows {limit:,}{fix}"
             )
         return Request(tuple(ids), text, self.reply_limit(prompt.kind))
-
-    def shared_prefix(self, kind: Kind, question: str, chunk: Chunk) -> tuple[int, ...]:
-        """The ids with which every ``kind`` prompt of this question and chunk begins, whatever the memory."""
-        one, other = (
-            self.tokenizer.chat(self.template.render(Prompt(kind, question, memory, chunk))) for memory in ("1", "a")
-        )
-        return tuple(one[: next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))])
 
     def reply(self, prompt: Prompt, request: Request, completion: Completion) -> Reply:
         """Read a completion as the reply to ``prompt``: thinking is set aside, and a memory is held to its budget.

@@ -31,7 +31,7 @@ class Chunk:
     tokens: int
 
 
-def forget(chunk: Chunk) -> None:
+def drop_text(chunk: Chunk) -> None:
     """Drop the text of a chunk that has been read and will not be shown again; its place stays.
 
     The one change ever made to a chunk: the trace of a gigabyte would otherwise hold the gigabyte.

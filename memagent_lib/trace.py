@@ -56,7 +56,8 @@ class Reply:
 
     ``text`` is what the reader goes on with; ``thinking`` is what a reasoning model said before it. ``finish_reason`` is
     ``"stop"``, or ``"length"`` when the reply was cut at its token limit. Token counts are the engine's. ``signal`` is what
-    the reply told the reader besides: ``"keep"``, ``"done"`` or ``"recall: words"``.
+    the reply told the reader besides: ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time) and ``seconds``
+    are measured around the backend's work, waiting in its queue included; equal replies may differ in them.
     """
 
     text: str
@@ -66,6 +67,8 @@ class Reply:
     cached_tokens: int = 0
     thinking: str = ""
     signal: str = ""
+    started: float = field(default=0.0, compare=False)
+    seconds: float = field(default=0.0, compare=False)
     # What training needs and records do not: the exact ids, and their log-probabilities under the sampler.
     prompt_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
     token_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
@@ -162,9 +165,20 @@ TURN_COLUMNS = [
     "prompt_tokens",
     "reply_tokens",
     "cached_tokens",
+    "seconds",
     "finish_reason",
 ]
-REPLY_FACTS = ("text", "finish_reason", "prompt_tokens", "reply_tokens", "cached_tokens", "thinking", "signal")
+REPLY_FACTS = (
+    "text",
+    "finish_reason",
+    "prompt_tokens",
+    "reply_tokens",
+    "cached_tokens",
+    "thinking",
+    "signal",
+    "started",
+    "seconds",
+)
 
 
 def _turn_row(index: int, turn: Turn) -> dict[str, Any]:
@@ -179,6 +193,7 @@ def _turn_row(index: int, turn: Turn) -> dict[str, Any]:
         "prompt_tokens": reply.prompt_tokens,
         "reply_tokens": reply.reply_tokens,
         "cached_tokens": reply.cached_tokens,
+        "seconds": reply.seconds,
         "finish_reason": reply.finish_reason,
     }
 

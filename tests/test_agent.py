@@ -1,16 +1,21 @@
-"""The driver: prefetch, cancelling, streaming, and what a reading of a huge file costs."""
+"""The driver: opening, cancelling, streaming, and what a reading of a huge file costs."""
 
 import asyncio
+import json
+import shutil
 import threading
+import time
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 
-from memagent_lib.agent import Agent, Lookahead, Watch, chunks_after, gather, run_sync
+from memagent_lib.agent import Agent, AgentSettings, Observer, chunks_after, gather, open_agent, run_sync
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.prompts import Completion, Encoder, Template
-from memagent_lib.text import Chunk, chunk_stream, chunks
-from memagent_lib.trace import Kind, Prompt
+from memagent_lib.prompts import Budget, Completion, Template
+from memagent_lib.readers import READERS, gated
+from memagent_lib.text import chunk_stream, chunks
+from memagent_lib.trace import Trace
 
 SENTENCE = "A small boat drifts past the old mill. "
 DOCUMENT = SENTENCE * 40
@@ -19,9 +24,8 @@ DOCUMENT = SENTENCE * 40
 class Slow:
     """A backend that records what is under way at the same time."""
 
-    def __init__(self, wait_s: float = 0.0, fail_prefetch: bool = False, prefetch_s: float | None = None):
-        self.window, self.wait_s, self.fail_prefetch = 1 << 30, wait_s, fail_prefetch
-        self.prefetch_s = wait_s if prefetch_s is None else prefetch_s
+    def __init__(self, wait_s: float = 0.0):
+        self.window, self.wait_s = 1 << 30, wait_s
         self.events: list[tuple[str, int]] = []
         self.requests = []
 
@@ -30,88 +34,27 @@ class Slow:
         self.requests.append(request)
         self.events.append(("ask", number))
         try:
-            await asyncio.sleep(self.prefetch_s if request.max_tokens == 1 else self.wait_s)
+            await asyncio.sleep(self.wait_s)
         except asyncio.CancelledError:
             self.events.append(("cancelled", number))
             raise
         self.events.append(("answered", number))
-        if request.max_tokens == 1 and self.fail_prefetch:
-            raise BackendError("no")
         return Completion(f"note {len(request.ids)}")
 
     async def close(self):
         return None
 
 
-def reads(backend: Slow) -> list:
-    return [r for r in backend.requests if r.max_tokens > 1]
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_prefetch_changes_no_prompt_and_no_reply_even_when_it_fails(encoder, fails):
-    plain, ahead = Slow(), Slow(fail_prefetch=fails)
-    first = Agent(encoder, plain).read(DOCUMENT, "q")
-    second = Agent(encoder, ahead, prefetch=True).read(DOCUMENT, "q")
-    assert second == first
-    assert [r.ids for r in reads(ahead)] == [r.ids for r in plain.requests]
-    assert len(ahead.requests) - len(plain.requests) == len(first.reads) - 1
-
-
-def test_what_is_prefetched_is_the_beginning_of_the_next_prompt_and_holds_its_chunk(encoder):
-    backend = Slow()
-    Agent(encoder, backend, prefetch=True).read(DOCUMENT, "q")
-    prefetches = [r for r in backend.requests if r.max_tokens == 1]
-    for begun, turn in zip(prefetches, reads(backend)[1:], strict=False):
-        assert turn.ids[: len(begun.ids)] == begun.ids
-        assert len(begun.ids) > 0.6 * len(turn.ids)
-
-
-def test_a_prefetch_runs_beside_the_turn_before_and_ends_before_its_own(encoder):
-    backend = Slow(wait_s=0.01)
-    Agent(encoder, backend, prefetch=True).read(SENTENCE * 12, "q")
-    order = [(what, backend.requests[number].max_tokens == 1) for what, number in backend.events]
-    first_turn_ends = order.index(("answered", False))
-    assert ("ask", True) in order[:first_turn_ends]
-    for number, request in enumerate(backend.requests):
-        if request.max_tokens == 1:
-            later = [
-                n
-                for n, r in enumerate(backend.requests)
-                if n > number and r.max_tokens > 1 and r.ids[: len(request.ids)] == request.ids
-            ]
-            assert backend.events.index(("answered", number)) < backend.events.index(("ask", later[0]))
-
-
-def test_a_long_prefix_is_prefetched_in_growing_slices_until_the_memory_is_there(encoder):
-    backend = Slow(wait_s=0.15, prefetch_s=0.0)
-    backend.slice_tokens = 16
-    Agent(encoder, backend, prefetch=True).read(SENTENCE * 8, "q")
-    second = reads(backend)[1]
-    slices = [r.ids for r in backend.requests if r.max_tokens == 1 and second.ids[: len(r.ids)] == r.ids]
-    assert [len(ids) for ids in slices[:-1]] == list(range(16, 16 * len(slices), 16)) and len(slices) > 2
-    late = Slow(wait_s=0.0, prefetch_s=0.1)
-    late.slice_tokens = 16
-    Agent(encoder, late, prefetch=True).read(SENTENCE * 8, "q")
-    assert len(late.requests) < len(backend.requests), "a slice that would hold the turn up is not begun"
-
-
-def test_a_template_with_the_memory_first_is_never_prefetched(tokenizer, encoder):
-    backend = Slow()
-    memory_first = Encoder(tokenizer, Template.load("memory_first"), encoder.budget)
-    Agent(memory_first, backend, prefetch=True).read(SENTENCE * 12, "q")
-    assert all(r.max_tokens > 1 for r in backend.requests)
-
-
 async def test_a_cancelled_reading_leaves_no_request_and_no_task_behind(encoder):
     backend = Slow(wait_s=30)
-    work = asyncio.create_task(Agent(encoder, backend, prefetch=True).aread(DOCUMENT, "q"))
+    work = asyncio.create_task(Agent(encoder, backend, READERS["map_merge"]).aread(DOCUMENT, "q"))
     while len(backend.requests) < 2:
         await asyncio.sleep(0.01)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
     await asyncio.sleep(0.05)
-    assert [what for what, _ in backend.events].count("cancelled") == 2
+    assert [what for what, _ in backend.events].count("cancelled") == len(backend.requests)
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -187,18 +130,6 @@ def len_of(text: str) -> str:
     return f"{len(text)}"
 
 
-def test_a_look_ahead_changes_neither_the_chunks_nor_their_order():
-    made = [Chunk(i, "x", i, i + 1, 1) for i in range(5)]
-    ahead = Lookahead(iter(made))
-    seen = []
-    for _ in range(5):
-        assert ahead.peek() == ahead.peek() == made[len(seen)]
-        seen.append(next(ahead))
-    assert seen == made
-    assert ahead.peek() is None
-    assert list(ahead) == []
-
-
 def test_chunks_that_follow_a_reading_are_numbered_and_placed_after_it(encoder):
     earlier = Agent(encoder, Scripted(len_of)).read(DOCUMENT, "q")
     more = list(chunks_after(earlier, chunks(DOCUMENT, encoder.tokenizer, 48)))
@@ -209,11 +140,81 @@ def test_chunks_that_follow_a_reading_are_numbered_and_placed_after_it(encoder):
 def test_lean_drops_ids_and_chunk_texts_after_the_turn_was_seen(encoder):
     seen = []
     trace = Agent(encoder, Scripted(len_of)).read(
-        DOCUMENT, "q", watch=Watch(lean=True, on_turn=lambda t: seen.append(t.prompt.chunk and t.prompt.chunk.text))
+        DOCUMENT,
+        "q",
+        observer=Observer(lean=True, on_turn=lambda t: seen.append(t.prompt.chunk and t.prompt.chunk.text)),
     )
     assert "".join(filter(None, seen)) == DOCUMENT
     assert {t.prompt.chunk.text for t in trace.reads} == {""}
     assert not any(t.reply.prompt_ids for t in trace.turns)
+
+
+def test_every_reply_says_when_it_began_and_how_long_it_took_in_frames_and_records(encoder):
+    before = time.time()
+    trace = Agent(encoder, Slow(wait_s=0.02)).read(SENTENCE * 8, "q")
+    after = time.time()
+    for turn in trace.turns:
+        assert before <= turn.reply.started <= after and 0.02 <= turn.reply.seconds < after - before
+    starts = [turn.reply.started for turn in trace.turns]
+    assert starts == sorted(starts) and len(set(starts)) == len(starts)
+    again = Trace.from_record(json.loads(json.dumps(trace.to_record())))
+    assert [(t.reply.started, t.reply.seconds) for t in again.turns] == [
+        (t.reply.started, t.reply.seconds) for t in trace.turns
+    ]
+    assert list(trace.to_frame()["seconds"]) == [turn.reply.seconds for turn in trace.turns]
+
+
+def test_prompts_asked_side_by_side_are_seen_in_the_readers_order_whichever_ends_first(encoder):
+    class Backwards(Slow):
+        async def complete(self, request):
+            self.wait_s = 0.05 - 0.01 * min(4, len(self.requests) % 5)
+            return await super().complete(request)
+
+    seen = []
+    agent = Agent(encoder, Backwards(), READERS["map_merge"])
+    trace = agent.read(DOCUMENT, "q", observer=Observer(on_turn=seen.append))
+    assert seen == list(trace.turns)
+
+
+# Opening.
+
+
+def test_a_model_folder_says_how_it_was_trained_to_read_and_what_is_given_wins(model_folder, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder, folder)
+    budget = Budget(chunk_tokens=40, memory_tokens=20, answer_tokens=10, question_tokens=30)
+    AgentSettings.of(Template.load("pocket"), budget, "gated").save(folder)
+    assert json.loads((folder / "memagent.json").read_text())["template"] == "pocket"
+    own = open_agent(folder, Scripted(len_of))
+    assert (own.encoder.template.name, own.encoder.budget, own.reader) == ("pocket", budget, gated)
+    other = open_agent(folder, Scripted(len_of), reader="recall", template="chunk_first", budget={"chunk_tokens": 64})
+    assert other.encoder.budget == replace(budget, chunk_tokens=64)
+    assert (other.encoder.template.name, other.reader.__name__) == ("chunk_first", "recall")
+
+
+def test_words_that_do_not_ship_with_the_library_are_kept_with_the_model(tmp_path):
+    mine = replace(Template.load("pocket"), name="mine", blind="Answer {question}")
+    AgentSettings.of(mine, Budget(), "overwrite").save(tmp_path)
+    assert Template.of(AgentSettings.load(tmp_path).template) == mine
+
+
+def test_an_agent_is_opened_from_objects_without_any_name(tokenizer, encoder):
+    agent = open_agent(backend=Scripted(len_of), tokenizer=tokenizer, template=encoder.template, budget=encoder.budget)
+    assert agent.read(DOCUMENT, "q") == Agent(encoder, Scripted(len_of)).read(DOCUMENT, "q")
+    assert AgentSettings.load("") == AgentSettings.load("Qwen/Qwen2.5-7B-Instruct") == AgentSettings()
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ('{"budget": {"chunk": 3}}', "memagent.json: budget has no key chunk; it has answer_tokens"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_wrong_settings_of_a_model_are_told_with_the_file(tmp_path, written, told):
+    (tmp_path / "memagent.json").write_text(written)
+    with pytest.raises(ValueError, match=told):
+        AgentSettings.load(tmp_path)
 
 
 # Streaming.
@@ -270,11 +271,3 @@ def test_one_endless_line_without_a_space_is_cut_exactly(tokenizer, line):
     made = chunks(line, tokenizer, 500)
     assert "".join(c.text for c in made) == line
     assert max(c.tokens for c in made) <= 500
-
-
-def test_a_prompt_of_every_kind_begins_with_its_shared_prefix(encoder):
-    chunk = chunks(DOCUMENT, encoder.tokenizer, 48)[0]
-    for kind in (Kind.READ, Kind.GATE, Kind.RECALL):
-        prefix = encoder.shared_prefix(kind, "why?", chunk)
-        for memory in ("", "boat", "1 2 3", "東京"):
-            assert encoder.encode(Prompt(kind, "why?", memory, chunk)).ids[: len(prefix)] == prefix

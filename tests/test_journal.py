@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hostile import serving
 
-from memagent_lib.agent import Agent, Watch
+from memagent_lib.agent import Agent, Observer
 from memagent_lib.backends import BackendError, Scripted, open_backend
 from memagent_lib.documents.file_reading import read_files
 from memagent_lib.journal import Journal, JournalError, key_of
@@ -113,10 +113,10 @@ def test_a_reading_that_breaks_at_any_turn_is_resumed_by_every_reader_with_the_s
 
         agent = Agent(encoder, Scripted(shaky), READERS[name])
         with Journal(path, SETTINGS) as journal, pytest.raises(BackendError):
-            agent.read(document, "Which note?", watch=Watch(keeper=journal))
+            agent.read(document, "Which note?", observer=Observer(keeper=journal))
         with Journal(path, SETTINGS) as journal:
             kept = journal.resumed
-            again = agent.read(document, "Which note?", watch=Watch(keeper=journal))
+            again = agent.read(document, "Which note?", observer=Observer(keeper=journal))
         assert again == whole
         assert len(asked) - breaks_at - 1 <= len(calm.requests) - kept + 8  # parts asked side by side may be under way
 

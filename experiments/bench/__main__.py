@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     data.add_argument("--model", default=POCKET, metavar="MODEL", help="whose tokenizer counts")
 
     read = _bench(
-        benches, "read", _read, "reading: chunk first, our overhead, prefetch, lock step, length, a huge file"
+        benches, "read", _read, "reading: chunk first, our overhead, lock step, length, a huge file"
     )
     _settings(read, "rounds=1 or chunk_tokens=256", "runs/bench_read.json")
     read.add_argument(

@@ -15,7 +15,7 @@ from pathlib import Path
 from experiments.bench.files import huge, length
 from experiments.bench.material import random_model
 from experiments.bench.results import Measured
-from experiments.bench.turns import Bench, lock_step, order, overhead, prefetch
+from experiments.bench.turns import Bench, lock_step, order, overhead
 from memagent_lib.agent import run_sync
 from memagent_lib.backends import Sampling
 from memagent_lib.text import Tokenizer
@@ -24,7 +24,6 @@ PUBLISHED_RATIO = 5000 / 1024
 MEASURES: dict[str, Callable] = {
     "order": order,
     "overhead": overhead,
-    "prefetch": prefetch,
     "lock_step": lock_step,
     "length": length,
     "huge": huge,
@@ -42,7 +41,6 @@ class ReadBench:
     group: int = 16
     concurrent: int = 64
     concurrent_chunks: int = 1
-    long_chunks: int = 12
     rounds: int = 2
     engine_lengths: tuple[int, ...] = (16_000, 64_000, 256_000)
     lengths: tuple[int, ...] = (16_000, 64_000, 256_000, 1_000_000, 3_500_000)
@@ -62,11 +60,6 @@ class ReadBench:
     @property
     def memory_tokens(self) -> int:
         return max(8, round(self.chunk_tokens / PUBLISHED_RATIO))
-
-    @property
-    def short_memory_tokens(self) -> int:
-        """A memory so short that prefill is at least half of a turn."""
-        return max(4, self.chunk_tokens // 32)
 
 
 def bench_read(

@@ -1,4 +1,4 @@
-"""The engine's side of reading: order of the prompt's parts, our own cost, prefetch, lock step, all on one engine."""
+"""The engine's side of reading: order of the prompt's parts, our own cost, lock step, all on one engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.bench.results import Measured, Ratio, paired
 from memagent_lib.agent import Agent, drive, gather
 from memagent_lib.backends import Backend, Sampling
 from memagent_lib.prompts import Budget, Completion, Encoder, Request
-from memagent_lib.readers import Reading, overwrite
+from memagent_lib.readers import ReaderSession, overwrite
 from memagent_lib.text import Tokenizer, chunks
 from memagent_lib.trace import Trace
 
@@ -136,28 +136,6 @@ def _percent(rows: Sequence[dict[str, Any]], column: str) -> tuple[float, ...]:
     return tuple(100 * (ratio - 1) for ratio in paired(rows, "driver", "memagent", "bare", column))
 
 
-async def prefetch(bench: Bench) -> Measured:
-    """one long document: its next chunk prefilled while the memory is being written, and not"""
-    s, rows = bench.settings, []
-    encoder = bench.encoder(memory_tokens=s.short_memory_tokens)
-    for round_ in range(s.rounds):
-        text = bench.document(s.long_chunks, 200 + round_)
-        for name in _alternating(("off", "on"), round_):
-            agent = Agent(encoder, bench.engine, prefetch=name == "on")
-            took, trace = await bench.timed(lambda a=agent, t=text: a.aread(t, QUESTION))
-            rows.append(
-                {"round": round_, "prefetch": name, "turns": len(trace.turns), **took._asdict(), **_prefill([trace])}
-            )
-    ratios = [
-        Ratio("prefetch", "latency of one document", paired(rows, "prefetch", "off", "on", "seconds"), at_least=1.3),
-        Ratio("prefetch", "processor time of one document", paired(rows, "prefetch", "off", "on", "cpu_seconds")),
-        Ratio(
-            "prefetch", "prompt tokens that a turn waits for", paired(rows, "prefetch", "off", "on", "prefilled_tokens")
-        ),
-    ]
-    return Measured(ratios, rows, "prefetch lives on arithmetic that decoding leaves idle; a CPU leaves little")
-
-
 async def lock_step(bench: Bench) -> Measured:
     """readings that advance alone, and readings that wait for the slowest of each turn"""
     s, encoder, rows = bench.settings, bench.encoder(), []
@@ -217,17 +195,17 @@ async def _replay(engine: VLLM, requests: Sequence[Request]) -> None:
         await engine.generate(request)
 
 
-async def _alone(readings: Sequence[Reading], encoder: Encoder, backend: Backend) -> list[Trace]:
+async def _alone(readings: Sequence[ReaderSession], encoder: Encoder, backend: Backend) -> list[Trace]:
     return await gather(drive(reading, encoder, backend) for reading in readings)
 
 
-async def _in_step(readings: Sequence[Reading], encoder: Encoder, backend: Backend) -> list[Trace]:
+async def _in_step(readings: Sequence[ReaderSession], encoder: Encoder, backend: Backend) -> list[Trace]:
     """The reference's driver: every turn waits for the slowest reading of the turn before."""
     traces, waiting = [], [(reading, next(reading)) for reading in readings]
     while waiting:
         requests = [encoder.encode(prompt) for _, prompt in waiting]
         replies = await gather(map(backend.complete, requests))
-        going: list[tuple[Reading, Any]] = []
+        going: list[tuple[ReaderSession, Any]] = []
         for (reading, prompt), request, reply in zip(waiting, requests, replies, strict=True):
             try:
                 going.append((reading, reading.send(encoder.reply(prompt, request, reply))))

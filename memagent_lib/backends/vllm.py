@@ -34,8 +34,6 @@ class Engine(Protocol):
     """A started engine: the one thing that differs between a GPU and a CPU."""
 
     window: int
-    slice_tokens: int
-    """Tokens of another prompt that ride along on a decoding step at little cost: its arithmetic is idle while weights are read."""
 
     async def generate(self, ids: list[int], params: Any, name: str) -> Any:
         """vLLM's final ``RequestOutput``; a cancelled call withdraws its request."""
@@ -60,7 +58,7 @@ class VLLM:
         self._tokenizer = Tokenizer.load(model)
         self._sampling = sampling
         self._ids = count()
-        self.window, self.slice_tokens = self._engine.window, self._engine.slice_tokens
+        self.window = self._engine.window
 
     def drawing(self, sampling: Sampling) -> VLLM:
         """The same engine with replies drawn in another way."""
@@ -135,8 +133,6 @@ def _start(model: str, window: int | None, threads: int | None, options: dict[st
 
 class ProcessEngine:
     """vLLM's ``AsyncLLM``: the engine in processes of its own."""
-
-    slice_tokens = 256
 
     def __init__(self, settings: dict[str, Any]):
         from vllm import AsyncEngineArgs

@@ -82,26 +82,22 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_reading_options(group: argparse._ArgumentGroup) -> None:
-    from memagent_lib.prompts import Budget
     from memagent_lib.readers import READERS
 
-    group.add_argument("--reader", default="overwrite", metavar="NAME", help=f"the strategy: {', '.join(READERS)}")
+    of_model = "; what the model was trained with unless given, else"
+    group.add_argument("--reader", metavar="NAME", help=f"the strategy: {', '.join(READERS)}{of_model} overwrite")
     group.add_argument(
-        "--template", default="chunk_first", metavar="NAME", help="a template's name, or a .toml file of your own"
+        "--template", metavar="NAME", help=f"a template's name, or a .toml file of your own{of_model} chunk_first"
     )
-    for name, what in (
-        ("chunk", "read at a time"),
-        ("memory", "remembered"),
-        ("answer", "of an answer"),
-        ("question", "of a question"),
+    for name, what, default in (
+        ("chunk", "read at a time", "5,000"),
+        ("memory", "remembered", "1,024"),
+        ("answer", "of an answer", "1,024"),
+        ("question", "of a question", "1,024"),
     ):
-        default = getattr(Budget(), f"{name}_tokens")
-        group.add_argument(f"--{name}-tokens", type=int, default=default, metavar="N", help=f"tokens {what}")
+        group.add_argument(f"--{name}-tokens", type=int, metavar="N", help=f"tokens {what}{of_model} {default}")
     group.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 always takes the likeliest token")
     group.add_argument("--seed", type=int, metavar="N", help="draw the same replies again, above temperature 0")
-    group.add_argument(
-        "--prefetch", action="store_true", help="prefill the next chunk while the present memory is being written"
-    )
 
 
 def run(a: argparse.Namespace) -> int:
@@ -138,22 +134,23 @@ def run(a: argparse.Namespace) -> int:
 
 def agent_of(a: argparse.Namespace) -> Agent:
     """The agent that the options of :func:`add_agent_options` describe."""
-    from memagent_lib.agent import Agent
-    from memagent_lib.backends import Sampling, open_backend
-    from memagent_lib.prompts import Budget, Encoder, Template
-    from memagent_lib.readers import reader_named
-    from memagent_lib.text import Tokenizer
+    from memagent_lib.agent import open_agent
+    from memagent_lib.backends import Sampling
 
-    lengths = ("chunk_tokens", "memory_tokens", "answer_tokens", "question_tokens")
-    budget = Budget(**{name: getattr(a, name) for name in lengths})
-    encoder = Encoder(Tokenizer.load(a.tokenizer or a.model), Template.load(a.template), budget)
-    reader = reader_named(a.reader)
+    sizes = {name: getattr(a, name) for name in ("chunk_tokens", "memory_tokens", "answer_tokens", "question_tokens")}
     options = {name: value for name in ("base_url", "api") if (value := getattr(a, name))}
     if a.api_key_file:
         options["api_key"] = Path(a.api_key_file).read_text(encoding="utf-8").strip()
     if options and a.backend != "openai":
         raise ValueError(f"--base-url, --api and --api-key-file are for --backend openai, not {a.backend}")
-    if a.window:
-        options["window"] = a.window
-    backend = open_backend(a.backend, a.model, Sampling(temperature=a.temperature, seed=a.seed), **options)
-    return Agent(encoder, backend, reader, a.prefetch)
+    return open_agent(
+        a.model,
+        a.backend,
+        reader=a.reader,
+        template=a.template,
+        budget={name: size for name, size in sizes.items() if size is not None},
+        sampling=Sampling(temperature=a.temperature, seed=a.seed),
+        tokenizer=a.tokenizer,
+        window=a.window,
+        **options,
+    )

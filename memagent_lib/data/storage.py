@@ -9,7 +9,6 @@ of references, which verl does not resolve.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.agent import Agent, Watch
+from memagent_lib.agent import Agent, Observer
 from memagent_lib.backends import BackendError
 from memagent_lib.diagnostics import Phrase, Provenance
 from memagent_lib.documents.sources import Document, Part, parts_from
 from memagent_lib.files import write_atomically
 from memagent_lib.journal import Journal
-from memagent_lib.readers import numbered, several
+from memagent_lib.readers import question_list, several_questions
 from memagent_lib.scoring import boxed
 from memagent_lib.trace import Trace, Turn
 
@@ -131,24 +131,24 @@ def read_files(
     settings = _settings(agent, asked) | (settings or {})
     document = Document(paths, saved.end if saved else 0, saved.parts if saved else ())
     provenance = saved.provenance if saved else Provenance()
-    watch = _Watchman(provenance, on_turn)
+    progress = _Progress(provenance, on_turn)
     started = time.monotonic()
     kept = Journal(journal, settings | {"continues_at": saved.end if saved else 0}) if journal else None
     try:
         trace = agent.read(
             document.blocks(),
-            numbered(asked),
+            question_list(asked),
             saved.trace if saved else None,
-            Watch(keeper=kept, on_turn=watch.turn, lean=True),
+            Observer(keeper=kept, on_turn=progress.turn, lean=True),
         )
     finally:
         if kept:
             kept.close()
-    watch.require_words(trace)
+    progress.require_words(trace)
     return FileReading(asked, trace, document, provenance, settings, time.monotonic() - started)
 
 
-class _Watchman:
+class _Progress:
     """Follows the phrases turn by turn, and stops a reading by a model that says nothing at all."""
 
     def __init__(self, provenance: Provenance, then: Callable[[Turn], None] | None):
@@ -180,7 +180,7 @@ def _asking_all(agent: Agent, questions: Sequence[str]) -> Agent:
         raise ValueError(
             f"several questions in one pass need the reader 'overwrite', not {agent.reader.__name__!r}; ask them one by one"
         )
-    return Agent(agent.encoder, agent.backend, several(questions), agent.prefetch)
+    return Agent(agent.encoder, agent.backend, several_questions(questions))
 
 
 def _settings(agent: Agent, questions: Sequence[str]) -> dict[str, Any]:
@@ -198,4 +198,3 @@ def plain(answer: str) -> str:
     """An answer as a person reads it: what the last box holds stands there without the box."""
     inside = boxed(answer)
     return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)
-

@@ -13,11 +13,11 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
+from memagent_lib.agent import open_agent
 from memagent_lib.backends import Sampling
 from memagent_lib.data import make
 from memagent_lib.evaluation.evaluator import Result, evaluate, wilson
 from memagent_lib.evaluation.study import POCKET, log_results
-from memagent_lib.agent import open_agent
 from memagent_lib.files import place
 from memagent_lib.tracking.runs import Experiment, Run, load_results, load_runs
 from memagent_lib.tracking.store import TrackingError
@@ -124,7 +124,7 @@ def small_pair(
     )
     made = []
     for model, name, sampling in plans:
-        agent = open_agent(model, backend, sampling=sampling, threads=threads)
+        agent = open_agent(model, backend, template="pocket", budget=POCKET, sampling=sampling, threads=threads)
         examples = [e for c in chunks for e in make("needle", n, seed, agent.encoder.tokenizer, chunks=c)]
         facts = {
             "model": model,

@@ -14,14 +14,14 @@ from memagent_lib.readers.baselines import blind, full, retrieved, truncated
 from memagent_lib.readers.gated import gated
 from memagent_lib.readers.map_merge import map_merge
 from memagent_lib.readers.multislot import SLOTS, multislot
-from memagent_lib.readers.overwrite import numbered, overwrite, several
+from memagent_lib.readers.overwrite import overwrite, question_list, several_questions
 from memagent_lib.readers.recall import recall
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace
 
 Move = Prompt | tuple[Prompt, ...]
-Reading = Generator[Move, Reply | tuple[Reply, ...], Trace]
-Reader = Callable[[str, Iterable[Chunk]], Reading]
+ReaderSession = Generator[Move, Reply | tuple[Reply, ...], Trace]
+Reader = Callable[[str, Iterable[Chunk]], ReaderSession]
 
 MEMORY_READERS: dict[str, Reader] = {
     "overwrite": overwrite,
@@ -32,8 +32,8 @@ MEMORY_READERS: dict[str, Reader] = {
 }
 BASELINES: dict[str, Reader] = {"full": full, "truncated": truncated, "retrieved": retrieved, "blind": blind}
 READERS: dict[str, Reader] = MEMORY_READERS | BASELINES
-CONTINUING = ("overwrite", "gated", "recall", "multislot", "several")
-"""The readers that take ``earlier``, a reading to go on with."""
+CONTINUING = ("overwrite", "gated", "recall", "multislot", "several_questions")
+"""The readers that take ``earlier``, a trace to continue."""
 
 _PLAIN = {Kind.READ: 1, Kind.ANSWER: 1}
 _SHOWS: dict[str, dict[Kind, int]] = {
@@ -57,6 +57,6 @@ def shows(reader: Reader) -> Mapping[Kind, int]:
 
 
 __all__ = [
-    "BASELINES", "CONTINUING", "MEMORY_READERS", "READERS", "Move", "Reader", "Reading", "blind", "full", "gated", "map_merge", "multislot",
-    "numbered", "overwrite", "reader_named", "recall", "retrieved", "several", "shows", "truncated",
+    "BASELINES", "CONTINUING", "MEMORY_READERS", "READERS", "Move", "Reader", "ReaderSession", "blind", "full", "gated", "map_merge", "multislot",
+    "overwrite", "question_list", "reader_named", "recall", "retrieved", "several_questions", "shows", "truncated",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ def overwrite(question: str, chunks: Iterable[Chunk], earlier: Trace | None = No
     return Trace(question, (*turns, Turn(prompt, reply)), reader="overwrite")
 
 
-def several(questions: Sequence[str]) -> Callable[..., Generator]:
+def several_questions(questions: Sequence[str]) -> Callable[..., Generator]:
     """A reader that asks all ``questions`` in one pass: one memory serves them all, and each is answered from it alone."""
     if not questions or not all(q.strip() for q in questions):
         raise ValueError(f"give at least one question, and none empty; got {list(questions)!r}")
@@ -31,13 +31,13 @@ def several(questions: Sequence[str]) -> Callable[..., Generator]:
         memory = turns[-1].reply.text if turns else NO_MEMORY
         prompts = tuple(Prompt(Kind.ANSWER, one, memory) for one in questions)
         replies = yield prompts
-        return Trace(question, (*turns, *map(Turn, prompts, replies)), reader="several")
+        return Trace(question, (*turns, *map(Turn, prompts, replies)), reader="several_questions")
 
-    read_for_all.__name__ = "several"
+    read_for_all.__name__ = "several_questions"
     return read_for_all
 
 
-def numbered(questions: Sequence[str]) -> str:
+def question_list(questions: Sequence[str]) -> str:
     """The question that the memory serves while all of ``questions`` are read for."""
     return questions[0] if len(questions) == 1 else "\n".join(f"{i}. {q.strip()}" for i, q in enumerate(questions, 1))
 

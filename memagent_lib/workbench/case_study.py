@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from memagent_lib.agent import open_agent, Agent
+from memagent_lib.agent import Agent, open_agent
 from memagent_lib.backends import Sampling, Scripted
 from memagent_lib.data import Example, Span
 from memagent_lib.data.tasks.world import world

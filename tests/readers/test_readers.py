@@ -10,10 +10,10 @@ from memagent_lib.readers import (
     MEMORY_READERS,
     READERS,
     multislot,
-    numbered,
+    question_list,
     reader_named,
     recall,
-    several,
+    several_questions,
     shows,
 )
 from memagent_lib.readers.baselines import full, retrieved
@@ -183,7 +183,8 @@ def test_no_chunk_is_lost_whatever_their_number(n):
 def test_several_questions_are_read_for_in_one_pass_and_answered_one_by_one():
     questions = ["who?", "where?"]
     trace, moves = play(
-        several(questions)(numbered(questions), ABC), lambda p: gather(p) if p.chunk else f"to {p.question}"
+        several_questions(questions)(question_list(questions), ABC),
+        lambda p: gather(p) if p.chunk else f"to {p.question}",
     )
     assert len(moves) == 6
     assert len(moves[-1]) == 2
@@ -195,13 +196,13 @@ def test_several_questions_are_read_for_in_one_pass_and_answered_one_by_one():
 def test_no_question_is_an_error():
     for wrong in ([], ["a", " "]):
         with pytest.raises(ValueError, match="give at least one question, and none empty"):
-            several(wrong)
+            several_questions(wrong)
 
 
 # continuing
 
 
-@pytest.mark.parametrize("name", sorted(set(CONTINUING) - {"several"}))
+@pytest.mark.parametrize("name", sorted(set(CONTINUING) - {"several_questions"}))
 def test_a_reading_that_is_continued_equals_one_that_was_never_broken_off(name):
     def say(prompt):
         return " ".join(gather(prompt).split()[-3:])
@@ -214,7 +215,7 @@ def test_a_reading_that_is_continued_equals_one_that_was_never_broken_off(name):
 
 def test_readers_that_can_continue_say_so():
     takes = {name for name, reader in READERS.items() if "earlier" in inspect.signature(reader).parameters}
-    assert takes | {"several"} == set(CONTINUING)
+    assert takes | {"several_questions"} == set(CONTINUING)
 
 
 # baselines and search

@@ -163,4 +163,3 @@ class RunFolder:
         """Forget the steps after ``step``: a resumed run does them again."""
         kept = [row for row in self.rows() if row["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
-

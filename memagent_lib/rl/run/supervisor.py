@@ -21,11 +21,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from memagent_lib.agent import AgentSettings
 from memagent_lib.data import Example, stream
 from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.files import read_lines, read_lines_from, write_atomically
+from memagent_lib.prompts import Template
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run import descendants
-from memagent_lib.files import read_lines, read_lines_from, write_atomically
 from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl_config import environment
 from memagent_lib.scoring import score
@@ -208,6 +210,8 @@ class Supervisor:
         last = self.folder.latest_checkpoint()
         assert last is not None, "a run that finished has a checkpoint"
         export_model(last.folder / HUGGINGFACE, Path(self.config.model.path), self.folder.model)
+        reading = self.config.reading
+        AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader).save(self.folder.model)
 
     def _say(self, status: TrainingStatus) -> None:
         self.status = status

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from memagent_lib.files import write_atomically
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.descendants import die_with_parent
-from memagent_lib.files import write_atomically
 from memagent_lib.rl.run.folder import RunFolder
 from memagent_lib.rl.verl_config import compose, settings, write_agent_file
 

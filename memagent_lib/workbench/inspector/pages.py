@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -11,6 +10,7 @@ from pathlib import Path
 from memagent_lib.data.examples import Example
 from memagent_lib.diagnostics import Fate
 from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.files import write_atomically
 from memagent_lib.trace import Kind
 from memagent_lib.workbench.inspector.story import StoryTurn, changes, notable, story
 
