@@ -30,9 +30,7 @@ def parser() -> argparse.ArgumentParser:
     data.add_argument("--workers", type=int, default=2, metavar="N", help="processes")
     data.add_argument("--model", default=POCKET, metavar="MODEL", help="whose tokenizer counts")
 
-    read = _bench(
-        benches, "read", _read, "reading: chunk first, our overhead, lock step, length, a huge file"
-    )
+    read = _bench(benches, "read", _read, "reading: chunk first, our overhead, lock step, length, a huge file")
     _settings(read, "rounds=1 or chunk_tokens=256", "runs/bench_read.json")
     read.add_argument(
         "--measure", action="append", default=[], metavar="NAME", help="only this one; may be given several times"

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from memagent_lib.files import write_atomically
-from memagent_lib.prompts import BudgetError, Encoder, Template
+from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.settings import SettingsError
