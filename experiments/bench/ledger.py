@@ -22,7 +22,7 @@ from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 from memagent_lib.tracking.runs import Experiment, load_curve, load_runs
 from memagent_lib.tracking.traces import log_traces, search_traces
-from memagent_lib.workbench.sweep.runner import Stage, SweepSpec, run_sweep
+from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
 
 STEPS = 10
 PARAMETERS = (
@@ -113,7 +113,7 @@ def _traces(s: SweepBench, folder: Path) -> Measured:
 
 
 def _sweep(s: SweepBench, folder: Path, notebook: str, points: int, log: bool) -> tuple[float, Experiment]:
-    stage = Stage(name="bench", notebook=notebook, grid={"x": list(range(points))}, parameters={"log": log})
+    stage = SweepStage(name="bench", notebook=notebook, grid={"x": list(range(points))}, parameters={"log": log})
     spec = SweepSpec(
         name="bench", stages=(stage,), folder=str(folder / f"sweep_{log}"), tracking=str(folder), workers=s.workers
     )

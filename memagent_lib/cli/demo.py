@@ -13,7 +13,7 @@ from memagent_lib.cli.arguments import Verbs, add_verb
 from memagent_lib.files import root
 
 if TYPE_CHECKING:
-    from memagent_lib.workbench.sweep.runner import SweepSpec
+    from memagent_lib.workbench.sweep import SweepSpec
 
 SWEEP = "experiments/demo.toml"
 NEEDED_GB = 3
@@ -37,16 +37,16 @@ def run(a: argparse.Namespace) -> int:
 
 def demo(folder: Path | None = None) -> int:
     """Run or continue the demo; 0 when all of it is done. Finished parts are kept, so a second call is quick."""
-    from memagent_lib.workbench.sweep.runner import SweepSpec, run_sweep
+    from memagent_lib.workbench.sweep import SweepSpec, run_sweep
 
     spec = SweepSpec.load(root() / SWEEP)
     if folder is not None:
         spec = replace(spec, folder=str(folder))
-    _require_space(spec.place)
+    _require_space(spec.path)
     result = run_sweep(spec, retry=True)
     if not result.ok:
         print(
-            f"the demo did not finish; the notebooks in {_shown(spec.place)} hold what went wrong. "
+            f"the demo did not finish; the notebooks in {_shown(spec.path)} hold what went wrong. "
             "`make demo` continues from there.",
             file=sys.stderr,
         )
@@ -59,7 +59,7 @@ def closing_words(spec: SweepSpec) -> str:
     """The table, and how to look further."""
     import pandas as pd
 
-    place = spec.place
+    place = spec.path
     table = pd.read_csv(place / "accuracy.csv").to_string(index=False)
     return "\n".join(
         [

@@ -15,6 +15,6 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.workbench.sweep.runner import run_sweep
+    from memagent_lib.workbench.sweep import run_sweep
 
     return 0 if run_sweep(a.file, workers=a.workers, retry=a.retry).ok else 1

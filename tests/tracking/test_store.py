@@ -24,7 +24,7 @@ from memagent_lib.evaluation.evaluator import evaluate
 from memagent_lib.tracking import store
 from memagent_lib.tracking.runs import Experiment, load_curve, load_runs
 from memagent_lib.tracking.store import TrackingError
-from memagent_lib.workbench.sweep.runner import Stage, SweepSpec, run_sweep
+from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
 
 
 def test_a_store_that_is_locked_for_a_while_loses_nothing(workspace: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_sweep_on_a_full_disk_keeps_its_finished_points(workspace: Path, tmp_p
     cell = nbformat.v4.new_code_cell
     book.cells = [cell("x: int = 0", metadata={"tags": ["parameters"]}), cell("print('x' * 5_000_000 * x)")]
     nbformat.write(book, tmp_path / "one.ipynb")
-    stage = Stage(name="one", notebook=str(tmp_path / "one.ipynb"), points=({"x": 0}, {"x": 1}))
+    stage = SweepStage(name="one", notebook=str(tmp_path / "one.ipynb"), points=({"x": 0}, {"x": 1}))
     spec = SweepSpec(name="s", stages=(stage,), folder=str(tmp_path / "s"), tracking=str(workspace))
     with files_of_at_most(max(file.stat().st_size for file in workspace.iterdir()) + 500_000):
         frame = run_sweep(spec, quiet=True).frame

@@ -18,7 +18,7 @@ import pytest
 
 from memagent_lib.tracking.runs import Experiment, load_curve, load_results, load_runs
 from memagent_lib.tracking.traces import search_traces
-from memagent_lib.workbench.sweep.runner import Stage, SweepSpec, run_sweep
+from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_a_sweep_logs_to_a_server_as_to_a_file(server: str, tmp_path: Path) -> N
     log = "from memagent_lib.tracking.runs import Experiment\nExperiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"
     book.cells = [cell(parameters, metadata={"tags": ["parameters"]}), cell(log)]
     nbformat.write(book, tmp_path / "one.ipynb")
-    stage = Stage(name="one", notebook=str(tmp_path / "one.ipynb"), grid={"x": [1, 2]})
+    stage = SweepStage(name="one", notebook=str(tmp_path / "one.ipynb"), grid={"x": [1, 2]})
     result = run_sweep(
         SweepSpec(name="s", stages=(stage,), folder=str(tmp_path / "s"), tracking=server, workers=2), quiet=True
     )

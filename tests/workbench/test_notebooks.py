@@ -9,11 +9,12 @@ import pytest
 
 from memagent_lib.files import root
 from memagent_lib.tracking.runs import Experiment, load_results, load_runs, load_traces
-from memagent_lib.workbench.sweep.notebook_jobs import parameters_of
-from memagent_lib.workbench.sweep.runner import OWN_PARAMETERS, Stage, SweepSpec, plan, run_sweep
+from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
+from memagent_lib.workbench.sweep.specification import OWN_PARAMETERS, notebook_parameters, plan
 
 NOTEBOOKS = sorted((root(__file__.rpartition("/")[0]) / "notebooks").glob("*.ipynb"))
 FORBIDDEN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Try)
+_PARAMETER_TYPES = ("int", "float", "str", "bool", "list", "dict")
 
 
 def code_cells(path: Path) -> list[nbformat.NotebookNode]:
@@ -25,9 +26,9 @@ def test_a_notebook_is_clean_and_its_parameters_are_typed_explained_and_all_seen
     cells = code_cells(path)
     assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
     source = next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", []))
-    known = parameters_of(path)
+    known = notebook_parameters(path)
     assert list(known) == [node.target.id for node in ast.parse(source).body]
-    assert all(p.type in ("int", "float", "str", "bool", "list", "dict") and p.help for p in known.values())
+    assert all(p["inferred_type_name"] in _PARAMETER_TYPES and p["help"] for p in known.values())
     assert set(OWN_PARAMETERS) <= set(known)
 
 
@@ -76,10 +77,10 @@ def tiny_model(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.slow
 def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_model: str, workspace: Path) -> None:
-    """Training aside, which has tests of its own: all notebooks as one sweep, on a random policy but for the one that reads a file."""
+    """All notebooks but training as one sweep, on a random policy but for the one that reads a file."""
 
-    def stage(name: str, notebook: str, **given) -> Stage:
-        return Stage(name=name, notebook=f"notebooks/{notebook}.ipynb", **given)
+    def stage(name: str, notebook: str, **given) -> SweepStage:
+        return SweepStage(name=name, notebook=f"notebooks/{notebook}.ipynb", **given)
 
     budget = {
         "chunk_tokens": 48,

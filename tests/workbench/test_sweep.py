@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,9 +17,16 @@ import pytest
 from memagent_lib.cli.demo import demo
 from memagent_lib.files import root
 from memagent_lib.tracking.runs import Experiment, load_runs
-from memagent_lib.workbench.sweep.runner import Stage, SweepError, SweepSpec, only_sweep_in, plan, run_sweep
+from memagent_lib.workbench.sweep import SweepError, SweepSpec, SweepStage, run_sweep, show_sweep
+from memagent_lib.workbench.sweep.runner import only_sweep_in
+from memagent_lib.workbench.sweep.specification import plan
 
-PARAMETERS = 'x: int = 1  # a number\nname: str = "a"  # a word\nfolder: str = ""  # where to write\nrun_id: str = ""\ntracking: str = ""'
+PARAMETERS = """x: int = 1  # a number
+name: str = "a"  # a word
+folder: str = ""  # where to write
+point: dict = {}  # what varies
+run_id: str = ""
+tracking: str = ''"""
 APPEND = "import pathlib\nwith open(pathlib.Path(folder) / f'{name}.txt', 'a') as f: f.write(f'{x}\\n')"
 
 
@@ -41,7 +49,7 @@ def notebook(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def spec(workspace: Path) -> Callable[..., SweepSpec]:
-    def make(*stages: Stage, **given) -> SweepSpec:
+    def make(*stages: SweepStage, **given) -> SweepSpec:
         given = {"parameters": {"folder": "{folder}"}, "workers": 2} | given
         return SweepSpec(name="s", stages=stages, folder=str(workspace / "s"), tracking=str(workspace), **given)
 
@@ -54,8 +62,10 @@ def lines(workspace: Path, name: str = "a") -> list[str]:
 
 
 def test_a_grid_runs_every_point_once_and_each_is_a_child_with_its_parameters(notebook, spec, workspace: Path) -> None:
-    log = "from memagent_lib.tracking.runs import Experiment\nExperiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"
-    sweep = spec(Stage(name="grid", notebook=notebook(APPEND, log), grid={"x": [1, 2], "name": ["a", "b c"]}))
+    log = """
+from memagent_lib.tracking.runs import Experiment
+Experiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"""
+    sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND, log), grid={"x": [1, 2], "name": ["a", "b c"]}))
     result = run_sweep(sweep)
     assert result.ok
     assert (lines(workspace, "a"), lines(workspace, "b c")) == (["1", "2"], ["1", "2"])
@@ -82,11 +92,11 @@ def test_a_grid_runs_every_point_once_and_each_is_a_child_with_its_parameters(no
 def test_finished_points_are_kept_until_their_notebook_parameters_or_an_earlier_stage_change(
     notebook, spec, workspace: Path
 ) -> None:
-    def stages(x: int, cell: str = APPEND) -> list[Stage]:
-        first = Stage(name="first", notebook=notebook(cell, name="first"), parameters={"name": "first", "x": x})
+    def stages(x: int, cell: str = APPEND) -> list[SweepStage]:
+        first = SweepStage(name="first", notebook=notebook(cell, name="first"), parameters={"name": "first", "x": x})
         return [
             first,
-            Stage(name="second", notebook=notebook(APPEND, name="second"), parameters={"name": "second", "x": 7}),
+            SweepStage(name="second", notebook=notebook(APPEND, name="second"), parameters={"name": "second", "x": 7}),
         ]
 
     run_sweep(spec(*stages(1)))
@@ -100,8 +110,8 @@ def test_finished_points_are_kept_until_their_notebook_parameters_or_an_earlier_
 
 def test_a_failed_point_leaves_the_others_alone_and_is_run_again_on_request(notebook, spec, workspace: Path) -> None:
     fails = "import pathlib\nassert x != 2 or pathlib.Path(folder, 'mended').exists(), f'x is {x}'"
-    later = Stage(name="later", notebook=notebook(APPEND, name="later"), parameters={"name": "later"})
-    sweep = spec(Stage(name="grid", notebook=notebook(APPEND, fails), grid={"x": [1, 2, 3]}), later)
+    later = SweepStage(name="later", notebook=notebook(APPEND, name="later"), parameters={"name": "later"})
+    sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND, fails), grid={"x": [1, 2, 3]}), later)
     frame = run_sweep(sweep).frame.set_index("point")
     assert frame["status"].to_dict() == {"x=1": "FINISHED", "x=2": "FAILED", "x=3": "FINISHED", "": "not run"}
     assert frame.loc["x=2", "error"].startswith("AssertionError: x is 2 (cell ")
@@ -118,7 +128,7 @@ def test_a_failed_point_leaves_the_others_alone_and_is_run_again_on_request(note
 
 def test_a_kernel_that_dies_is_a_failed_point_that_says_so(notebook, spec) -> None:
     result = run_sweep(
-        spec(Stage(name="dies", notebook=notebook("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")))
+        spec(SweepStage(name="dies", notebook=notebook("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")))
     )
     assert result.frame["status"].tolist() == ["FAILED"]
     assert result.frame["error"].iloc[0].startswith("DeadKernelError")
@@ -127,7 +137,7 @@ def test_a_kernel_that_dies_is_a_failed_point_that_says_so(notebook, spec) -> No
 @pytest.mark.parametrize(
     ("stage", "message"),
     [
-        ({"parameters": {"X": 1}}, "one.ipynb has no parameter X; it has x, name, folder, run_id, tracking"),
+        ({"parameters": {"X": 1}}, "one.ipynb has no parameter X; it has x, name, folder, point, run_id, tracking"),
         ({"grid": {"x": [1, "2"]}}, "one.ipynb: x must be int, got '2'"),
         ({"parameters": {"x": True}}, "one.ipynb: x must be int, got True"),
         ({"grid": {"x": []}}, "grid.x must be a list of values, got"),
@@ -139,26 +149,31 @@ def test_a_kernel_that_dies_is_a_failed_point_that_says_so(notebook, spec) -> No
 def test_what_cannot_run_is_refused_before_anything_starts(
     notebook, spec, workspace: Path, stage: dict, message: str
 ) -> None:
-    good = Stage(name="good", notebook=notebook(APPEND, name="good"))
+    good = SweepStage(name="good", notebook=notebook(APPEND, name="good"))
     with pytest.raises(SweepError, match="(?s).*" + message.replace(".", r"\.")):
-        run_sweep(spec(good, Stage(**({"name": "bad", "notebook": notebook(APPEND)} | stage))))
+        run_sweep(spec(good, SweepStage(**({"name": "bad", "notebook": notebook(APPEND)} | stage))))
     assert not (workspace / "s").exists()
 
 
 def test_a_notebook_without_a_parameters_cell_is_refused(notebook, spec) -> None:
     with pytest.raises(SweepError, match="has no cell tagged 'parameters'; give one cell that tag"):
-        run_sweep(spec(Stage(name="bare", notebook=notebook("1 + 1", parameters=None)), parameters={}))
+        run_sweep(spec(SweepStage(name="bare", notebook=notebook("1 + 1", parameters=None)), parameters={}))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("notebok = 'x'", "has no key notebok; the keys are name, stage, folder, tracking, workers, parameters"),
+        (
+            "notebok = 'x'",
+            "has no key notebok; it has folder, grid, name, notebook, parameters, points, stage, tracking, workers",
+        ),
         (
             "[[stage]]\nname = 'a'\nnotebook = 'x'\ngird = {}",
-            "stage a has no key gird; the keys are name, notebook, parameters, grid, points",
+            "stage.0 has no key gird; it has grid, name, notebook, parameters, points",
         ),
-        ("[[stage]]\nname = 'a'", "stage a needs notebook"),
+        ("[[stage]]\nname = 'a'", "stage.0 needs notebook"),
+        ("workers = 'two'\nnotebook = 'x'", "workers must be a valid integer, got 'two'"),
+        ("notebook = 'x'\ngrid.x = 3", "grid.x must be a valid "),
         ("workers = 0\nnotebook = 'x'", "workers must be at least 1, got 0"),
         ("x = [", "is not TOML"),
         ("", "has no stages"),
@@ -203,7 +218,7 @@ with only_sweep_in(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
-    sweep = spec(Stage(name="one", notebook=notebook(APPEND)))
+    sweep = spec(SweepStage(name="one", notebook=notebook(APPEND)))
     with subprocess.Popen(
         [sys.executable, "-c", hold, str(workspace / "s")], stdout=subprocess.PIPE, text=True
     ) as holder:
@@ -224,8 +239,8 @@ def wait_for(found: Callable[[], object]) -> None:
 
 
 def in_background(file: Path, **given) -> subprocess.Popen:
-    """A sweep in a process of its own. Whoever runs the tests in the background has told their children to ignore Ctrl-C."""
-    code = f"from memagent_lib.workbench.sweep.runner import run_sweep; run_sweep({str(file)!r})"
+    """A sweep in its own process, which acts on Ctrl-C although tests in the background are told to ignore it."""
+    code = f"from memagent_lib.workbench.sweep import run_sweep; run_sweep({str(file)!r})"
     heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, **given, **heeds)
 
@@ -242,7 +257,8 @@ while x == 2 and not pathlib.Path(folder, "go").exists():
 """
     book, file = notebook(waits, APPEND), tmp_path / "s.toml"
     file.write_text(
-        f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'\ngrid.x = [1, 2, 3]"
+        f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\n"
+        "parameters.folder = '{folder}'\ngrid.x = [1, 2, 3]"
     )
     process = in_background(file, stdout=subprocess.DEVNULL)
     pid_file = workspace / "s" / "2.pid"
@@ -283,8 +299,8 @@ except KeyboardInterrupt:
     wait_for((workspace / "s" / "begun").exists)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=120)
-    assert "stopping: the running notebook is given time to put things in order; Ctrl-C again ends all at once" in said
-    assert "stopped after 0 of 1 points; the same command goes on from here" in said
+    assert "stopping: the running notebook is given time to clean up; Ctrl-C again ends all at once" in said
+    assert "stopped after 0/1 points; the same command continues from here" in said
     assert (workspace / "s" / "in order").exists()
     assert lines(workspace) == []
     assert set(load_runs(Experiment.open(workspace))["status"]) == {"KILLED"}
@@ -322,12 +338,55 @@ def test_the_demo_stops_its_training_when_it_is_stopped() -> None:
 
 
 def test_a_second_demo_beside_the_first_is_refused(tmp_path: Path) -> None:
-    told = rf"a sweep is running in {tmp_path}/demo \(process {os.getpid()}\); wait for it, stop it, or give this one another folder"
+    told = rf"a sweep is running in {tmp_path}/demo \(process {os.getpid()}\); wait for it, stop it, or give this one"
     with only_sweep_in(tmp_path / "demo"), pytest.raises(SweepError, match=told):
         demo(tmp_path / "demo")
 
 
 def test_a_point_is_called_by_what_varies_with_paths_from_the_sweeps_folder(notebook, spec) -> None:
-    stage = Stage(name="one", notebook=notebook(APPEND), points=({"name": "{folder}/train/model"},))
+    stage = SweepStage(name="one", notebook=notebook(APPEND), points=({"name": "{folder}/train/model"},))
     ((point,),) = plan(spec(stage))
     assert (point.name, point.parameters["name"].endswith("/s/train/model")) == ("one name=train/model", True)
+
+
+def test_every_event_is_a_line_where_there_is_no_terminal(notebook, spec, capsys) -> None:
+    fails = "assert x != 2, 'x is 2'"
+    sweep = spec(SweepStage(name="grid", notebook=notebook(fails), grid={"x": [1, 2]}), workers=1)
+    run_sweep(sweep)
+    first = [re.sub(r"\d:\d\d:\d\d", "TIME", line) for line in capsys.readouterr().out.splitlines()]
+    assert first == [
+        "[0/2] grid x=1 started",
+        "[1/2] grid x=1 finished in TIME",
+        "[1/2] grid x=2 started",
+        "[1/2] grid x=2 failed: AssertionError: x is 2 (cell 3 of grid--x=2.ipynb)",
+    ]
+    run_sweep(sweep)
+    again = capsys.readouterr().out.splitlines()
+    assert again[0] == "[1/2] grid x=1 is kept from before"
+    assert again[1].startswith("[1/2] grid x=2 failed earlier (--retry runs it again): AssertionError: x is 2")
+
+
+def test_how_a_sweep_stands_is_told_from_its_folder(notebook, spec, workspace: Path, capsys, tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match="no sweep has run in"):
+        show_sweep(tmp_path / "none")
+    fails = "assert x != 2, 'x is [2]'"
+    later = SweepStage(name="later", notebook=notebook(APPEND, name="later"))
+    run_sweep(spec(SweepStage(name="grid", notebook=notebook(fails), grid={"x": [1, 2]}), later), quiet=True)
+    assert capsys.readouterr().out == ""
+    assert not show_sweep(workspace / "s")
+    shown = capsys.readouterr().out
+    rows = [line.split() for line in shown.splitlines()]
+    assert rows[0] == ["s:", "not", "running"]
+    assert [row[:3] for row in rows[2:4]] == [["grid", "x=1", "finished"], ["grid", "x=2", "failed"]]
+    assert ["later", "not", "run"] in rows and "x is [2]" in shown
+    with only_sweep_in(workspace / "s"):
+        show_sweep(workspace / "s")
+    assert f"running, process {os.getpid()}" in capsys.readouterr().out
+
+
+def test_each_point_is_told_what_varies_and_its_parameters_are_columns(notebook, spec, workspace: Path) -> None:
+    writes = "import json, pathlib\npathlib.Path(folder, f'{x}.json').write_text(json.dumps(point))"
+    stage = SweepStage(name="grid", notebook=notebook(writes), grid={"x": [1, 2]}, parameters={"name": "b"})
+    frame = run_sweep(spec(stage)).frame
+    assert [json.loads((workspace / "s" / f"{x}.json").read_text()) for x in (1, 2)] == [{"x": 1}, {"x": 2}]
+    assert frame[["point", "x", "name"]].to_numpy().tolist() == [["x=1", 1, "b"], ["x=2", 2, "b"]]

@@ -1,1 +1,9 @@
-"""Sweeps: many papermill runs of notebooks over a grid, resumable, with a table in the terminal."""
+"""Sweeps: papermill runs of notebooks over a grid, a list of points or stages; resumable, and one MLflow run per point.
+
+Knows notebooks by their parameters only: what they compute and where their results go is theirs.
+"""
+
+from memagent_lib.workbench.sweep.runner import SweepResult, run_sweep, show_sweep
+from memagent_lib.workbench.sweep.specification import SweepError, SweepPoint, SweepSpec, SweepStage
+
+__all__ = ["SweepError", "SweepPoint", "SweepResult", "SweepSpec", "SweepStage", "run_sweep", "show_sweep"]

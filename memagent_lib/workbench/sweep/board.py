@@ -1,154 +1,83 @@
-"""What a person sees while a sweep runs: one row per stage with time left in a terminal, one line per finished point elsewhere."""
+"""What a person sees of a sweep: a bar per stage in a terminal, a line per event elsewhere, a table afterwards."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
-class State(StrEnum):
-    """How a point stands."""
+from memagent_lib.workbench.sweep.specification import PointState, SweepPoint
 
-    WAITING = "waiting"
-    RUNNING = "running"
-    FINISHED = "finished"
-    KEPT = "kept from before"
-    FAILED = "failed"
-
-
-@dataclass
-class _Entry:
-    stage: str
-    expected_s: float | None
-    state: State = State.WAITING
-    started: float = 0.0
-    seconds: float | None = None
-    error: str | None = None
+_DAY_S = 86400.0  # points take minutes: the speed is that of the whole stage, not of its last seconds
+_COLOURS = {PointState.FINISHED: "green", PointState.RUNNING: "cyan", PointState.FAILED: "bold red"}
 
 
-class Board:
-    """The state of every point, drawn as it changes. ``points``: stage, name, and how long it took before, if ever."""
+class SweepBoard:
+    """Shows every change of a point's state."""
 
-    def __init__(self, title: str, points: Sequence[tuple[str, str, float | None]], workers: int, quiet: bool = False):
-        self._title, self._workers, self._quiet = title, workers, quiet
-        self._entries = {name: _Entry(stage, expected) for stage, name, expected in points}
-        self._live: Any = None
-        self._started = time.monotonic()
+    def __init__(self, stages: Sequence[Sequence[SweepPoint]], quiet: bool = False):
+        self._states = {point: PointState.WAITING for points in stages for point in points}
+        self._live = not quiet and sys.stdout.isatty()
+        self._console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+        running = TextColumn("{task.fields[running]}", markup=False)
+        bars = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._progress = Progress(
+            TextColumn("{task.description}"), *bars, running, console=self._console, disable=not self._live,
+            speed_estimate_period=_DAY_S, refresh_per_second=2,
+        )  # fmt: skip
+        add = self._progress.add_task
+        self._bars = {p[0].stage: add(p[0].stage, start=False, total=len(p), running="") for p in stages}
 
-    @property
-    def total(self) -> int:
-        return len(self._entries)
-
-    @property
-    def done(self) -> int:
-        return sum(e.state in (State.FINISHED, State.KEPT) for e in self._entries.values())
-
-    def __enter__(self) -> Board:
-        if not self._quiet and sys.stdout.isatty():
-            from rich.live import Live
-
-            self._live = Live(self._table(), refresh_per_second=2, transient=False)
-            self._live.start()
+    def __enter__(self) -> SweepBoard:
+        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.update(self._table())
-            self._live.stop()
+        self._progress.stop()
 
-    def set(self, name: str, state: State, seconds: float | None = None, error: str | None = None) -> None:
-        entry = self._entries[name]
-        entry.state, entry.seconds, entry.error = state, seconds, error
-        if state is State.RUNNING:
-            entry.started = time.monotonic()
-        self.tick()
-        if state is State.FAILED:
-            self.say(f"{name} failed: {error}")
-        elif not self._live and state in (State.FINISHED, State.KEPT):
-            took = f" in {duration(seconds)}" if seconds is not None else ""
-            self.say(f"[{self.done}/{self.total}] {name} {state}{took}")
+    @property
+    def count(self) -> str:
+        """How many points are finished, as in ``3/12``."""
+        return f"{sum(state is PointState.FINISHED for state in self._states.values())}/{len(self._states)}"
 
-    def tick(self) -> None:
-        if self._live:
-            self._live.update(self._table())
+    def set(self, point: SweepPoint, state: PointState, how: str) -> None:
+        """A point's new state. ``how`` completes a sentence that begins with its name."""
+        self._states[point] = state
+        stage = {p: s for p, s in self._states.items() if p.stage == point.stage}
+        running = ", ".join(p.label for p, s in stage.items() if s is PointState.RUNNING)
+        done = sum(s in (PointState.FINISHED, PointState.FAILED) for s in stage.values())
+        self._progress.start_task(self._bars[point.stage])
+        self._progress.update(self._bars[point.stage], completed=done, running=running)
+        if not self._live or state is PointState.FAILED:
+            self.say(f"[{self.count}] {point.name} {how}")
 
     def say(self, line: str) -> None:
-        if self._live:
-            from rich.markup import escape
-
-            self._live.console.print(escape(line))
-        elif not self._quiet:
-            print(line, flush=True)
+        self._console.print(escape(line))
 
     def stopping(self, running: int) -> None:
         what = f"{running} running notebooks are" if running > 1 else "the running notebook is"
-        self.say(f"stopping: {what} given time to put things in order; Ctrl-C again ends all at once")
+        self.say(f"stopping: {what} given time to clean up; Ctrl-C again ends all at once")
 
-    def left_s(self, stage: str | None = None) -> float | None:
-        """Seconds left, from how long points took before or others of their stage took now; ``None`` where nothing is known."""
-        left = 0.0
-        for entry in self._entries.values():
-            if entry.state not in (State.WAITING, State.RUNNING) or (stage and entry.stage != stage):
-                continue
-            if (expected := self._expected_s(entry)) is None:
-                return None
-            spent = time.monotonic() - entry.started if entry.state is State.RUNNING else 0.0
-            left += max(expected - spent, 0.0)
-        return left / self._workers
 
-    def _expected_s(self, entry: _Entry) -> float | None:
-        took = [e.seconds for e in self._entries.values() if e.stage == entry.stage and e.seconds is not None]
-        return sum(took) / len(took) if took else entry.expected_s
-
-    def _table(self) -> Any:
-        from rich.table import Table
-
-        left = self.left_s()
-        caption = f"{self.done} of {self.total} points, {duration(time.monotonic() - self._started)}"
-        if self.done < self.total:
-            caption += f", {duration(left)} left" if left is not None else ", time left not known yet"
-        table = Table(title=f"sweep {self._title}", caption=caption, caption_justify="left", title_justify="left")
-        for name, side in (
-            ("stage", "left"),
-            ("finished", "right"),
-            ("failed", "right"),
-            ("running", "left"),
-            ("time left", "right"),
-        ):
-            table.add_column(name, justify=side)
-        for stage in dict.fromkeys(e.stage for e in self._entries.values()):
-            table.add_row(*self._row(stage))
-        return table
-
-    def _row(self, stage: str) -> tuple[str, ...]:
-        entries = {name: e for name, e in self._entries.items() if e.stage == stage}
-        done = sum(e.state in (State.FINISHED, State.KEPT) for e in entries.values())
-        failed = sum(e.state is State.FAILED for e in entries.values())
-        now = [
-            (n.removeprefix(stage).strip(), time.monotonic() - e.started)
-            for n, e in entries.items()
-            if e.state is State.RUNNING
-        ]
-        running = "\n".join(f"{name} {duration(spent)}".strip() for name, spent in now)
-        left = self.left_s(stage) if done + failed < len(entries) else 0.0
-        return (
-            stage,
-            f"{done} / {len(entries)}",
-            str(failed) if failed else "",
-            running,
-            "" if left is None or left < 1 else duration(left),
-        )
+def show_states(rows: Iterable[Mapping[str, Any]], title: str) -> None:
+    """Print points as a table, from their ``stage``, ``point``, ``status``, ``seconds`` and ``error``."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for heading in ("stage", "point", "status", "time", "error"):
+        table.add_column(heading, justify="right" if heading == "time" else "left", overflow="fold")
+    for row in rows:
+        state, seconds = PointState(row["status"]), row["seconds"]
+        status = f"[{_COLOURS.get(state, 'dim')}]{state.lower()}"
+        took = "" if seconds is None else duration(seconds)
+        table.add_row(row["stage"], escape(row["point"]), status, took, escape(row["error"] or ""))
+    Console().print(table)
 
 
 def duration(seconds: float) -> str:
-    """``9 s``, ``2 min 05 s``, ``3 h 07 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    """``0:02:05``."""
+    return str(timedelta(seconds=round(seconds)))
