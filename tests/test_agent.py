@@ -5,7 +5,6 @@ import json
 import shutil
 import threading
 import time
-import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,7 @@ from memagent_lib.agent import Agent, AgentSettings, Observer, chunks_after, gat
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.prompts import Budget, Completion, Template
 from memagent_lib.readers import READERS, gated
-from memagent_lib.text import chunk_stream, chunks
+from memagent_lib.text import chunks
 from memagent_lib.trace import Trace
 
 SENTENCE = "A small boat drifts past the old mill. "
@@ -215,59 +214,3 @@ def test_wrong_settings_of_a_model_are_told_with_the_file(tmp_path, written, tol
     (tmp_path / "memagent.json").write_text(written)
     with pytest.raises(ValueError, match=told):
         AgentSettings.load(tmp_path)
-
-
-# Streaming.
-
-
-def test_a_long_stream_costs_no_more_memory_than_a_short_one(tokenizer, monkeypatch):
-    monkeypatch.setattr("memagent_lib.text.BLOCK_CHARS", 1 << 13)
-
-    def blocks(n):
-        for i in range(n):
-            yield f"Note {i}: " + SENTENCE * 100
-
-    def peak(n) -> int:
-        tracemalloc.start()
-        assert sum(len(c.text) for c in chunk_stream(blocks(n), tokenizer, 128)) > 3900 * n
-        size = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return size
-
-    assert peak(160) < 1.2 * peak(40)
-
-
-def test_a_document_in_one_string_is_never_tokenised_whole(tokenizer, monkeypatch):
-    monkeypatch.setattr("memagent_lib.text.BLOCK_CHARS", 1 << 13)
-    longest, starts = 0, tokenizer.starts
-
-    def watched(text):
-        nonlocal longest
-        longest = max(longest, len(text))
-        return starts(text)
-
-    monkeypatch.setattr(tokenizer, "starts", watched)
-    text = "x" * 300_000
-    assert "".join(c.text for c in chunk_stream([text], tokenizer, 128)) == text
-    assert longest < 4 * (1 << 13)
-
-
-def test_the_first_chunk_of_a_stream_needs_only_its_beginning(tokenizer):
-    given = 0
-
-    def blocks():
-        nonlocal given
-        while True:
-            given += 1
-            yield SENTENCE * 1700
-
-    first = next(chunk_stream(blocks(), tokenizer, 512))
-    assert first.index == 0
-    assert given < 10
-
-
-@pytest.mark.parametrize("line", ["x" * 400_000, "東京" * 100_000, "0123456789" * 40_000, "=" * 400_000])
-def test_one_endless_line_without_a_space_is_cut_exactly(tokenizer, line):
-    made = chunks(line, tokenizer, 500)
-    assert "".join(c.text for c in made) == line
-    assert max(c.tokens for c in made) <= 500

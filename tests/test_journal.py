@@ -12,7 +12,7 @@ from hostile import serving
 
 from memagent_lib.agent import Agent, Observer
 from memagent_lib.backends import BackendError, Scripted, open_backend
-from memagent_lib.documents.file_reading import read_files
+from memagent_lib.documents import read_files
 from memagent_lib.journal import Journal, JournalError, key_of
 from memagent_lib.readers import READERS
 from memagent_lib.text import Chunk
@@ -125,7 +125,7 @@ SCRIPT = """
 import sys
 from memagent_lib.backends import open_backend
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.documents.file_reading import read_files
+from memagent_lib.documents import read_files
 from memagent_lib.agent import Agent
 from memagent_lib.text import Tokenizer
 url, tokenizer, document, journal = sys.argv[1:]

@@ -410,3 +410,10 @@ def test_the_normal_form_is_squads():
     assert normalise("  The  U.S.-led, a an THE theatre ") == "usled theatre"
     assert all(normalise(r) == squad_form(r) for r in REPLIES)
     assert Counter(map(normalise, REPLIES))["greenwich village"] > 3
+
+
+def test_the_last_closed_box_is_the_answer():
+    assert boxed(r"\boxed{a} then \boxed{b{c}d}") == "b{c}d"
+    assert boxed(r"\boxed{never closed") is None
+    assert score("boxed", r"so \boxed{ 48 21 }", ["4821"]).value == 1
+    assert score("boxed", "4821", ["4821"]).value == 0

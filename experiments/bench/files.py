@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.bench.material import QUESTION, prose
 from experiments.bench.results import Measured, Ratio
 from memagent_lib.agent import Agent
-from memagent_lib.documents.file_reading import read_files
+from memagent_lib.documents import read_files
 from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
 from memagent_lib.text import Tokenizer
 

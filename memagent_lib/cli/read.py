@@ -103,8 +103,7 @@ def _add_reading_options(group: argparse._ArgumentGroup) -> None:
 def run(a: argparse.Namespace) -> int:
     from tqdm.auto import tqdm
 
-    from memagent_lib.documents.file_reading import plain, read_files
-    from memagent_lib.documents.sources import Document
+    from memagent_lib.documents import Document, plain, read_files
 
     if not a.question and not a.earlier:
         raise ValueError('no question; give at least one: --question "..."')
@@ -126,6 +125,8 @@ def run(a: argparse.Namespace) -> int:
         agent.close()
     for question, answer in reading.answers.items():
         print(plain(answer) if len(reading.answers) == 1 else f"{question}\n{plain(answer)}\n")
+    for warning in reading.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     for write, path in ((reading.save, a.save), (reading.to_html, a.html)):
         if path:
             print(f"wrote {write(path)}", file=sys.stderr)

@@ -1,1 +1,17 @@
-"""Files in, one reading that can be saved and continued, and the page that a person sends to a colleague."""
+"""Files in (text, Markdown, HTML, PDF), one reading that can be saved and continued, and the page that one sends to a colleague.
+
+Knows files, agents, journals and provenance. Knows no examples, no scores and no MLflow.
+"""
+
+from memagent_lib.documents.file_reading import FileReading, SavedReading, plain, read_files
+from memagent_lib.documents.sources import Document, DocumentError, SourcePlace
+
+__all__ = [
+    "Document",
+    "DocumentError",
+    "FileReading",
+    "SavedReading",
+    "SourcePlace",
+    "plain",
+    "read_files",
+]

@@ -41,8 +41,14 @@ class FileReading:
         """The phrases behind the answer to ``question``, each with its place in words."""
         return [(phrase, str(self.document.place(phrase.start))) for phrase in self.provenance.evidence(question)]
 
+    @property
+    def warnings(self) -> list[str]:
+        """What the reader of the answer should know: memories that were cut, files left out, bytes that were no text."""
+        cut = self.trace.cut_memories
+        return [f"{cut:,} memories were cut at their token limit"] * bool(cut) + self.document.warnings
+
     def save(self, path: str | Path) -> Path:
-        """Write what a later call needs to go on with more text; :meth:`continued <read_files>` through ``earlier``."""
+        """Write what a later :func:`read_files` needs to continue with more text, as its ``earlier``."""
         record = {
             "memagent_reading": 1,
             "questions": list(self.questions),
@@ -55,12 +61,12 @@ class FileReading:
 
     def to_html(self, path: str | Path) -> Path:
         """Write one self-contained page: answer, evidence with its place, the memory's history."""
-        from memagent_lib.documents.page import page
+        from memagent_lib.documents.reading_page import page
 
         return write_atomically(path, page(self))
 
     def _repr_html_(self) -> str:
-        from memagent_lib.documents.page import fragment
+        from memagent_lib.documents.reading_page import fragment
 
         return fragment(self)
 
@@ -117,7 +123,7 @@ def read_files(
 ) -> FileReading:
     """Read files and folders as one document and answer every question from one pass.
 
-    ``journal`` keeps finished turns: the same call after a crash goes on where it was. ``earlier`` is a saved reading that
+    ``journal`` keeps finished turns: the same call after a crash continues where it was. ``earlier`` is a saved reading that
     these files continue, with its questions unless others are given. ``settings`` (model, sampling, ...) go into journal and
     save file; a journal with other settings is refused. Raises :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``,
     ``JournalError`` (all ``ValueError``), ``BackendError`` or ``BackendUnavailable``.

@@ -1,68 +1,44 @@
 """Files and folders as one document: text, Markdown, HTML and PDF in, a stream of text out, with the place of every character.
 
 Markdown is read as it is: models read its marks well, and offsets then point into the file itself. Offsets into HTML and PDF
-point into the text that a kept library (Beautiful Soup, pypdf) takes out of them. Text is UTF-8 (or UTF-16 with its mark);
-**bytes that are not are read as U+FFFD and counted**, never a reason to stop. Knows no tokenizer and no model.
+point into the text that a kept library (Beautiful Soup, pypdf) takes out of them. Text is UTF-8, or UTF-16 or UTF-32 with its
+mark; bytes that are not are read as U+FFFD and counted, never a reason to stop. Knows no tokenizer and no model.
 """
 
 from __future__ import annotations
 
 import codecs
+import os
+import stat
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 BLOCK_BYTES = 1 << 18
+NAMED_FILES = 10
 _HEAD_BYTES = 1 << 16
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x08")
-_PAGE_BLOCKS = (
-    *(
-        "address",
-        "article",
-        "aside",
-        "blockquote",
-        "br",
-        "dd",
-        "div",
-        "dl",
-        "dt",
-        "fieldset",
-        "figcaption",
-        "figure",
-        "footer",
-    ),
-    *(
-        "form",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "header",
-        "hr",
-        "li",
-        "main",
-        "nav",
-        "ol",
-        "p",
-        "pre",
-        "section",
-        "table",
-        "tr",
-        "ul",
-    ),
-)
-_PAGE_NOISE = ["script", "style", "noscript", "template", "head"]
+_MARKS = {  # UTF-32's begins with UTF-16's
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_HTML_BLOCKS = (
+    "address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hr li "
+    "main nav ol p pre section table tr ul"
+).split()
+_HTML_NOISE = ["script", "style", "noscript", "template", "head"]
 
 
 class DocumentError(ValueError):
     """A file that cannot be read as text; says which, why, and what to do."""
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """Where a character of a document stands in its file. ``page`` counts from 1 and is ``None`` where files have no pages."""
 
     name: str
@@ -71,6 +47,13 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name}, {f'page {self.page}, ' if self.page else ''}character {self.offset:,}"
+
+
+class LeftOut(NamedTuple):
+    """Something in a folder that is not read, and why."""
+
+    path: Path
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,26 +74,38 @@ class Document:
     """
 
     def __init__(self, paths: Sequence[str | Path], start: int = 0, earlier: Iterable[Part] = ()):
-        self.paths, self.skipped = _files([Path(p) for p in paths])
+        self.paths, self.left_out = _files([Path(p) for p in paths])
         self._start, self._earlier = start, tuple(earlier)
         self.parts: list[Part] = list(self._earlier)
-        self.replaced = 0
-        """How many characters stand for bytes that were not valid text."""
+        self.replaced: Counter[str] = Counter()
+        """How many characters of each file stand for bytes that were not valid text."""
         self.names = _names(self.paths)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is not in the text that a person would think is there; complete once all blocks have been read."""
+        warned = [
+            f"{number:,} characters of {name} stand for bytes that were not valid text"
+            for name, number in self.replaced.most_common(NAMED_FILES)
+        ]
+        warned += [f"left out: {path} ({reason})" for path, reason in self.left_out[:NAMED_FILES]]
+        more = len(self.replaced) + len(self.left_out) - len(warned)
+        return warned + [f"and {more:,} more files are left out or hold bytes that are not valid text"] * bool(more)
 
     def blocks(self) -> Iterator[str]:
         """The text, a block at a time; ``parts`` and ``replaced`` grow with it. Starts over at each call."""
-        self.parts, self.replaced = list(self._earlier), 0
-        at, many, read = self._start, len(self.paths) > 1 or self._start > 0, False
+        self.parts, self.replaced = list(self._earlier), Counter()
+        at, read = self._start, False
+        many = len(self.paths) > 1 or self._start > 0
         for path, name in zip(self.paths, self.names, strict=True):
             if many:
-                head = f"{chr(10) * 2 if at else ''}[{name}]\n"
+                head = "\n\n" * (at > 0) + f"[{name}]\n"
                 self.parts.append(
                     Part(name, at, -len(head))
                 )  # the line with a file's name stands at the file's beginning
                 yield head
                 at += len(head)
-            for block, offset, page in self._pieces(path):
+            for block, offset, page in self._pieces(path, name):
                 if offset is not None:
                     self.parts.append(Part(name, at, offset, page))
                 at, read = at + len(block), read or bool(block.strip())
@@ -120,29 +115,29 @@ class Document:
                 f"{_listed(self.paths)}: no text at all; a scanned PDF needs text recognition (OCR) first"
             )
 
-    def place(self, offset: int) -> Place:
+    def place(self, offset: int) -> SourcePlace:
         """Where character ``offset`` of the document stands; only for what has been read."""
         at = bisect_right(self.parts, offset, key=lambda part: part.start) - 1
         if at < 0:
             raise ValueError(f"nothing has been read at character {offset:,}")
         part = self.parts[at]
-        return Place(part.name, max(0, offset - part.start + part.offset), part.page)
+        return SourcePlace(part.name, max(0, offset - part.start + part.offset), part.page)
 
     def parts_record(self) -> list[dict[str, Any]]:
         return [asdict(part) for part in self.parts]
 
-    def _pieces(self, path: Path) -> Iterator[tuple[str, int | None, int | None]]:
+    def _pieces(self, path: Path, name: str) -> Iterator[tuple[str, int | None, int | None]]:
         """Blocks of one file; the first of a file or page says at which character of the file it begins."""
         kind = _kind(path)
         if kind == "pdf":
             yield from _pdf(path)
         elif kind == "html":
-            raw = path.read_bytes()
-            yield _html(raw), 0, None
+            yield _html(path.read_bytes()), 0, None
         else:
             yield "", 0, None
             for block, replaced in _text(path):
-                self.replaced += replaced
+                if replaced:
+                    self.replaced[name] += replaced
                 yield block, None, None
 
 
@@ -150,45 +145,71 @@ def parts_from(records: Iterable[Mapping[str, Any]]) -> list[Part]:
     return [Part(**record) for record in records]
 
 
-def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The files to read, folders opened in the order of their names, and the files of folders that are not text."""
+def _files(paths: Sequence[Path]) -> tuple[list[Path], list[LeftOut]]:
+    """The files to read, folders opened in the order of their names, and what is left out of folders."""
     if not paths:
         raise DocumentError("no file to read; give at least one file or folder")
-    files, skipped = [], []
+    files: list[Path] = []
+    left_out: list[LeftOut] = []
     for path in paths:
         if not path.exists():
             raise DocumentError(f"no file or folder {str(path)!r}")
-        if path.is_dir():
-            inside = sorted(
-                p
-                for p in path.rglob("*")
-                if p.is_file() and not any(s.startswith(".") for s in p.relative_to(path).parts)
-            )
-            for file in inside:
-                (skipped if not file.stat().st_size or _binary(file) else files).append(file)
-            if not inside:
-                raise DocumentError(f"the folder {str(path)!r} holds no files")
-        else:
-            _refuse_unreadable(path)
+        if not path.is_dir():
+            if reason := _unreadable(path):
+                raise DocumentError(f"{str(path)!r} is {reason}")
             files.append(path)
+            continue
+        inside = sorted(_walk(path))
+        if not inside:
+            raise DocumentError(f"the folder {str(path)!r} holds no files")
+        for file in inside:
+            if reason := _unreadable(file, path):
+                left_out.append(LeftOut(file, reason))
+            else:
+                files.append(file)
     if not files:
-        raise DocumentError(f"nothing to read in {_listed(paths)}: {len(skipped)} files there are empty or binary")
-    return files, skipped
+        told = ", ".join(f"{left.path.name} is {left.reason}" for left in left_out[:3])
+        raise DocumentError(f"nothing to read in {_listed(paths)}: {told}")
+    return files, left_out
 
 
-def _refuse_unreadable(path: Path) -> None:
-    if path.is_file() and not path.stat().st_size:
-        raise DocumentError(f"{str(path)!r} is empty; there is nothing to read")
-    if why := _binary(path):
-        raise DocumentError(f"{str(path)!r} is a binary file ({why}); give text, Markdown, HTML or PDF")
+def _walk(folder: Path) -> Iterator[Path]:
+    """The files below a folder, and those folders that are not entered: hidden ones and links."""
+    for where, folders, names in os.walk(folder):
+        at = Path(where)
+        closed = [name for name in folders if name.startswith(".") or (at / name).is_symlink()]
+        folders[:] = [name for name in folders if name not in closed]
+        yield from (at / name for name in (*names, *closed))
+
+
+def _unreadable(path: Path, folder: Path | None = None) -> str | None:
+    """Why a file is not read, or ``None``; nothing that could block is opened. Hidden ones are read where they are named."""
+    if folder is not None and path.name.startswith("."):
+        return "hidden"
+    if path.is_dir():
+        return "a link to a folder"
+    if not path.exists():
+        return "a link to nothing"
+    facts = path.stat()
+    if not stat.S_ISREG(facts.st_mode):
+        return "a pipe or device; write what it says to a file and read that"
+    if not facts.st_size:
+        return "empty; there is nothing to read"
+    try:
+        why = _binary(path)
+    except PermissionError:
+        return "not yours to read (no permission)"
+    return f"a binary file ({why}); give text, Markdown, HTML or PDF" if why else None
 
 
 def _binary(path: Path) -> str | None:
     """Why a file is no text, or ``None``."""
     with open(path, "rb") as file:
         head = file.read(_HEAD_BYTES)
-    if head.startswith((b"%PDF-", codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if head.startswith((b"%PDF-", *_MARKS)):
         return None
+    if head.startswith(b"PK\x03\x04"):
+        return "a zip archive, as .docx, .pptx, .xlsx, .odt and .epub are"
     if (at := head.find(0)) >= 0:
         return f"a zero byte at {at:,}"
     odd = sum(byte < 32 and byte not in _TEXT_CONTROLS for byte in head)
@@ -209,14 +230,14 @@ def _text(path: Path) -> Iterator[tuple[str, int]]:
     with open(path, "rb") as file:
         head = file.read(4)
         file.seek(0)
-        utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        decoder = codecs.getincrementaldecoder("utf-16" if utf16 else "utf-8-sig")(errors="replace")
+        encoding = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "utf-8-sig")
+        decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
         tail = b""
         while raw := file.read(BLOCK_BYTES):
             block = decoder.decode(raw)
-            genuine = (tail + raw).count("\ufffd".encode()) if not utf16 else 0
+            written = (tail + raw).count("\ufffd".encode()) if encoding == "utf-8-sig" else 0
             tail = raw[-2:]
-            yield block, max(0, block.count("\ufffd") - genuine)
+            yield block, max(0, block.count("\ufffd") - written)
         yield (last := decoder.decode(b"", final=True)), last.count("\ufffd")
 
 
@@ -226,14 +247,14 @@ def _html(raw: bytes) -> str:
     from bs4.element import PreformattedString
 
     page = BeautifulSoup(raw, "html.parser")
-    for noise in page(_PAGE_NOISE):
+    for noise in page(_HTML_NOISE):
         noise.decompose()
     for words in list(page.find_all(string=True)):
         if isinstance(words, PreformattedString):
             words.extract()
         elif words.find_parent("pre") is None:
             words.replace_with(NavigableString(" ".join(f".{words}.".split())[1:-1]))
-    for block in page(_PAGE_BLOCKS):
+    for block in page(_HTML_BLOCKS):
         block.insert_before("\n")
         block.insert_after("\n")
     lines = (line.strip() for line in page.get_text().split("\n"))
@@ -264,11 +285,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
     """The shortest names that tell the files apart: from the folder that they share."""
     if len(paths) == 1:
         return [paths[0].name]
-    parents = [p.absolute().parent for p in paths]
-    shared = next(
-        folder for folder in (parents[0], *parents[0].parents) if all(p.is_relative_to(folder) for p in parents)
-    )
-    return [str(p.absolute().relative_to(shared)) for p in paths]
+    parents = [str(path.absolute().parent) for path in paths]
+    shared = os.path.commonpath(parents)
+    return [os.path.relpath(path.absolute(), shared) for path in paths]
 
 
 def _listed(paths: Sequence[Path]) -> str:

@@ -7,8 +7,7 @@ import pytest
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.documents.file_reading import SavedReading, plain, read_files
-from memagent_lib.documents.sources import DocumentError
+from memagent_lib.documents import DocumentError, SavedReading, plain, read_files
 from memagent_lib.journal import JournalError
 from memagent_lib.prompts import Budget, BudgetError, Completion, Encoder, Template
 from memagent_lib.readers import READERS, gated
@@ -170,7 +169,7 @@ def test_the_page_shows_what_was_dropped_what_was_cut_and_what_could_not_be_read
     page = read_files(agent, [tmp_path / "a.txt"], ["q"]).to_html(tmp_path / "r.html").read_text()
     assert "<del>code of the violet otter is 4821</del>" in page
     assert "memories were cut at their token limit" in page
-    assert "2 characters stand for bytes that were not valid text" in page
+    assert "2 characters of a.txt stand for bytes that were not valid text" in page
 
 
 def test_the_trace_of_a_file_holds_places_and_not_the_file(agent, tmp_path):

@@ -1,8 +1,13 @@
 """Files in, as one text, with the place of every character; and files that are no text."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
-from memagent_lib.documents.sources import Document, DocumentError, Place, parts_from
+from memagent_lib.documents import Document, DocumentError, SourcePlace
+from memagent_lib.documents.sources import parts_from
 
 
 def text_of(*paths, **kw) -> tuple[str, Document]:
@@ -15,7 +20,7 @@ def test_a_single_text_file_is_its_text_and_offsets_are_the_files_own(tmp_path):
     path.write_bytes("# Title\r\n\r\nGrüße 東京 😀\n".encode())
     text, document = text_of(path)
     assert text == "# Title\r\n\r\nGrüße 東京 😀\n"
-    assert document.place(11) == Place("a.md", 11, None)
+    assert document.place(11) == SourcePlace("a.md", 11, None)
     assert str(document.place(11)) == "a.md, character 11"
 
 
@@ -30,8 +35,12 @@ def test_a_folder_is_one_document_with_the_names_of_its_files(tmp_path):
     text, document = text_of(tmp_path)
     assert text == "[a.txt]\nfirst\n\n[b.txt]\nsecond\n\n[sub/c.log]\nthird"
     for name, word in (("a.txt", "first"), ("b.txt", "second"), ("sub/c.log", "third")):
-        assert document.place(text.index(word) + 2) == Place(name, 2, None)
-    assert [p.name for p in document.skipped] == ["image.bin", "nothing.txt"]
+        assert document.place(text.index(word) + 2) == SourcePlace(name, 2, None)
+    assert {p.name: reason.split(" ")[0] for p, reason in document.left_out} == {
+        ".hidden": "hidden",
+        "image.bin": "a",
+        "nothing.txt": "empty;",
+    }
 
 
 def test_a_document_that_follows_another_is_placed_after_it(tmp_path):
@@ -40,8 +49,8 @@ def test_a_document_that_follows_another_is_placed_after_it(tmp_path):
     first, monday = text_of(tmp_path / "monday.txt")
     second, both = text_of(tmp_path / "tuesday.txt", start=len(first), earlier=parts_from(monday.parts_record()))
     assert second == "\n\n[tuesday.txt]\nsecond day"
-    assert both.place(3) == Place("monday.txt", 3, None)
-    assert both.place(len(first) + second.index("second")) == Place("tuesday.txt", 0, None)
+    assert both.place(3) == SourcePlace("monday.txt", 3, None)
+    assert both.place(len(first) + second.index("second")) == SourcePlace("tuesday.txt", 0, None)
 
 
 def test_invalid_utf8_is_read_as_replacement_characters_and_counted_and_genuine_ones_are_not(tmp_path):
@@ -49,7 +58,7 @@ def test_invalid_utf8_is_read_as_replacement_characters_and_counted_and_genuine_
     path.write_bytes(b"ok \xff\xfe \xc3( " + "\ufffd".encode() + b" end \xe2\x82")
     text, document = text_of(path)
     assert text == "ok \ufffd\ufffd \ufffd( \ufffd end \ufffd"
-    assert document.replaced == 4
+    assert document.replaced == {"a.txt": 4}
 
 
 def test_a_character_across_two_blocks_is_read_whole(tmp_path, monkeypatch):
@@ -58,11 +67,11 @@ def test_a_character_across_two_blocks_is_read_whole(tmp_path, monkeypatch):
     path.write_text("aé東😀\ufffdz" * 20, encoding="utf-8")
     text, document = text_of(path)
     assert text == "aé東😀\ufffdz" * 20
-    assert document.replaced == 0
+    assert not document.replaced
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_a_byte_order_mark_is_obeyed_and_not_read(tmp_path, encoding):
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_byte_order_mark_says_the_encoding_and_is_not_read(tmp_path, encoding):
     path = tmp_path / "a.txt"
     path.write_text("héllo", encoding=encoding)
     assert text_of(path)[0] == "héllo"
@@ -85,7 +94,7 @@ def test_a_pdf_is_its_pages_and_places_name_the_page(tmp_path):
     path.write_bytes(pdf("The otter swims.", "The code is 4821."))
     text, document = text_of(path)
     assert text == "The otter swims.\nThe code is 4821.\n"
-    assert document.place(text.index("4821")) == Place("paper.pdf", text.index("4821"), 2)
+    assert document.place(text.index("4821")) == SourcePlace("paper.pdf", text.index("4821"), 2)
     assert "page 2" in str(document.place(text.index("4821")))
 
 
@@ -107,6 +116,40 @@ def test_what_holds_no_text_is_refused_with_the_reason(tmp_path, name, data, say
         text_of(path)
 
 
+def test_what_a_folder_holds_and_is_not_read_is_named_with_the_reason(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "b.txt").symlink_to(tmp_path / "a.txt")
+    (tmp_path / "contract.docx").write_bytes(b"PK\x03\x04 and so on")
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref")
+    (tmp_path / "broken.txt").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
+    os.mkfifo(tmp_path / "pipe")
+    text, document = text_of(tmp_path)
+    assert text == "[a.txt]\ntext\n\n[b.txt]\ntext"
+    told = "\n".join(document.warnings)
+    for name, reason in (
+        ("contract.docx", "a binary file (a zip archive, as .docx"),
+        ("empty.txt", "empty"),
+        (".git", "hidden"),
+        ("broken.txt", "a link to nothing"),
+        ("loop", "a link to a folder"),
+        ("pipe", "a pipe or device"),
+    ):
+        assert f"left out: {tmp_path / name} ({reason}" in told
+    assert len(document.warnings) == 6
+
+
+def test_a_pipe_is_refused_at_once_and_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DocumentError, match="pipe' is a pipe or device; write what it says to a file"):
+        Document([tmp_path / "pipe"])
+    code = "from memagent_lib.documents import Document; Document(['/dev/stdin'])"
+    given = subprocess.run([sys.executable, "-c", code], input="text", capture_output=True, text=True, timeout=60)
+    assert "is a pipe or device" in given.stderr
+
+
 def test_paths_that_are_not_there_are_named(tmp_path):
     for paths, says in [
         ([tmp_path / "no.txt"], "no file or folder '.*no.txt'"),
@@ -116,7 +159,7 @@ def test_paths_that_are_not_there_are_named(tmp_path):
         with pytest.raises(DocumentError, match=says):
             Document(paths)
     (tmp_path / "a.bin").write_bytes(b"\0")
-    with pytest.raises(DocumentError, match=r"nothing to read in .*: 1 files there are empty or binary"):
+    with pytest.raises(DocumentError, match=r"nothing to read in .*: a.bin is a binary file \(a zero byte at 0\)"):
         Document([tmp_path])
 
 

@@ -4,24 +4,30 @@ import inspect
 
 import pytest
 
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Scripted
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import (
     CONTINUING,
     MEMORY_READERS,
     READERS,
+    full,
+    gated,
+    map_merge,
     multislot,
+    overwrite,
     question_list,
     reader_named,
     recall,
+    retrieved,
     several_questions,
     shows,
+    truncated,
 )
-from memagent_lib.readers.baselines import full, retrieved
-from memagent_lib.readers.gated import gated
-from memagent_lib.readers.map_merge import PARTS, map_merge
+from memagent_lib.readers.map_merge import PARTS
 from memagent_lib.readers.ranking import ranked, words
 from memagent_lib.readers.recall import best_past
-from memagent_lib.text import Chunk
+from memagent_lib.text import Chunk, chunks
 from memagent_lib.trace import Kind, Reply, Trace
 
 
@@ -272,3 +278,31 @@ def test_every_prompt_of_every_reader_fits_what_it_says_it_shows(encoder):
             for prompt in move if isinstance(move, tuple) else (move,):
                 request = encoder.encode(prompt)
                 assert len(request.ids) + request.max_tokens <= limit, name
+
+
+def test_overwrite_shows_each_chunk_with_the_memory_of_the_one_before(tokenizer):
+    parts = chunks("One. Two. Three. Four.", tokenizer, 6)
+    reading, said = overwrite("q", iter(parts)), iter(["m1", "m2", "m3", "m4", "m5", "m6", "m7"])
+    prompts, move = [], next(reading)
+    try:
+        while True:
+            prompts.append(move)
+            move = reading.send(Reply(next(said)))
+    except StopIteration as done:
+        trace = done.value
+    assert [p.memory for p in prompts] == ["", *(f"m{i + 1}" for i in range(len(parts)))]
+    assert [p.chunk for p in prompts] == [*parts, None]
+    assert trace.memories == tuple(f"m{i + 1}" for i in range(len(parts)))
+    assert trace.answer == f"m{len(parts) + 1}"
+
+
+def test_truncated_shows_both_ends_of_the_document(tokenizer, encoder):
+    backend = Scripted(lambda text: "\\boxed{1}")
+    document = "Alpha begins here. " + "Rain taps on the roof all night. " * 60 + "Omega ends here."
+    Agent(encoder, backend, truncated).read(document, "q?")
+    (request,) = backend.requests
+    assert (
+        "Alpha begins" in request.text
+        and "Omega ends here." in request.text
+        and len(request.ids) < encoder.prompt_limit(Kind.DIRECT)
+    )

@@ -1,0 +1,142 @@
+"""A reading as one page of HTML that needs nothing else: the answer, its evidence with the place, the memory's history.
+
+Everything that comes from a document or a model is escaped by the template engine. Knows finished readings; asks no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memagent_lib.diagnostics import MemoryChange, MemoryPiece, Phrase
+from memagent_lib.scoring import boxed
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from memagent_lib.documents.file_reading import FileReading
+
+SHOWN_CHANGES = 400
+SHOWN_EVIDENCE = 40
+SHOWN_FILES = 20
+
+
+def page(reading: FileReading) -> str:
+    from markupsafe import Markup
+
+    return _templates().get_template("page.html").render(title=reading.questions[0], body=Markup(fragment(reading)))
+
+
+def fragment(reading: FileReading) -> str:
+    """The page's body, which a notebook shows as it is."""
+    return _templates().get_template("reading.html").render(
+        answers=[_answer(reading, question) for question in reading.questions],
+        facts=_facts(reading),
+        warnings=reading.warnings,
+        history=_history(reading),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("memagent_lib.documents")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+def _answer(reading: FileReading, question: str) -> dict[str, Any]:
+    answer, pieces = reading.provenance.answers.get(question, (reading.answers.get(question, ""), ()))
+    evidence = reading.evidence(question)
+    return {
+        "question": question,
+        "runs": [run for run in _runs(answer, pieces, _box(answer), all_traced=True) if run.text],
+        "traced": any(piece.source for piece in pieces),
+        "evidence": [_quoted(phrase, place) for phrase, place in evidence[:SHOWN_EVIDENCE]],
+        "more": max(0, len(evidence) - SHOWN_EVIDENCE),
+    }
+
+
+def _quoted(phrase: Phrase, place: str) -> dict[str, str]:
+    first, last = phrase.start - phrase.quote_start, phrase.end - phrase.quote_start
+    until = "to the end" if phrase.dropped is None else f"to turn {phrase.dropped}"
+    return {
+        "before": phrase.quote[:first],
+        "text": phrase.quote[first:last],
+        "after": phrase.quote[last:],
+        "place": place,
+        "fate": f"in memory from turn {phrase.brought + 1} {until}",
+    }
+
+
+def _facts(reading: FileReading) -> list[str]:
+    trace, names = reading.trace, reading.document.names
+    more = f" and {len(names) - SHOWN_FILES} more" if len(names) > SHOWN_FILES else ""
+    return [
+        f"{len(trace.reads):,} chunks read",
+        f"{trace.prompt_tokens:,} prompt and {trace.reply_tokens:,} reply tokens",
+        f"reader {trace.reader}",
+        f"{reading.seconds:,.1f} s",
+        f"files: {', '.join(names[:SHOWN_FILES])}{more}",
+    ]
+
+
+def _history(reading: FileReading) -> dict[str, Any]:
+    every = reading.provenance.steps
+    changes = [change for change in every if change.pieces or change.dropped or change.signal]
+    told = f"{len(changes):,} turns changed the memory, {len(every) - len(changes):,} left it as it was"
+    if len(changes) > SHOWN_CHANGES:
+        half = SHOWN_CHANGES // 2
+        changes = changes[:half] + changes[-half:]
+        told += f"; the first and last {half} changes are shown"
+    return {"told": told, "turns": [_turn(reading, change) for change in changes]}
+
+
+def _turn(reading: FileReading, change: MemoryChange) -> dict[str, Any]:
+    return {
+        "number": change.turn + 1,
+        "place": str(reading.document.place(change.chunk[0])),
+        "gains": sum(piece.fresh for piece in change.pieces),
+        "dropped": change.dropped,
+        "notes": [note for note in (change.signal, "cut at its limit" if change.cut else "") if note],
+        "runs": [run for run in _runs(change.memory, change.pieces) if run.text],
+    }
+
+
+class _Run(NamedTuple):
+    """A run of a text: plain, the model's ``own`` words, or ``traced`` to a place in the source."""
+
+    text: str
+    kind: str = "plain"
+    title: str = ""
+
+
+def _runs(
+    text: str, pieces: Sequence[MemoryPiece], hidden: frozenset[int] = frozenset(), all_traced: bool = False
+) -> Iterator[_Run]:
+    """``text`` in runs. Traced are pieces that are fresh, or all that have a source; characters in ``hidden`` are left out."""
+
+    def shown(start: int, end: int) -> str:
+        return "".join(text[at] for at in range(start, end) if at not in hidden)
+
+    at = 0
+    for piece in pieces:
+        yield _Run(shown(at, piece.start))
+        words, at = shown(piece.start, piece.end), piece.end
+        if piece.source is None:
+            yield _Run(words, "own")
+        elif piece.fresh or all_traced:
+            yield _Run(words, "traced", f"characters {piece.source[0]:,} to {piece.source[1]:,} of the text")
+        else:
+            yield _Run(words)
+    yield _Run(shown(at, len(text)))
+
+
+def _box(answer: str) -> frozenset[int]:
+    """The characters of the answer's last box that are not what it holds."""
+    inside = boxed(answer)
+    if inside is None:
+        return frozenset()
+    at, head = answer.rfind(f"\\boxed{{{inside}}}"), len("\\boxed{")
+    return frozenset() if at < 0 else frozenset({*range(at, at + head), at + head + len(inside)})

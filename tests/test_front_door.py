@@ -1,0 +1,75 @@
+"""The dozen names of ``memagent_lib``: lazy, complete, and a mistake lists them; the core layers import downwards only."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import memagent_lib
+
+LIBRARY = Path(memagent_lib.__file__).parent
+LAYERS = ["files", "settings", "text", "trace", "prompts", "scoring", "readers", "backends", "journal", "agent", "data"]
+HEAVY = ["torch", "verl", "mlflow", "ipywidgets", "vllm", "transformers", "pandas"]
+ROOMS = [
+    "agent",
+    "backends",
+    "data",
+    "diagnostics",
+    "documents",
+    "files",
+    "processes",
+    "prompts",
+    "readers",
+    "text",
+    "trace",
+]
+
+
+def loaded_by(code: str) -> set[str]:
+    """The heavy packages that a fresh interpreter has loaded after ``code``."""
+    code += f"\nimport sys; print(*(m for m in {HEAVY} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_the_library_loads_nothing_heavy_and_no_module_of_its_own():
+    assert loaded_by("import memagent_lib, sys; assert not [m for m in sys.modules if 'memagent_lib.' in m]") == set()
+
+
+def test_its_names_and_the_doors_of_the_lower_rooms_load_nothing_heavy():
+    assert loaded_by("from memagent_lib import *") == set()
+    assert loaded_by("".join(f"import memagent_lib.{room}\n" for room in ROOMS)) == set()
+
+
+def test_every_name_is_there_listed_and_known_to_type_checkers():
+    tree = ast.parse(Path(memagent_lib.__file__).read_text())
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    typed = {alias.asname: node.module for node in checked.body for alias in node.names}
+    assert typed == {name: f"memagent_lib.{home}" for name, home in memagent_lib._HOMES.items()}
+    for name in memagent_lib.__all__:
+        assert getattr(memagent_lib, name).__name__ == name
+        assert name in dir(memagent_lib)
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(AttributeError, match=r"memagent_lib has no 'open_agnet'; it has Agent, Budget, .*open_agent"):
+        memagent_lib.open_agnet  # noqa: B018
+
+
+def _imports(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    names = [n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
+    names += [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
+    return {n.split(".")[1] for n in names if n.startswith("memagent_lib.") and n.count(".") >= 1}
+
+
+def test_the_core_layers_import_downwards_only():
+    for rank, layer in enumerate(LAYERS):
+        files = (
+            [LIBRARY / f"{layer}.py"] if (LIBRARY / f"{layer}.py").exists() else sorted((LIBRARY / layer).rglob("*.py"))
+        )
+        allowed = set(LAYERS[: rank + 1])
+        for file in files:
+            assert _imports(file) <= allowed, f"{file.name} imports {_imports(file) - allowed}"
