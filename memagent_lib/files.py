@@ -75,11 +75,6 @@ def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]]
     return [json.loads(line) for line in whole.splitlines() if line.strip()], offset + len(whole)
 
 
-def in_jupyter() -> bool:
-    """Whether a person has opened the notebook: Jupyter's server gives its sessions' kernels a name, papermill gives none."""
-    return "JPY_SESSION_NAME" in os.environ
-
-
 def first_model(names: Sequence[str]) -> str:
     """The first of some model folders that is there, by the name it was given: a run's own policy, say, else a committed one."""
     found = next((name for name in names if (place(name) / "config.json").is_file()), None)

@@ -1,7 +1,12 @@
-"""How a process ends, and whether another one still lives: what a true status rests on. Knows no run."""
+"""Processes: how one ends, whether another still lives, and how one leaves nothing behind. Found by descent and start time, never by name.
+
+:func:`adopt_orphans` and :func:`die_with_parent` are Linux's ``prctl``: a supervisor adopts every orphan below it, so whatever a
+killed trainer had started (Ray's servers, vLLM's engine) can still be found and ended. Knows no run.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -11,7 +16,10 @@ from contextlib import contextmanager
 
 import psutil
 
+GRACE_S = 5.0
 _SAME_START_S = 60.0  # a start time is derived from a clock that may be set meanwhile
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Terminated(SystemExit):
@@ -37,13 +45,13 @@ def terminable() -> Iterator[None]:
 
 def this_process() -> str:
     """Names this process among all that were and will be, here and elsewhere: ``host process-namespace pid start``."""
-    return f"{_place()} {os.getpid()} {psutil.Process().create_time():.0f}"
+    return f"{_host()} {os.getpid()} {psutil.Process().create_time():.0f}"
 
 
 def is_gone(process: str) -> bool:
     """Whether a process named by :func:`this_process` has ended. ``False`` for one of another machine: nobody here can know."""
-    where, pid, start = process.rsplit(" ", 2)
-    if where != _place():
+    host, pid, start = process.rsplit(" ", 2)
+    if host != _host():
         return False
     try:
         return abs(psutil.Process(int(pid)).create_time() - float(start)) > _SAME_START_S
@@ -51,7 +59,57 @@ def is_gone(process: str) -> bool:
         return True
 
 
-def _place() -> str:
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when ``parent``, which must be its parent, is gone."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it went before we asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_descendants(grace_s: float = GRACE_S) -> int:
+    """Ask every descendant to end, then kill those that have not; how many there were."""
+    children = psutil.Process().children(recursive=True)
+    _signal(children, signal.SIGTERM)
+    _, alive = psutil.wait_procs(children, timeout=grace_s)
+    while alive := [*alive, *psutil.Process().children(recursive=True)]:
+        _signal(alive, signal.SIGKILL)
+        _, alive = psutil.wait_procs(alive, timeout=grace_s)
+        _reap()
+        if all(p.status() == psutil.STATUS_ZOMBIE for p in alive if p.is_running()):
+            break
+    _reap()
+    return len(children)
+
+
+def _signal(processes: list[psutil.Process], number: int) -> None:
+    for process in processes:
+        try:
+            process.send_signal(number)  # psutil compares start times first: a reused pid is left alone
+        except psutil.NoSuchProcess:
+            continue
+
+
+def _reap() -> None:
+    """Collect adopted children that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
+
+
+def _host() -> str:
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:

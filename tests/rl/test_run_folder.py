@@ -2,10 +2,7 @@
 
 import json
 import os
-import subprocess
-import sys
 
-import psutil
 import pytest
 
 from memagent_lib.files import read_lines_from
@@ -76,29 +73,6 @@ def test_a_resumed_run_forgets_the_steps_it_will_do_again(tmp_path):
     folder.metrics.write_text("".join(json.dumps({"step": s, "metrics": {}}) + "\n" for s in (1, 2, 3)))
     folder.keep_metrics_until(2)
     assert [row["step"] for row in folder.rows()] == [1, 2]
-
-
-GRANDCHILD = """
-import subprocess, sys
-sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-print(sleeper.pid, flush=True)
-"""
-
-
-def test_processes_that_a_dead_child_left_behind_are_found_and_ended():
-    code = f"""
-import subprocess, sys
-from memagent_lib.rl.run.descendants import adopt_orphans, end_descendants
-adopt_orphans()
-child = subprocess.Popen([sys.executable, "-c", {GRANDCHILD!r}], stdout=subprocess.PIPE, text=True)
-print(child.stdout.readline().strip(), flush=True)
-child.wait()
-print(end_descendants(grace_s=5))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    pid, ended = done.stdout.split()
-    assert ended == "1"
-    assert not psutil.pid_exists(int(pid))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

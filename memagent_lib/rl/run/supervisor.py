@@ -21,13 +21,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from memagent_lib import processes
 from memagent_lib.agent import AgentSettings
 from memagent_lib.data import Example, stream
 from memagent_lib.evaluation.evaluator import Result
 from memagent_lib.files import read_lines, read_lines_from, write_atomically
 from memagent_lib.prompts import Template
 from memagent_lib.rl.config import Recipe, flatten
-from memagent_lib.rl.run import descendants
 from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl_config import environment
 from memagent_lib.scoring import score
@@ -83,7 +83,7 @@ class Supervisor:
     def run(self) -> TrainingState:
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
-        descendants.adopt_orphans()
+        processes.adopt_orphans()
         self._say(replace(self.folder.status(), pid=os.getpid()))
         trainer = self._start()
         entry = None
@@ -95,7 +95,7 @@ class Supervisor:
             state, error = self._end(trainer)
         except Exception as failure:  # whatever it was, the run must end with its true status and leave no process
             state, error = TrainingState.FAILED, f"{type(failure).__name__}: {failure}"
-        descendants.end_descendants()
+        processes.end_descendants()
         if entry:
             error = self._complete(entry, state, error)
         self._say(
@@ -270,15 +270,15 @@ def _name_dtype(model: Path) -> None:
 def watch_over(folder: RunFolder, config: Recipe, device: str) -> int:
     """Supervise in a child process, and be there still if that is killed: then end what it had started and say so."""
     parent = os.getpid()
-    descendants.adopt_orphans()
+    processes.adopt_orphans()
     child = os.fork()
     if not child:
-        descendants.die_with_parent(parent)
+        processes.die_with_parent(parent)
         return 0 if Supervisor(folder, config, device).run() is TrainingState.FINISHED else 1
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os.kill(child, signal.SIGTERM))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    descendants.end_descendants()
+    processes.end_descendants()
     status = folder.status()
     if not status.state.over:
         error = (

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.files import write_atomically
+from memagent_lib.processes import die_with_parent
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run.descendants import die_with_parent
 from memagent_lib.rl.run.folder import RunFolder
 from memagent_lib.rl.verl_config import compose, settings, write_agent_file
 

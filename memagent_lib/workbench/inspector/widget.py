@@ -18,11 +18,12 @@ import traitlets
 
 from memagent_lib.agent import Agent, drive, run_sync
 from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.files import in_jupyter, place
+from memagent_lib.files import place
 from memagent_lib.scoring import score
 from memagent_lib.trace import Trace, Turn
 from memagent_lib.workbench.inspector.pages import STYLE, Page, compare, page, pick
 from memagent_lib.workbench.inspector.readings import Readings
+from memagent_lib.workbench.kernel import in_jupyter
 
 if TYPE_CHECKING:
     from memagent_lib.tracking.runs import Run

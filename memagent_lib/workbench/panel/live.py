@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.files import in_jupyter
 from memagent_lib.rl import RunFolder, TrainingRun, TrainingState, TrainingStatus, launch
+from memagent_lib.workbench.kernel import in_jupyter
 from memagent_lib.workbench.panel.attach import attach, watch
 from memagent_lib.workbench.panel.progress import Follower, Progress, kept_config
 from memagent_lib.workbench.panel.training_page import Report, curves, head, label, reading, report, styled

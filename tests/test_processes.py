@@ -1,0 +1,70 @@
+"""Processes: what lives, what has ended, and what is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from memagent_lib.processes import Terminated, is_gone, terminable, this_process
+
+GRANDCHILD = """
+import subprocess, sys
+sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print(sleeper.pid, flush=True)
+"""
+
+
+def test_processes_that_a_dead_child_left_behind_are_found_and_ended():
+    code = f"""
+import subprocess, sys
+from memagent_lib.processes import adopt_orphans, end_descendants
+adopt_orphans()
+child = subprocess.Popen([sys.executable, "-c", {GRANDCHILD!r}], stdout=subprocess.PIPE, text=True)
+print(child.stdout.readline().strip(), flush=True)
+child.wait()
+print(end_descendants(grace_s=5))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    pid, ended = done.stdout.split()
+    assert ended == "1"
+    assert not psutil.pid_exists(int(pid))
+
+
+def test_a_process_is_gone_when_it_has_ended_or_its_pid_is_anothers_and_nobody_knows_of_other_machines():
+    here = this_process()
+    assert not is_gone(here)
+    code = "from memagent_lib.processes import this_process; print(this_process())"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert ended.rsplit(" ", 2)[0] == here.rsplit(" ", 2)[0] and is_gone(ended)
+    host, pid, start = here.rsplit(" ", 2)
+    assert is_gone(f"{host} {pid} {int(start) - 3600}"), "another process had this pid an hour ago"
+    assert not is_gone(f"elsewhere {pid} 1")
+
+
+def test_a_child_dies_with_its_parent():
+    child = "import os, time; from memagent_lib.processes import die_with_parent; die_with_parent(os.getppid()); "
+    child += "print('ready', flush=True); time.sleep(600)"
+    parent = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {child!r}], stdout=subprocess.PIPE, text=True)
+child.stdout.readline()
+print(child.pid, flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, timeout=60, check=True)
+    pid = int(done.stdout)
+    try:
+        psutil.Process(pid).wait(timeout=30)
+    except psutil.NoSuchProcess:
+        pass
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_request_to_end_closes_what_is_open():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated), terminable():
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    assert signal.getsignal(signal.SIGTERM) is before
