@@ -1,7 +1,9 @@
-"""The paper's case study (arXiv 2507.02259), rebuilt: a question of two hops, a lead that may help, and what replaces it.
+"""The paper's case study (arXiv 2507.02259), rebuilt: a question of two hops, a lead that may help, and what replaces
+it.
 
-The three articles state the facts in our own words; all others come from a generated world. :func:`play` is **no model**: four
-rules, written by hand, that do with a prompt what the paper's 14B policy is reported to have done with it.
+The three articles state the facts in our own words; all others come from a generated world. :func:`play` is **no
+model**: four rules, written by hand, that do with a prompt what the paper's 14B policy is reported to have done with
+it.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ DIRECTOR = Article(
 
 
 def example(others: int = 26, places: Sequence[float] = SHARES, seed: int = 0) -> Example:
-    """The question and its document: ``others`` articles of a generated world, and LEAD, FILM and DIRECTOR at these shares of it."""
+    """The question and its document: ``others`` articles of a generated world, and LEAD, FILM and DIRECTOR at these
+    shares of it.
+    """
     if len(places) != 3 or not all(0 <= place <= 1 for place in places):
         raise ValueError(f"places are three shares between 0 and 1 (lead, film, director), got {list(places)}")
     if others < 1:
@@ -79,7 +83,9 @@ def example(others: int = 26, places: Sequence[float] = SHARES, seed: int = 0) -
 def open_reader(
     backend: str = SCRIPT, model: str = "experiments/pocket/warm_start", budget: Budget | None = None, **options: object
 ) -> Agent:
-    """An agent that reads with :func:`play`, or with a model where ``backend`` is one of :func:`memagent_lib.agent.open_agent`'s."""
+    """An agent that reads with :func:`play`, or with a model where ``backend`` is one of
+    :func:`memagent_lib.agent.open_agent`'s.
+    """
     budget = budget or Budget()
     if backend != SCRIPT:
         return open_agent(model, backend, template=TEMPLATE, budget=budget, sampling=Sampling(), **options)
@@ -99,8 +105,8 @@ _BASED = re.compile(r"(?P<who>[A-Z][^.\n]*?) is based in (?P<where>[^.\n]*New Yo
 def play(prompt: str) -> str:
     """The next memory or the answer, by four rules that know nothing but what the prompt shows.
 
-    Who directed the asked film is evidence, and so is where that person is based. Where somebody else in New York is based is a
-    lead: kept while there is no evidence, dropped when there is. Everything else is left out.
+    Who directed the asked film is evidence, and so is where that person is based. Where somebody else in New York is
+    based is a lead: kept while there is no evidence, dropped when there is. Everything else is left out.
     """
     asked, memory, piece = (_part(prompt, name) for name in ("question", "memory", "piece"))
     film = re.search(r"'(.+?)'", asked)

@@ -1,7 +1,7 @@
 """Pictures of a data set: how long its documents are, how deep its facts stand, where its gold documents are.
 
-Frames of :mod:`memagent_lib.data.overview` in, ``Axes`` out, in the look of :mod:`memagent_lib.workbench.plots`. A column ``file``
-names the rows; the frames of one file need none.
+Frames of :mod:`memagent_lib.data.overview` in, ``Axes`` out, in the look of :mod:`memagent_lib.workbench.plots`. A
+column ``file`` names the rows; the frames of one file need none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def depths(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """How deep the needed facts stand: the share of them up to each depth, a line per file. Even places follow the diagonal."""
+    """How deep the needed facts stand: the share of them up to each depth, a line per file. Even places follow the
+    diagonal.
+    """
     return _spread(facts.assign(line=_files(facts)), ax, "How deep do the facts stand?", "depth of the fact")
 
 

@@ -82,7 +82,7 @@ def new_axes(width: float, height: float, columns: int = 1) -> Any:
 
 @cache
 def _load_backend() -> None:
-    """Have matplotlib load its backend outside of any ``rc_context``, whose end would undo what a notebook's backend sets."""
+    """Have matplotlib load its backend outside of any ``rc_context``, whose end undoes what a notebook's own sets."""
     import matplotlib.pyplot as plt
 
     plt.close(plt.figure())
@@ -96,7 +96,7 @@ def finish(ax: Axes, title: str, caption: str) -> Axes:
 
 
 def save_figure(ax: Axes, path: str | Path) -> list[Path]:
-    """Write a figure twice: as the image that ``path`` names, and beside it as vectors (PDF) for a paper. Returns both paths."""
+    """Write a figure as the image that ``path`` names, and beside it as vectors (PDF) for a paper; returns both paths."""
     image = Path(path)
     image.parent.mkdir(parents=True, exist_ok=True)
     vectors = image.with_suffix(".pdf")
@@ -205,7 +205,7 @@ def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> N
 
 
 def _spread(ax: Axes, ends: Sequence[LineEnd]) -> list[tuple[float, LineEnd]]:
-    """A height for each label: its line's, moved up where the one below needs the room, and all down where the top is passed."""
+    """A height for each label: its line's, moved up off the one below, and all moved down where the top is passed."""
     placed: list[tuple[float, LineEnd]] = []
     for end in sorted(ends, key=lambda end: end.y):
         share = ax.transLimits.transform(ax.transScale.transform((end.x, end.y)))[1]

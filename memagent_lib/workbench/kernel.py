@@ -6,5 +6,7 @@ import os
 
 
 def in_jupyter() -> bool:
-    """Whether a person has opened the notebook: Jupyter's server gives its sessions' kernels a name, papermill gives none."""
+    """Whether a person has opened the notebook: Jupyter's server gives its sessions' kernels a name, papermill gives
+    none.
+    """
     return "JPY_SESSION_NAME" in os.environ

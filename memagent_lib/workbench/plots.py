@@ -47,8 +47,8 @@ def accuracy_by_length(
 ) -> Axes:
     """Accuracy with 95 % Wilson intervals over the number of chunks, one line per policy and reader.
 
-    Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, lengths are given in tokens too.
-    Baselines are thin and in their policy's colour; they share one legend of line styles.
+    Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, lengths are given in
+    tokens too. Baselines are thin and in their policy's colour; they share one legend of line styles.
     """
     table = summarise(results, by=("policy", "reader", "chunks"))
     ax, colours, ends = ax or new_axes(6.8, 4.6), colours_of(results["policy"]), []
@@ -71,7 +71,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
     """The share of needed facts in memory right after their chunk (capture), and of those, at the end (retention)."""
     from matplotlib.lines import Line2D
 
-    ax, ends, counts = ax or new_axes(6.8, 4.4), [], []
+    ax, ends, counts = ax or new_axes(6.8, 4.4), {}, []
     kept = results.dropna(subset=["capture"])
     colours, dashed = colours_of(results["policy"]), (0, (4, 2))
     for policy, group in kept.groupby("policy", sort=False):
@@ -82,12 +82,14 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
             low, high = [rate.low for rate in rates.values()], [rate.high for rate in rates.values()]
             ax.plot(chunks, [rate.value for rate in rates.values()], color=colour, linestyle=dashes, **MAIN_LINE)
             ax.fill_between(chunks, low, high, color=colour, alpha=0.12, linewidth=0)
-            last = LineEnd(chunks[-1], rates[chunks[-1]].value, policy, colour) if chunks else last
-        ends.append(last)
+            if chunks:
+                ends[policy] = LineEnd(chunks[-1], rates[chunks[-1]].value, policy, colour)
     share_axis(ax, "share of facts")
     length_axis(ax, kept["chunks"], only_value(results, "chunk_tokens"))
     told = ((dashed, _CAPTURED), ("-", _RETAINED))
-    label_ends(ax, ends, [Line2D([], [], color=INK, linestyle=style, label=words) for style, words in told])
+    label_ends(
+        ax, list(ends.values()), [Line2D([], [], color=INK, linestyle=style, label=words) for style, words in told]
+    )
     return finish(ax, "Is the fact noted, and is it kept?", f"{counted('per point', counts)}, 95 % Wilson intervals")
 
 
@@ -97,7 +99,8 @@ def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
 
 
 def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None, by: str = "policy") -> Axes:
-    """Memory length in tokens after each chunk: the mean over traces and the middle 80 %. Memories cut at their limit are marked.
+    """Memory length in tokens after each chunk: the mean over traces and the middle 80 %. Memories cut at their limit
+    are marked.
 
     Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`) with a column ``by`` that names the lines.
     """
@@ -129,10 +132,11 @@ def reward_curve(
     label: str = "reward",
     by: str | None = None,
 ) -> Axes:
-    """A metric over training steps: each step, and its running mean. Of several ``run_id``, the mean of runs and their range.
+    """A metric over training steps: each step, and its running mean. Of several ``run_id``, the mean of runs and their
+    range.
 
-    Takes a curve in long form (``run_id, metric, step, value``). A column ``by`` (a recipe, say) makes one line of the runs of each
-    of its values. Without a row, as before the first step of a run, it says so.
+    Takes a curve in long form (``run_id, metric, step, value``). A column ``by`` (a recipe, say) makes one line of the
+    runs of each of its values. Without a row, as before the first step of a run, it says so.
     """
     ax, ends = ax or new_axes(6.8, 3.8), []
     if curve.empty:
@@ -162,9 +166,11 @@ def reward_curve(
 
 
 def phrase_lives(phrases: pd.DataFrame, turns: int, ax: Axes | None = None, most: int = 20) -> Axes:
-    """From which chunk to which each phrase was in memory, one bar per phrase; what the memory held at the end is in colour.
+    """From which chunk to which each phrase was in memory, one bar per phrase; what the memory held at the end is in
+    colour.
 
-    Takes :meth:`memagent_lib.diagnostics.Provenance.to_frame`; of more than ``most`` phrases, those that stayed longest.
+    Takes :meth:`memagent_lib.diagnostics.Provenance.to_frame`; of more than ``most`` phrases, those that stayed
+    longest.
     """
     lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns))
     lives = lives.assign(length=lives["end"] - lives["brought"])
@@ -188,8 +194,9 @@ def _clipped(text: str, most: int = 48) -> str:
 def cost_by_length(results: pd.DataFrame, ax: Axes | None = None, cost: str = "tokens") -> Axes:
     """What a document costs to read over its length: the mean and the middle 80 %, one line per policy and reader.
 
-    ``cost`` is ``tokens`` (prompts and replies together, those that a prefix cache saved included) or ``seconds`` (from the first
-    turn to the last, with other documents read beside it). A reader whose cost is linear runs along the dotted line.
+    ``cost`` is ``tokens`` (prompts and replies together, those that a prefix cache saved included) or ``seconds`` (from
+    the first turn to the last, with other documents read beside it). A reader whose cost is linear runs along the
+    dotted line.
     """
     if cost not in COSTS:
         raise ValueError(f"no cost {cost!r}; choose from {', '.join(COSTS)}")
@@ -217,7 +224,9 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None, cost: str = "t
 
 
 def accuracy_by_depth(results: pd.DataFrame, ax: Axes | None = None, bins: int = 5) -> Axes:
-    """A heat map of one policy and reader: accuracy by document length and by how deep in it the last needed fact stands."""
+    """A heat map of one policy and reader: accuracy by document length and by how deep in it the last needed fact
+    stands.
+    """
     import seaborn as sns
 
     policy, reader = _only_one(results)
@@ -263,7 +272,8 @@ def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame
 
 
 def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Right minus left on the very same documents, with 95 % intervals, by length (:func:`memagent_lib.evaluation.paired`).
+    """Right minus left on the very same documents, with 95 % intervals, by length
+    (:func:`memagent_lib.evaluation.paired`).
 
     An interval that leaves out zero is drawn in colour, any other one grey.
     """

@@ -1,40 +1,44 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from memagent_lib.diagnostics import Fate
-from memagent_lib.workbench.inspector import compare, document, page, pick
-from memagent_lib.workbench.inspector.story import changes, notable, story
-
-
-def test_the_fate_of_a_fact_is_told_turn_by_turn(kept, lost) -> None:
-    assert [s.fate for s in story(kept)] == [Fate.AHEAD, Fate.HELD, Fate.HELD, Fate.HELD, Fate.HELD]
-    assert [s.fate for s in story(lost)] == [Fate.AHEAD, Fate.HELD, Fate.LOST, Fate.LOST, Fate.LOST]
-
-
-def test_evidence_is_found_in_the_chunk_that_holds_it(kept) -> None:
-    marked = [[s.turn.prompt.chunk.text[a:b] for a, b in s.evidence] for s in story(kept) if s.turn.prompt.chunk]
-    assert marked[0] == marked[2] == marked[3] == []
-    assert marked[1] == ["The code of the bold owl is 4711."]
+from memagent_lib.workbench.inspector import Page, Readings, compare, document, page, pick, show, to_html
+from memagent_lib.workbench.inspector.pages import marked
+from memagent_lib.workbench.inspector.word_changes import word_changes
 
 
 def test_changes_put_together_are_both_memories() -> None:
     before, after = "The code of the bold owl is 4711.", "The code of the shy owl is 9, I think."
-    pieces = changes(before, after)
+    pieces = word_changes(before, after)
     assert "".join(p.text for p in pieces if p.change != "new") == before
     assert "".join(p.text for p in pieces if p.change != "gone") == after
     assert [p.text for p in pieces if p.change == "gone"] == ["bold", "4711"]
 
 
-def test_the_notable_turns_hold_evidence_change_and_end(lost) -> None:
-    assert [s.index for s in notable(story(lost))] == [0, 1, 2, 3, 4]
-    assert [s.index for s in notable(story(lost), most=4)] == [1, 2, 3, 4]
+def test_marked_pieces_are_the_text_and_overlapping_spans_are_marked_once() -> None:
+    pieces = marked("abcdefgh", [(-3, 1), (2, 5), (4, 6), (7, 99)])
+    assert "".join(text for text, _ in pieces) == "abcdefgh"
+    assert "".join(text if inside else "." for text, inside in pieces) == "a.cdef.h"
 
 
-def test_text_of_documents_and_memories_is_never_markup(lost, kept) -> None:
+def test_turns_and_chunks_are_counted_from_one(lost) -> None:
+    body = page(lost).body
+    assert re.findall(r"turn (\d): chunk (\d)", body) == [(n, n) for n in "1234"]
+    assert "turn 5: the answer" in body and "turn 0" not in body
+
+
+def test_turns_that_do_not_matter_are_left_out_and_counted(long_reading) -> None:
+    body = page(long_reading(turns=40, noted=10, lost=20, cut=30)).body
+    assert [int(n) for n in re.findall(r"turn (\d+): chunk", body)] == [1, 11, 21, 31, 40]
+    assert [int(n) for n in re.findall(r"(\d+) turns? not shown", body)] == [9, 9, 9, 8]
+    assert body.count("<rect") == 41
+
+
+def test_text_of_documents_and_memories_is_never_markup(lost) -> None:
     shown = compare(lost, lost).body
     said = re.sub("<del>.*?</del>|</?ins>", "", shown)
     assert "<script" not in shown
@@ -43,18 +47,14 @@ def test_text_of_documents_and_memories_is_never_markup(lost, kept) -> None:
 
 
 def test_the_pair_picked_is_one_that_was_lost_on_the_left_and_right_on_the_right(kept, lost) -> None:
-    from dataclasses import replace
-
     lost_twin = replace(lost, example=replace(lost.example, id="twin"))
     kept_twin = replace(kept, example=replace(kept.example, id="twin"))
     assert pick([kept, lost_twin], [kept_twin, kept]) == (lost_twin, kept_twin)
     with pytest.raises(ValueError, match="no example in common"):
         pick([kept], [lost])
-    with pytest.raises(ValueError, match="one example are compared, got 'kept' and 'lost'"):
-        compare(kept, lost)
 
 
-def test_a_page_stands_alone(kept, tmp_path: Path) -> None:
+def test_a_saved_page_stands_alone(kept, tmp_path: Path) -> None:
     text = page(kept, "trained").save(tmp_path / "deep" / "page.html").read_text()
     assert text.startswith("<!doctype html>")
     assert "http" not in text
@@ -64,3 +64,26 @@ def test_a_page_stands_alone(kept, tmp_path: Path) -> None:
 def test_a_document_is_shown_with_its_needle_marked(kept) -> None:
     assert "<mark>The code of the bold owl is 4711.</mark>" in document(kept.example).body
     assert "<mark>The code of the bold owl is 4711.</mark>" in document(kept.example, most_chars=80).body
+
+
+def test_an_executed_copy_gets_the_story_as_a_page_with_the_line_that_makes_it_live(
+    kept, lost, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    still = show({"before": [kept, lost], "after": [replace(lost, trace=kept.trace, score=kept.score)]})
+    assert isinstance(still, Page) and "<script" not in still.body
+    assert re.findall(r"<h4>(\w+) <b class=\"ma-(\w+)\"", still.body) == [("before", "wrong"), ("after", "right")]
+
+
+def test_an_interactive_page_never_holds_markup_of_a_document(kept, lost) -> None:
+    import json
+
+    body = to_html({"before": [kept, lost]}, example="lost").body
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', body, re.S)[1]
+    assert "<" not in data and "<b>bold</b>" in json.dumps(json.loads(data))
+
+
+def test_an_interactive_page_says_what_had_no_room(kept, lost) -> None:
+    small = to_html(Readings({"before": [kept, lost]}), room_mb=0.003, example="lost")
+    assert re.search(r"1 of 2 readings are not whole here: this page holds 0.003 MB of texts", small.body)
+    assert "are not whole here" not in to_html(Readings({"before": [kept, lost]})).body

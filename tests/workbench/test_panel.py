@@ -16,11 +16,9 @@ from memagent_lib.evaluation.evaluator import Result
 from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingState, TrainingStatus, resolved
 from memagent_lib.settings import SettingsError
 from memagent_lib.workbench import plots
-from memagent_lib.workbench.panel import attach, begin, curve, report, settle, show
-from memagent_lib.workbench.panel.chart import chart
-from memagent_lib.workbench.panel.live import Panel
-from memagent_lib.workbench.panel.progress import Follower, Progress
-from memagent_lib.workbench.panel.training_page import percent, span
+from memagent_lib.workbench.panel import Follower, Progress, TrainingPanel, attach, begin, curve, report, settle, show
+from memagent_lib.workbench.panel.curve_charts import svg_chart
+from memagent_lib.workbench.panel.progress_page import curves, percent, span
 
 
 def add_step(folder: RunFolder, step: int, **metrics: float) -> None:
@@ -85,11 +83,16 @@ def test_steps_that_a_resumed_run_does_again_are_forgotten(held: RunFolder) -> N
     assert follower.look().points["critic/score/mean"] == ((1, 0.25), (2, 0.9))
 
 
-def test_wrong_readings_come_first_and_newer_before_older(held: RunFolder) -> None:
-    assert [(r.example, r.right) for r in Follower(held).look().readings] == [
-        ("e2", False),
-        ("e1", False),
-        ("e3", True),
+def test_the_newest_steps_rollouts_come_first_and_in_a_step_wrong_ones(held: RunFolder, lost: Result) -> None:
+    record = {"step": 3, "greedy": False, "score": 0.0, "id": "e4", "trace": lost.trace.to_record()}
+    with (held.traces / "step_000003.jsonl").open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    rollouts = Follower(held).look().rollouts
+    assert [(r.step, r.example, r.right) for r in rollouts] == [
+        (3, "e4", False),
+        (3, "e3", True),
+        (2, "e2", False),
+        (1, "e1", False),
     ]
 
 
@@ -137,16 +140,40 @@ def test_silence_is_told_once_it_is_far_longer_than_a_step(tmp_path: Path) -> No
     assert progress.silent_s(now=1061.0) == 61.0
 
 
-def test_a_chart_puts_values_where_they_belong_and_thins_long_runs_to_means() -> None:
-    drawn = chart("reward", {"": [(1, 0.0), (3, 1.0)]}, percent, most=1.0)
-    (x1, y1), (x2, y2) = ((float(x), float(y)) for x, y in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', drawn))
-    marks = dict((text, float(y)) for y, text in re.findall(r'y="([\d.]+)" text-anchor="end">(\d+%)<', drawn))
-    assert (marks["0%"] - 3, marks["100%"] - 3) == (pytest.approx(y1), pytest.approx(y2))
-    assert x1 < x2 and y1 > y2
-    long = chart("reward", {"": [(step, float(step % 2)) for step in range(1000)]}, percent)
-    told = re.findall(r"step (\d+): (\d+)%", long)
-    assert len(told) == 200 and told[-1][0] == "999"
-    assert {value for _, value in told} == {"40", "60"}
+def dots(drawn: str) -> list[tuple[float, float, str]]:
+    """Where a chart's dots stand, and what they say."""
+    found = re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*><title>([^<]*)</title></use>', drawn)
+    return [(float(x), float(y), told) for x, y, told in found]
+
+
+def test_a_chart_has_a_dot_for_each_step_that_tells_its_value_in_the_pages_own_ink() -> None:
+    drawn = svg_chart({"": [(1, 0.0), (3, 1.0), (5, 0.5)]}, percent, most=1.0)
+    (x1, y1, said), (x2, y2, _), (x3, y3, last) = dots(drawn)
+    assert x2 - x1 == pytest.approx(x3 - x2)
+    assert y1 - y3 == pytest.approx(y3 - y2) and y2 < y1
+    assert (said, last) == ("step 1: 0%", "step 5: 50%")
+    assert "currentColor" in drawn and "#000000" not in drawn and "<style" not in drawn
+
+
+def test_a_chart_thins_long_runs_to_means_and_escapes_names() -> None:
+    long = dots(svg_chart({"<b>": [(step, float(step % 2)) for step in range(1000)]}, percent))
+    assert len(long) == 200 and long[-1][2] == "step 999: &lt;b&gt; 60%"
+    assert {told[-3:] for _, _, told in long} == {"40%", "60%"}
+
+
+def test_the_curves_say_what_lines_and_dots_are_and_what_was_not_logged(tmp_path: Path) -> None:
+    status = TrainingStatus(state=TrainingState.RUNNING, step=12, steps=20)
+    points = {"critic/score/mean": [(step, step / 20) for step in range(1, 13)]}
+    drawn = curves(Progress(tmp_path, status, points=points | {"val-core/needle/acc/mean@1": [(0, 0.25), (8, 0.5)]}))
+    assert "Dots: each step; lines: running mean of 5 steps." in drawn
+    assert "Not logged by this run: facts in memory, entropy" in drawn
+    assert re.search(r"held-out accuracy<span[^>]*>needle <b>50%</b>", drawn)
+
+
+def test_turns_to_come_are_estimated_from_those_of_the_last_steps(tmp_path: Path) -> None:
+    status = TrainingStatus(state=TrainingState.RUNNING, step=2, steps=10)
+    assert Progress(tmp_path, status, points={"rows/produced": [(1, 90.0), (2, 110.0)]}).turns_left == 800
+    assert Progress(tmp_path, status).turns_left == 0
 
 
 def test_times_are_told_in_the_unit_that_people_use() -> None:
@@ -159,14 +186,14 @@ def test_without_anybody_looking_on_the_panel_is_a_page_of_its_own(
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     page = show(held.path)._repr_html_()
     assert "step 3 of 10" in page and "reward 75%" in page
-    assert "<polyline" in page
+    assert len(dots(page)) == 6  # three steps of two metrics
 
 
 def test_the_live_panel_follows_the_files_and_keeps_the_reading_that_was_chosen(held: RunFolder, lost: Result) -> None:
-    panel = Panel(held)
+    panel = TrainingPanel(held)
     assert "step 3 of 10" in panel.head.value
     assert (panel.stop.disabled, panel.resume.disabled) == (False, True)
-    panel.list.index = 2
+    panel.list.index = 0
     assert "4711" in panel.detail.value
     curves = panel.curves.value
     record = {"step": 4, "greedy": False, "score": 0.0, "id": "e4", "trace": lost.trace.to_record()}
@@ -175,14 +202,14 @@ def test_the_live_panel_follows_the_files_and_keeps_the_reading_that_was_chosen(
     held.write_status(TrainingStatus(state=TrainingState.FINISHED, step=4, steps=4))
     eventually(lambda: "finished" in panel.head.value and len(panel.list.options) == 4)
     assert panel.curves.value != curves
-    assert panel.list.options[panel.list.index].startswith("✓ step 3")
+    eventually(lambda: panel.list.options[panel.list.index].startswith("✓ step 3"))
     assert (panel.stop.disabled, panel.resume.disabled) == (True, True)
     panel.close()
 
 
 def test_what_cannot_be_resumed_is_told_in_the_panel(run: RunFolder) -> None:
     run.config.write_text(json.dumps({"config": {}}))
-    panel = Panel(run)
+    panel = TrainingPanel(run)
     assert not panel.resume.disabled
     panel.resume.click()
     eventually(lambda: "not resumed: the recipe needs" in panel.said.value)

@@ -1,11 +1,25 @@
 """Looking into memories: what was read, what was remembered, what changed, where the evidence went.
 
-:func:`show` opens the interactive inspector on a run; ``page`` and ``compare`` make static HTML from results. Text from documents,
-questions and models is data here: always escaped, never markup.
+:func:`show` opens the interactive inspector on a run or on results; ``page``, ``compare`` and ``to_html`` make pages
+that need no kernel. Text from documents, questions and models is data here: always escaped, never markup. Knows
+results; knows no model.
 """
 
-from memagent_lib.workbench.inspector.pages import Page, compare, document, page, pick
+from memagent_lib.workbench.html_pages import Page
+from memagent_lib.workbench.inspector.editing import read_on
+from memagent_lib.workbench.inspector.pages import compare, document, page, pick
 from memagent_lib.workbench.inspector.readings import Readings
-from memagent_lib.workbench.inspector.widget import Inspector, read_on, show, twin
+from memagent_lib.workbench.inspector.views import InspectorError, show, to_html
 
-__all__ = ["Inspector", "Page", "Readings", "compare", "document", "page", "pick", "read_on", "show", "twin"]
+__all__ = [
+    "InspectorError",
+    "Page",
+    "Readings",
+    "compare",
+    "document",
+    "page",
+    "pick",
+    "read_on",
+    "show",
+    "to_html",
+]

@@ -1,140 +1,248 @@
-"""What the interactive inspector shows, as plain JSON types: a list of readings, the story of one, the detail of one turn.
+"""What the inspector shows, as plain JSON types: a list of readings, the story of one, the detail of one turn.
 
-A long reading is sent in two parts: a story with a few numbers per turn, whole, and the texts of a turn when somebody looks.
-Knows results and provenance; knows no widget and no HTML.
+A long reading is sent in two parts: a story with a few numbers per turn, whole, and the texts of a turn when somebody
+looks. Turns and chunks are counted from 0 here, and from 1 by whoever shows them. Knows results and their diagnosis;
+knows no widget and no HTML.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from memagent_lib.diagnostics import Fate, Phrase, Provenance
+from memagent_lib.diagnostics import Fate, Provenance, evidence_in
 from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.trace import Kind, Trace
-from memagent_lib.workbench.inspector.story import StoryTurn, changes, story
+from memagent_lib.readers import CONTINUING, READERS
+from memagent_lib.trace import Kind, Trace, Turn
+from memagent_lib.workbench.figure_style import line_name
+from memagent_lib.workbench.inspector.word_changes import word_changes
 
 LETTERS = {Fate.AHEAD: "a", Fate.HELD: "h", Fate.MISSED: "m", Fate.LOST: "l", None: "n"}
+CUT = "memory cut at its limit"
 PHRASES = 200
+_ANSWER_CHARS = 200
 
 
 class Readings:
-    """Results of one or more policies by name, failures first, with the stories that have been asked for kept."""
+    """Results of one or more policies by name, failures first; each is found by policy, reader, example and length."""
 
     def __init__(self, results: Mapping[str, Iterable[Result]]):
         self.results: dict[str, Result] = {}
-        self.policies: dict[str, str] = {}  # by key, as results are; a policy's name may be a path
-        self._stories: dict[str, list[StoryTurn]] = {}
+        self.policies: dict[str, str] = {}  # by key, as results are; a policy's name may hold any sign
         for policy, found in results.items():
             for result in sorted((r for r in found if r.trace is not None), key=_value):
                 self.add(policy, result)
 
     def add(self, policy: str, result: Result) -> str:
         """Take one more reading in; returns its key."""
-        key = f"{policy}/{result.reader}/{result.example.id}"
+        example = result.example
+        key = f"{policy}/{result.reader}/{example.metadata.get('chunks', '')}/{len(example.document)}/{example.id}"
         self.results[key], self.policies[key] = result, policy
-        self._stories.pop(key, None)
         return key
 
     def catalog(self) -> list[dict[str, Any]]:
-        """One entry per reading: what a list of them needs, and the faults that it can be filtered by."""
-        return [self._entry(key) for key in self.results]
+        """One entry per reading: what a list of them needs, and what it can be filtered by."""
+        return [self.entry(key) for key in self.results]
 
-    def _entry(self, key: str) -> dict[str, Any]:
-        result, fates = self.results[key], self.results[key].diagnosis.fates
-        e, wrong = result.example, _value(result) < 1
-        found = {
-            "wrong": wrong,
-            "lost after capture": wrong and Fate.LOST in fates,
-            "never captured": wrong and Fate.HELD not in fates,
-            "cut by limit": any(turn.reply.cut for turn in result.trace.turns),
-        }
+    def entry(self, key: str) -> dict[str, Any]:
+        result, policy = self._result(key), self.policies[key]
+        e, value = result.example, _value(result)
         return {
             "key": key,
-            "policy": self.policies[key],
-            "example": e.id,
+            "policy": policy,
             "reader": result.reader,
+            "name": line_name(policy, result.reader),
+            "example": e.id,
+            "chunks": e.metadata.get("chunks"),
+            "chars": len(e.document),
             "question": e.question,
             "answers": list(e.answers),
-            "answer": result.trace.answer[:200],
-            "right": not wrong,
+            "answer": result.trace.answer[:_ANSWER_CHARS],
+            "score": value,
+            "right": value >= 1,
             "turns": len(result.trace.turns),
-            "faults": [name for name, is_so in found.items() if is_so],
+            "fates": _tags(result),
         }
 
     def story(self, key: str) -> dict[str, Any]:
-        """Every turn in a few numbers: the fate of the fact as a letter, tokens of the reply, where evidence stands, what was cut."""
-        story = self._story(key)
+        """Every turn in a few numbers: the fate of the facts as a letter, tokens of the reply, the place of its chunk.
+
+        Also the turns with evidence in their chunk, and those whose reply was cut.
+        """
+        result = self._result(key)
+        turns, spans = result.trace.turns, result.example.evidence
         return {
-            "fates": "".join(LETTERS[step.fate] for step in story),
-            "tokens": [step.turn.reply.reply_tokens or len(step.turn.reply.text) for step in story],
-            "evidence": [step.index for step in story if step.evidence],
-            "cut": [step.index for step in story if step.turn.reply.cut],
+            "fates": "".join(LETTERS[fate] for fate in result.diagnosis.fates),
+            "tokens": [turn.reply.reply_tokens or len(turn.reply.text) for turn in turns],
+            "starts": [turn.prompt.chunk.start if turn.prompt.chunk else -1 for turn in turns],
+            "evidence": [i for i, turn in enumerate(turns) if evidence_in(turn, spans)],
+            "cut": [i for i, turn in enumerate(turns) if turn.reply.cut],
         }
 
-    def detail(self, key: str, index: int) -> dict[str, Any]:
-        """One turn with its texts: the chunk with its evidence, what the reply changed, what the chunk brought in, tokens."""
-        step = self._story(key)[index]
-        prompt, reply = step.turn.prompt, step.turn.reply
-        chunk, read = prompt.chunk, prompt.kind.reads
-        fresh = Provenance.of(Trace(prompt.question, (step.turn,))).phrases if read and chunk else []
+    def detail(self, key: str, turn: int) -> dict[str, Any]:
+        """One turn with its texts: the chunk with its evidence, what the reply changed, what the chunk brought in,
+        tokens.
+        """
+        result = self._result(key)
+        this = result.trace.turns[turn]
+        prompt, reply = this.prompt, this.reply
+        fate, before = result.diagnosis.fates[turn], _before(this)
         return {
-            "turn": index,
+            "turn": turn,
             "kind": str(prompt.kind),
-            "fate": str(step.fate or "no memory"),
-            "chunk": chunk
-            and {
-                "index": chunk.index,
-                "start": chunk.start,
-                "end": chunk.end,
-                "tokens": chunk.tokens,
-                "text": chunk.text,
-            },
-            "evidence": [list(span) for span in step.evidence],
-            "brought": [[p.start - chunk.start, p.end - chunk.start] for p in fresh],
-            "changes": [
-                list(piece) for piece in (changes(prompt.memory, reply.text) if read else [(reply.text, "same")])
-            ],
-            "before": prompt.memory,
+            "fate": str(fate) if fate else "",
+            "letter": LETTERS[fate],
+            "chunk": asdict(prompt.chunk) if prompt.chunk and prompt.kind is not Kind.MERGE else None,
+            "evidence": [list(span) for span in evidence_in(this, result.example.evidence)],
+            "brought": _brought(this),
+            "changes": [list(piece) for piece in word_changes(before, reply.text)]
+            if before is not None
+            else [[reply.text, "same"]],
             "after": reply.text,
             "thinking": reply.thinking,
             "signal": reply.signal,
-            "finish": reply.finish_reason,
+            "cut": reply.cut,
+            "edited": reply.finish_reason == "edited",
             "tokens": [reply.prompt_tokens, reply.cached_tokens, reply.reply_tokens],
-            "editable": prompt.kind is Kind.READ,
+            "editable": prompt.kind.reads and result.reader in CONTINUING and result.reader in READERS,
         }
 
     def phrases(self, key: str) -> dict[str, Any]:
-        """Where the words of the memories came from, over the whole reading: the first :data:`PHRASES` phrases, and how many there are."""
-        found = Provenance.of(self.results[key].trace).phrases
-        return {"phrases": [_phrase(p) for p in found[:PHRASES]], "all": len(found)}
+        """Where the words of the memories came from, the whole reading through: the first :data:`PHRASES`, and how
+        many there are.
+        """
+        found = Provenance.of(self._result(key).trace).phrases
+        names = ("text", "start", "end", "brought", "dropped")
+        return {"phrases": [{n: getattr(p, n) for n in names} for p in found[:PHRASES]], "all": len(found)}
 
-    def bytes_of(self, key: str) -> int:
-        """About how long the texts of a reading are, all turns together."""
-        return sum(
-            len(t.prompt.chunk.text if t.prompt.chunk else "") + 3 * len(t.reply.text)
-            for t in self.results[key].trace.turns
-        )
+    def search(self, text: str) -> list[str]:
+        """The keys of the readings that have the words in their question, answers or a memory, whatever their case."""
+        wanted = text.casefold()
+        return [key for key, result in self.results.items() if any(wanted in said.casefold() for said in _said(result))]
 
-    def _story(self, key: str) -> list[StoryTurn]:
-        if key not in self._stories:
-            if key not in self.results:
-                raise KeyError(
-                    f"no reading {key!r}; there are {len(self.results)}, such as {next(iter(self.results), 'none')!r}"
-                )
-            self._stories[key] = story(self.results[key])
-        return self._stories[key]
+    def notable(self, key: str, most: int = 8) -> list[int]:
+        """The turns to show when not all can be: with evidence, where the fate changes, cut ones, the last read, the
+        answer.
+        """
+        story, changes = self.story(key), self._result(key).diagnosis.changes
+        last = list(range(len(story["fates"])))[-2:]
+        keep = sorted({*story["evidence"], *changes} - set(last))
+        rest = [i for i in (0, *story["cut"]) if i not in keep and i not in last]
+        room = max(0, most - len(last))
+        return sorted({*keep[:room], *rest[: max(0, room - len(keep))], *last})
+
+    def opening(
+        self, policy: str = "", reader: str = "", example: str = "", beside: str | None = None, turn: int | None = None
+    ) -> dict[str, Any]:
+        """Where to begin: the first failure that lost a fact and that another policy got right, at the turn of the
+        loss.
+
+        What is given narrows the choice; an unknown name is an error that lists the known ones. ``beside`` is the other
+        reading's policy (with its reader, unless that is ``overwrite``), ``""`` for none.
+        """
+        entries = self.catalog()
+        for what, wanted in (("policy", policy), ("reader", reader), ("example", example)):
+            entries = _narrowed(entries, what, wanted)
+        others = {entry["key"]: self.beside(entry, beside) for entry in entries}
+
+        def worth(entry: dict[str, Any]) -> tuple[bool, ...]:
+            other = others[entry["key"]]
+            told = bool(entry["fates"]) or not self._result(entry["key"]).trace.reads
+            return entry["right"], str(Fate.LOST) not in entry["fates"], not (other and other["right"]), not told
+
+        chosen = min(entries, key=worth)
+        other, at = others[chosen["key"]], self._first_change(chosen["key"]) if turn is None else turn
+        if beside and other is None:
+            names = ", ".join(dict.fromkeys(entry["name"] for entry in self.catalog()))
+            raise ValueError(f"beside: no reading of the same example by {beside!r}; there are those of {names}")
+        shown = {"key": chosen["key"], "beside": other["name"] if other else "", "turn": at}
+        filters = {"reader": reader, "length": "", "fate": "", "score": "", "search": ""}
+        return {"policy": chosen["policy"], **shown, **filters}
+
+    def embedded(self, keys: Sequence[str], room: float) -> dict[str, Any]:
+        """Stories and texts of some readings, as far as ``room`` bytes go; of one that is too long, the turns that
+        matter.
+        """
+        stories, details, phrases = {}, {}, {}
+        for key in keys:
+            stories[key] = self.story(key)
+            turns = range(len(self._result(key).trace.turns))
+            for chosen in (turns, self.notable(key)):
+                if (size := sum(_size(self._result(key).trace.turns[i]) for i in chosen)) <= room:
+                    room -= size
+                    details[key] = {i: self.detail(key, i) for i in chosen}
+                    break
+            if len(details.get(key, ())) == len(turns):
+                phrases[key] = self.phrases(key)
+        return {"stories": stories, "details": details, "phrases": phrases}
+
+    def beside(self, entry: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
+        """The reading of the same document that is called ``name``; with ``None``, by the same reader and another
+        policy.
+        """
+        same = [
+            key
+            for key, result in self.results.items()
+            if key != entry["key"]
+            and (result.example.id, len(result.example.document)) == (entry["example"], entry["chars"])
+            and (name is None or line_name(self.policies[key], result.reader) == name)
+            and (name is not None or (result.reader == entry["reader"] and self.policies[key] != entry["policy"]))
+        ]
+        return self.entry(same[0]) if same else None
+
+    def _first_change(self, key: str) -> int:
+        fates = self._result(key).diagnosis.fates
+        return next((fates.index(fate) for fate in (Fate.LOST, Fate.MISSED, Fate.HELD) if fate in fates), 0)
+
+    def _result(self, key: str) -> Result:
+        if key not in self.results:
+            example = next(iter(self.results), "none")
+            raise KeyError(f"no reading {key!r}; there are {len(self.results)}, such as {example!r}")
+        return self.results[key]
 
 
-def _phrase(phrase: Phrase) -> dict[str, Any]:
-    return {
-        "text": phrase.text,
-        "start": phrase.start,
-        "end": phrase.end,
-        "brought": phrase.brought,
-        "dropped": phrase.dropped,
-        "quote": phrase.quote,
-    }
+def _narrowed(entries: list[dict[str, Any]], what: str, wanted: str) -> list[dict[str, Any]]:
+    found = [entry for entry in entries if not wanted or entry[what] == wanted]
+    if not found:
+        known = ", ".join(list(dict.fromkeys(entry[what] for entry in entries))[:20])
+        raise ValueError(f"{what}: no readings of {wanted!r}; there are those of {known}")
+    return found
+
+
+def _tags(result: Result) -> list[str]:
+    """What happened to the facts, for filters: lost at any time, never noted, in memory at the end, a memory cut."""
+    fates = result.diagnosis.fates
+    never = Fate.MISSED in fates and Fate.HELD not in fates
+    found = {Fate.LOST: Fate.LOST in fates, Fate.MISSED: never, Fate.HELD: bool(fates) and fates[-1] is Fate.HELD}
+    cut = [CUT] if any(turn.reply.cut for turn in result.trace.turns) else []
+    return [str(fate) for fate, is_so in found.items() if is_so] + cut
+
+
+def _before(turn: Turn) -> str | None:
+    """The memory that a turn's reply replaced; ``None`` where it replaced none."""
+    if turn.prompt.kind is Kind.MERGE and turn.prompt.chunk:
+        return f"{turn.prompt.memory}\n{turn.prompt.chunk.text}"
+    return turn.prompt.memory if turn.prompt.kind.reads else None
+
+
+def _brought(turn: Turn) -> list[list[int]]:
+    """The stretches of a turn's chunk whose words its reply took over."""
+    chunk = turn.prompt.chunk
+    if not turn.prompt.kind.reads or chunk is None:
+        return []
+    fresh = Provenance.of(Trace(turn.prompt.question, (turn,))).phrases
+    return [[phrase.start - chunk.start, phrase.end - chunk.start] for phrase in fresh]
+
+
+def _said(result: Result) -> Iterable[str]:
+    yield from (result.example.question, result.example.id, *result.example.answers)
+    yield from (turn.reply.text for turn in result.trace.turns)
+
+
+def _size(turn: Turn) -> int:
+    """About how many bytes the texts of a turn take."""
+    return 300 + len(turn.prompt.chunk.text if turn.prompt.chunk else "") + 3 * len(turn.reply.text)
 
 
 def _value(result: Result) -> float:

@@ -1,10 +1,27 @@
-"""Attaching to training: a run is started detached, watched from its files, and goes on when whoever watches goes away.
+"""Attaching to training: a run is started detached, watched from its files, and continues when whoever watches goes
+away.
 
-``show`` is the live panel of a notebook, ``report`` the same as a page that needs no kernel.
+``show`` is the live panel of a notebook, ``report`` the same as a page that needs no kernel. Knows a run's files; knows
+no trainer.
 """
 
-from memagent_lib.workbench.panel.attach import attach, begin, curve, load_recipe, log_training, watch
-from memagent_lib.workbench.panel.live import settle, show
-from memagent_lib.workbench.panel.training_page import report
+from memagent_lib.workbench.panel.live import TrainingPanel, settle, show
+from memagent_lib.workbench.panel.progress import Follower, Progress
+from memagent_lib.workbench.panel.progress_page import RunReport, report
+from memagent_lib.workbench.panel.run_access import attach, begin, curve, load_recipe, log_training, watch
 
-__all__ = ["attach", "begin", "curve", "load_recipe", "log_training", "report", "settle", "show", "watch"]
+__all__ = [
+    "Follower",
+    "Progress",
+    "RunReport",
+    "TrainingPanel",
+    "attach",
+    "begin",
+    "curve",
+    "load_recipe",
+    "log_training",
+    "report",
+    "settle",
+    "show",
+    "watch",
+]

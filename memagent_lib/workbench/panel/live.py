@@ -1,4 +1,6 @@
-"""The live panel: widgets over a run's files. The run knows nothing of it; closing the tab or the kernel changes nothing."""
+"""The live panel: widgets over a run's files. The run knows nothing of it; closing the tab or the kernel changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,18 @@ from typing import TYPE_CHECKING
 
 from memagent_lib.rl import RunFolder, TrainingRun, TrainingState, TrainingStatus, launch
 from memagent_lib.workbench.kernel import in_jupyter
-from memagent_lib.workbench.panel.attach import attach, watch
 from memagent_lib.workbench.panel.progress import Follower, Progress, kept_config
-from memagent_lib.workbench.panel.training_page import Report, curves, head, label, reading, report, styled
+from memagent_lib.workbench.panel.progress_page import (
+    ROLLOUTS_TITLE,
+    RunReport,
+    curves,
+    head,
+    label,
+    report,
+    rollout,
+    styled,
+)
+from memagent_lib.workbench.panel.run_access import attach, watch
 
 if TYPE_CHECKING:
     from ipywidgets import VBox
@@ -21,27 +32,29 @@ POLL_S = 1.0
 RESUMABLE = (TrainingState.STOPPED, TrainingState.FAILED, TrainingState.DIED)
 
 
-def show(run: TrainingRun | str | Path) -> VBox | Report:
+def show(run: TrainingRun | str | Path) -> VBox | RunReport:
     """The panel of a run, or of the run in a folder; the same one however often it is shown.
 
-    Where nobody looks on (papermill executes the notebook) it is the run as it stands: widgets do not outlive their kernel.
+    Where nobody looks on (papermill executes the notebook) it is the run as it stands: widgets do not outlive their
+    kernel.
     """
     run = run if isinstance(run, TrainingRun) else attach(run)
     return _panel(run.folder.path).box if in_jupyter() else report(run)
 
 
 def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
-    """Wait for the run's end where nobody looks on; in Jupyter the status now, because a tab that is opened again shows its widgets
-    only once the kernel is free. See :func:`memagent_lib.workbench.panel.watch`."""
+    """Wait for the run's end where nobody looks on; in Jupyter the status now, because a tab that is opened again
+    shows its widgets only once the kernel is free. See :func:`memagent_lib.workbench.panel.watch`.
+    """
     return run.status() if in_jupyter() else watch(run, stop_on_interrupt)
 
 
 @cache
-def _panel(folder: Path) -> Panel:
-    return Panel(RunFolder(folder))
+def _panel(folder: Path) -> TrainingPanel:
+    return TrainingPanel(RunFolder(folder))
 
 
-class Panel:
+class TrainingPanel:
     """Widgets and the thread that keeps them true. A widget is touched only when what it shows has changed."""
 
     def __init__(self, folder: RunFolder) -> None:
@@ -65,12 +78,12 @@ class Panel:
         self.said = w.HTML(layout=wide)
         self.list = w.Select(rows=9, layout=w.Layout(width="270px", flex="0 0 auto"))
         self.list.add_class("mt-list")
-        title = w.HTML(styled("<h4>Last readings, wrong ones first</h4>"))
-        self.readings = w.VBox([title, w.HBox([self.list, self.detail])])
-        self.box = w.VBox([self.head, w.HBox([self.stop, self.resume, self.said]), self.curves, self.readings])
+        title = w.HTML(f"<b>{ROLLOUTS_TITLE}</b>")
+        self.rollouts = w.VBox([title, w.HBox([self.list, self.detail])])
+        self.box = w.VBox([self.head, w.HBox([self.stop, self.resume, self.said]), self.curves, self.rollouts])
         self.stop.on_click(lambda _: self._do("stopping", "stopped", self._run().stop))
         self.resume.on_click(lambda _: self._do("resuming", "resumed", self._resume))
-        self.list.observe(lambda _: self._show_reading(), "index")
+        self.list.observe(lambda _: self._show_rollout(), "index")
         self.refresh()
         threading.Thread(target=self._keep_true, name=f"panel of {folder.path.name}", daemon=True).start()
 
@@ -90,22 +103,22 @@ class Panel:
         _set(self.curves, "value", styled(curves(progress)))
         _set(self.stop, "disabled", state.over or progress.stopping or bool(self.doing))
         _set(self.resume, "disabled", state not in RESUMABLE or bool(self.doing))
-        _set(self.readings.layout, "display", None if progress.readings else "none")
+        _set(self.rollouts.layout, "display", None if progress.rollouts else "none")
         index = self.list.index
         chosen = self.shown[index] if index is not None else None
-        self.shown = progress.readings
+        self.shown = progress.rollouts
         names = tuple(map(label, self.shown))
         if names != self.list.options:
             self.list.options = names
             self.list.index = self.shown.index(chosen) if chosen in self.shown else 0
-        self._show_reading()
+        self._show_rollout()
 
-    def _show_reading(self) -> None:
+    def _show_rollout(self) -> None:
         index = self.list.index
         _set(
             self.detail,
             "value",
-            styled(reading(self.shown[index])) if index is not None and index < len(self.shown) else "",
+            styled(rollout(self.shown[index])) if index is not None and index < len(self.shown) else "",
         )
 
     def _keep_true(self) -> None:
@@ -147,9 +160,7 @@ class Panel:
         threading.Thread(target=work, name=doing, daemon=True).start()
 
     def _say(self, text: str) -> None:
-        from html import escape
-
-        _set(self.said, "value", styled(escape(text)) if text else "")
+        _set(self.said, "value", styled(text) if text else "")
 
 
 def _set(widget: object, name: str, value: object) -> None:

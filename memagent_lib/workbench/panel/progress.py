@@ -1,4 +1,6 @@
-"""What a training run's files say at one moment: status, metrics by step, the readings it kept, and why it ended if it failed."""
+"""What a training run's files say at one moment: status, metrics by step, the rollouts it kept, why it ended if it
+failed.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from memagent_lib.files import read_lines, read_lines_from
 from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.trace import Trace
 
-SECONDS = "perf/time_per_step"
-KEPT_READINGS = 24
+SECONDS, TURNS = "perf/time_per_step", "rows/produced"
+KEPT_ROLLOUTS = 24
 _LOG_BYTES = 64 << 10
 _LOG_LINES = 40
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -26,7 +28,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class KeptRollout:
     """A rollout that training kept. ``greedy``: of a held-out example, in an evaluation between steps."""
 
     step: int
@@ -40,7 +42,7 @@ class Reading:
         return self.score >= 1
 
 
-class Problem(NamedTuple):
+class RunProblem(NamedTuple):
     """Why a run ended: the error, the place in the code where it arose (empty if unknown), the end of the log."""
 
     error: str
@@ -50,15 +52,17 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A run at one moment. ``points``: every metric's (step, value) pairs in order; ``last_step_at`` is a time of the clock."""
+    """A run at one moment. ``points``: every metric's (step, value) pairs in order; ``last_step_at`` is a time of
+    the clock.
+    """
 
     folder: Path
     status: TrainingStatus
     stopping: bool = False
     points: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
-    readings: tuple[Reading, ...] = ()
+    rollouts: tuple[KeptRollout, ...] = ()
     last_step_at: float | None = None
-    problem: Problem | None = None
+    problem: RunProblem | None = None
 
     @property
     def seconds_per_step(self) -> float | None:
@@ -66,8 +70,16 @@ class Progress:
         recent = [value for _, value in self.points.get(SECONDS, ())[-10:]]
         return statistics.median(recent) if recent else None
 
+    @property
+    def turns_left(self) -> int:
+        """About how many turns are to come, if steps go on as the last ten; 0 where nothing is known."""
+        recent = [value for _, value in self.points.get(TURNS, ())[-10:]]
+        return round(statistics.mean(recent) * (self.status.steps - self.status.step)) if recent else 0
+
     def silent_s(self, now: float | None = None) -> float | None:
-        """How long a running run has done no step, once that is far beyond the time that its steps take; else ``None``."""
+        """How long a running run has done no step, once that is far beyond the time that its steps take; else
+        ``None``.
+        """
         usual = self.seconds_per_step
         if self.status.state is not TrainingState.RUNNING or usual is None or self.last_step_at is None:
             return None
@@ -81,7 +93,7 @@ class Follower:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self._forget()
-        self._traces: dict[Path, tuple[int, list[Reading]]] = {}
+        self._traces: dict[Path, tuple[int, list[KeptRollout]]] = {}
 
     def _forget(self) -> None:
         self._file, self._offset, self._last = 0, 0, None
@@ -97,7 +109,7 @@ class Follower:
             status=status,
             stopping=not status.state.over and self.folder.stop_request.exists(),
             points={name: tuple(points) for name, points in self._points.items()},
-            readings=self._readings(),
+            rollouts=self._rollouts(),
             last_step_at=self._last,
             problem=_problem(self.folder, status) if over_badly else None,
         )
@@ -115,30 +127,32 @@ class Follower:
                 if math.isfinite(value):
                     self._points[name].append((row["step"], value))
 
-    def _readings(self) -> tuple[Reading, ...]:
-        """The newest readings, wrong ones first."""
-        newest: list[Reading] = []
+    def _rollouts(self) -> tuple[KeptRollout, ...]:
+        """The newest rollouts: by step, the last one first, and in each step wrong ones before right ones."""
+        newest: list[KeptRollout] = []
         for file in sorted(self.folder.traces.glob("step_*.jsonl"), reverse=True):
             newest += reversed(self._of(file))
-            if len(newest) >= KEPT_READINGS:
+            if len(newest) >= KEPT_ROLLOUTS:
                 break
-        return tuple(sorted(newest[:KEPT_READINGS], key=lambda reading: reading.right))
+        return tuple(sorted(newest[:KEPT_ROLLOUTS], key=lambda kept: (-kept.step, kept.right)))
 
-    def _of(self, file: Path) -> list[Reading]:
+    def _of(self, file: Path) -> list[KeptRollout]:
         size = file.stat().st_size
         if self._traces.get(file, (-1, []))[0] != size:
             rows = read_lines(file)
-            found = [Reading(r["step"], r["id"], r["score"], r["greedy"], Trace.from_record(r["trace"])) for r in rows]
+            found = [
+                KeptRollout(r["step"], r["id"], r["score"], r["greedy"], Trace.from_record(r["trace"])) for r in rows
+            ]
             self._traces[file] = (size, found)
         return self._traces[file][1]
 
 
-def _problem(folder: RunFolder, status: TrainingStatus) -> Problem:
+def _problem(folder: RunFolder, status: TrainingStatus) -> RunProblem:
     log = _end_of(folder.log)
     frames = _FRAME.findall(log)
     place = "{}, line {}, in {}".format(*frames[-1]) if frames and status.state is TrainingState.FAILED else ""
     killed = "killed before it could say how it ended; on a machine short of memory the kernel does that"
-    return Problem(status.error or killed, place, "\n".join(log.splitlines()[-_LOG_LINES:]))
+    return RunProblem(status.error or killed, place, "\n".join(log.splitlines()[-_LOG_LINES:]))
 
 
 def _end_of(log: Path) -> str:

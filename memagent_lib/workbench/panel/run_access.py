@@ -46,7 +46,8 @@ def attach(folder: str | Path) -> TrainingRun:
 
 
 def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> TrainingRun:
-    """Start the run, or attach to what is in the folder: a run that is active or finished with this very config; else resume it.
+    """Start the run, or attach to what is in the folder: a run that is active or finished with this very config; else
+    resume it.
 
     Where a run is tracked makes it no other run. A run of another config in the folder is the launcher's error. With
     ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted.
@@ -72,7 +73,8 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
 
 
 def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
-    """Show progress until the run is over; returns its last status. Interrupting this only stops watching, unless told otherwise.
+    """Show progress until the run is over; returns its last status. Interrupting this only stops watching, unless told
+    otherwise.
 
     Raises the launcher's ``RunError`` when the run did not finish.
     """
@@ -94,7 +96,9 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 
 
 def curve(run: TrainingRun) -> pd.DataFrame:
-    """Metrics over steps in long form (``run_id, metric, step, value``), from the run's own files; no rows before the first step."""
+    """Metrics over steps in long form (``run_id, metric, step, value``), from the run's own files; no rows before
+    the first step.
+    """
     import pandas as pd
 
     name = run.status().mlflow_run or run.folder.path.name

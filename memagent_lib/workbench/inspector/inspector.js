@@ -1,0 +1,532 @@
+// The inspector's face, the same in JupyterLab (an anywidget) and in a page of its own. Text of documents and models only ever
+// becomes text nodes. `mount(root, source)` draws; a source answers: catalog, state, story(key), detail(key, turn), phrases(key),
+// search(text). Turns and chunks are counted from 0 here and shown counted from 1.
+
+const FATES = { a: "ahead", h: "held", m: "missed", l: "lost", n: "none" };
+const NAMES = { ahead: "not read yet", held: "in memory", missed: "read but never noted", lost: "noted and lost", none: "no memory" };
+const FATE_FILTERS = ["noted and lost", "read but never noted", "in memory", "memory cut at its limit"];
+const SIGNALS = { keep: "kept its memory as it was", done: "stopped reading here" };
+const HELP = "← → turn · n p next or previous change · [ ] reading · Home End";
+const WORST = "namhl"; // of several turns in one column of pixels the worst is drawn
+
+function make(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+function choices(select, options, chosen) {
+  select.replaceChildren(...options.map(([value, text]) => {
+    const node = make("option", { value }, text);
+    node.selected = String(value) === String(chosen);
+    return node;
+  }));
+}
+
+const unique = (values) => [...new Set(values)];
+const counted = (n, what) => `${n.toLocaleString()} ${what}${n === 1 ? "" : "s"}`;
+
+// Text with some stretches marked; spans are [start, end, class, title] in characters as Python counts them.
+function marked(text, spans) {
+  const letters = Array.from(text);
+  const at = new Set([0, letters.length]);
+  const inside = spans.filter(([start, end]) => start < letters.length && end > 0);
+  inside.forEach(([start, end]) => at.add(Math.max(0, start)).add(Math.min(letters.length, end)));
+  const edges = [...at].sort((a, b) => a - b);
+  return edges.slice(0, -1).map((start, i) => {
+    const here = inside.filter(([a, b]) => a <= start && start < b);
+    const piece = letters.slice(start, edges[i + 1]).join("");
+    if (!here.length) return document.createTextNode(piece);
+    return make("mark", { class: unique(here.map((span) => span[2])).join(" "), title: unique(here.map((span) => span[3])).join("; ") }, piece);
+  });
+}
+
+// The turn of one reading that stands beside a turn of another: the same chunk, else the last one before it; answer beside answer.
+function aligned(from, to, turn) {
+  const start = from.starts[turn], last = to.starts.length - 1;
+  if (start < 0 || turn === from.starts.length - 1) return last;
+  if (to.starts[turn] === start) return turn;
+  if (to.starts.includes(start)) return to.starts.indexOf(start);
+  let best = 0;
+  to.starts.forEach((other, i) => { if (other >= 0 && other <= start && other >= to.starts[best]) best = i; });
+  return best;
+}
+
+function changes(story) {
+  const found = new Set(story.evidence);
+  for (let i = 1; i < story.fates.length; i++) if (story.fates[i] !== story.fates[i - 1]) found.add(i);
+  return found;
+}
+
+class Timeline {
+  constructor(onTurn) {
+    this.canvas = make("canvas", { class: "ma-time", tabindex: "0", role: "slider", "aria-label": "turn", "aria-valuemin": "1" });
+    this.tip = make("div", { class: "ma-tip", hidden: true });
+    this.root = make("div", { class: "ma-time-box" }, this.canvas, this.tip);
+    this.canvas.addEventListener("pointerdown", (event) => this.story && onTurn(this.at(event)));
+    this.canvas.addEventListener("pointermove", (event) => {
+      if (!this.story) return;
+      this.hover(event);
+      if (event.buttons) onTurn(this.at(event));
+    });
+    this.canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
+    new ResizeObserver(() => this.draw()).observe(this.canvas);
+  }
+
+  at(event) {
+    const box = this.canvas.getBoundingClientRect(), n = this.story.fates.length;
+    return Math.max(0, Math.min(n - 1, Math.floor(((event.clientX - box.left) / box.width) * n)));
+  }
+
+  hover(event) {
+    const turn = this.at(event), { story } = this, box = this.canvas.getBoundingClientRect();
+    const notes = [story.evidence.includes(turn) && "evidence in its chunk", story.cut.includes(turn) && "cut at its limit"].filter(Boolean);
+    this.tip.textContent = [`turn ${turn + 1}: ${NAMES[FATES[story.fates[turn]]]}`, counted(story.tokens[turn], "token"), ...notes].join(" · ");
+    this.tip.hidden = false;
+    const x = event.clientX - box.left;
+    this.tip.style.left = `${Math.max(0, Math.min(x + 8, box.width - this.tip.offsetWidth))}px`;
+  }
+
+  show(story, turn) {
+    Object.assign(this, { story, turn });
+    const fate = NAMES[FATES[story.fates[turn]]];
+    for (const [name, value] of [["valuemax", story.fates.length], ["valuenow", turn + 1], ["valuetext", `turn ${turn + 1}: ${fate}`]])
+      this.canvas.setAttribute(`aria-${name}`, value);
+    this.draw();
+  }
+
+  // Everything is drawn at whole device pixels: edges between pixels would show as stripes that are not in the data.
+  draw() {
+    const { canvas, story } = this;
+    const ratio = window.devicePixelRatio || 1, width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
+    if (!story || !width) return;
+    canvas.width = width;
+    canvas.height = height;
+    const pen = canvas.getContext("2d"), style = getComputedStyle(canvas), px = (n) => Math.round(n * ratio);
+    const colour = Object.fromEntries(Object.entries(FATES).map(([letter, name]) => [letter, style.getPropertyValue(`--${name}`).trim()]));
+    const floor = height - px(26), most = story.tokens.reduce((a, b) => Math.max(a, b), 1), n = story.fates.length;
+    const edge = (turn) => Math.round((turn * width) / n), gap = width / n >= 7 * ratio ? px(1) : 0;
+    const tall = (tokens) => px(4) + Math.round((floor - px(8)) * (tokens / most));
+    const bar = (x, w, letter, tokens) => {
+      pen.fillStyle = colour[letter];
+      pen.fillRect(x, floor - tall(tokens), w, tall(tokens));
+    };
+    if (n <= width) for (let i = 0; i < n; i++) bar(edge(i), Math.max(1, edge(i + 1) - edge(i) - gap), story.fates[i], story.tokens[i]);
+    else for (let x = 0; x < width; x++) {
+      const first = Math.floor((x * n) / width), end = Math.max(first + 1, Math.floor(((x + 1) * n) / width));
+      const letters = story.fates.slice(first, end), worst = [...letters].reduce((a, b) => (WORST.indexOf(b) > WORST.indexOf(a) ? b : a));
+      bar(x, 1, worst, Math.max(...story.tokens.slice(first, end)));
+    }
+    pen.fillStyle = colour.l;
+    for (const i of story.cut) pen.fillRect(edge(i), 0, Math.max(px(2), edge(i + 1) - edge(i) - gap), px(3));
+    this.axis(pen, style, { width, n, px, floor, edge });
+    pen.strokeStyle = style.color;
+    pen.lineWidth = px(2);
+    pen.strokeRect(edge(this.turn) - gap / 2, px(1), Math.max(px(3), edge(this.turn + 1) - edge(this.turn)), floor + px(1));
+  }
+
+  axis(pen, style, { width, n, px, floor, edge }) {
+    pen.fillStyle = style.color;
+    for (const i of this.story.evidence) {
+      const x = (edge(i) + edge(i + 1)) / 2;
+      pen.beginPath();
+      pen.moveTo(x - px(4), floor + px(9));
+      pen.lineTo(x + px(4), floor + px(9));
+      pen.lineTo(x, floor + px(2));
+      pen.fill();
+    }
+    pen.globalAlpha = 0.75;
+    pen.font = `${px(10.5)}px ${style.fontFamily}`;
+    pen.textBaseline = "bottom";
+    const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((size) => (width * size) / n >= px(44)) ?? 10000;
+    const named = [1, ...Array.from({ length: Math.floor(n / step) }, (_, i) => (i + 1) * step).filter((turn) => turn > 1)];
+    let free = -1;
+    for (const turn of named) {
+      const text = turn === 1 ? "turn 1" : turn.toLocaleString(), size = pen.measureText(text).width;
+      const x = Math.min(Math.max((edge(turn - 1) + edge(turn)) / 2 - size / 2, 0), width - size);
+      if (x < free) continue;
+      pen.fillText(text, x, floor + px(26));
+      pen.fillRect(Math.round((edge(turn - 1) + edge(turn)) / 2), floor + px(1), px(1), px(3));
+      free = x + size + px(8);
+    }
+    pen.globalAlpha = 1;
+  }
+}
+
+// One reading: its head and timeline above, the turn that is looked at below. The chunk between them belongs to the view.
+class Side {
+  constructor(view, own) {
+    this.view = view;
+    this.timeline = new Timeline((turn) => view.go(own ? turn : view.turnFor(turn)));
+    this.head = make("h4");
+    this.body = make("div", { class: "ma-detail", "aria-live": "polite" });
+    this.origin = make("div");
+    this.top = make("section", { class: "ma-reading" }, this.head, this.timeline.root);
+    this.bottom = make("section", { class: "ma-reading" }, this.body, this.origin);
+  }
+
+  hide(hidden) {
+    this.top.hidden = this.bottom.hidden = hidden;
+    if (hidden) this.key = this.story = this.detail = undefined;
+  }
+
+  begin(entry) {
+    if (this.key === entry.key) return;
+    Object.assign(this, { key: entry.key, story: undefined, detail: undefined, entry });
+    this.head.replaceChildren(
+      `${entry.name} `, make("b", { class: entry.right ? "ma-right" : "ma-wrong" }, entry.right ? "right" : "wrong"),
+      " ", make("code", { title: entry.answer }, entry.answer || "no answer"),
+    );
+    this.origin.replaceChildren(make("button", { onclick: () => this.trace(entry.key) }, "Where did these words come from?"));
+  }
+
+  fail(failure) {
+    this.body.replaceChildren(make("p", { class: "ma-cut" }, failure.message));
+  }
+
+  fill(d, chunkShared) {
+    const answers = ["answer", "direct", "blind"].includes(d.kind);
+    const what = answers ? ": the answer" : d.kind === "merge" ? ": two memories become one" : d.chunk ? `: chunk ${d.chunk.index + 1}` : "";
+    const parts = [make("p", { class: "ma-turn-head" }, make("span", { class: `ma-dot ma-${FATES[d.letter]}` }), `turn ${d.turn + 1}${what} `, ...this.facts(d))];
+    if (d.chunk && !chunkShared) parts.push(chunkBox(d.chunk, this.spans(d)));
+    if (d.thinking) parts.push(make("details", {}, make("summary", {}, "thinking"), make("p", { class: "ma-chunk" }, d.thinking)));
+    const said = d.changes.map(([text, change]) => (change === "same" ? text : make(change === "new" ? "ins" : "del", {}, text)));
+    const empty = said.length ? [] : [make("i", {}, "empty")];
+    parts.push(make("div", { class: "ma-memory" }, make("small", {}, answers ? "says " : d.edited ? "memory, edited " : "memory "), ...said, ...empty));
+    if (d.editable && this.view.source.rerun?.(this.entry.policy)) parts.push(this.editor(d));
+    this.body.replaceChildren(...parts);
+    this.body.dataset.turn = d.turn + 1;
+  }
+
+  facts(d) {
+    const [prompt, cached, reply] = d.tokens, told = [];
+    if (d.fate) told.push(d.fate);
+    if (SIGNALS[d.signal]) told.push(SIGNALS[d.signal]);
+    else if (d.signal) told.push(d.signal.replace(/^recall: /, "looks back for: "));
+    if (prompt) told.push(`${counted(prompt, "token")} read${cached ? ` (${cached.toLocaleString()} of them from the cache)` : ""}, ${reply.toLocaleString()} written`);
+    const facts = [make("small", {}, told.join(" · "))];
+    if (d.cut) facts.push(" ", make("small", { class: "ma-cut" }, "cut at its token limit"));
+    return facts;
+  }
+
+  spans(d) {
+    const name = this.entry.name;
+    return [...d.evidence.map((span) => [...span, "ma-evidence", "evidence"]), ...d.brought.map((span) => [...span, "ma-brought", `taken into memory: ${name}`])];
+  }
+
+  editor(d) {
+    const note = make("small"), text = make("textarea", { rows: 2, "aria-label": "memory to read on with" });
+    const run = make("button", { class: "ma-main" }, "Read on with this memory"), box = make("div", { class: "ma-edit", hidden: true }, text, run, note);
+    text.value = d.after;
+    const open = make("button", { onclick: () => { box.hidden = !box.hidden; text.focus(); } }, "Edit this memory and read on");
+    run.addEventListener("click", async () => {
+      run.disabled = true;
+      note.textContent = " reading on… (the first time, the model is opened)";
+      try {
+        this.view.took(await this.view.source.rerun(this.entry.policy)(this.key, d.turn, text.value), d.turn);
+      } catch (failure) {
+        note.textContent = ` ${failure.message}`;
+      }
+      run.disabled = false;
+    });
+    return make("div", {}, open, box);
+  }
+
+  async trace(key) {
+    this.origin.replaceChildren(make("small", {}, "looking…"));
+    try {
+      const { phrases, all } = await this.view.source.phrases(key);
+      const turn = (at) => make("button", { onclick: () => this.view.go(this === this.view.sides[0] ? at : this.view.turnFor(at)) }, `turn ${at + 1}`);
+      const rows = phrases.map((p) => make("tr", {}, make("td", {}, p.text), make("td", {}, turn(p.brought)),
+        make("td", {}, p.dropped === null ? "kept to the end" : turn(p.dropped)), make("td", {}, `${p.start.toLocaleString()} to ${p.end.toLocaleString()}`)));
+      const names = ["words", "brought in", "dropped", "characters"].map((name) => make("th", {}, name));
+      const told = all > phrases.length ? `the first ${phrases.length} of ${all.toLocaleString()} phrases` : all ? "" : "No words of this reading's memories stand in its chunks.";
+      const table = all ? make("div", { class: "ma-scroll" }, make("table", {}, make("tr", {}, ...names), ...rows)) : null;
+      this.origin.replaceChildren(...[table, told && make("p", {}, make("small", {}, told))].filter(Boolean));
+    } catch (failure) {
+      this.origin.replaceChildren(make("small", { class: "ma-cut" }, failure.message));
+    }
+  }
+}
+
+function chunkBox(chunk, spans) {
+  const where = `chunk ${chunk.index + 1}, characters ${chunk.start.toLocaleString()} to ${chunk.end.toLocaleString()}`;
+  const box = make("div", { class: "ma-chunk ma-scroll", tabindex: "0", "aria-label": "chunk" }, make("small", { class: "ma-where" }, where), ...marked(chunk.text, spans));
+  const first = () => {
+    const mark = box.querySelector("mark");
+    if (mark) box.scrollTop = Math.max(0, mark.offsetTop - box.offsetTop - box.clientHeight / 2);
+  };
+  requestAnimationFrame(first); // once it stands in the page
+  return box;
+}
+
+class View {
+  constructor(root, source) {
+    this.source = source;
+    this.entries = new Map(source.catalog.map((entry) => [entry.key, entry]));
+    this.state = { policy: "", reader: "", length: "", fate: "", score: "", search: "", key: "", beside: "", turn: 0, ...source.state };
+    this.found = null;
+    this.selects = Object.fromEntries(["policy", "reader", "length", "fate", "score", "key", "beside"].map((name) => [name, make("select", { "aria-label": name === "key" ? "reading" : name })]));
+    for (const [name, select] of Object.entries(this.selects)) select.addEventListener("change", () => this.set({ [name]: select.value, ...(name === "key" ? { turn: undefined } : {}) }));
+    this.search = make("input", { type: "search", placeholder: "in questions and memories", "aria-label": "search" });
+    this.search.value = this.state.search;
+    this.search.addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.look(this.search.value.trim()), 250); });
+    this.count = make("small", { class: "ma-count" });
+    this.question = make("p", { class: "ma-question" });
+    this.about = make("p", { class: "ma-facts" });
+    this.chunk = make("div");
+    this.sides = [new Side(this, true), new Side(this, false)];
+    this.tops = make("div", { class: "ma-sides" }, ...this.sides.map((side) => side.top));
+    this.bottoms = make("div", { class: "ma-sides" }, ...this.sides.map((side) => side.bottom));
+    this.box = make("div", { class: "ma ma-inspector", tabindex: "0", role: "application", "aria-label": "memory inspector" },
+      this.bar(), this.question, this.about, legend(), this.tops, this.chunk, this.bottoms, make("p", { class: "ma-help" }, make("small", {}, HELP)));
+    this.box.addEventListener("keydown", (event) => this.key(event));
+    root.replaceChildren(this.box);
+    this.state.search ? this.look(this.state.search) : this.set({});
+  }
+
+  bar() {
+    const { policy, reader, length, fate, score, key, beside } = this.selects, label = (name, ...what) => make("label", {}, `${name} `, ...what);
+    const step = (by, name, title) => make("button", { title, "aria-label": title, onclick: () => this.move(by) }, name);
+    const filters = make("div", { class: "ma-bar" }, label("policy", policy), label("reader", reader), label("length", length), label("fact", fate), label("answer", score), label("search", this.search));
+    this.filters = { reader: reader.parentNode, length: length.parentNode };
+    return make("div", {}, filters, make("div", { class: "ma-bar" }, make("span", { class: "ma-pick" }, label("reading", key), step(-1, "‹", "previous reading"), step(1, "›", "next reading"), this.count), label("beside", beside)));
+  }
+
+  all() {
+    return [...this.entries.values()];
+  }
+
+  listed() {
+    const { policy, reader, length, fate, score } = this.state;
+    return this.all().filter((e) => e.policy === policy && (!reader || e.reader === reader) && (!length || String(e.chunks) === String(length))
+      && (!fate || e.fates.includes(fate)) && (!score || e.right === (score === "right")) && (!this.found || this.found.has(e.key)));
+  }
+
+  others(entry) {
+    return entry ? this.all().filter((e) => e.key !== entry.key && e.example === entry.example && e.chars === entry.chars) : [];
+  }
+
+  async look(text) {
+    try {
+      this.found = text ? new Set(await this.source.search(text)) : null;
+      this.set({ search: text });
+    } catch (failure) {
+      this.count.textContent = failure.message;
+    }
+  }
+
+  // The one way to change what is shown. A turn that is not given is the first change of the reading.
+  set(change) {
+    Object.assign(this.state, change);
+    const { state } = this, policies = unique(this.all().map((e) => e.policy));
+    if (!policies.length) return this.box.replaceChildren(make("p", {}, "no readings"));
+    if (!policies.includes(state.policy)) state.policy = policies[0];
+    const own = this.all().filter((e) => e.policy === state.policy);
+    if (state.reader && !own.some((e) => e.reader === state.reader)) state.reader = "";
+    const listed = this.listed();
+    if (!listed.some((entry) => entry.key === state.key)) this.change(listed);
+    const entry = listed.length ? this.entries.get(state.key) : undefined, others = this.others(entry);
+    this.offer(policies, own, listed, others);
+    this.question.textContent = entry?.question ?? "No reading is like this; choose other filters.";
+    this.about.textContent = entry ? [entry.example, entry.chunks && counted(entry.chunks, "chunk"), counted(entry.turns, "turn"), `accepted: ${entry.answers.join(" | ")}`].filter(Boolean).join(" · ") : "";
+    const shown = [entry, others.find((e) => e.name === state.beside)];
+    this.sides.forEach((side, i) => (shown[i] ? side.begin(shown[i]) : 0, side.hide(!shown[i])));
+    this.tops.classList.toggle("ma-two", Boolean(shown[1]));
+    this.bottoms.classList.toggle("ma-two", Boolean(shown[1]));
+    this.chunk.hidden = !entry;
+    if (entry) this.draw(shown.filter(Boolean).length);
+    this.source.save?.(state);
+  }
+
+  // Another reading: of the same example if there is one in the list, else the first.
+  change(listed) {
+    const before = this.entries.get(this.state.key);
+    const next = listed.find((e) => before && e.example === before.example && e.chars === before.chars) ?? listed[0];
+    Object.assign(this.state, { key: next?.key ?? "", turn: undefined });
+  }
+
+  offer(policies, own, listed, others) {
+    const { state, selects } = this, readers = unique(own.map((e) => e.reader));
+    const lengths = unique(this.all().map((e) => e.chunks).filter(Boolean)).sort((a, b) => a - b);
+    choices(selects.policy, policies.map((p) => [p, p]), state.policy);
+    choices(selects.reader, [["", "any"], ...readers.map((r) => [r, r])], state.reader);
+    choices(selects.length, [["", "any"], ...lengths.map((n) => [n, counted(n, "chunk")])], state.length);
+    choices(selects.fate, [["", "any fate"], ...FATE_FILTERS.map((f) => [f, f === "in memory" ? "in memory at the end" : f])], state.fate);
+    choices(selects.score, [["", "any"], ["wrong", "wrong"], ["right", "right"]], state.score);
+    const many = readers.length > 1 && !state.reader, long = lengths.length > 1 && !state.length;
+    choices(selects.key, listed.map((e) => [e.key, [`${e.right ? "✓" : "✗"} ${e.example}`, long && e.chunks && counted(e.chunks, "chunk"), many && e.reader].filter(Boolean).join(" · ")]), state.key);
+    choices(selects.beside, [["", "nothing"], ...unique(others.map((e) => e.name)).map((n) => [n, n])], others.some((e) => e.name === state.beside) ? state.beside : "");
+    this.filters.reader.hidden = readers.length < 2;
+    this.filters.length.hidden = lengths.length < 2;
+    const at = listed.findIndex((e) => e.key === state.key);
+    this.count.textContent = listed.length ? `${(at + 1).toLocaleString()} of ${listed.length.toLocaleString()}` : "none";
+  }
+
+  async draw(number) {
+    const sides = this.sides.slice(0, number), wish = (this.wish = {});
+    const stale = () => this.wish !== wish;
+    try {
+      const stories = await Promise.all(sides.map((side) => this.source.story(side.key)));
+      if (stale()) return;
+      sides.forEach((side, i) => (side.story = stories[i]));
+      const left = stories[0], first = [...changes(left)].sort((a, b) => a - b);
+      if (this.state.turn === undefined) this.state.turn = left.fates.indexOf("l") >= 0 ? left.fates.indexOf("l") : first[0] ?? 0;
+      this.state.turn = Math.max(0, Math.min(left.fates.length - 1, this.state.turn));
+      const turns = stories.map((story, i) => (i ? aligned(left, story, this.state.turn) : this.state.turn));
+      sides.forEach((side, i) => side.timeline.show(stories[i], turns[i]));
+      const details = await Promise.all(sides.map((side, i) => this.source.detail(side.key, turns[i])));
+      if (stale()) return;
+      this.fill(sides, details);
+      sides.forEach((side, i) => [1, -1].forEach((by) => {
+        const near = turns[i] + by;
+        if (near >= 0 && near < stories[i].fates.length) this.source.detail(side.key, near).catch(() => {});
+      }));
+    } catch (failure) {
+      if (!stale()) sides.forEach((side) => side.fail(failure));
+    }
+  }
+
+  // A chunk that both have read is shown once, above both.
+  fill(sides, details) {
+    const chunks = details.map((d) => d.chunk), shared = chunks.length === 2 && chunks[0] && chunks[1] && chunks[0].start === chunks[1].start && chunks[0].text === chunks[1].text;
+    sides.forEach((side, i) => side.fill(details[i], shared || (i === 0 && sides.length === 1)));
+    const spans = sides.flatMap((side, i) => side.spans(details[i]));
+    this.chunk.replaceChildren(...((shared || sides.length === 1) && chunks[0] ? [chunkBox(chunks[0], spans)] : []));
+  }
+
+  turnFor(turn) {
+    const [left, right] = this.sides;
+    return left.story && right.story ? aligned(right.story, left.story, turn) : turn;
+  }
+
+  go(turn) {
+    if (this.sides[0].story) this.set({ turn: Math.max(0, Math.min(this.sides[0].story.fates.length - 1, turn)) });
+  }
+
+  took(entry, turn) {
+    this.entries.set(entry.key, entry);
+    this.sides[1].key = undefined;
+    this.set({ beside: entry.name, turn });
+  }
+
+  nextChange(by) {
+    const [left, right] = this.sides, { turn } = this.state, found = changes(left.story);
+    if (right.story) for (const i of changes(right.story)) found.add(aligned(right.story, left.story, i));
+    const places = [...found].sort((a, b) => a - b);
+    return (by > 0 ? places.find((i) => i > turn) : places.reverse().find((i) => i < turn)) ?? turn;
+  }
+
+  move(by) {
+    const listed = this.listed(), next = listed[listed.findIndex((entry) => entry.key === this.state.key) + by];
+    if (next) this.set({ key: next.key, turn: undefined });
+  }
+
+  key(event) {
+    if (["TEXTAREA", "SELECT", "INPUT"].includes(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { turn } = this.state;
+    const moves = {
+      ArrowRight: () => this.go(turn + 1), ArrowLeft: () => this.go(turn - 1), j: () => this.go(turn + 1), k: () => this.go(turn - 1),
+      Home: () => this.go(0), End: () => this.go(Infinity), n: () => this.go(this.nextChange(1)), p: () => this.go(this.nextChange(-1)),
+      "]": () => this.move(1), "[": () => this.move(-1),
+    };
+    if (!moves[event.key] || !this.sides[0].story) return;
+    event.preventDefault();
+    event.stopPropagation();
+    moves[event.key]();
+  }
+}
+
+function legend() {
+  const fates = Object.entries(NAMES).filter(([fate]) => fate !== "none").map(([fate, name]) => make("span", {}, make("span", { class: `ma-dot ma-${fate}` }), name));
+  return make("p", { class: "ma-legend" }, ...fates,
+    make("span", {}, make("mark", { class: "ma-evidence" }, "evidence"), " ", make("mark", { class: "ma-brought" }, "taken into memory"), " ", make("ins", {}, "new"), " ", make("del", {}, "gone")),
+    make("span", {}, "▲ the chunk with the evidence; height: tokens of the reply"));
+}
+
+export function mount(root, source) {
+  return new View(root, source);
+}
+
+// What a page or a saved notebook holds: what had no room in it is said where somebody looks for it.
+function held({ stories, details, phrases }, gone) {
+  const found = async (value) => {
+    if (value === undefined) throw new Error(gone);
+    return value;
+  };
+  return {
+    story: (key) => found(stories[key]),
+    detail: (key, turn) => found(details[key]?.[turn]),
+    phrases: (key) => found(phrases[key]),
+  };
+}
+
+export function embedded(data) {
+  const said = (e) => [e.question, e.example, e.answer, ...e.answers, ...Object.values(data.details[e.key] ?? {}).map((d) => d.after)];
+  return {
+    catalog: data.catalog,
+    state: data.state,
+    ...held(data, `Not in this page, which holds ${data.room} of texts; inspector.show() has it all.`),
+    search: async (text) => data.catalog.filter((e) => said(e).some((words) => words.toLowerCase().includes(text.toLowerCase()))).map((e) => e.key),
+  };
+}
+
+// The widget: what was saved with the notebook at once, the rest from the kernel, each once.
+function asking(model) {
+  const waiting = new Map(), known = new Map(), saved = held({ stories: {}, details: {}, phrases: {}, ...model.get("saved") }, "");
+  const live = model.get("live"), gone = `The kernel is gone, and this was not saved. To look on: ${live || "run this cell again"}`;
+  let last = 0;
+  model.on("msg:custom", ({ id, answer, error }) => {
+    const { resolve, reject } = waiting.get(id) ?? {};
+    waiting.delete(id);
+    if (resolve) error ? reject(new Error(error)) : resolve(answer);
+  });
+  const ask = (request) => new Promise((resolve, reject) => {
+    const id = `${Date.now()}-${(last += 1)}`;
+    waiting.set(id, { resolve, reject });
+    const fail = () => waiting.delete(id) && reject(new Error(gone));
+    try {
+      model.send({ id, ...request });
+    } catch {
+      fail();
+    }
+    if (request.what !== "rerun") setTimeout(fail, 15000);
+  });
+  const once = (request, otherwise) => {
+    const name = JSON.stringify(request);
+    if (!known.has(name)) {
+      const asked = otherwise.catch(() => ask(request));
+      known.set(name, asked);
+      asked.catch(() => known.delete(name));
+    }
+    return known.get(name);
+  };
+  const rerun = async (key, turn, memory) => {
+    const entry = await ask({ what: "rerun", key, turn, memory });
+    for (const name of known.keys()) if (JSON.parse(name).key === entry.key) known.delete(name);
+    return entry;
+  };
+  return {
+    catalog: model.get("catalog"),
+    state: model.get("state"),
+    story: (key) => once({ what: "story", key }, saved.story(key)),
+    detail: (key, turn) => once({ what: "detail", key, turn }, saved.detail(key, turn)),
+    phrases: (key) => once({ what: "phrases", key }, saved.phrases(key)),
+    search: (text) => ask({ what: "search", text }),
+    rerun: (policy) => (model.get("can_rerun").includes(policy) ? rerun : null),
+    save: (state) => {
+      model.set("state", { ...state });
+      model.save_changes();
+    },
+  };
+}
+
+export default {
+  render({ model, el }) {
+    mount(el, asking(model));
+  },
+};

@@ -1,0 +1,108 @@
+"""Opening the inspector: on a run, a folder or results; as a widget where a person looks on, else as a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.files import place
+from memagent_lib.tracking.runs import Experiment, Run, TrackingError, load_results
+from memagent_lib.workbench.html_pages import Page, markup, render
+from memagent_lib.workbench.inspector.pages import still
+from memagent_lib.workbench.inspector.readings import Readings
+from memagent_lib.workbench.kernel import in_jupyter
+
+if TYPE_CHECKING:
+    from memagent_lib.workbench.inspector.editing import Opener
+    from memagent_lib.workbench.inspector.widget import Inspector
+
+SCRIPT = Path(__file__).parent / "inspector.js"
+ROOM_MB = 8.0
+Source = Run | str | Path
+
+
+class InspectorError(ValueError):
+    """Nothing can be shown; the message says why. A notebook shows it as one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{type(self).__name__}: {self}"]
+
+
+def show(
+    source: Source | Sequence[Source] | Mapping[str, Iterable[Result]],
+    agents: Opener | Mapping[str, Opener] | None = None,
+    tracking: str = "runs",
+    **opening: Any,
+) -> Inspector | Page:
+    """The inspector of results by policy, or of one or more runs (a run, its MLflow id, or a folder that holds its
+    records).
+
+    ``opening`` says where it begins: ``policy``, ``reader``, ``example``, ``beside``, ``turn``; without it, on the
+    first failure that lost a fact. ``agents`` read on from edited memories: one for all policies or one for each, or
+    functions that open them.
+    """
+    found = source if isinstance(source, Mapping) else _kept(source, tracking)
+    readings = Readings(found)
+    if not readings.results:
+        raise InspectorError("no readings with a trace to look into; 03_evaluate keeps some of every evaluation")
+    try:
+        state = readings.opening(**opening)
+    except (ValueError, TypeError) as wrong:
+        raise InspectorError(str(wrong).replace("Readings.opening()", "show()")) from None
+    live = _live(source)
+    if not in_jupyter():
+        return still(readings, state, live)
+    from memagent_lib.workbench.inspector.widget import Inspector
+
+    return Inspector(readings, state, agents, live)
+
+
+def to_html(readings: Readings | Mapping[str, Iterable[Result]], room_mb: float = ROOM_MB, **opening: Any) -> Page:
+    """The inspector as a page of its own that needs no kernel and no network. Readings go in whole, those that it
+    opens with first, until ``room_mb`` is full; where one had no room, the page says so.
+    """
+    readings = readings if isinstance(readings, Readings) else Readings(readings)
+    state = readings.opening(**opening)
+    first = readings.entry(state["key"])
+    keys = sorted(readings.results, key=lambda key: readings.results[key].example.id != first["example"])
+    kept = readings.embedded(keys, room_mb * 1e6)
+    data = {"catalog": readings.catalog(), "state": state, "room": f"{room_mb:g} MB", **kept}
+    whole = sum(len(kept["details"].get(key, ())) == len(readings.results[key].trace.turns) for key in keys)
+    script = markup(SCRIPT.read_text(encoding="utf-8").replace("</", "<\\/"))
+    escaped = markup(json.dumps(data).replace("<", "\\u003c"))
+    counts = {"left_out": len(keys) - whole, "all": len(keys), "room": data["room"]}
+    return Page(first["example"], render("interactive.html", data=escaped, script=script, **counts))
+
+
+def _live(source: Any) -> str:
+    """The line that opens the inspector again, where it is opened by name."""
+    if isinstance(source, Mapping):
+        return ""
+    named = [source] if isinstance(source, Run | str | Path) else source
+    names = [one.id if isinstance(one, Run) else str(one) for one in named]
+    return f"inspector.show({json.dumps(names[0] if len(names) == 1 else names)})"
+
+
+def _kept(source: Source | Sequence[Source], tracking: str) -> dict[str, list[Result]]:
+    """The results that runs or folders kept, by policy; those of one policy's runs together."""
+    found: dict[str, list[Result]] = {}
+    for one in [source] if isinstance(source, Run | str | Path) else source:
+        name, results = _kept_in(one, tracking)
+        found.setdefault(name, []).extend(results)
+    return found
+
+
+def _kept_in(source: Source, tracking: str) -> tuple[str, list[Result]]:
+    from memagent_lib.evaluation.trace_files import TRACES, read
+
+    if not isinstance(source, Run) and (place(source) / TRACES).is_file():
+        return place(source).name, read(place(source))
+    try:
+        run = source if isinstance(source, Run) else Experiment.open(tracking).join(str(source))
+        about = run.ledger.client.get_run(run.id)
+        return about.data.params.get("policy", about.info.run_name), load_results(run)
+    except TrackingError as missing:
+        raise InspectorError(str(missing)) from None

@@ -1,0 +1,180 @@
+"""A run's progress as HTML: how it stands, its curves, its rollouts. Everything a run wrote is escaped, never
+markup.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from memagent_lib.files import root
+from memagent_lib.rl import TrainingRun
+from memagent_lib.workbench.figure_style import COLOURS
+from memagent_lib.workbench.html_pages import markup, render
+from memagent_lib.workbench.panel.curve_charts import WINDOW, Points, smoothed, svg_chart
+from memagent_lib.workbench.panel.progress import Follower, KeptRollout, Progress
+from memagent_lib.workbench.panel.run_access import attach
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from memagent_lib.trace import Turn
+
+REPORTED_ROLLOUTS = 6
+ROLLOUTS_TITLE = "Readings, the newest step's first, wrong ones before right ones"
+_LONGEST_CHUNK = 1500
+
+
+class Tile(NamedTuple):
+    """A chart: metrics and the names of their lines. ``*`` in a metric stands for a task, which is then the line's
+    name.
+    """
+
+    title: str
+    metrics: dict[str, str]
+    write: Callable[[float], str]
+
+
+def percent(value: float) -> str:
+    return f"{value:.0%}"
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+_REPLY_LENGTHS = {"rollout/memory_tokens": "memory", "response_length/max": "longest"}
+_STEP_SECONDS = {"perf/time_per_step": "all", "timing_s/gen": "rollouts", "timing_s/update_actor": "update"}
+TILES = (
+    Tile("reward", {"critic/score/mean": ""}, percent),
+    Tile("held-out accuracy", {"val-core/*/acc/mean@1": ""}, percent),
+    Tile("facts in memory", {"rollout/capture": "found", "rollout/retention": "kept"}, percent),
+    Tile("entropy", {"actor/entropy": ""}, number),
+    Tile("tokens per reply", _REPLY_LENGTHS, number),
+    Tile("tokens per second", {"perf/throughput": ""}, number),
+    Tile("seconds per step", _STEP_SECONDS, number),
+    Tile("gradient norm", {"actor/grad_norm": ""}, number),
+)
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """A run frozen as it stood: a notebook shows it, an executed copy keeps it."""
+
+    progress: Progress
+
+    def _repr_html_(self) -> str:
+        told = [(label(r), rollout(r)) for r in self.progress.rollouts[:REPORTED_ROLLOUTS]]
+        parts = {"head": head(self.progress, frozen=True), "curves": curves(self.progress)}
+        return styled(render("run_report.html", rollouts=told, rollouts_title=ROLLOUTS_TITLE, **parts))
+
+    def __repr__(self) -> str:
+        status = self.progress.status
+        return f"{self.progress.folder}: {status.state}, step {status.step} of {status.steps}"
+
+
+def report(run: TrainingRun | str | Path) -> RunReport:
+    """A run, or the run in a folder, as it stands now."""
+    run = run if isinstance(run, TrainingRun) else attach(run)
+    return RunReport(Follower(run.folder).look())
+
+
+def styled(body: Markup | str) -> str:
+    """A part of the panel with the style that it needs; what is not markup is escaped."""
+    return render("run_part.html", body=body)
+
+
+def head(progress: Progress, now: float | None = None, frozen: bool = False) -> Markup:
+    """State, step, time left, the last numbers; what went wrong and where, if it did."""
+    status, now = progress.status, now or time.time()
+    silence = progress.silent_s(now)
+    return render(
+        "run_head.html",
+        state=str(status.state),
+        stopping=progress.stopping,
+        facts=_facts(progress, now, frozen),
+        folder=_named(progress.folder),
+        share=f"{status.step / status.steps if status.steps else 0.0:.1%}",
+        silence="" if silence is None else span(silence),
+        problem=progress.problem,
+    )
+
+
+def _facts(progress: Progress, now: float, frozen: bool) -> list[str]:
+    status, facts = progress.status, [f"step {progress.status.step} of {progress.status.steps}"]
+    if status.reward is not None:
+        facts.append(f"reward {percent(status.reward)}")
+    if (seconds := progress.seconds_per_step) is not None:
+        facts.append(f"{number(seconds)} s a step")
+    if not status.state.over and status.seconds_left:
+        left = span(max(0.0, status.seconds_left - (now - (progress.last_step_at or now))))
+        turns = progress.turns_left
+        facts.append(f"about {left}" + (f" and {turns:,} turns" if turns else "") + " left")
+    if frozen and not status.state.over:
+        facts.append(f"as it stood at {time.strftime('%H:%M', time.localtime(now))}")
+    return facts
+
+
+def curves(progress: Progress) -> Markup:
+    """The charts of what the run logged, and the names of those that it did not log."""
+    charts, missing, smooth = [], [], False
+    for tile in TILES:
+        lines: dict[str, Points] = {}
+        for metric, name in tile.metrics.items():
+            lines |= _lines(progress.points, metric, name)
+        if not lines:
+            missing.append(tile.title)
+            continue
+        smooth = smooth or any(smoothed(points) for points in lines.values())
+        last = [(name, tile.write(points[-1][1]), COLOURS[i % 6]) for i, (name, points) in enumerate(lines.items())]
+        svg = svg_chart(lines, tile.write, most=1.0 if tile.write is percent else None)
+        charts.append({"title": tile.title, "last": last, "svg": markup(svg)})
+    return render("run_curves.html", charts=charts, missing=missing, smoothed=smooth, window=WINDOW)
+
+
+def rollout(kept: KeptRollout) -> Markup:
+    """A rollout turn by turn: the memory after each chunk, with the chunk to unfold, then the answer."""
+    turns = [_turn(i, turn) for i, turn in enumerate(kept.trace.turns, start=1)]
+    return render("kept_rollout.html", question=kept.trace.question, turns=turns)
+
+
+def _turn(place: int, turn: Turn) -> dict[str, object]:
+    prompt, reply = turn.prompt, turn.reply
+    name = "answer" if prompt.kind.answers else f"memory {place}"
+    return {"name": name, "text": reply.text, "cut": reply.cut, "chunk": prompt.chunk and _short(prompt.chunk.text)}
+
+
+def label(kept: KeptRollout) -> str:
+    """One line for a list: right or wrong, step, answer."""
+    held_out = " held out" if kept.greedy else ""
+    answer = " ".join(kept.trace.answer.split())[:40] or "no answer"
+    return f"{'✓' if kept.right else '✗'} step {kept.step}{held_out}: {answer}"
+
+
+def span(seconds: float) -> str:
+    """A length of time for people: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _lines(points: Mapping[str, Points], metric: str, name: str) -> dict[str, Points]:
+    """The lines of a metric: none where the run did not log it, several where ``*`` stands for several tasks."""
+    before, star, after = metric.partition("*")
+    if not star:
+        return {name: points[metric]} if metric in points else {}
+    found = [m for m in points if m.startswith(before) and m.endswith(after)]
+    return {m[len(before) : len(m) - len(after)]: points[m] for m in found}
+
+
+def _named(path: Path) -> str:
+    """A path as people give it to notebooks: from the repository's root where it lies below."""
+    return str(path.relative_to(root()) if path.is_relative_to(root()) else path)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_CHUNK else f"{text[:_LONGEST_CHUNK]} … ({len(text):,} characters)"

@@ -1,0 +1,215 @@
+"""The inspector's page of its own in a real browser: what is drawn, what keys and clicks do, how long that takes."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from memagent_lib.data.examples import Example, Span
+from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.scoring import score
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+from memagent_lib.workbench.inspector import Readings, to_html
+
+pytestmark = pytest.mark.browser
+NEEDLE, HOSTILE = (
+    "The code of the bold owl is 4711.",
+    "<script>document.title='taken'</script></script><img src=x onerror=alert(1)>",
+)
+QUESTION = "What is the code of the bold owl?"
+
+
+def result(name: str, turns: int, noted: int, lost: int, answer: str, chunk_chars: int = 300) -> Result:
+    """A reading of ``turns`` chunks: the fact stands in chunk ``noted`` and is in memory until turn ``lost``."""
+    rng, pieces = random.Random(name), []
+    for index in range(turns):
+        filler = " ".join(rng.choice(["rain", "owl", "mill", "😀", "train"]) for _ in range(chunk_chars // 5))
+        pieces.append(f"{HOSTILE if index == 0 else ''}{NEEDLE if index == noted else ''} {filler} ")
+    made, memory, at = [], "", 0
+    for index, text in enumerate(pieces):
+        said = NEEDLE if noted <= index < lost else f"nothing in chunk {index} {HOSTILE if index == 0 else ''}"
+        made.append(
+            Turn(
+                Prompt(Kind.READ, QUESTION, memory, Chunk(index, text, at, at + len(text), 99)),
+                Reply(said, reply_tokens=9),
+            )
+        )
+        memory, at = said, at + len(text)
+    made.append(Turn(Prompt(Kind.ANSWER, QUESTION, memory), Reply(answer, reply_tokens=3)))
+    document = "".join(pieces)
+    start = document.index(NEEDLE)
+    example = Example(
+        id=name,
+        task="needle",
+        question=QUESTION,
+        document=document,
+        answers=("4711",),
+        evidence=(Span(start, start + len(NEEDLE)),),
+    )
+    return Result(example, "overwrite", 1.0, Trace(QUESTION, tuple(made)), score("boxed", answer, ("4711",)))
+
+
+def opened(page: Page, readings: Readings, turn: int, **opening) -> Page:
+    """The page at ``turn``, counted from 1 as people see it."""
+    html = to_html(readings, room_mb=30, turn=turn - 1, **opening)._repr_html_()
+    page.set_content(f"<!doctype html><html class='ma-page'><body>{html}</body></html>")
+    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", str(turn))
+    return page
+
+
+@pytest.fixture
+def readings() -> Readings:
+    one, other = result("first", 20, 5, 9, "\\boxed{9}"), result("second", 20, 3, 99, "\\boxed{4711}")
+    better = replace(one, trace=result("first", 20, 5, 99, "\\boxed{4711}").trace, score=other.score)
+    never = result("third", 8, 3, 3, "\\boxed{7}")
+    never = replace(never, example=replace(never.example, metadata={"chunks": 8}))
+    alone = Trace(QUESTION, (Turn(Prompt(Kind.BLIND, QUESTION), Reply("\\boxed{1}", reply_tokens=3)),), "blind")
+    guessed = replace(one, reader="blind", trace=alone)
+    longer = replace(other, example=replace(other.example, metadata={"chunks": 20}))
+    return Readings({"warm start": [longer, one, never, guessed], "trained": [better]})
+
+
+def test_it_opens_on_the_first_loss_with_the_other_policy_beside_it(page: Page, readings: Readings):
+    html = to_html(readings)._repr_html_()
+    page.set_content(f"<!doctype html><html class='ma-page'><body>{html}</body></html>")
+    left, right = page.locator(".ma-detail").all()
+    expect(left).to_contain_text("turn 10: chunk 10 noted and lost")
+    expect(right).to_contain_text("turn 10: chunk 10 in memory")
+    expect(page.locator("h4").first).to_have_text("warm start wrong \\boxed{9}")
+    expect(page.locator(".ma-chunk")).to_have_count(1)  # both have read it
+
+
+def test_a_turn_shows_what_it_did(page: Page, readings: Readings):
+    opened(page, readings, turn=6, beside="")
+    expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ first")
+    detail = page.locator(".ma-detail").first
+    expect(detail).to_contain_text("turn 6: chunk 6 in memory")
+    expect(page.locator("mark.ma-evidence.ma-brought").first).to_contain_text(NEEDLE[:-1])
+    expect(detail.locator("ins").last).to_contain_text("4711")
+    expect(detail.locator("del").first).to_be_visible()
+
+
+def test_text_of_a_document_is_never_markup(page: Page, readings: Readings):
+    opened(page, readings, turn=1)
+    expect(page.locator(".ma-chunk").first).to_contain_text("<script>document.title='taken'</script>")
+    assert page.title() != "taken" and page.locator(".ma-chunk img, .ma-detail img").count() == 0
+
+
+def test_keys_move_through_turns_changes_and_readings(page: Page, readings: Readings):
+    opened(page, readings, turn=1)
+    detail, box = page.locator(".ma-detail").first, page.locator(".ma-inspector")
+    box.focus()
+    for key, turn in [("ArrowRight", 2), ("j", 3), ("k", 2), ("n", 6), ("n", 10), ("p", 6), ("End", 21), ("Home", 1)]:
+        page.keyboard.press(key)
+        expect(detail).to_have_attribute("data-turn", str(turn))
+    chosen = page.get_by_label("reading", exact=True).locator("option:checked")
+    expect(page.locator(".ma-count")).to_have_text("1 of 4")
+    page.keyboard.press("]")
+    expect(chosen).to_contain_text("✗ third")
+    page.keyboard.press("[")
+    expect(chosen).to_contain_text("✗ first")
+
+
+def test_filters_search_and_two_readings_side_by_side(page: Page, readings: Readings):
+    opened(page, readings, turn=13)
+    left, right = page.locator(".ma-detail").all()
+    expect(left).to_contain_text("noted and lost")
+    expect(right).to_contain_text("in memory")
+    for label, value, count in [
+        ("fate", "noted and lost", "1 of 1"), ("fate", "read but never noted", "1 of 1"), ("fate", "", "2 of 4"),
+        ("score", "right", "1 of 1"), ("score", "", "4 of 4"), ("reader", "blind", "1 of 1"), ("reader", "", "3 of 4"),
+        ("length", "8", "1 of 1"), ("length", "", "2 of 4"), ("fate", "memory cut at its limit", "none"),
+    ]:  # fmt: skip
+        page.get_by_label(label, exact=True).select_option(value)
+        expect(page.locator(".ma-count")).to_have_text(count)
+    expect(page.locator(".ma-question")).to_have_text("No reading is like this; choose other filters.")
+    page.get_by_label("fate", exact=True).select_option("")
+    page.get_by_label("search").fill("in chunk 15")
+    expect(page.locator(".ma-count")).to_have_text("1 of 1")
+    page.get_by_label("search").fill("")
+    page.get_by_label("beside").select_option("warm start, blind")
+    expect(right).to_contain_text("turn 1: the answer")
+
+
+def test_a_click_on_either_timeline_moves_both_and_hovering_tells_a_turn(page: Page, readings: Readings):
+    opened(page, readings, turn=1)
+    line = page.locator(".ma-time").nth(1)
+    line.hover(position={"x": 3, "y": 20})
+    expect(page.locator(".ma-tip").nth(1)).to_have_text("turn 1: not read yet · 9 tokens")
+    box = line.bounding_box()
+    line.click(position={"x": box["width"] * 5.5 / 21, "y": 20})
+    for detail in page.locator(".ma-detail").all():
+        expect(detail).to_have_attribute("data-turn", "6")
+
+
+@pytest.mark.parametrize(("width", "side_by_side"), [(1024, True), (400, False)])
+def test_two_readings_stand_side_by_side_down_to_a_narrow_notebook(
+    page: Page, readings: Readings, width: int, side_by_side: bool
+):
+    page.set_viewport_size({"width": width, "height": 700})
+    opened(page, readings, turn=10)
+    left, right = (detail.bounding_box() for detail in page.locator(".ma-detail").all())
+    assert (right["x"] > left["x"] + left["width"] - 1) is side_by_side
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_many_bars_are_drawn_without_stripes(page: Page):
+    """Bars of one fate and one height side by side are one area: no pixel between them shows the page."""
+    opened(page, Readings({"p": [result("long", 256, 40, 120, "\\boxed{9}")]}), turn=1)
+    colours = page.evaluate(
+        """() => {
+            const canvas = document.querySelector(".ma-time"), pen = canvas.getContext("2d");
+            const row = pen.getImageData(0, Math.round(canvas.height * 0.45), canvas.width, 1).data, found = [];
+            for (let x = Math.round(canvas.width * 0.05); x < canvas.width * 0.95; x++) {
+                const colour = [...row.slice(4 * x, 4 * x + 4)].join();
+                if (found[found.length - 1] !== colour) found.push(colour);
+            }
+            return found;
+        }"""
+    )
+    assert len(colours) == 3  # not read yet, in memory, lost
+
+
+def test_where_the_words_came_from(page: Page, readings: Readings):
+    opened(page, readings, turn=1)
+    page.get_by_role("button", name="Where did these words come from?").first.click()
+    row = page.locator("tr", has_text="4711").first
+    expect(row).to_contain_text("turn 6")
+    row.get_by_role("button", name="turn 10").click()
+    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "10")
+
+
+def test_724_turns_open_and_move(page: Page):
+    readings = Readings({"long": [result("long", 723, 100, 400, "\\boxed{9}", chunk_chars=10_000)]})
+    body = to_html(readings, room_mb=30, turn=0)._repr_html_()
+    html = f"<!doctype html><html class='ma-page'><body>{body}</body></html>"
+    opening = page.evaluate(
+        """async (html) => {
+            const start = performance.now();
+            document.open(); document.write(html); document.close();
+            while (!document.querySelector('.ma-detail[data-turn]')) await new Promise(requestAnimationFrame);
+            return performance.now() - start;
+        }""",
+        html,
+    )
+    moving = page.evaluate(MOVES)
+    print(json.dumps({"opening_ms": round(opening), "moving_ms": [round(ms) for ms in moving]}))
+    assert len(moving) == 5  # times belong to a bench: printed here, never asserted
+
+
+MOVES = """async () => {
+            const canvas = document.querySelector('.ma-time'), box = canvas.getBoundingClientRect(), times = [];
+            for (const turn of [400, 3, 700, 399, 100]) {
+                const start = performance.now();
+                const clientX = box.left + ((turn + 0.5) / 724) * box.width;
+                canvas.dispatchEvent(new PointerEvent('pointerdown', { clientX, bubbles: true }));
+                while (document.querySelector('.ma-detail').dataset.turn !== String(turn + 1)) await new Promise(requestAnimationFrame);
+                times.push(performance.now() - start);
+            }
+            return times;
+        }"""
