@@ -1,8 +1,8 @@
 """An agent: a reader, a model and a wording; :func:`open_agent` builds one, and one loop drives it everywhere.
 
-The evaluator, the command line, the notebooks, the inspector and the verl rollout all read through :func:`drive`. Knows readers,
-encoders and backends; knows no examples and no scores. Chunking and tokenisation run in worker threads, so a long document
-never holds up the other readings.
+The evaluator, the command line, the notebooks, the inspector and the verl rollout all read through :func:`drive`. Knows
+readers, encoders and backends; knows no examples and no scores. Chunking and tokenisation run in worker threads, so a
+long document never holds up the other readings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from memagent_lib import files
-from memagent_lib.backends import Backend, Sampling, open_backend
+from memagent_lib.backends import Backend, BackendError, Sampling, open_backend
 from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
 from memagent_lib.readers import CONTINUING, Reader, ReaderSession, overwrite, reader_named, shows
 from memagent_lib.settings import parse
@@ -33,7 +33,8 @@ SETTINGS_FILE = "memagent.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """How a model was trained to read. A model folder keeps it as ``memagent.json``; :func:`open_agent` takes its defaults there.
+    """How a model was trained to read. A model folder keeps it as ``memagent.json``; :func:`open_agent` takes its
+    defaults there.
 
     ``template`` is the name of one that ships with the library, or the words themselves.
     """
@@ -73,11 +74,13 @@ def open_agent(
     tokenizer: str | Path | Tokenizer | None = None,
     **options: Any,
 ) -> Agent:
-    """An agent, from names or from objects. What is not given comes from the model's ``memagent.json``, else from the paper.
+    """An agent, from names or from objects. What is not given comes from the model's ``memagent.json``, else from the
+    paper.
 
     ``model`` is a folder, a hub name, or a server's name for its model; then ``tokenizer`` says whose tokenizer counts.
-    ``budget`` may name single sizes (``{"chunk_tokens": 2000}``). ``options`` are the backend's own: ``base_url``, ``api_key`` and
-    ``api`` of ``openai``, ``threads`` of ``vllm``, ``window`` of all; those that are ``None``, empty or 0 are left out.
+    ``budget`` may name single sizes (``{"chunk_tokens": 2000}``). ``options`` are the backend's own: ``base_url``,
+    ``api_key`` and ``api`` of ``openai``, ``threads`` of ``vllm``, ``window`` of all; those that are ``None``, empty or
+    0 are left out.
     """
     path = files.model(str(model))
     trained = AgentSettings.load(path)
@@ -96,7 +99,9 @@ def open_agent(
 
 
 class Keeper(Protocol):
-    """Where finished turns are kept as they finish, and found again by a later try (:class:`memagent_lib.journal.Journal`)."""
+    """Where finished turns are kept as they finish, and found again by a later try
+    (:class:`memagent_lib.journal.Journal`).
+    """
 
     def found(self, prompt: Prompt) -> Reply | None: ...
 
@@ -105,9 +110,11 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
-    """What happens beside a reading, in worker threads: ``keeper`` keeps each turn as it finishes, ``on_turn`` sees them in order.
+    """What happens beside a reading, in worker threads: ``keeper`` keeps each turn as it finishes, ``on_turn`` sees
+    them in order.
 
-    ``lean`` drops what only training needs (token ids) and the text of chunks that have been read, after ``on_turn`` saw it.
+    ``lean`` drops what only training needs (token ids) and the text of chunks that have been read, after ``on_turn``
+    saw it.
     """
 
     keeper: Keeper | None = None
@@ -145,7 +152,12 @@ class _Session:
         return [self._prepared(prompt) for prompt in (move if self._several else (move,))]
 
     def read(self, asked: _Asked, completion: Completion, started: float, seconds: float) -> None:
-        """Read a completion as the reply, and keep it."""
+        """Read a completion as the reply, and keep it. An unfinished thought is no reply: neither memory nor answer."""
+        if self._encoder.tokenizer.still_thinking(completion.text):
+            raise BackendError(
+                f"the model was still thinking when its reply ended ({completion.reply_tokens:,} tokens, at most "
+                f"{asked.request.max_tokens:,}); raise memory_tokens and answer_tokens, or switch its thinking off"
+            )
         reply = self._encoder.reply(asked.prompt, asked.request, completion)
         asked.reply = replace(reply, started=started, seconds=seconds)
         if self._observer.keeper:
@@ -190,7 +202,9 @@ async def drive(session: ReaderSession, encoder: Encoder, backend: Backend, obse
 
 @dataclass(frozen=True)
 class Agent:
-    """A model that reads documents: encoder + backend + reader. ``aread`` is for asynchronous code, ``read`` for everything else."""
+    """A model that reads documents: encoder + backend + reader. ``aread`` is for asynchronous code, ``read`` for
+    everything else.
+    """
 
     encoder: Encoder
     backend: Backend
@@ -253,8 +267,8 @@ async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine from synchronous code, also where an event loop is already running (a notebook cell).
 
-    All such work shares one background loop, because engines belong to the loop that first used them. An interrupt (Ctrl-C,
-    a notebook's stop button) cancels the work.
+    All such work shares one background loop, because engines belong to the loop that first used them. An interrupt
+    (Ctrl-C, a notebook's stop button) cancels the work.
     """
     running = asyncio.run_coroutine_threadsafe(work, _loop())
     try:

@@ -40,7 +40,9 @@ def place(path: str | Path) -> Path:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A path to write to, in the folder of ``path``; the file there becomes ``path`` when the block ends without an error."""
+    """A path to write to, in the folder of ``path``; the file there becomes ``path`` when the block ends without an
+    error.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
@@ -76,7 +78,9 @@ def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]]
 
 
 def first_model(names: Sequence[str]) -> str:
-    """The first of some model folders that is there, by the name it was given: a run's own policy, say, else a committed one."""
+    """The first of some model folders that is there, by the name it was given: a run's own policy, say, else a
+    committed one.
+    """
     found = next((name for name in names if (place(name) / "config.json").is_file()), None)
     if found is None:
         raise FileNotFoundError(f"no model at {', '.join(map(str, names))}; `make demo` trains one")
@@ -90,7 +94,9 @@ def model(name: str) -> str:
 
 
 def model_hash(model: str | Path) -> str:
-    """16 hex digits for a model folder's weights: of their content, or of size and time where they are large; a hub name as it is."""
+    """16 hex digits for a model folder's weights: of their content, or of size and time where they are large; a hub
+    name as it is.
+    """
     folder = place(model)
     if not folder.is_dir():
         return str(model)
@@ -111,7 +117,9 @@ def code_hash(package: Path = PACKAGE) -> str:
 
 
 def code_version(folder: Path = PACKAGE) -> dict[str, str]:
-    """What ran: the git commit, whether anything tracked was changed since, and :func:`code_hash`. ``unknown`` without git."""
+    """What ran: the git commit, whether anything tracked was changed since, and :func:`code_hash`. ``unknown`` without
+    git.
+    """
     commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
     dirty = "unknown" if changes is None else str(bool(changes)).lower()
     return {"git_commit": commit or "unknown", "git_dirty": dirty, "code_hash": code_hash()}

@@ -1,7 +1,8 @@
-"""Processes: how one ends, whether another still lives, and how one leaves nothing behind. Found by descent and start time, never by name.
+"""Processes: how one ends, whether another still lives, and how one leaves nothing behind. Found by descent and start
+time, never by name.
 
-:func:`adopt_orphans` and :func:`die_with_parent` are Linux's ``prctl``: a supervisor adopts every orphan below it, so whatever a
-killed trainer had started (Ray's servers, vLLM's engine) can still be found and ended. Knows no run.
+:func:`adopt_orphans` and :func:`die_with_parent` are Linux's ``prctl``: a supervisor adopts every orphan below it, so
+whatever a killed trainer had started (Ray's servers, vLLM's engine) can still be found and ended. Knows no run.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def this_process() -> str:
 
 
 def is_gone(process: str) -> bool:
-    """Whether a process named by :func:`this_process` has ended. ``False`` for one of another machine: nobody here can know."""
+    """Whether a process named by :func:`this_process` has ended. ``False`` for one of another machine: nobody here can
+    know.
+    """
     host, pid, start = process.rsplit(" ", 2)
     if host != _host():
         return False

@@ -1,4 +1,5 @@
-"""The words of a prompt and its token budget: a prompt goes in, exact token ids come out, or an error that names the numbers.
+"""The words of a prompt and its token budget: a prompt goes in, exact token ids come out, or an error that names the
+numbers.
 
 Templates are data files, and the order of their parts is part of the template. Knows tokenizers and readers' prompts;
 knows no model and no backend.
@@ -14,11 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from memagent_lib.settings import parse
-from memagent_lib.text import Tokenizer
+from memagent_lib.text import END_OF_THINKING, Tokenizer
 from memagent_lib.trace import Kind, Prompt, Reply
 
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"
-END_OF_THINKING = "</think>"
 SEAM_TOKENS = 8
 _PARTS = {
     Kind.READ: {"question", "chunk", "memory"},
@@ -29,13 +29,15 @@ _PARTS = {
 _READS_LIKE = (Kind.GATE, Kind.RECALL, Kind.MERGE)
 _PARTS |= dict.fromkeys(_READS_LIKE, _PARTS[Kind.READ])
 _ANSWERS = (Kind.ANSWER, Kind.DIRECT, Kind.BLIND)
-# What the `read` words of any template are followed by when the reader understands more than a memory. A template may say it otherwise.
+# What the `read` words of any template are followed by when the reader understands more than a memory. A template may
+# say it otherwise.
 GATE_NOTE = """
-If this piece brings nothing for the question, reply with the single word KEEP and the memory stays as it is. If the memory \
-already holds all that the question needs, begin the reply with the single word DONE, then a line break, then the memory."""
+If this piece brings nothing for the question, reply with the single word KEEP and the memory stays as it is. If the \
+memory already holds all that the question needs, begin the reply with the single word DONE, then a line break, then \
+the memory."""
 RECALL_NOTE = """
-If something that an earlier memory held is missing now, end the reply with a line that begins with RECALL: and names it in a \
-few words; you will then see that earlier memory beside the next piece."""
+If something that an earlier memory held is missing now, end the reply with a line that begins with RECALL: and names it \
+in a few words; you will then see that earlier memory beside the next piece."""
 
 
 class BudgetError(ValueError):
@@ -151,7 +153,8 @@ class Completion:
 class Encoder:
     """Turns prompts into requests and completions into replies, within one budget.
 
-    ``shows`` is what the reader shows (:func:`memagent_lib.readers.shows`), MemAgent's own unless given: sizes follow from it.
+    ``shows`` is what the reader shows (:func:`memagent_lib.readers.shows`), MemAgent's own unless given: sizes follow
+    from it.
     """
 
     def __init__(
@@ -164,12 +167,16 @@ class Encoder:
         )  # for what every prompt repeats: template words and questions
 
     def overhead(self, kind: Kind) -> int:
-        """The tokens of a prompt of this kind beside its question, memory and chunk, and one for each seam between them."""
+        """The tokens of a prompt of this kind beside its question, memory and chunk, and one for each seam between
+        them.
+        """
         bare = self.template.words(kind).format(**dict.fromkeys(_PARTS[kind], "x"))
         return self.tokenizer.chat_tokens + self._counted(bare)
 
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
-        """The longest prompt of this kind: template + question + memory + chunk. ``memories`` may be shown, with a seam between each."""
+        """The longest prompt of this kind: template + question + memory + chunk. ``memories`` may be shown, with a seam
+        between each.
+        """
         budget, parts = self.budget, _PARTS[kind]
         memory = max(budget.memory_tokens, self._counted(self.template.empty_memory)) * memories + SEAM_TOKENS * (
             memories - 1
@@ -198,20 +205,17 @@ class Encoder:
         return max(self.prompt_limit(kind, memories) + self.reply_limit(kind) for kind, memories in shows.items())
 
     def require_window(self, allowed: int, whose: str, shows: Mapping[Kind, int] | None = None) -> None:
-        """Raise :class:`BudgetError` when ``allowed`` tokens cannot hold the longest turn (of a reader that ``shows`` this)."""
+        """Raise :class:`BudgetError` when ``allowed`` tokens cannot hold the longest turn of the reader."""
         needed = self.window if shows is None else self.window_of(shows)
         if needed <= allowed:
             return
-        b, over = self.budget, needed - allowed
-        most = b.chunk_tokens - over
-        fix = (
-            f"lower chunk_tokens to at most {most:,}"
-            if most >= 1
-            else "lower memory_tokens, answer_tokens or question_tokens"
-        )
+        b = self.budget
+        most = b.chunk_tokens - (needed - allowed)
+        fix = f"chunk_tokens to at most {most:,}" if most >= 1 else "memory_tokens, answer_tokens or question_tokens"
         raise BudgetError(
-            f"a turn can need {needed:,} tokens (template {self.overhead(Kind.READ):,} + question {b.question_tokens:,} + memory "
-            f"{b.memory_tokens:,} + chunk {b.chunk_tokens:,} + reply {self.reply_limit(Kind.READ):,}) and {whose} allows {allowed:,}; {fix}"
+            f"a turn can need {needed:,} tokens (template {self.overhead(Kind.READ):,} + question "
+            f"{b.question_tokens:,} + memory {b.memory_tokens:,} + chunk {b.chunk_tokens:,} + reply "
+            f"{self.reply_limit(Kind.READ):,}) and {whose} allows {allowed:,}; lower {fix}"
         )
 
     def encode(self, prompt: Prompt) -> Request:
@@ -225,27 +229,23 @@ class Encoder:
         text = self.template.render(prompt)
         ids = self.tokenizer.chat(text)
         if len(ids) > (limit := self.prompt_limit(prompt.kind, prompt.memories)):
-            shown = (
-                f"a chunk of {prompt.chunk.tokens:,} tokens"
-                if prompt.chunk
-                else f"a memory of {self.tokenizer.count(prompt.memory):,} tokens"
-            )
-            whole = prompt.kind is Kind.DIRECT and prompt.chunk
-            fix = (
-                f"; raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it, or read with a memory"
-                if whole
-                else ""
-            )
-            raise BudgetError(
-                f"the {prompt.kind!s} prompt is {len(ids):,} tokens with {shown}, and the budget allows {limit:,}{fix}"
-            )
+            raise BudgetError(self._too_long(prompt, len(ids), limit))
         return Request(tuple(ids), text, self.reply_limit(prompt.kind))
+
+    def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
+        if prompt.chunk is None:
+            shown, fix = f"a memory of {self.tokenizer.count(prompt.memory):,} tokens", ""
+        else:
+            shown = f"a chunk of {prompt.chunk.tokens:,} tokens"
+            fix = f"; raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it, or read with a memory"
+        fix = fix if prompt.kind is Kind.DIRECT else ""
+        return f"the {prompt.kind!s} prompt is {tokens:,} tokens with {shown}, and the budget allows {limit:,}{fix}"
 
     def reply(self, prompt: Prompt, request: Request, completion: Completion) -> Reply:
         """Read a completion as the reply to ``prompt``: thinking is set aside, and a memory is held to its budget.
 
-        Sampled ids decode to text that can need more tokens than were sampled (broken bytes do). Such a memory is cut to
-        what fits and marked ``finish_reason="length"``, like one that the engine cut.
+        Sampled ids decode to text that can need more tokens than were sampled (broken bytes do). Such a memory is cut
+        to what fits and marked ``finish_reason="length"``, like one that the engine cut.
         """
         thinking, mark, text = completion.text.rpartition(END_OF_THINKING)
         finish = completion.finish_reason

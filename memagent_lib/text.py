@@ -17,6 +17,8 @@ from typing import Any
 BLOCK_CHARS = 1 << 17
 UNSETTLED_TOKENS = 4096
 SNAP_SHARE = 0.25
+THINKING = "<think>"
+END_OF_THINKING = "</think>"
 _SENTENCE_ENDS = ".!?。！？…\n"
 
 
@@ -49,7 +51,8 @@ class Tokenizer:
         backend = getattr(hf_tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise TypeError(
-                f"{type(hf_tokenizer).__name__} is not a fast tokenizer; memagent needs character offsets, which only fast ones give"
+                f"{type(hf_tokenizer).__name__} is not a fast tokenizer; memagent needs character offsets, "
+                "which only fast ones give"
             )
         self.hf = hf_tokenizer
         self._plain = copy.deepcopy(backend)
@@ -64,7 +67,7 @@ class Tokenizer:
 
         if looks_like_path(model) and not Path(model).is_dir():
             raise FileNotFoundError(
-                f"no model folder {str(model)!r}; give a folder that holds config.json and tokenizer.json, or a hub name"
+                f"no model folder {str(model)!r}; give one that holds config.json and tokenizer.json, or a hub name"
             )
         try:
             return cls(AutoTokenizer.from_pretrained(str(model)))
@@ -85,7 +88,9 @@ class Tokenizer:
         return [start for start, _ in self._plain.encode(text, add_special_tokens=False).offsets]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids`` without special tokens. Ids past the vocabulary (a padded embedding can emit them) are dropped."""
+        """The text of ``ids`` without special tokens. Ids past the vocabulary (a padded embedding can emit them) are
+        dropped.
+        """
         size = len(self.hf)
         return self.hf.decode(
             [i for i in ids if i < size], skip_special_tokens=True, clean_up_tokenization_spaces=False
@@ -100,6 +105,17 @@ class Tokenizer:
     def chat_tokens(self) -> int:
         """How many tokens the chat template adds to a message."""
         return sum(map(len, self._chat_frame))
+
+    def still_thinking(self, reply: str) -> bool:
+        """Whether a reply is an unfinished thought: begun by itself or by the chat template, and never closed."""
+        return (self._opens_thinking or reply.lstrip().startswith(THINKING)) and END_OF_THINKING not in reply
+
+    @cached_property
+    def _opens_thinking(self) -> bool:
+        """Whether the chat template begins the model's reply with a thought, as those of reasoning models do."""
+        _, after = self._chat_frame
+        frame = self.hf.decode(after)
+        return frame.rfind(THINKING) > frame.rfind(END_OF_THINKING)
 
     @cached_property
     def _chat_frame(self) -> tuple[list[int], list[int]]:
@@ -152,7 +168,9 @@ def chunks(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk
 
 
 def _sliced(blocks: Iterable[str], size: int) -> Iterator[str]:
-    """``blocks`` in pieces of at most ``size``: tokenising a whole gigabyte at once would take two hundred times its size."""
+    """``blocks`` in pieces of at most ``size``: tokenising a whole gigabyte at once would take two hundred times its
+    size.
+    """
     return (block[at : at + size] for block in blocks for at in range(0, len(block), size))
 
 
@@ -201,7 +219,8 @@ def _natural_break(text: str, starts: list[int], last: int, floor: int) -> int |
 
 
 def fit(measure: Callable[[int], int], limit: int) -> int:
-    """The largest ``n >= 0`` for which ``measure(n) <= limit``, where ``measure`` grows with ``n``; by doubling, then bisection.
+    """The largest ``n >= 0`` for which ``measure(n) <= limit``, where ``measure`` grows with ``n``; by doubling, then
+    bisection.
 
     Raises ``ValueError`` when not even ``measure(0)`` fits.
     """

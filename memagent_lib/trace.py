@@ -54,10 +54,11 @@ class Prompt:
 class Reply:
     """What a model said to one prompt.
 
-    ``text`` is what the reader goes on with; ``thinking`` is what a reasoning model said before it. ``finish_reason`` is
-    ``"stop"``, or ``"length"`` when the reply was cut at its token limit. Token counts are the engine's. ``signal`` is what
-    the reply told the reader besides: ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time) and ``seconds``
-    are measured around the backend's work, waiting in its queue included; equal replies may differ in them.
+    ``text`` is what the reader goes on with; ``thinking`` is what a reasoning model said before it. ``finish_reason``
+    is ``"stop"``, or ``"length"`` when the reply was cut at its token limit. Token counts are the engine's. ``signal``
+    is what the reply told the reader besides: ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time)
+    and ``seconds`` are measured around the backend's work, waiting in its queue included; equal replies may differ in
+    them.
     """
 
     text: str

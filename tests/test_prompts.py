@@ -1,5 +1,6 @@
 """Budgets name their numbers, nothing in a document is a control token, templates are exact (design, invariants 2 to 4)."""
 
+import copy
 import json
 
 import pytest
@@ -7,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memagent_lib.agent import Agent
-from memagent_lib.backends import Scripted
+from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.prompts import Budget, BudgetError, Completion, Encoder, Template
-from memagent_lib.text import chunks
+from memagent_lib.text import Tokenizer, chunks
 from memagent_lib.trace import Kind, Prompt
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
@@ -57,6 +58,27 @@ def test_thinking_is_set_aside_and_kept(encoder):
         Completion("<think>hm, 12?</think>\n\nthe code is 7"),
     )
     assert (reply.text, reply.thinking) == ("the code is 7", "<think>hm, 12?")
+
+
+@pytest.mark.parametrize("finish", ["length", "stop"])
+def test_an_unfinished_thought_is_an_error_and_never_a_memory_or_an_answer(encoder, finish):
+    backend = Scripted(lambda text: Completion("<think>the code could be 4821", finish, reply_tokens=24))
+    with pytest.raises(
+        BackendError, match=r"still thinking when its reply ended \(24 tokens, at most 24\); raise memory"
+    ):
+        Agent(encoder, backend).read("The code is 4821. " * 20, "q")
+    words = Scripted(lambda text: "the sign <think> is never closed in this text")
+    assert "<think>" in Agent(encoder, words).read("text", "q").answer, "only a reply that begins so is a thought"
+
+
+def test_a_thought_that_the_chat_template_begins_is_seen_too(tokenizer):
+    hf = copy.deepcopy(tokenizer.hf)
+    hf.chat_template += "{% if add_generation_prompt %}<think>\n{% endif %}"
+    thinking = Tokenizer(hf)
+    assert thinking.still_thinking("hm, 4821") and not tokenizer.still_thinking("4821")
+    assert not thinking.still_thinking("hm</think>4821")
+    hf.chat_template += "{% if add_generation_prompt %}</think>\n{% endif %}"  # a template that switches thinking off
+    assert not Tokenizer(hf).still_thinking("4821")
 
 
 # Nothing in a document is a control token.

@@ -1,4 +1,6 @@
-"""What every backend is: a request in, a completion or a :class:`BackendError` out; how replies are sampled. Knows no engine."""
+"""What every backend is: a request in, a completion or a :class:`BackendError` out; how replies are sampled. Knows no
+engine.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class BackendUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How replies are drawn. ``temperature=0`` is greedy; the paper evaluates at 0.7 and ``top_p=0.95``, and trains at 1."""
+    """How replies are drawn. ``temperature=0`` is greedy; the paper evaluates at 0.7 and ``top_p=0.95``, and trains at
+    1.
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0

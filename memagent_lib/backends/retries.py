@@ -1,4 +1,8 @@
-"""When to ask a server again, how long to wait, and when to give up on it altogether. Knows no protocol."""
+"""When to ask a server again, how long to wait, and when to give up on it altogether. Knows no protocol.
+
+The loop is tenacity's; ours are the waits (full jitter, unless the server names a time) and the circuit that all
+requests share.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +14,40 @@ from dataclasses import dataclass, fields
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
+from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception_type, stop_before_delay
+
 from memagent_lib.backends.interface import BackendError, BackendUnavailable
 
 T = TypeVar("T")
 
 
 class RetryableError(Exception):
-    """A failure that may pass: worth another try. ``after`` is the server's Retry-After header, seconds or a date."""
+    """A failure worth another try. ``after`` is the server's Retry-After header, seconds or a date; ``attempts`` how
+    many at most.
+    """
 
-    def __init__(self, reason: str, after: str | None = None):
+    def __init__(self, reason: str, after: str | None = None, attempts: int | None = None):
         super().__init__(reason)
-        self.after = after
+        self.after, self.attempts = after, attempts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long a request is worth waiting for.
+    """How long a request is worth waiting for, and a server.
 
-    Waits double from ``first_wait_s`` to ``longest_wait_s``, each drawn uniformly below its bound ("full jitter"), unless the
-    server names a time. ``deadline_s`` covers all attempts of one request. The server counts as gone when nothing has
-    succeeded for ``gone_after_s`` and at least ``gone_after_failures`` attempts in a row have failed.
+    A request is tried until ``deadline_s``, each attempt for at most ``attempt_s``. Waits double from ``first_wait_s``
+    to ``longest_wait_s``, each drawn uniformly below its bound ("full jitter"), unless the server names a time. The
+    server counts as gone when nothing has succeeded for ``gone_after_s`` and at least ``gone_after_failures`` attempts
+    in a row have failed, and as unusable when it refuses ``same_refusals`` requests in a row with the same words.
     """
 
-    attempts: int = 8
     attempt_s: float = 300.0
     deadline_s: float = 900.0
     first_wait_s: float = 0.5
     longest_wait_s: float = 30.0
-    gone_after_s: float = 60.0
+    gone_after_s: float = 300.0
     gone_after_failures: int = 5
+    same_refusals: int = 10
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -49,15 +58,16 @@ class RetryPolicy:
         """How long to wait after failed attempt number ``attempt``, counted from 0."""
         if (asked := seconds_of(after)) is not None:
             return asked + rng.uniform(0, self.first_wait_s)
-        return rng.uniform(0, min(self.longest_wait_s, self.first_wait_s * 2**attempt))
+        return rng.uniform(0, min(self.longest_wait_s, self.first_wait_s * 2 ** min(attempt, 60)))
 
 
 class Circuit:
     """Shared by all requests to one server; once open it stays open, and every request raises without being sent."""
 
-    def __init__(self, patience: RetryPolicy, server: str, clock: Callable[[], float] = time.monotonic):
-        self._patience, self._server, self._clock = patience, server, clock
+    def __init__(self, policy: RetryPolicy, server: str, clock: Callable[[], float] = time.monotonic):
+        self._policy, self._server, self._clock = policy, server, clock
         self._failures, self._first_failure = 0, 0.0
+        self._refusals, self._last_refusal = 0, ""
         self._verdict: str | None = None
 
     def check(self) -> None:
@@ -65,52 +75,88 @@ class Circuit:
             raise BackendUnavailable(self._verdict)
 
     def succeeded(self) -> None:
-        self._failures = 0
+        self._failures = self._refusals = 0
 
-    def failed(self, reason: str) -> None:
-        """Count a passing failure; raises when it was one too many."""
+    def failed(self, failure: RetryableError) -> None:
+        """Count a failure worth a retry; raises when it was one too many, or when the server names a time past any
+        deadline.
+        """
         if not self._failures:
             self._first_failure = self._clock()
         self._failures += 1
-        silent_s = self._clock() - self._first_failure
-        if self._failures >= self._patience.gone_after_failures and silent_s >= self._patience.gone_after_s:
+        asked, silent_s = seconds_of(failure.after), self._clock() - self._first_failure
+        if asked is not None and asked > self._policy.deadline_s:
+            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + asked))
+            self.open(f"the server at {self._server} asks to be left alone until {until} ({failure}); try again then")
+        if self._failures >= self._policy.gone_after_failures and silent_s >= self._policy.gone_after_s:
             self.open(
-                f"the server at {self._server} is gone: {self._failures} attempts in a row failed over {silent_s:.0f} s, the last with "
-                f"{reason}; start it again and run the same command, finished turns are kept in the journal"
+                f"the server at {self._server} is gone: {self._failures} attempts in a row failed over {silent_s:.0f} s, "
+                f"the last with {failure}; start it again and run the same command, finished turns are kept in the journal"
             )
+
+    def refused(self, refusal: BackendError) -> None:
+        """Count a refusal that no retry will change; raises when it was the same once too often."""
+        self._refusals = self._refusals + 1 if str(refusal) == self._last_refusal else 1
+        self._last_refusal = str(refusal)
+        if self._refusals >= self._policy.same_refusals:
+            self.open(f"{self._refusals} requests in a row met the same refusal: {refusal}; mend that and run again")
 
     def open(self, verdict: str) -> None:
         self._verdict = verdict
         self.check()
 
 
-async def retrying(once: Callable[[], Awaitable[T]], patience: RetryPolicy, circuit: Circuit, rng: random.Random) -> T:
-    """The first success of ``once``, tried again while it raises :class:`RetryableError` and time and attempts last."""
-    ends = time.monotonic() + patience.deadline_s
-    for attempt in range(patience.attempts):
+async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circuit: Circuit, rng: random.Random) -> T:
+    """The first success of ``once``, tried again while it raises :class:`RetryableError` and time is left."""
+    ends = time.monotonic() + policy.deadline_s
+    reason = RetryableError("no reply before the deadline")
+
+    async def attempt() -> T:
+        nonlocal reason
         circuit.check()
         try:
             async with asyncio.timeout(max(0.0, ends - time.monotonic())):
                 result = await once()
         except (RetryableError, TimeoutError) as failure:
-            circuit.failed(str(failure) or "no reply before the deadline")
-            wait = patience.wait_s(attempt, getattr(failure, "after", None), rng)
-            if attempt + 1 == patience.attempts or time.monotonic() + wait >= ends:
-                reason = str(failure) or "no reply before the deadline"
-                raise BackendError(
-                    f"no reply after {attempt + 1} attempts within {patience.deadline_s:g} s; the last: {reason}"
-                ) from failure
+            reason = failure if isinstance(failure, RetryableError) else reason  # the deadline's end hides none
+            circuit.failed(reason)
+            raise reason from failure
         except BackendUnavailable as failure:
             circuit.open(str(failure))
-        else:
-            circuit.succeeded()
-            return result
-        await asyncio.sleep(wait)
-    raise AssertionError("unreachable: the last attempt returns or raises")
+        except BackendError as refusal:
+            circuit.refused(refusal)
+            raise
+        circuit.succeeded()
+        return result
+
+    def wait(state: RetryCallState) -> float:
+        return policy.wait_s(state.attempt_number - 1, _failure(state).after, rng)
+
+    late = stop_before_delay(policy.deadline_s)
+
+    def stop(state: RetryCallState) -> bool:
+        return late(state) or state.attempt_number >= (_failure(state).attempts or state.attempt_number + 1)
+
+    try:
+        return await AsyncRetrying(wait=wait, stop=stop, retry=retry_if_exception_type(RetryableError))(attempt)
+    except RetryError as spent:
+        last = spent.last_attempt
+        raise BackendError(
+            f"no reply after {last.attempt_number} attempts within {policy.deadline_s:g} s; "
+            f"the last: {last.exception()}"
+        ) from last.exception()
+
+
+def _failure(state: RetryCallState) -> RetryableError:
+    failure = state.outcome.exception()
+    assert isinstance(failure, RetryableError), "only these are retried"
+    return failure
 
 
 def seconds_of(retry_after: str | None) -> float | None:
-    """A Retry-After header in seconds from now (RFC 9110, section 10.2.3); ``None`` where there is none or it is not one."""
+    """A Retry-After header in seconds from now (RFC 9110, section 10.2.3); ``None`` where there is none or it is not
+    one.
+    """
     if retry_after is None:
         return None
     try:

@@ -8,7 +8,8 @@ from memagent_lib.prompts import Completion, Request
 
 
 class Scripted:
-    """A backend that answers by a function of the prompt's text. Deterministic, instant; for tests and for looking at readers.
+    """A backend that answers by a function of the prompt's text. Deterministic, instant; for tests and for looking at
+    readers.
 
     The function returns the reply's text or a whole :class:`Completion`, or raises.
     """

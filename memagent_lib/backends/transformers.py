@@ -16,7 +16,9 @@ from memagent_lib.text import looks_like_path
 
 
 class Transformers:
-    """A model folder or hub name. ``batch_size`` bounds how many requests are answered together, ``threads`` the CPU threads."""
+    """A model folder or hub name. ``batch_size`` bounds how many requests are answered together, ``threads`` the CPU
+    threads.
+    """
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """vLLM in this process: token counts, finish reasons and prefix-cache hits are the engine's.
 
-The same engine that makes verl's rollouts, so training and evaluation sample alike. On a GPU the engine runs in processes of
-its own (``AsyncLLM``); on a CPU it runs in one thread of this process, because there the messages between processes cost more
-than a small model's arithmetic and every process imports vLLM again.
+The same engine that makes verl's rollouts, so training and evaluation sample alike. On a GPU the engine runs in
+processes of its own (``AsyncLLM``); on a CPU it runs in one thread of this process, because there the messages between
+processes cost more than a small model's arithmetic and every process imports vLLM again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ CPU_SETTINGS = {
     "enforce_eager": True,  # compiling takes longer to start than it saves on most jobs; measured 13 % faster turns
     "max_num_seqs": 256,
     "block_size": 32,  # the CPU's default of 128 would share no prefix shorter than that
-    # A step that holds part of a seeded prompt kills vLLM's CPU engine ("CPU Generator does not use offset"), so none is split.
+    # A step that holds part of a seeded prompt kills vLLM's CPU engine ("CPU Generator does not use offset"), so none
+    # is split.
     "enable_chunked_prefill": False,
 }
 

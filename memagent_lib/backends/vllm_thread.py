@@ -1,7 +1,7 @@
 """vLLM's engine in one thread of this process: no second process, no sockets, no shared memory.
 
-One step of the engine serves every waiting request, so turns of different readings are batched as they come. Knows nothing
-of prompts; :mod:`memagent_lib.backends.vllm` does.
+One step of the engine serves every waiting request, so turns of different readings are batched as they come. Knows
+nothing of prompts; :mod:`memagent_lib.backends.vllm` does.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class _Call(NamedTuple):
 
 
 _STOP = None
-# vLLM keeps its process groups and its forward context in globals: engines of one process take turns, and only the last one
-# to stop may tear the groups down.
+# vLLM keeps its process groups and its forward context in globals: engines of one process take turns, and only the last
+# one to stop may tear the groups down.
 _turn = threading.Lock()
 _running: set[ThreadEngine] = set()
 

@@ -1,4 +1,5 @@
-"""Files in (text, Markdown, HTML, PDF), one reading that can be saved and continued, and the page that one sends to a colleague.
+"""Files in (text, Markdown, HTML, PDF), one reading that can be saved and continued, and the page that one sends to a
+colleague.
 
 Knows files, agents, journals and provenance. Knows no examples, no scores and no MLflow.
 """

@@ -1,4 +1,6 @@
-"""What ``memagent read`` does: files in, answers out, nothing lost on the way, and where each remembered thing came from."""
+"""What ``memagent read`` does: files in, answers out, nothing lost on the way, and where each remembered thing came
+from.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class FileReading:
 
     @property
     def warnings(self) -> list[str]:
-        """What the reader of the answer should know: memories that were cut, files left out, bytes that were no text."""
+        """What a person should know of the answer: memories that were cut, files left out, bytes that were no text."""
         cut = self.trace.cut_memories
         return [f"{cut:,} memories were cut at their token limit"] * bool(cut) + self.document.warnings
 
@@ -123,10 +125,11 @@ def read_files(
 ) -> FileReading:
     """Read files and folders as one document and answer every question from one pass.
 
-    ``journal`` keeps finished turns: the same call after a crash continues where it was. ``earlier`` is a saved reading that
-    these files continue, with its questions unless others are given. ``settings`` (model, sampling, ...) go into journal and
-    save file; a journal with other settings is refused. Raises :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``,
-    ``JournalError`` (all ``ValueError``), ``BackendError`` or ``BackendUnavailable``.
+    ``journal`` keeps finished turns: the same call after a crash continues where it was. ``earlier`` is a saved reading
+    that these files continue, with its questions unless others are given. ``settings`` (model, sampling, ...) go into
+    journal and save file; a journal with other settings is refused. Raises
+    :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``, ``JournalError`` (all ``ValueError``),
+    ``BackendError`` or ``BackendUnavailable``.
     """
     saved = SavedReading.load(earlier) if earlier else None
     asked = tuple(questions) or (saved.questions if saved else ())
@@ -174,8 +177,8 @@ class _Progress:
 
     def _silent(self) -> None:
         raise BackendError(
-            f"the model answered with nothing ({self._turns} turns); if it thinks first, raise memory_tokens and answer_tokens; "
-            "otherwise check that the model is an instruction-tuned one and its chat template is the right one"
+            f"the model answered with nothing ({self._turns} turns); if it thinks first, raise memory_tokens and "
+            "answer_tokens; otherwise check that the model is an instruction-tuned one and its chat template is the right one"
         )
 
 
@@ -184,7 +187,8 @@ def _asking_all(agent: Agent, questions: Sequence[str]) -> Agent:
 
     if agent.reader is not overwrite:
         raise ValueError(
-            f"several questions in one pass need the reader 'overwrite', not {agent.reader.__name__!r}; ask them one by one"
+            f"several questions in one pass need the reader 'overwrite', not {agent.reader.__name__!r}; "
+            "ask them one by one"
         )
     return Agent(agent.encoder, agent.backend, several_questions(questions))
 

@@ -1,6 +1,7 @@
 """A reading as one page of HTML that needs nothing else: the answer, its evidence with the place, the memory's history.
 
-Everything that comes from a document or a model is escaped by the template engine. Knows finished readings; asks no model.
+Everything that comes from a document or a model is escaped by the template engine. Knows finished readings; asks no
+model.
 """
 
 from __future__ import annotations
@@ -115,7 +116,9 @@ class _Run(NamedTuple):
 def _runs(
     text: str, pieces: Sequence[MemoryPiece], hidden: frozenset[int] = frozenset(), all_traced: bool = False
 ) -> Iterator[_Run]:
-    """``text`` in runs. Traced are pieces that are fresh, or all that have a source; characters in ``hidden`` are left out."""
+    """``text`` in runs. Traced are pieces that are fresh, or all that have a source; characters in ``hidden`` are left
+    out.
+    """
 
     def shown(start: int, end: int) -> str:
         return "".join(text[at] for at in range(start, end) if at not in hidden)

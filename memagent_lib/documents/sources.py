@@ -1,8 +1,10 @@
-"""Files and folders as one document: text, Markdown, HTML and PDF in, a stream of text out, with the place of every character.
+"""Files and folders as one document: text, Markdown, HTML and PDF in, a stream of text out, with the place of every
+character.
 
-Markdown is read as it is: models read its marks well, and offsets then point into the file itself. Offsets into HTML and PDF
-point into the text that a kept library (Beautiful Soup, pypdf) takes out of them. Text is UTF-8, or UTF-16 or UTF-32 with its
-mark; bytes that are not are read as U+FFFD and counted, never a reason to stop. Knows no tokenizer and no model.
+Markdown is read as it is: models read its marks well, and offsets then point into the file itself. Offsets into HTML
+and PDF point into the text that a kept library (Beautiful Soup, pypdf) takes out of them. Text is UTF-8, or UTF-16 or
+UTF-32 with its mark; bytes that are not are read as U+FFFD and counted, never a reason to stop. Knows no tokenizer and
+no model.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ _MARKS = {  # UTF-32's begins with UTF-16's
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _HTML_BLOCKS = (
-    "address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hr li "
-    "main nav ol p pre section table tr ul"
+    "address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header "
+    "hr li main nav ol p pre section table tr ul"
 ).split()
 _HTML_NOISE = ["script", "style", "noscript", "template", "head"]
 
@@ -39,7 +41,9 @@ class DocumentError(ValueError):
 
 
 class SourcePlace(NamedTuple):
-    """Where a character of a document stands in its file. ``page`` counts from 1 and is ``None`` where files have no pages."""
+    """Where a character of a document stands in its file. ``page`` counts from 1 and is ``None`` where files have no
+    pages.
+    """
 
     name: str
     offset: int
@@ -58,7 +62,7 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a document that comes from one file or page; it begins at ``start`` and at ``offset`` of its file."""
+    """A stretch of a document from one file or page; it begins at ``start``, and at ``offset`` of its file."""
 
     name: str
     start: int
@@ -69,8 +73,8 @@ class Part:
 class Document:
     """Files and folders, read in order as one text.
 
-    A single file is its text and nothing else; where there are more, each is preceded by a line with its name, which the model
-    sees too. ``start`` places the document after one that was read before, whose ``parts`` are ``earlier``.
+    A single file is its text and nothing else; where there are more, each is preceded by a line with its name, which
+    the model sees too. ``start`` places the document after one that was read before, whose ``parts`` are ``earlier``.
     """
 
     def __init__(self, paths: Sequence[str | Path], start: int = 0, earlier: Iterable[Part] = ()):
@@ -183,7 +187,9 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _unreadable(path: Path, folder: Path | None = None) -> str | None:
-    """Why a file is not read, or ``None``; nothing that could block is opened. Hidden ones are read where they are named."""
+    """Why a file is not read, or ``None``; nothing that could block is opened. Hidden ones are read where they are
+    named.
+    """
     if folder is not None and path.name.startswith("."):
         return "hidden"
     if path.is_dir():

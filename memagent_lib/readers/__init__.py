@@ -1,9 +1,9 @@
 """Readers: strategies that decide the next prompt from the replies so far, as sans-I/O generators.
 
-A reader yields a :class:`~memagent_lib.trace.Prompt` and is sent a :class:`~memagent_lib.trace.Reply`, or yields a tuple of
-prompts that do not depend on one another and is sent their replies in the same order; it returns a
-:class:`~memagent_lib.trace.Trace`. It knows no tokenizer, wording, model or event loop, so the evaluator, the verl rollout,
-the inspector and the tests all drive the same code.
+A reader yields a :class:`~memagent_lib.trace.Prompt` and is sent a :class:`~memagent_lib.trace.Reply`, or yields a
+tuple of prompts that do not depend on one another and is sent their replies in the same order; it returns a
+:class:`~memagent_lib.trace.Trace`. It knows no tokenizer, wording, model or event loop, so the evaluator, the verl
+rollout, the inspector and the tests all drive the same code.
 """
 
 from memagent_lib.readers.baselines import blind, full, retrieved, truncated

@@ -1,4 +1,6 @@
-"""What a memory is compared with: the whole document, its two ends, its most fitting passages, or nothing, in a single prompt."""
+"""What a memory is compared with: the whole document, its two ends, its most fitting passages, or nothing, in a single
+prompt.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def truncated(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply
 def retrieved(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
     """The passages that fit the question's words best (BM25), in the document's order, in one prompt.
 
-    Passages are quarters of chunks and three are shown, so the prompt stays within what one turn of the memory agent sees.
+    Passages are quarters of chunks and three are shown, so the prompt stays within what one turn of the memory agent
+    sees.
     """
     parts = [passage for chunk in chunks for passage in _quarters(chunk)]
     best = sorted((ranked(question, [p.text for p in parts]) or range(len(parts)))[:3])

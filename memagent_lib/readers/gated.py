@@ -1,4 +1,4 @@
-"""Gates in words (after GRU-Mem, arXiv 2602.10560): the model may keep its memory as it is, and may stop reading early."""
+"""Gates in words (after GRU-Mem, arXiv 2602.10560): the model may keep its memory as it is, and may stop early."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _DONE = re.compile(r"\W*done\b[^\n\w]*(?:\n|$)", re.IGNORECASE)
 def gated(question: str, chunks: Iterable[Chunk], earlier: Trace | None = None) -> Generator[Prompt, Reply, Trace]:
     """Like ``overwrite``; a reply of KEEP leaves the memory unchanged, one that begins with DONE ends the reading.
 
-    A kept memory cannot decay and costs one token to write. The trace holds the memory that each turn left behind, and what
-    the gate said as the reply's ``signal``. Chunks after DONE are never asked for.
+    A kept memory cannot decay and costs one token to write. The trace holds the memory that each turn left behind, and
+    what the gate said as the reply's ``signal``. Chunks after DONE are never asked for.
     """
     turns = list(earlier.reads) if earlier else []
     memory = turns[-1].reply.text if turns else NO_MEMORY

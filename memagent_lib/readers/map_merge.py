@@ -1,7 +1,7 @@
 """Parts read side by side, their memories merged in a tree: latency grows with the part, not with the document.
 
-The idea of hierarchical merging (BooookScore, arXiv 2310.00785) with a reader in each part. A memory is merged into another
-by reading it as if it were a chunk, so that any policy that can read can merge.
+The idea of hierarchical merging (BooookScore, arXiv 2310.00785) with a reader in each part. A memory is merged into
+another by reading it as if it were a chunk, so that any policy that can read can merge.
 """
 
 from __future__ import annotations

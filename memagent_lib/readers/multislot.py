@@ -13,8 +13,8 @@ SLOTS = 4
 def multislot(question: str, chunks: Iterable[Chunk], earlier: Trace | None = None) -> Generator[Prompt, Reply, Trace]:
     """Each chunk rewrites the slot that was rewritten longest ago, seeing that slot alone; the answer sees all of them.
 
-    A fact must survive one rewriting in :data:`SLOTS` turns instead of every turn, so what is lost per turn is lost that
-    much more slowly: retention ``r`` over ``T`` chunks falls like ``r ** (T / SLOTS)``.
+    A fact must survive one rewriting in :data:`SLOTS` turns instead of every turn, so what is lost per turn is lost
+    that much more slowly: retention ``r`` over ``T`` chunks falls like ``r ** (T / SLOTS)``.
     """
     turns = list(earlier.reads) if earlier else []
     slots = [NO_MEMORY] * SLOTS

@@ -1,4 +1,6 @@
-"""MemAgent's reader (arXiv 2507.02259, section 3): every reply replaces the memory, the last prompt sees the memory alone."""
+"""MemAgent's reader (arXiv 2507.02259, section 3): every reply replaces the memory, the last prompt sees the memory
+alone.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def overwrite(question: str, chunks: Iterable[Chunk], earlier: Trace | None = No
 
 
 def several_questions(questions: Sequence[str]) -> Callable[..., Generator]:
-    """A reader that asks all ``questions`` in one pass: one memory serves them all, and each is answered from it alone."""
+    """A reader for all ``questions`` in one pass: one memory serves them all, and each is answered from it alone."""
     if not questions or not all(q.strip() for q in questions):
         raise ValueError(f"give at least one question, and none empty; got {list(questions)!r}")
     if len(questions) == 1:

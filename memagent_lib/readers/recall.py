@@ -1,4 +1,6 @@
-"""Looking back (after ReMemR1, arXiv 2509.23040): the model may ask for one of its own past memories, found by its words."""
+"""Looking back (after ReMemR1, arXiv 2509.23040): the model may ask for one of its own past memories, found by its
+words.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ _SEAM = "\nFrom an earlier memory:\n"
 
 
 def recall(question: str, chunks: Iterable[Chunk], earlier: Trace | None = None) -> Generator[Prompt, Reply, Trace]:
-    """Like ``overwrite``; a last line "RECALL: words" shows the past memory that fits the words best beside the next chunk.
+    """Like ``overwrite``; a last line "RECALL: words" shows the past memory that fits the words best beside the next
+    chunk.
 
-    The memory just written is no past memory: it is shown anyway. A recalled memory is shown once; what the model does not
-    write down again is gone again. The call is kept as the reply's ``signal``.
+    The memory just written is no past memory: it is shown anyway. A recalled memory is shown once; what the model does
+    not write down again is gone again. The call is kept as the reply's ``signal``.
     """
     turns = list(earlier.reads) if earlier else []
     memory, recalled = (turns[-1].reply.text if turns else NO_MEMORY), None

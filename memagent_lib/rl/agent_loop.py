@@ -28,7 +28,7 @@ from memagent_lib.diagnostics import diagnose
 from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.scoring import score
-from memagent_lib.text import Chunk, Tokenizer, chunks
+from memagent_lib.text import END_OF_THINKING, Chunk, Tokenizer, chunks
 from memagent_lib.trace import Trace, Turn
 
 FAILURE_FILE = "failure.txt"
@@ -66,9 +66,10 @@ class VerlBackend:
         # verl says "completed" for both: a full reply that does not end in a special token was cut.
         cut = len(ids) >= request.max_tokens and ids[-1] not in self.special_ids
         cached = output.extra_fields.get("num_cached_tokens") or 0
-        return Completion(
-            self.tokenizer.decode(ids), "length" if cut else "stop", len(request.ids), len(ids), cached, ids
-        )
+        text = self.tokenizer.decode(ids)
+        if self.tokenizer.still_thinking(text):
+            text += END_OF_THINKING  # an error in evaluation; here the empty reply is the policy's, and its score tells
+        return Completion(text, "length" if cut else "stop", len(request.ids), len(ids), cached, ids)
 
     def output(self, turn: Turn) -> TokenOutput:
         """What the server said in this turn; the turn holds the very tuple of ids that came from it."""

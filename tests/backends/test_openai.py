@@ -1,6 +1,7 @@
 """The OpenAI-compatible backend against a server that misbehaves in every way we know."""
 
 import asyncio
+import base64
 import random
 import socket
 import time
@@ -16,13 +17,17 @@ from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, 
 from memagent_lib.cli import main
 from memagent_lib.prompts import Completion, Request
 
-QUICK = RetryPolicy(attempts=12, attempt_s=0.4, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
+QUICK = RetryPolicy(attempt_s=0.4, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
 DOCUMENT = " ".join(f"Note {i}: a small boat drifts past the old mill." for i in range(12))
 
 
 def opened(server, **options) -> OpenAICompatible:
     return open_backend(
-        "openai", "small", options.pop("sampling", Sampling()), base_url=server.url, **({"patience": QUICK} | options)
+        "openai",
+        "small",
+        options.pop("sampling", Sampling()),
+        base_url=server.url,
+        **({"retry_policy": QUICK} | options),
     )
 
 
@@ -92,20 +97,131 @@ async def test_retry_after_is_honoured():
     assert server.times[1] - server.times[0] >= 1
 
 
-async def test_a_request_that_never_succeeds_ends_at_its_attempts_and_names_the_last_reason():
+async def test_a_request_that_never_succeeds_is_tried_until_its_deadline_and_names_the_last_reason():
+    policy = RetryPolicy(deadline_s=1.5, first_wait_s=0.01, longest_wait_s=0.05)
     with (
         serving(fault=lambda n: "503") as server,
-        pytest.raises(BackendError, match="no reply after 3 attempts within 60 s; the last: status 503: fault 503"),
+        pytest.raises(BackendError, match=r"no reply after \d+ attempts within 1.5 s; the last: status 503: fault 503"),
     ):
-        await ask(opened(server, patience=RetryPolicy(attempts=3, deadline_s=60, first_wait_s=0.01)))
-    assert server.posts == 3
+        await ask(opened(server, retry_policy=policy))
+    assert server.posts > 8
+
+
+async def test_a_server_that_is_away_for_less_than_the_deadline_loses_nothing(encoder):
+    with serving() as server:
+        away_until = time.monotonic() + 1.5  # at these waits over twenty attempts long
+        server.fault = lambda n: "drop" if time.monotonic() < away_until else None
+        policy = RetryPolicy(deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
+        traces = await _read_all(encoder, opened(server, retry_policy=policy), 40)
+    assert len(traces) == 40 and set(server.answered.values()) == {1}
+
+
+async def test_a_server_that_asks_to_be_left_alone_past_the_deadline_stops_the_run_and_says_until_when():
+    with serving(fault=lambda n: "429/3600") as server:
+        backend = opened(server)
+        for _ in range(3):
+            with pytest.raises(
+                BackendUnavailable, match=r"left alone until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(status 429"
+            ):
+                await backend.complete(Request((1,), "", 1))
+        await backend.close()
+    assert server.posts == 1
+
+
+async def test_a_server_that_wants_money_or_refuses_every_request_alike_stops_the_run():
+    with serving(fault=lambda n: "402") as server:
+        with pytest.raises(BackendUnavailable, match="wants to be paid first"):
+            await ask(opened(server))
+        server.fault = lambda n: "400"
+        backend, failures = opened(server), []
+        for number in range(30):
+            with pytest.raises((BackendError, BackendUnavailable)) as failure:
+                await backend.complete(Request((number,), "", 1))
+            failures.append(failure.type)
+        await backend.close()
+        assert failures == [BackendError] * 9 + [BackendUnavailable] * 21
+        assert "10 requests in a row met the same refusal" in str(failure.value)
+    assert server.posts == 1 + 10
+
+
+async def test_refusals_that_differ_or_are_interrupted_by_replies_stop_nothing():
+    with serving(fault=lambda n: "400" if n % 5 else None) as server:
+        backend = opened(server)
+        for number in range(40):
+            try:
+                await backend.complete(Request((number,), "", 1))
+            except BackendError:
+                continue
+        await backend.close()
+    assert server.posts == 40
+
+
+WITHOUT_TEXT = {
+    "null content": ({"message": {"content": None}, "finish_reason": "stop"}, "no text in the reply", 3),
+    "null text": ({"text": None, "finish_reason": "stop"}, "no text in the reply", 3),
+    "tool calls": (
+        {"message": {"content": None, "tool_calls": [{"id": "1"}]}, "finish_reason": "tool_calls"},
+        "a tool call in the reply",
+        3,
+    ),
+    "filtered": ({"message": {"content": "So"}, "finish_reason": "content_filter"}, "content filter took", 1),
+    "no message": ({"finish_reason": "stop"}, "no text in the reply", 3),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_TEXT))
+async def test_a_reply_without_text_is_tried_again_and_then_an_error_and_never_a_memory(encoder, name):
+    choice, says, posts = WITHOUT_TEXT[name]
+    with serving() as server:
+        server.reply = lambda body: {"choices": [choice]}
+        backend = opened(server)
+        with pytest.raises(BackendError, match=says):
+            await Agent(encoder, backend).aread(DOCUMENT, "Which note?")
+        await backend.close()
+    assert server.posts == posts
+
+
+async def test_a_thought_that_the_server_cut_is_an_error_and_never_a_memory(encoder):
+    with serving() as server:
+        cut = {"message": {"content": None, "reasoning_content": "hm, let me"}, "finish_reason": "length"}
+        server.reply = lambda body: {"choices": [cut]}
+        backend = opened(server, api="chat")
+        with pytest.raises(BackendError, match="still thinking"):
+            await Agent(encoder, backend).aread(DOCUMENT, "Which note?")
+        await backend.close()
+
+
+@pytest.mark.parametrize("key", ["secret\nX-Evil: 1", "secret key", "s\u00e9cret"])
+def test_a_key_that_is_none_is_refused_and_not_printed(key):
+    with pytest.raises(ValueError, match="the API key holds a line break") as refusal:
+        OpenAICompatible("small", Sampling(), api_key=key)
+    assert "secret" not in str(refusal.value) and "cret" not in str(refusal.value)
+
+
+async def test_no_secret_is_printed_by_any_error():
+    with serving(key="hunter2") as server:
+        address = server.url.replace("http://", "http://me:pass%20word@")
+        with pytest.raises(BackendUnavailable) as failure:
+            OpenAICompatible("small", Sampling(), base_url=address)
+        assert "pass" not in str(failure.value) and "me:" not in str(failure.value)
+        assert base64.b64decode(server.authorizations[-1].removeprefix("Basic ")) == b"me:pass word"
+        server.key = None
+        backend = opened(server, api_key="hunter2")
+        server.fault = lambda n: "400"
+        server.refusal = "Incorrect API key provided: hunter2"
+        with pytest.raises(BackendError, match=r"Incorrect API key provided: \*\*\*"):
+            await ask(backend)
+    for wrong in ("user:pw@host", "file:///etc/passwd", ""):
+        with pytest.raises(ValueError, match="base_url must be an address such as http") as refusal:
+            OpenAICompatible("small", Sampling(), base_url=wrong)
+        assert "pw" not in str(refusal.value)
 
 
 async def test_a_request_that_hangs_ends_at_its_deadline():
     with serving(fault=lambda n: "hang", hang_s=3) as server:
         began = time.monotonic()
         with pytest.raises(BackendError, match=r"within 0\.5 s"):
-            await ask(opened(server, patience=RetryPolicy(attempt_s=30, deadline_s=0.5)))
+            await ask(opened(server, retry_policy=RetryPolicy(attempt_s=30, deadline_s=0.5)))
         assert time.monotonic() - began < 2.9  # it did not wait for the server
 
 
@@ -129,7 +245,9 @@ def test_a_wrong_key_a_missing_model_and_an_absent_server_are_found_before_the_f
         assert opened(server, api_key="right").window == 4096
         with pytest.raises(BackendUnavailable, match="has no model 'large'; it has small"):
             OpenAICompatible("large", Sampling(), base_url=server.url, api_key="right")
-    with pytest.raises(BackendUnavailable, match=r"no server answers at http://127.0.0.1:\d+/v1 \(ConnectError"):
+    with pytest.raises(
+        BackendUnavailable, match=r"no server answers at http://127.0.0.1:\d+/v1 \(ConnectionRefusedError"
+    ):
         OpenAICompatible("small", Sampling(), base_url=f"http://127.0.0.1:{_free_port()}/v1")
     with pytest.raises(ValueError, match="no api 'telepathy'; choose from completions, chat"):
         OpenAICompatible("small", Sampling(), api="telepathy")
@@ -166,11 +284,9 @@ async def test_connections_are_kept_and_used_again():
 
 
 async def test_a_server_that_has_gone_stops_a_sweep_after_a_few_requests_not_after_all():
-    patience = RetryPolicy(
-        attempts=5, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.02, gone_after_s=0.2, gone_after_failures=5
-    )
+    policy = RetryPolicy(deadline_s=60, first_wait_s=0.01, longest_wait_s=0.02, gone_after_s=0.2, gone_after_failures=5)
     with serving(fault=lambda n: "drop" if n >= 10 else None) as server:
-        backend = opened(server, patience=patience)
+        backend = opened(server, retry_policy=policy)
         done, gone = 0, 0
         for number in range(10_000):
             try:
@@ -202,10 +318,11 @@ class Calm:
 
 
 async def test_two_hundred_readings_against_a_hostile_server_lose_no_turn_and_double_none(encoder):
-    # The server, not our patience, ends a hang here: a busy machine's late reply would else be asked for twice, and rightly so.
+    # The server, not our deadline, ends a hang here: a busy machine's late reply would else be asked for twice, and
+    # rightly so.
     with serving(fault=faults(0.3, ["429", "500", "drop", "half", "hang"]), hang_s=1) as server:
-        patience = RetryPolicy(attempts=40, attempt_s=60, deadline_s=300, first_wait_s=0.01, longest_wait_s=0.05)
-        traces = await _read_all(encoder, opened(server, patience=patience, connections=64), 200)
+        policy = RetryPolicy(attempt_s=60, deadline_s=300, first_wait_s=0.01, longest_wait_s=0.05)
+        traces = await _read_all(encoder, opened(server, retry_policy=policy, connections=64), 200)
     assert traces == await _read_all(encoder, Calm(), 200)
     turns = sum(len(trace.turns) for trace in traces)
     assert server.posts > 1.2 * turns, "faults did happen"
@@ -224,7 +341,7 @@ async def _read_all(encoder, backend, n):
 
 async def test_cancelling_leaves_no_request_behind(encoder):
     with serving(fault=lambda n: "hang", hang_s=0.5) as server:
-        backend = opened(server, patience=RetryPolicy(attempt_s=30))
+        backend = opened(server, retry_policy=RetryPolicy(attempt_s=30))
         work = asyncio.create_task(_read_all(encoder, backend, 20))
         while server.posts < 20:
             await asyncio.sleep(0.01)
@@ -282,14 +399,14 @@ def test_the_command_reads_through_a_chat_server_with_a_key_and_says_what_its_se
 
 
 def test_waits_double_up_to_a_bound_and_are_jittered():
-    patience, rng = RetryPolicy(first_wait_s=1, longest_wait_s=5), random.Random(0)
+    policy, rng = RetryPolicy(first_wait_s=1, longest_wait_s=5), random.Random(0)
     for attempt, bound in [(0, 1), (1, 2), (2, 4), (3, 5), (9, 5)]:
-        waits = [patience.wait_s(attempt, None, rng) for _ in range(400)]
+        waits = [policy.wait_s(attempt, None, rng) for _ in range(400)]
         assert 0 <= min(waits) < 0.1 * bound
         assert 0.9 * bound < max(waits) <= bound
-    assert 7 <= patience.wait_s(0, "7", rng) <= 8
-    with pytest.raises(ValueError, match="attempts must be above 0, got 0"):
-        RetryPolicy(attempts=0)
+    assert 7 <= policy.wait_s(0, "7", rng) <= 8
+    with pytest.raises(ValueError, match="deadline_s must be above 0, got 0"):
+        RetryPolicy(deadline_s=0)
 
 
 def test_retry_after_is_read_as_seconds_or_as_a_date():
@@ -303,16 +420,16 @@ def test_a_burst_of_failures_does_not_open_the_circuit_but_a_silent_minute_does(
     now = [0.0]
     circuit = Circuit(RetryPolicy(gone_after_s=60, gone_after_failures=5), "http://x", clock=lambda: now[0])
     for _ in range(500):
-        circuit.failed("dropped")
+        circuit.failed(RetryableError("dropped"))
     circuit.succeeded()
     now[0] = 100
-    circuit.failed("dropped")
+    circuit.failed(RetryableError("dropped"))
     now[0] = 159
     for _ in range(10):
-        circuit.failed("dropped")
+        circuit.failed(RetryableError("dropped"))
     now[0] = 160
     with pytest.raises(BackendUnavailable, match="12 attempts in a row failed over 60 s, the last with dropped"):
-        circuit.failed("dropped")
+        circuit.failed(RetryableError("dropped"))
     with pytest.raises(BackendUnavailable):
         circuit.check()
 
@@ -333,10 +450,10 @@ async def test_the_last_reason_is_the_one_reported():
     reasons = iter(["first", "second", "third"])
 
     async def once():
-        raise RetryableError(next(reasons))
+        raise RetryableError(next(reasons), attempts=3)
 
-    with pytest.raises(BackendError, match="the last: third"):
-        await retrying(once, RetryPolicy(attempts=3, first_wait_s=0.001), Circuit(QUICK, "x"), random.Random(0))
+    with pytest.raises(BackendError, match="no reply after 3 attempts within 60 s; the last: third"):
+        await retrying(once, QUICK, Circuit(QUICK, "x"), random.Random(0))
 
 
 def _free_port() -> int:

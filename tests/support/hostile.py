@@ -34,6 +34,8 @@ class Server(ThreadingHTTPServer):
         self.lock, self.posts, self.answered, self.connections = threading.Lock(), 0, Counter(), 0
         self.bodies: list[dict[str, Any]] = []
         self.times: list[float] = []
+        self.authorizations: list[str] = []
+        self.refusal = ""
         self.reply: Callable[[dict[str, Any]], dict[str, Any]] = completion
 
     @property
@@ -57,6 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
         return
 
     def do_GET(self) -> None:
+        self.server.authorizations.append(self.headers.get("Authorization", ""))
         if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
             return self._say(401, {"error": {"message": "bad key"}})
         card = {"id": self.server.model} | ({"max_model_len": self.server.window} if self.server.window else {})
@@ -80,7 +83,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._raw(200, json.dumps(self.server.reply(body))[:25].encode())
         elif fault is not None:
             status, _, after = fault.partition("/")
-            self._say(int(status), {"error": {"message": f"fault {status}"}}, {"Retry-After": after} if after else {})
+            self._say(
+                int(status),
+                {"error": {"message": self.server.refusal or f"fault {status}"}},
+                {"Retry-After": after} if after else {},
+            )
         else:
             with self.server.lock:
                 self.server.answered[json.dumps(body, sort_keys=True)] += 1
