@@ -91,12 +91,12 @@ def _load_backend() -> None:
 def finish(ax: Axes, title: str, caption: str) -> Axes:
     """Give a figure its title, and below it in small what its marks mean."""
     ax.set_title(title + "\n", loc="left")
-    ax.text(0, 1.025, caption, transform=ax.transAxes, fontsize=9, color=GREY)
+    ax.text(0, 1.025, caption, transform=ax.transAxes, fontsize=9, color=INK)
     return ax
 
 
 def save_figure(ax: Axes, path: str | Path) -> list[Path]:
-    """Write a figure as the image that ``path`` names, and beside it as vectors (PDF) for a paper; returns both paths."""
+    """Write a figure as the image that ``path`` names, and beside it as vectors (PDF); returns both paths."""
     image = Path(path)
     image.parent.mkdir(parents=True, exist_ok=True)
     vectors = image.with_suffix(".pdf")
@@ -187,7 +187,8 @@ def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> N
         more = [*(Line2D([], [], color=end.colour, marker="o", markersize=4.5, label=end.name) for end in ends), *more]
         ends = ()
     if more:
-        ax.legend(handles=more, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=9)
+        look = {"frameon": False, "labelcolor": INK, "fontsize": 9}
+        ax.figure.legend(handles=more, loc="outside lower center", ncols=2, **look)
     ax.autoscale_view()  # the limits that the shares below are of
     right = max((end.x for end in ends), default=0)
     for share, end in _spread(ax, ends):

@@ -150,10 +150,10 @@ def reward_curve(
     colours, most = colours_of(points[by]), 1
     for name, group in points.groupby(by, sort=False):
         by_run, colour = group.pivot_table(index="step", columns="run_id", values="value"), colours[name]
-        smooth, most = by_run.rolling(window, min_periods=1).mean(), max(most, by_run.shape[1])
+        smooth, most = by_run.rolling(window, min_periods=1, center=True).mean(), max(most, by_run.shape[1])
         mean = smooth.mean(axis=1)
         if by_run.shape[1] == 1:
-            ax.plot(by_run.index, by_run.iloc[:, 0], "o", color=colour, alpha=0.45, markersize=3.5, markeredgewidth=0)
+            ax.plot(by_run.index, by_run.iloc[:, 0], "o", color=colour, alpha=0.6, markersize=3.5, markeredgewidth=0)
         else:
             ax.fill_between(smooth.index, smooth.min(axis=1), smooth.max(axis=1), color=colour, alpha=0.18, linewidth=0)
         ax.plot(mean.index, mean, color=colour)
@@ -219,7 +219,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None, cost: str = "t
     ax.set_ylabel(COSTS[cost])
     length_axis(ax, rows["chunks"], only_value(results, "chunk_tokens"))
     label_ends(ax, ends, style_handles(rows["reader"]))
-    told = f"{counted('per point', counts)}; mean and middle 80 %; dotted: twice the document, twice the cost"
+    told = f"{counted('per point', counts)}; mean and middle 80 %; dotted: linear in length"
     return finish(ax, "Cost against document length", told)
 
 
@@ -287,7 +287,7 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
         ax.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=3, solid_capstyle="butt")
         ax.plot(row["difference"], place, "o", color=colour, markersize=8)
         told = f"{right} better on {row['right_only']}, {left} on {row['left_only']}, of {row['n']}"
-        ax.text(0.01, place - 0.25, told, transform=ax.get_yaxis_transform(), va="center", fontsize=8.5)
+        ax.text(0.01, place - 0.25, told, transform=ax.get_yaxis_transform(), va="center", fontsize=8.5, color=INK)
     reach = max(0.1, 1.08 * float(differences[["low", "high"]].abs().max(axis=None)))
     ax.set(xlim=(-reach, reach), ylim=(len(differences) - 0.5, -0.5), xlabel="difference in accuracy, points")
     ax.set_yticks(range(len(differences)), [f"{int(c):,} chunks" for c in differences["chunks"]])

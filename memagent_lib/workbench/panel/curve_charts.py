@@ -54,7 +54,7 @@ def _line(ax: Any, number: int, name: str, points: Points, write: Callable[[floa
     """Draw one line; returns what each of its dots says on hover."""
     steps, values = zip(*points, strict=True)
     colour = COLOURS[number % len(COLOURS)]
-    ax.plot(steps, values, "o", color=colour, alpha=0.45, markersize=2.6, markeredgewidth=0, gid=f"dots-{number}")
+    ax.plot(steps, values, "o", color=colour, alpha=0.65, markersize=2.8, markeredgewidth=0, gid=f"dots-{number}")
     ax.plot(steps, _running_mean(values) if smoothed(points) else values, color=colour, linewidth=1.4)
     return [f"step {step}: {f'{name} ' if name else ''}{write(value)}" for step, value in points]
 
@@ -90,7 +90,7 @@ def _with_titles(svg: str, told: Sequence[Sequence[str]]) -> str:
 
 
 def _running_mean(values: Sequence[float]) -> list[float]:
-    near = [values[max(0, i - WINDOW + 1) : i + 1] for i in range(len(values))]
+    near = [values[max(0, i - WINDOW // 2) : i + WINDOW // 2 + 1] for i in range(len(values))]
     return [sum(window) / len(window) for window in near]
 
 
