@@ -13,7 +13,7 @@ from memagent_lib.cli.arguments import Verbs, add_verb, option
 from memagent_lib.files import root
 
 if TYPE_CHECKING:
-    from memagent_lib.workbench.sweep import SweepSpec
+    from memagent_lib.workbench import SweepSpec
 
 SWEEP = "experiments/demo.toml"
 NEEDED_GB = 3
@@ -45,7 +45,7 @@ def run(a: argparse.Namespace) -> int:
 
 def demo(folder: Path | None = None) -> int:
     """Run or continue the demo; 0 when all of it is done. Finished parts are kept, so a second call is quick."""
-    from memagent_lib.workbench.sweep import SweepSpec, run_sweep
+    from memagent_lib.workbench import SweepSpec, run_sweep
 
     spec = SweepSpec.load(root() / SWEEP)
     spec = replace(spec, folder=str(folder)) if folder else spec

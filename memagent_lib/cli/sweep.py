@@ -41,7 +41,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.workbench.sweep import run_sweep, show_sweep
+    from memagent_lib.workbench import run_sweep, show_sweep
 
     if a.status:
         return 0 if show_sweep(a.status) else 1

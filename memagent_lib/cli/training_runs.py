@@ -22,7 +22,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def follow(a: argparse.Namespace) -> int:
     from memagent_lib.rl import attach
-    from memagent_lib.workbench.panel import watch
+    from memagent_lib.workbench import watch
 
     print(outcome(watch(attach(a.folder))))
     return 0

@@ -1,1 +1,33 @@
-"""What a person looks at in JupyterLab: plots, the inspector, the training panel, sweeps of notebooks."""
+"""What a person looks at in JupyterLab: figures, the inspector of memories, the training panel, sweeps of notebooks.
+
+Knows results, runs and training runs by their records. Knows no model server and no command.
+"""
+
+from memagent_lib.workbench import case_study, data_plots, inspector, panel, plots
+from memagent_lib.workbench.panel import load_recipe, watch
+from memagent_lib.workbench.sweep import (
+    SweepError,
+    SweepPoint,
+    SweepResult,
+    SweepSpec,
+    SweepStage,
+    run_sweep,
+    show_sweep,
+)
+
+__all__ = [
+    "SweepError",
+    "SweepPoint",
+    "SweepResult",
+    "SweepSpec",
+    "SweepStage",
+    "case_study",
+    "data_plots",
+    "inspector",
+    "load_recipe",
+    "panel",
+    "plots",
+    "run_sweep",
+    "show_sweep",
+    "watch",
+]
