@@ -137,6 +137,7 @@ def test_it_opens_on_the_first_failure_that_lost_its_fact_beside_the_policy_that
     assert (state["policy"], state["beside"], state["turn"]) == ("before", "after", 2)
     assert readings.results[state["key"]].diagnosis.fates[2] is Fate.LOST
     assert readings.opening(beside="")["beside"] == ""
+    assert readings.opening(chunks=4)["key"] == state["key"]
 
 
 def test_where_it_opens_is_checked(both):
@@ -223,13 +224,14 @@ def test_runs_are_shown_by_their_ids_and_a_wrong_one_is_one_line(both, workspace
     from memagent_lib.tracking.runs import Experiment
 
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
-    with Experiment.open(workspace).run("evaluate", {"policy": "trained"}) as run:
+    with Experiment.open(workspace).run("evaluate", {"policy": "trained", "model": "some/model"}) as run:
         run.traces(both["before"])
     with Experiment.open(workspace).run("evaluate", {"policy": "warm start"}) as other:
         other.traces(both["after"])
     inspector = show(run.id, tracking=workspace)
     assert [e["policy"] for e in inspector.catalog] == ["trained", "trained"]
     assert inspector.live == f'inspector.show("{run.id}")'
+    assert inspector.can_rerun == ["trained"]  # with the run's own model
     two = show([run.id, other.id], tracking=workspace)
     assert [e["policy"] for e in two.catalog] == ["trained", "trained", "warm start"]
     with pytest.raises(InspectorError, match="no run 'nowhere'") as wrong:

@@ -7,6 +7,7 @@ knows no widget and no HTML.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -30,6 +31,7 @@ class Readings:
     def __init__(self, results: Mapping[str, Iterable[Result]]):
         self.results: dict[str, Result] = {}
         self.policies: dict[str, str] = {}  # by key, as results are; a policy's name may hold any sign
+        self._of_document: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
         for policy, found in results.items():
             for result in sorted((r for r in found if r.trace is not None), key=_value):
                 self.add(policy, result)
@@ -38,6 +40,8 @@ class Readings:
         """Take one more reading in; returns its key."""
         example = result.example
         key = f"{policy}/{result.reader}/{example.metadata.get('chunks', '')}/{len(example.document)}/{example.id}"
+        if key not in self.results:
+            self._of_document[example.id, len(example.document)].append(key)
         self.results[key], self.policies[key] = result, policy
         return key
 
@@ -133,7 +137,13 @@ class Readings:
         return sorted({*keep[:room], *rest[: max(0, room - len(keep))], *last})
 
     def opening(
-        self, policy: str = "", reader: str = "", example: str = "", beside: str | None = None, turn: int | None = None
+        self,
+        policy: str = "",
+        reader: str = "",
+        chunks: int = 0,
+        example: str = "",
+        beside: str | None = None,
+        turn: int | None = None,
     ) -> dict[str, Any]:
         """Where to begin: the first failure that lost a fact and that another policy got right, at the turn of the
         loss.
@@ -142,14 +152,18 @@ class Readings:
         reading's policy (with its reader, unless that is ``overwrite``), ``""`` for none.
         """
         entries = self.catalog()
-        for what, wanted in (("policy", policy), ("reader", reader), ("example", example)):
+        for what, wanted in (("policy", policy), ("reader", reader), ("chunks", chunks), ("example", example)):
             entries = _narrowed(entries, what, wanted)
         others = {entry["key"]: self.beside(entry, beside) for entry in entries}
 
         def worth(entry: dict[str, Any]) -> tuple[bool, ...]:
             other = others[entry["key"]]
-            told = bool(entry["fates"]) or not self._result(entry["key"]).trace.reads
-            return entry["right"], str(Fate.LOST) not in entry["fates"], not (other and other["right"]), not told
+            return (
+                entry["right"],
+                str(Fate.LOST) not in entry["fates"],
+                not (other and other["right"]),
+                not entry["fates"],
+            )
 
         chosen = min(entries, key=worth)
         other, at = others[chosen["key"]], self._first_change(chosen["key"]) if turn is None else turn
@@ -181,15 +195,12 @@ class Readings:
         """The reading of the same document that is called ``name``; with ``None``, by the same reader and another
         policy.
         """
-        same = [
-            key
-            for key, result in self.results.items()
-            if key != entry["key"]
-            and (result.example.id, len(result.example.document)) == (entry["example"], entry["chars"])
-            and (name is None or line_name(self.policies[key], result.reader) == name)
-            and (name is not None or (result.reader == entry["reader"] and self.policies[key] != entry["policy"]))
-        ]
-        return self.entry(same[0]) if same else None
+        for key in self._of_document[entry["example"], entry["chars"]]:
+            policy, reader = self.policies[key], self.results[key].reader
+            other = reader == entry["reader"] and policy != entry["policy"]
+            if key != entry["key"] and (other if name is None else line_name(policy, reader) == name):
+                return self.entry(key)
+        return None
 
     def _first_change(self, key: str) -> int:
         fates = self._result(key).diagnosis.fates
@@ -202,10 +213,10 @@ class Readings:
         return self.results[key]
 
 
-def _narrowed(entries: list[dict[str, Any]], what: str, wanted: str) -> list[dict[str, Any]]:
+def _narrowed(entries: list[dict[str, Any]], what: str, wanted: str | int) -> list[dict[str, Any]]:
     found = [entry for entry in entries if not wanted or entry[what] == wanted]
     if not found:
-        known = ", ".join(list(dict.fromkeys(entry[what] for entry in entries))[:20])
+        known = ", ".join(list(dict.fromkeys(str(entry[what]) for entry in entries))[:20])
         raise ValueError(f"{what}: no readings of {wanted!r}; there are those of {known}")
     return found
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memagent_lib.agent import open_agent
 from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.evaluation.trace_files import TRACES, read
 from memagent_lib.files import place
 from memagent_lib.tracking.runs import Experiment, Run, TrackingError, load_results
 from memagent_lib.workbench.html_pages import Page, markup, render
@@ -40,12 +43,15 @@ def show(
     """The inspector of results by policy, or of one or more runs (a run, its MLflow id, or a folder that holds its
     records).
 
-    ``opening`` says where it begins: ``policy``, ``reader``, ``example``, ``beside``, ``turn``; without it, on the
-    first failure that lost a fact. ``agents`` read on from edited memories: one for all policies or one for each, or
-    functions that open them.
+    ``opening`` says where it begins: ``policy``, ``reader``, ``chunks``, ``example``, ``beside``, ``turn``; without it,
+    on the first failure that lost a fact. ``agents`` read on from edited memories: one for all policies or one for
+    each, or functions that open them; of runs, by default, those of the runs' models.
     """
-    found = source if isinstance(source, Mapping) else _kept(source, tracking)
-    readings = Readings(found)
+    if isinstance(source, Mapping):
+        readings = Readings(source)
+    else:
+        found, openers = _kept(source, tracking)
+        readings, agents = Readings(found), openers if agents is None else agents
     if not readings.results:
         raise InspectorError("no readings with a trace to look into; 03_evaluate keeps some of every evaluation")
     try:
@@ -86,23 +92,21 @@ def _live(source: Any) -> str:
     return f"inspector.show({json.dumps(names[0] if len(names) == 1 else names)})"
 
 
-def _kept(source: Source | Sequence[Source], tracking: str) -> dict[str, list[Result]]:
-    """The results that runs or folders kept, by policy; those of one policy's runs together."""
+def _kept(source: Source | Sequence[Source], tracking: str) -> tuple[dict[str, list[Result]], dict[str, Opener]]:
+    """The results that runs or folders kept, by policy, and how to open the agent of each run's model."""
     found: dict[str, list[Result]] = {}
+    openers: dict[str, Opener] = {}
     for one in [source] if isinstance(source, Run | str | Path) else source:
-        name, results = _kept_in(one, tracking)
-        found.setdefault(name, []).extend(results)
-    return found
-
-
-def _kept_in(source: Source, tracking: str) -> tuple[str, list[Result]]:
-    from memagent_lib.evaluation.trace_files import TRACES, read
-
-    if not isinstance(source, Run) and (place(source) / TRACES).is_file():
-        return place(source).name, read(place(source))
-    try:
-        run = source if isinstance(source, Run) else Experiment.open(tracking).join(str(source))
-        about = run.ledger.client.get_run(run.id)
-        return about.data.params.get("policy", about.info.run_name), load_results(run)
-    except TrackingError as missing:
-        raise InspectorError(str(missing)) from None
+        if not isinstance(one, Run) and (place(one) / TRACES).is_file():
+            found.setdefault(place(one).name, []).extend(read(place(one)))
+            continue
+        try:
+            run = one if isinstance(one, Run) else Experiment.open(tracking).join(str(one))
+            about = run.ledger.client.get_run(run.id)
+            policy = about.data.params.get("policy", about.info.run_name)
+            found.setdefault(policy, []).extend(load_results(run))
+        except TrackingError as missing:
+            raise InspectorError(str(missing)) from None
+        if model := about.data.params.get("model"):
+            openers[policy] = partial(open_agent, model, about.data.params.get("backend", "vllm"))
+    return found, openers
