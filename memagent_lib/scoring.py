@@ -1,9 +1,9 @@
 """Rule-based judges. The same code scores training and evaluation, so the two cannot drift apart.
 
 A judge takes a reply and the accepted answers, any one of which counts, and says what it found and why. Knows no model.
-Where a reply boxes its answer, judges of short answers look into the box; judges named after a benchmark then apply that
-benchmark's own formula, leniency included, so that numbers compare: ``contains`` is strict where ``lenient`` is the
-reference's, and the two are never mixed.
+Where a reply boxes its answer, judges of short answers look into the box; judges named after a benchmark then apply
+that benchmark's own formula, leniency included, so that numbers compare: ``contains`` is strict where ``lenient`` is
+the reference's, and the two are never mixed.
 """
 
 from __future__ import annotations
@@ -62,9 +62,11 @@ def boxed_exact(reply: str, answers: Sequence[str]) -> Score:
 
 
 def reference_boxed(reply: str, answers: Sequence[str]) -> Score:
-    r"""MemAgent's training reward: the last box within the last 300 characters, compared in Hendrycks MATH's normal form.
+    r"""MemAgent's training reward: the last box within the last 300 characters, compared in Hendrycks MATH's normal
+    form.
 
-    ``\boxed x`` counts as a box up to the next ``$``, and a box that began earlier than 300 characters from the end does not.
+    ``\boxed x`` counts as a box up to the next ``$``, and a box that began earlier than 300 characters from the end
+    does not.
     """
     tail = reply[-_REFERENCE_WINDOW:].lower()
     found = tail.rsplit("\\boxed ", 1)[1].split("$")[0] if "\\boxed " in tail else boxed(tail)
@@ -74,7 +76,9 @@ def reference_boxed(reply: str, answers: Sequence[str]) -> Score:
 
 
 def exact(reply: str, answers: Sequence[str]) -> Score:
-    """1 when the boxed answer, or the whole reply where nothing is boxed, equals an accepted one in SQuAD's normal form."""
+    """1 when the boxed answer, or the whole reply where nothing is boxed, equals an accepted one in SQuAD's normal
+    form.
+    """
     return _equal(_said(reply), answers, normalise, "answer")
 
 
@@ -88,10 +92,11 @@ def contains(reply: str, answers: Sequence[str]) -> Score:
 
 
 def lenient(reply: str, answers: Sequence[str]) -> Score:
-    """The reference's sub-EM: 1 when, in SQuAD's normal form, an accepted answer is inside what was said **or the reverse**.
+    """The reference's sub-EM: 1 when, in SQuAD's normal form, an accepted answer is inside what was said **or the
+    reverse**.
 
-    What was said is the box, else what follows the last ``the answer is``; with neither it is 0. As in the reference, an
-    answer that normalises to nothing (``"the"``) is inside everything, and a letter is inside most things.
+    What was said is the box, else what follows the last ``the answer is``; with neither it is 0. As in the reference,
+    an answer that normalises to nothing (``"the"``) is inside everything, and a letter is inside most things.
     """
     found = boxed(reply)
     if found is None:
@@ -128,7 +133,9 @@ def hotpot_f1(reply: str, answers: Sequence[str]) -> Score:
 
 
 def character_f1(reply: str, answers: Sequence[str]) -> Score:
-    """F1 over characters without punctuation and white space, for languages that do not space their words (InfiniteBench Zh.QA)."""
+    """F1 over characters without punctuation and white space, for languages that do not space their words
+    (InfiniteBench Zh.QA).
+    """
 
     def letters(text: str) -> list[str]:
         return [c for c in text.lower() if c.isalnum()]
@@ -138,7 +145,9 @@ def character_f1(reply: str, answers: Sequence[str]) -> Score:
 
 
 def match_all(reply: str, answers: Sequence[str]) -> Score:
-    """RULER's ``string_match_all``: the share of the answers that stand anywhere in the reply, case aside. All are asked for."""
+    """RULER's ``string_match_all``: the share of the answers that stand anywhere in the reply, case aside. All are
+    asked for.
+    """
     hits = [answer for answer in answers if answer.lower() in reply.lower()]
     missing = [answer for answer in answers if answer not in hits]
     reason = f"the reply holds {len(hits)} of {len(answers)}"
@@ -156,8 +165,8 @@ def match_part(reply: str, answers: Sequence[str]) -> Score:
 def items(reply: str, answers: Sequence[str]) -> Score:
     """For questions that ask for several things: right items over the larger of items said and items asked for.
 
-    Items are what commas, semicolons, line ends and ``and`` separate; listing everything in sight does not pay, unlike in
-    ``match_all``, so this is the multi-value rule to train on.
+    Items are what commas, semicolons, line ends and ``and`` separate; listing everything in sight does not pay, unlike
+    in ``match_all``, so this is the multi-value rule to train on.
     """
     said = {normalise(part) for part in _BETWEEN_ITEMS.split(_said(reply))} - {""}
     wanted = {normalise(answer) for answer in answers}
@@ -167,7 +176,9 @@ def items(reply: str, answers: Sequence[str]) -> Score:
 
 
 def rouge_l(reply: str, answers: Sequence[str]) -> Score:
-    """LongBench's summary score: F of ROUGE-L from the ``rouge`` package that LongBench itself uses, best over accepted texts."""
+    """LongBench's summary score: F of ROUGE-L from the ``rouge`` package that LongBench itself uses, best over accepted
+    texts.
+    """
     said = _said(reply)
     return _best(said, answers, lambda answer: rouge(said, answer).get("rouge-l", {}).get("f", 0.0), "ROUGE-L F")
 
@@ -184,7 +195,8 @@ def rouge_recall(reply: str, answers: Sequence[str]) -> Score:
 
 
 def rouge(reply: str, answer: str) -> dict[str, dict[str, float]]:
-    """``rouge-1``, ``rouge-2`` and ``rouge-l``, each with ``r``, ``p`` and ``f``; empty where the package cannot score the texts.
+    """``rouge-1``, ``rouge-2`` and ``rouge-l``, each with ``r``, ``p`` and ``f``; empty where the package cannot score
+    the texts.
 
     It cannot when a side has no words, or a sentence of some thousand words; LongBench scores both 0.
     """
@@ -238,7 +250,9 @@ def choice(reply: str, answers: Sequence[str]) -> Score:
 
 
 def sequence(reply: str, answers: Sequence[str]) -> Score:
-    """The share of a list of numbers, given as one accepted text, that the reply gets right before its first error (Math.Calc)."""
+    """The share of a list of numbers, given as one accepted text, that the reply gets right before its first error
+    (Math.Calc).
+    """
     said = re.findall(r"-?\d+", _said(reply))
 
     def value(answer: str) -> float:
@@ -252,7 +266,9 @@ def sequence(reply: str, answers: Sequence[str]) -> Score:
 
 
 def similar(reply: str, answers: Sequence[str]) -> Score:
-    """LongBench's code score: how alike the first code line of the reply and the answer are, by difflib's ratio in hundredths."""
+    """LongBench's code score: how alike the first code line of the reply and the answer are, by difflib's ratio in
+    hundredths.
+    """
     lines = reply.lstrip("\n").split("\n")
     line = next((text for text in lines if not any(mark in text for mark in ("`", "#", "//"))), "")
     return _best(
@@ -261,7 +277,8 @@ def similar(reply: str, answers: Sequence[str]) -> Score:
 
 
 def one_of(labels: str) -> Judge:
-    """BABILong's rule for a closed set of ``labels`` (``a|b|c``): the first sentence names the answer and no other label.
+    """BABILong's rule for a closed set of ``labels`` (``a|b|c``): the first sentence names the answer and no other
+    label.
 
     Leave labels that the question itself mentions out of ``labels``, as BABILong does.
     """
@@ -284,7 +301,8 @@ def one_of(labels: str) -> Judge:
 
 
 def classes(names: str) -> Judge:
-    """LongBench's rule for classes (``a|b|c``): 1 over the number of classes that the first line names, the right one among them.
+    """LongBench's rule for classes (``a|b|c``): 1 over the number of classes that the first line names, the right one
+    among them.
 
     A class whose name is part of the right one's does not count as named.
     """

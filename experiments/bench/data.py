@@ -12,18 +12,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memagent_lib.data.examples import Example
-from memagent_lib.data.storage import save
-from memagent_lib.data.tasks.catalog import configured, make, preset
-from memagent_lib.data.tasks.drafting import Length, Meter, weave
-from memagent_lib.data.tasks.generation import generator
-from memagent_lib.data.tasks.multihop import MultiHop, Questions, world_size
-from memagent_lib.data.tasks.pooled import arranged, joined
-from memagent_lib.data.tasks.world import world
+from memagent_lib.data import Example, make, preset, save
+from memagent_lib.data.drafting import ExampleKey, Length, Plan, weave
+from memagent_lib.data.tasks import configured
 from memagent_lib.text import Tokenizer, fit
 
 if TYPE_CHECKING:
@@ -112,43 +108,26 @@ def _naive_alone(backend: Any, task: str, length_tokens: int, n: int, seed: int)
 
 def naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int) -> Iterator[Example]:
     """The same tasks the obvious way: build the document, tokenise all of it, and bisect on how much filler goes in."""
-    made = configured(task)
     for index in range(n):
-        if isinstance(made, MultiHop):
-            text = _naive_world(made, tokenizer, length_tokens, seed, index)
-        elif hasattr(made, "ask"):
-            text = _naive_filler(made.ask(generator(task, seed, index)).plan, tokenizer, length_tokens)
-        else:
+        plan = configured(task).plan(ExampleKey(task, seed, index, Length(tokens=length_tokens)))
+        if not isinstance(plan, Plan):
             raise ValueError(
-                f"the naive generator knows tasks of filler and of the generated world, "
-                f"not {task!r} ({preset(task).family})"
+                f"the naive generator knows tasks of facts in filler, not {task!r} ({preset(task).family})"
             )
+        text = _naive_text(plan, tokenizer, length_tokens)
         facts = {"tokens": tokenizer.count(text)}
         yield Example(
             id=f"naive-{index}", task=task, question="(not asked)", document=text, answers=("-",), metadata=facts
         )
 
 
-def _naive_filler(plan: Any, tokenizer: Tokenizer, limit: int) -> str:
-    stock = plan.filler.take(limit, Meter(tokenizer), plan.separator).texts
+def _naive_text(plan: Plan, tokenizer: Tokenizer, limit: int) -> str:
+    stock = list(islice(plan.filler.units(), limit))
 
     def build(n: int) -> str:
-        return weave(stock[: min(n, len(stock))], plan)[0]
+        return weave(stock[: min(n, len(stock))], plan).text
 
     return build(_bisected(build, len(stock), tokenizer, limit))
-
-
-def _naive_world(task: MultiHop, tokenizer: Tokenizer, limit: int, seed: int, index: int) -> str:
-    pool = Questions(world(seed, 0, world_size(Length(tokens=limit))), task)
-    asked = pool.question(seed, index)
-    others = [i for i in range(len(pool.documents)) if i not in asked.gold]
-    generator("naive", seed, index).shuffle(others)
-    depths = [0.5] * len(asked.gold)
-
-    def build(n: int) -> str:
-        return joined([pool.documents[i] for i in arranged(asked.gold, depths, others[:n])])
-
-    return build(_bisected(build, len(others), tokenizer, limit))
 
 
 def _bisected(build: Any, most: int, tokenizer: Tokenizer, limit: int) -> int:

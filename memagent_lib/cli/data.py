@@ -29,7 +29,6 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--chunks", "N", "document length in chunks")
     option(verb, "--documents", "N", "document length in documents, for tasks that have a pool of them")
     option(verb, "--chunk-tokens", "N", "chunk length in tokens; the task's own unless given")
-    option(verb, "--keychain-links", "N", "hide the question behind a chain of so many keys", default=0)
     option(verb, "--rule", "JUDGE", "another judge than the task's own")
     option(verb, "--seed", "N", "another seed makes other examples", default=0)
     option(verb, "--workers", "N", "processes; the examples are the same for any number", default=1)
@@ -38,6 +37,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.data import describe, make, save
+    from memagent_lib.data.tasks import configured
     from memagent_lib.text import Tokenizer
 
     if a.list:
@@ -46,12 +46,12 @@ def run(a: argparse.Namespace) -> int:
         raise ValueError(
             "say which task and where to write it: memagent data TASK --out FILE.parquet; see memagent data --list"
         )
-    describe(a.task)  # an unknown task is refused before a tokenizer is loaded
-    lengths = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
     parameters = dict(key_value(text) for text in a.settings)
+    configured(a.task, **parameters)  # what is wrong with the task is said before a tokenizer is loaded
+    lengths = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
     examples = make(
         a.task, a.n, a.seed, Tokenizer.load(a.model), chunk_tokens=a.chunk_tokens, workers=a.workers, rule=a.rule,
-        keychain_links=a.keychain_links, **lengths, **parameters,
+        **lengths, **parameters,
     )  # fmt: skip
     print(f"{a.n:,} examples of {a.task} in {save(examples, a.out)}")
     return 0

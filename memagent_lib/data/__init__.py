@@ -1,22 +1,24 @@
-"""Examples and where they come from: generators that are pure functions of their seed, and files of others."""
+"""Examples and where they come from: generators that are pure functions of their seed, and files of others.
+
+Knows examples, their files, and how documents of a wanted length are put together. Knows no reader of documents and no
+training; only the no-context filter asks an agent, which it is handed.
+"""
 
 from memagent_lib.data.examples import Example, Span, data_hash
-from memagent_lib.data.formats.originals import FORMATS, read_original
+from memagent_lib.data.formats import FORMATS, read_original
 from memagent_lib.data.storage import load, save, stream
-from memagent_lib.data.tasks.catalog import TASKS, describe, make
-from memagent_lib.data.tasks.needles import NeedleTask, make_needles
+from memagent_lib.data.tasks import TASKS, describe, make, preset
 
 __all__ = [
     "FORMATS",
     "TASKS",
     "Example",
-    "NeedleTask",
     "Span",
     "data_hash",
     "describe",
     "load",
     "make",
-    "make_needles",
+    "preset",
     "read_original",
     "save",
     "stream",

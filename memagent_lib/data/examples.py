@@ -27,7 +27,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One question about one document. ``rule`` names the judge; ``metadata`` holds what else the generator knows (depth, seed, ...)."""
+    """One question about one document. ``rule`` names the judge; ``metadata`` holds what else the generator knows
+    (depth, seed, ...).
+    """
 
     id: str
     task: str
@@ -50,7 +52,8 @@ class Example:
         for start, end in self.evidence:
             if not 0 <= start < end <= len(self.document):
                 raise ValueError(
-                    f"example {self.id!r}: evidence {start}:{end} lies outside its document of {len(self.document):,} characters"
+                    f"example {self.id!r}: evidence {start}:{end} lies outside its document "
+                    f"of {len(self.document):,} characters"
                 )
 
     def to_record(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The no-context filter: questions that a model answers without the document measure what it knows, not what it remembers.
+"""The no-context filter: questions that a model answers without the document measure what it knows, not what it
+remembers.
 
-As MemAgent does it (paper, section 4.1; ``filter.py``): every model is asked every question some times, with no document; a
-question is dropped when any reply scores, or merely holds an accepted answer.
+As MemAgent does it (paper, section 4.1; ``filter.py``): every model is asked every question some times, with no
+document; a question is dropped when any reply scores, or merely holds an accepted answer.
 """
 
 from __future__ import annotations

@@ -17,25 +17,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXAMPLE_COLUMNS = [
-    "example",
-    "task",
-    "question",
-    "answers",
-    "n_answers",
-    "rule",
-    "tokens",
-    "chunks",
-    "characters",
-    "documents",
-    "facts",
-    "chance",
+    *("example", "task", "question", "answers", "n_answers", "rule"),
+    *("tokens", "chunks", "characters", "documents", "facts", "chance"),
 ]
 DEPTH_COLUMNS = ["example", "task", "fact", "depth", "start", "end", "text"]
 GOLD_COLUMNS = ["example", "task", "gold", "place", "documents", "depth"]
 
 
 def data_examples(examples: Iterable[Example], tokenizer: Tokenizer | None = None) -> pd.DataFrame:
-    """One row per example: what is asked, how it is judged, and how long the document is. ``facts`` counts the needed facts.
+    """One row per example: what is asked, how it is judged, and how long the document is. ``facts`` counts the needed
+    facts.
 
     A document's tokens are what its example records; where it records none, ``tokenizer`` counts them.
     """
@@ -77,7 +68,9 @@ def data_lengths(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def data_depths(examples: Iterable[Example]) -> pd.DataFrame:
-    """One row per needed fact: ``depth`` is where it stands, as a share of its document's characters; ``text`` is its words."""
+    """One row per needed fact: ``depth`` is where it stands, as a share of its document's characters; ``text`` is its
+    words.
+    """
     import pandas as pd
 
     rows = [
@@ -100,36 +93,27 @@ def data_gold_places(examples: Iterable[Example]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=GOLD_COLUMNS)
 
 
-def data_file(
-    path: str | Path, limit: int | None = None, tokenizer: Tokenizer | None = None
-) -> dict[str, pd.DataFrame]:
-    """The three frames (``examples``, ``depths``, ``gold``) of a file, read one example at a time."""
-    import pandas as pd
-
-    parts: dict[str, list[pd.DataFrame]] = {"examples": [], "depths": [], "gold": []}
-    for example in stream(path, limit):
-        parts["examples"].append(data_examples([example], tokenizer))
-        parts["depths"].append(data_depths([example]))
-        parts["gold"].append(data_gold_places([example]))
-    empty = {"examples": EXAMPLE_COLUMNS, "depths": DEPTH_COLUMNS, "gold": GOLD_COLUMNS}
-    filled = {name: [f for f in frames if len(f)] for name, frames in parts.items()}
-    return {
-        name: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=empty[name])
-        for name, frames in filled.items()
-    }
-
-
 def data_files(
     paths: Iterable[str | Path], limit: int | None = None, tokenizer: Tokenizer | None = None
 ) -> dict[str, pd.DataFrame]:
-    """:func:`data_file`'s frames of several files, one below the other, with a column ``file`` that names each row's."""
+    """The three frames (``examples``, ``depths``, ``gold``) of some files, with a column ``file`` that names each row's.
+
+    One example at a time is in memory.
+    """
+
+    parts: dict[str, list[pd.DataFrame]] = {"examples": [], "depths": [], "gold": []}
+    for path in paths:
+        for example in stream(path, limit):
+            made = (data_examples([example], tokenizer), data_depths([example]), data_gold_places([example]))
+            for name, frame in zip(parts, made, strict=True):
+                parts[name].append(frame.assign(file=Path(path).stem))
+    if not parts["examples"]:
+        raise ValueError("no file to describe; give at least one")
+    return {name: _below(frames) for name, frames in parts.items()}
+
+
+def _below(frames: list[pd.DataFrame]) -> pd.DataFrame:
     import pandas as pd
 
-    found = [
-        {name: f.assign(file=Path(path).stem) for name, f in data_file(path, limit, tokenizer).items()}
-        for path in paths
-    ]
-    if not found:
-        raise ValueError("no file to describe; give at least one")
-    parts = {name: [frames[name] for frames in found if len(frames[name])] for name in found[0]}
-    return {name: pd.concat(some, ignore_index=True) if some else found[0][name] for name, some in parts.items()}
+    filled = [frame for frame in frames if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else frames[0]

@@ -1,10 +1,10 @@
-"""Parquet files of examples: written as a stream, read as a stream, each document stored once for all questions in a row.
+"""Parquet files of examples: written and read as a stream, each document stored once for all questions in a row.
 
-The ``document`` column is dictionary encoded by hand: a row group holds every different text once and the rows point to it,
-so a thousand questions about one book cost one book. Any parquet reader, verl's included, sees a plain string column. A row
-group ends only where a new document begins; a text is stored again where questions come back to it after 16 million characters
-of others, or where its rows would read as more than a billion. Storing it once per file whatever the order would take a column
-of references, which verl does not resolve.
+The ``document`` column is dictionary encoded by hand: a row group holds every different text once and the rows point to
+it, so a thousand questions about one book cost one book. Any parquet reader, verl's included, sees a plain string
+column. A row group ends only where a new document begins; a text is stored again where questions come back to it after
+16 million characters of others, or where its rows would read as more than a billion. Storing it once per file whatever
+the order would take a column of references, which verl does not resolve.
 """
 
 from __future__ import annotations
@@ -18,25 +18,36 @@ from memagent_lib.files import replacing
 
 GROUP_ROWS = 4096
 GROUP_CHARS = 1 << 24
-"""A row group closes before a new document once it holds this much different text: what reading and writing keep in memory."""
+"""A row group closes before a new document once it holds this much different text: what reading and writing keep in
+memory.
+"""
 READ_CHARS = 1 << 30
 """A row group closes in any case once its rows, read by a plain reader, would be this long: such readers stop at 2 GB."""
+_CONVERT = "memagent data --from FORMAT FILE --out NEW.parquet"
 COLUMNS = ("data_source", "agent_name", "ability", "prompt", "reward_model", "document", "extra_info")
 
 
 def save(examples: Iterable[Example], path: str | Path) -> Path:
-    """Write examples to one parquet file, atomically and one row group at a time. Two examples with one id are an error."""
+    """Write examples to one parquet file, atomically, one row group at a time. Two examples of one id are an error."""
     import pyarrow.parquet as pq
 
+    require_parquet(path)
     written = 0
-    with replacing(path) as unfinished:
-        with pq.ParquetWriter(unfinished, _schema(), **_WRITER) as writer:
-            for group in _groups(examples):
-                writer.write_table(_table(group), row_group_size=len(group))
-                written += len(group)
+    with replacing(path) as unfinished, pq.ParquetWriter(unfinished, _schema(), **_WRITER) as writer:
+        for group in _groups(examples):
+            writer.write_table(_table(group), row_group_size=len(group))
+            written += len(group)
         if not written:
             raise ValueError(f"no examples to write to {path}")
     return Path(path)
+
+
+def require_parquet(path: str | Path) -> None:
+    """``ValueError`` where the name of a file says that it is not parquet, which is what examples are written as."""
+    if Path(path).suffix != ".parquet":
+        raise ValueError(
+            f"examples are written as parquet, which verl and pandas read; end the name {path} in .parquet"
+        )
 
 
 def load(path: str | Path, limit: int | None = None) -> list[Example]:
@@ -55,9 +66,7 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
     try:
         _require_columns(path, pq.read_schema(path).names)
     except pa.ArrowInvalid as error:
-        raise ValueError(
-            f"{path} is not a parquet file ({error}); read files of other projects with read_original"
-        ) from error
+        raise ValueError(f"{path} is not a parquet file ({error}); for other projects' files: {_CONVERT}") from error
     file = pq.ParquetFile(path, read_dictionary=["document"])
     given = 0
     for group in range(file.num_row_groups):
@@ -66,15 +75,6 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
                 return
             yield example
             given += 1
-
-
-def documents(path: str | Path) -> int:
-    """How many texts a file holds, each counted as often as it is stored; what tests of storage count."""
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(path, read_dictionary=["document"])
-    columns = (file.read_row_group(i, columns=["document"])["document"] for i in range(file.num_row_groups))
-    return sum(len(column.combine_chunks().dictionary) for column in columns)
 
 
 _WRITER: dict[str, Any] = {
@@ -130,16 +130,9 @@ def _schema() -> Any:
     span, text = pa.list_(pa.int64()), pa.string()
     message = pa.struct([("role", text), ("content", text)])
     extra = pa.struct([("id", text), ("rule", text), ("evidence", pa.list_(span)), ("metadata", text)])
-    types = (
-        text,
-        text,
-        text,
-        pa.list_(message),
-        pa.struct([("style", text), ("ground_truth", pa.list_(text))]),
-        None,
-        extra,
-    )
-    return pa.schema([(n, t or pa.dictionary(pa.int32(), text)) for n, t in zip(COLUMNS, types, strict=True)])
+    reward = pa.struct([("style", text), ("ground_truth", pa.list_(text))])
+    types = (text, text, text, pa.list_(message), reward, pa.dictionary(pa.int32(), text), extra)
+    return pa.schema(list(zip(COLUMNS, types, strict=True)))
 
 
 def _read_group(file: Any, group: int) -> Iterator[Example]:
@@ -156,5 +149,5 @@ def _read_group(file: Any, group: int) -> Iterator[Example]:
 
 def _require_columns(path: Path, found: list[str]) -> None:
     if missing := [name for name in COLUMNS if name not in found]:
-        hint = "; this looks like MemAgent's own parquet, which read_original reads" if "context" in found else ""
+        hint = f"; this looks like MemAgent's own parquet: {_CONVERT}" if "context" in found else ""
         raise ValueError(f"{path} lacks the column {', '.join(missing)}; it has {', '.join(found)}{hint}")

@@ -95,11 +95,11 @@ def test_data_says_what_it_needs(capsys):
 
 
 def test_read_answers_from_a_file_with_the_pocket_policy_and_writes_its_report(capsys, tmp_path):
-    from memagent_lib.data import NeedleTask, make_needles
+    from memagent_lib.data import make
     from memagent_lib.text import Tokenizer
 
     model = str(ROOT / "experiments" / "pocket" / "warm_start")
-    (example,) = make_needles(NeedleTask(chunks=2), 1, 3, Tokenizer.load(model))
+    (example,) = make("needle", 1, 3, Tokenizer.load(model), chunks=2)
     (tmp_path / "notes.txt").write_text(example.document)
     asked = [
         "read",

@@ -7,11 +7,27 @@ import random
 
 import pytest
 
-from memagent_lib.data.tasks.catalog import TASKS
-from memagent_lib.data.tasks.multihop import MultiHop, hotpot_records
+from memagent_lib.data.drafting import ExampleKey, Length
+from memagent_lib.data.tasks.multihop import MultiHop
 from memagent_lib.data.tasks.words import prose_stock
 
-OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
+
+def hotpot_records(task: MultiHop, n: int, seed: int) -> list[dict]:
+    """Questions about the generated world in the form of HotpotQA's distractor file."""
+    records = []
+    for index in range(n):
+        plan = task.plan(ExampleKey("hotpot", seed, index, Length(documents=50)))
+        context, support = [], []
+        for fact in plan.facts:
+            title, _, body = fact.text.partition("\n")
+            sentences = [f"{part}." for part in body.removesuffix(".").split(". ")]
+            context.append([title, [sentences[0], *(f" {sentence}" for sentence in sentences[1:])]])
+            support += [[title, sentences.index(fact.text[start:end])] for start, end in fact.evidence]
+        question, answer = plan.question, plan.answers[0]
+        kind = "comparison" if task.shape == "comparison" else "bridge"
+        record = {"_id": f"world-{seed}-{index}", "question": question, "answer": answer, "type": kind, "level": "hard"}
+        records.append(record | {"supporting_facts": support, "context": context})
+    return records
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +42,8 @@ def essays(tmp_path_factory):
 @pytest.fixture(scope="session")
 def hotpot_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("hotpot") / "hotpot_dev_distractor_v1.json"
-    records = hotpot_records(MultiHop(distractors=3), 40, seed=3) + hotpot_records(
-        MultiHop(shape="comparison"), 20, seed=4
-    )
+    comparisons = hotpot_records(MultiHop(shape="comparison", decoys=8), 20, seed=4)
+    records = hotpot_records(MultiHop(decoys=4), 40, seed=3) + comparisons
     path.write_text(json.dumps(records), encoding="utf-8")
     return str(path)
 

@@ -7,7 +7,7 @@ import pytest
 from experiments.bench.data import COLUMNS, bench_data, measure, naive
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.data import Example, save
+from memagent_lib.data import Example, make, save
 from memagent_lib.data.filtering import drop_known
 from memagent_lib.data.overview import (
     DEPTH_COLUMNS,
@@ -15,11 +15,10 @@ from memagent_lib.data.overview import (
     GOLD_COLUMNS,
     data_depths,
     data_examples,
-    data_file,
+    data_files,
     data_gold_places,
     data_lengths,
 )
-from memagent_lib.data.tasks.catalog import make
 from memagent_lib.readers import blind
 
 
@@ -88,15 +87,19 @@ def test_the_overview_frames_say_how_long_how_deep_and_where(tokenizer, tmp_path
     assert gold.groupby("example")["place"].apply(list).tolist() == [
         e.metadata["gold_places"] for e in sorted(examples[3:], key=lambda e: e.id)
     ]
-    file = data_file(save(examples, tmp_path / "x.parquet"))
-    assert file["examples"].equals(frame.astype(file["examples"].dtypes))
-    assert (len(file["depths"]), len(file["gold"])) == (23, 8)
+    paths = [save(examples[:3], tmp_path / "x.parquet"), save(examples[3:], tmp_path / "y.parquet")]
+    found = data_files(paths)
+    assert found["examples"]["file"].tolist() == ["x"] * 3 + ["y"] * 4
+    assert found["examples"][EXAMPLE_COLUMNS].equals(frame.astype(found["examples"][EXAMPLE_COLUMNS].dtypes))
+    assert (len(found["depths"]), len(found["gold"])) == (23, 8)
+    with pytest.raises(ValueError, match="no file to describe"):
+        data_files([])
 
 
 def test_the_frames_of_tasks_without_gold_documents_are_empty_and_have_their_columns(tokenizer, tmp_path):
     path = save(make("vt", 2, 1, tokenizer, length_tokens=900), tmp_path / "x.parquet")
-    assert list(data_file(path, limit=1)["gold"].columns) == GOLD_COLUMNS
-    assert len(data_file(path, limit=1)["examples"]) == 1
+    assert list(data_files([path], limit=1)["gold"].columns) == [*GOLD_COLUMNS, "file"]
+    assert len(data_files([path], limit=1)["examples"]) == 1
 
 
 def test_the_bench_sets_ours_beside_the_naive_generator(tokenizer):

@@ -6,9 +6,8 @@ import hashlib
 
 import pytest
 
-from memagent_lib.data import data_hash, load, make_needles, save
-from memagent_lib.data.tasks.catalog import TASKS, configured, describe, make
-from memagent_lib.data.tasks.needles import NeedleTask
+from memagent_lib.data import TASKS, data_hash, describe, load, make, save
+from memagent_lib.data.tasks import configured
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
 RULER = {  # task: haystack, kinds of key and value, and how many keys, values and asked keys, from RULER's synthetic.yaml
@@ -58,7 +57,7 @@ def test_frequent_words_follow_zipfs_law(tokenizer):
 
 @pytest.mark.parametrize("name", OFFLINE)
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(name, tokenizer, tmp_path):
-    size = {"chunks": 2, "chunk_tokens": 2900}
+    size = {"chunks": 2, "chunk_tokens": 4200}
     files = [
         save(make(name, 3, seed, tokenizer, **size), tmp_path / f"{i}.parquet") for i, seed in enumerate((5, 5, 6))
     ]
@@ -68,7 +67,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(name, tokeni
 
 def test_the_same_seed_gives_the_same_bytes_on_any_number_of_workers(tokenizer, tmp_path):
     def file(workers: int) -> str:
-        examples = make("multihop_2", 7, 3, tokenizer, length_tokens=2500, workers=workers)
+        examples = make("multihop_2", 7, 3, tokenizer, length_tokens=4500, workers=workers)
         return data_hash(save(examples, tmp_path / f"{workers}.parquet"))
 
     assert file(1) == file(2) == file(3)
@@ -82,16 +81,12 @@ def test_an_example_does_not_depend_on_how_many_are_made(tokenizer):
 
 @pytest.mark.parametrize("name", ["niah_single_1", "multihop_2"])
 def test_documents_do_not_depend_on_the_hash_seed_of_the_process(name, tokenizer):
-    (example,) = make(name, 1, 1, tokenizer, length_tokens=2000)
-    (again,) = make(name, 1, 1, tokenizer, length_tokens=2000, workers=2)  # another process, with another string hash
+    (example,) = make(name, 1, 1, tokenizer, length_tokens=4000)
+    (again,) = make(name, 1, 1, tokenizer, length_tokens=4000, workers=2)  # another process, with another string hash
     assert hashlib.sha256(example.document.encode()).digest() == hashlib.sha256(again.document.encode()).digest()
 
 
-def test_the_pocket_needles_are_those_of_make_needles(tokenizer):
-    task = NeedleTask(chunks=3, chunk_tokens=120, distractors=1.0)
-    assert list(make("needle", 4, 9, tokenizer, chunks=3, chunk_tokens=120, distractors=1.0)) == list(
-        make_needles(task, 4, 9, tokenizer)
-    )
+def test_the_pocket_needles_are_made_in_whole_chunks_of_their_own_length(tokenizer):
     (example,) = make("needle", 1, 9, tokenizer, chunks=2)
     assert example.metadata["chunk_tokens"] == 128
     with pytest.raises(ValueError, match="made in whole chunks; give chunks"):
@@ -114,10 +109,10 @@ def test_an_unknown_task_names_the_known_ones(tokenizer):
     ("name", "given", "said"),
     [
         ("needle", {"half_alike": 1.5}, "half_alike must be at least 0 and at most 1, got 1.5"),
-        ("vt", {"hop": 3}, r"task 'vt' has no parameter hop; it has chains, hops"),
+        ("vt", {"hop": 3}, r"task 'vt' has no key hop; it has chains, hops"),
         ("vt", {"hops": 0}, "hops must be at least 1, got 0"),
         ("niah_single_1", {"haystack": "hay"}, "no haystack 'hay'; choose from noise, needles, essays, prose"),
-        ("niah_single_1", {"asked": 2}, "not more asked than there are; got 1, 2 of 1"),
+        ("niah_single_1", {"asked": 2}, "not more keys can be asked for than there are; got 2 of 1"),
         ("niah_single_1", {"depth": 7}, "depth must be a share between 0 and 1, got 7"),
         ("multihop_2", {"hops": 3}, "a bridge question has 2 hops, got 3"),
         ("multihop_3", {"hops": 2}, "a chain question has 3 or 4 hops, got 2"),
@@ -126,10 +121,13 @@ def test_an_unknown_task_names_the_known_ones(tokenizer):
         ("fwe", {"alpha": 1.0}, "alpha must be above 1"),
         ("qa1", {"number": 9}, "number must be one of 1 to 5, got 9"),
         ("qa1", {"events": 2}, "events must be at least 8, got 2"),
-        ("updates", {"times": 0}, "must be at least 1, got 4 and 0"),
+        ("updates", {"times": 0}, "times must be at least 1, got 0"),
         ("ordering", {"events": 40}, "events must be 2 to 12"),
         ("keychain", {"links": 0}, "links must be at least 1"),
-        ("qa_1", {"kind": "trivia"}, "no kind of pool 'trivia'; choose from squad, hotpot"),
+        ("qa_1", {"first": -1}, "first must be at least 0, got -1"),
+        ("keychain", {"task": "cwe"}, "no task 'cwe'; choose from multihop_2"),
+        ("vt", {"hops": "four"}, "task 'vt': hops must be a valid integer, got 'four'"),
+        ("qa_1", {"kind": "trivia"}, "no kind 'trivia'; choose from squad, hotpot"),
     ],
 )
 def test_a_wrong_parameter_is_an_error_before_anything_is_made(name, given, said):
@@ -144,10 +142,10 @@ def test_less_than_one_example_or_worker_is_an_error(given, tokenizer):
 
 
 def test_the_judge_can_be_changed_and_a_wrong_one_is_an_error(tokenizer):
-    (example,) = make("multihop_2", 1, 1, tokenizer, length_tokens=1500, rule="boxed")
+    (example,) = make("multihop_2", 1, 1, tokenizer, length_tokens=3500, rule="boxed")
     assert example.rule == "boxed"
     with pytest.raises(ValueError, match="no judge 'strict'"):
-        list(make("multihop_2", 1, 1, tokenizer, length_tokens=1500, rule="strict"))
+        make("multihop_2", 1, 1, tokenizer, length_tokens=3500, rule="strict")
 
 
 def test_an_error_in_a_worker_reaches_the_caller(tokenizer):

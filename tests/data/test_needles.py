@@ -4,18 +4,18 @@ import re
 
 import pytest
 
-from memagent_lib.data import Example, NeedleTask, Span, load, make_needles, save
+from memagent_lib.data import Example, Span, load, make, save
 from memagent_lib.text import chunks
 
 
 @pytest.fixture(scope="module")
 def needles(tokenizer):
-    return list(make_needles(NeedleTask(chunks=3, chunk_tokens=200), 12, 5, tokenizer))
+    return list(make("needle", 12, 5, tokenizer, chunks=3, chunk_tokens=200))
 
 
 def test_needles_are_a_pure_function_of_their_seed(tokenizer, needles):
-    assert list(make_needles(NeedleTask(chunks=3, chunk_tokens=200), 4, 5, tokenizer)) == needles[:4]
-    assert next(make_needles(NeedleTask(chunks=3, chunk_tokens=200), 1, 6, tokenizer)).document != needles[0].document
+    assert list(make("needle", 4, 5, tokenizer, chunks=3, chunk_tokens=200)) == needles[:4]
+    assert next(make("needle", 1, 6, tokenizer, chunks=3, chunk_tokens=200)).document != needles[0].document
 
 
 def test_needles_fill_their_chunks_and_know_where_the_fact_is(tokenizer, needles):
@@ -32,7 +32,7 @@ def test_other_codes_begin_like_the_asked_one_as_often_as_is_said(tokenizer):
     shares = []
     for half_alike in (0.0, 0.5, 1.0):
         found = []
-        for example in make_needles(NeedleTask(chunks=4, half_alike=half_alike), 40, 3, tokenizer):
+        for example in make("needle", 40, 3, tokenizer, chunks=4, half_alike=half_alike):
             (value,) = example.answers
             others = [code for code in re.findall(r" is (\d{4})\.", example.document) if code != value]
             found += [code[0] == value[0] for code in others]

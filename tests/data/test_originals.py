@@ -9,16 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memagent_lib.data import load, save
-from memagent_lib.data.formats.originals import (
-    FORMATS,
-    read_hotpot_pool,
-    read_original,
-    read_squad_pool,
-    write_memagent_eval,
-)
-from memagent_lib.data.tasks.catalog import make
-from memagent_lib.data.tasks.document_questions import HQA_DOCUMENTS
+from memagent_lib.data import FORMATS, load, make, read_original, save
+from memagent_lib.data.formats import read_hotpot_pool, read_squad_pool
+from memagent_lib.data.tasks import HQA_DOCUMENTS
 from memagent_lib.scoring import score
 
 
@@ -47,7 +40,7 @@ def test_ruler_jsonl_is_told_apart_into_document_and_question(tmp_path):
     folder = tmp_path / "niah_single_1"
     folder.mkdir()
     (example,) = read(lines(folder / "validation.jsonl", record | {"input": f"{noise}\n{asked}"}), "ruler")
-    assert (example.id, example.document, example.question) == ("niah_single_1-3", noise, asked)
+    assert (example.id, example.document, example.question) == ("niah_single_1-1", noise, asked)
     assert (example.rule, example.answers, example.metadata["length"]) == ("match_all", ("1234567",), 99)
 
 
@@ -58,19 +51,19 @@ def test_rulers_qa_and_counting_prompts_are_told_apart_too(tmp_path):
     odd = "Continue this text without a question"
     path = lines(
         tmp_path / "validation.jsonl",
-        {"index": 0, "input": qa, "outputs": ["Po", "the Po"], "answer_prefix": " Answer:"},
+        {"index": 0, "input": qa, "outputs": ["Po", "the Po"]},
         {"index": 1, "input": cwe, "outputs": ["cat", "dog"], "answer_prefix": " Answer: The top 10 words"},
-        {"index": 2, "input": odd, "outputs": ["x"]},
-        {"index": 4, "context": "all of it", "input": "what?", "outputs": "one"},
+        {"index": 1, "input": odd, "outputs": ["x"]},
     )
-    a, b, c, d = read(path, "ruler")
+    a, b, c = read(path, "ruler")
     assert (a.document, a.rule) == (f"Answer it.\n\n{documents}", "match_part")
     assert a.question.endswith("Question: Which river?")
     assert (b.document, b.rule) == ("Below is a list. 1. cat 2. dog", "match_all")
     assert b.question == "Question: What are the 10 most common words in the above list?"
     assert c.document == odd
-    assert (d.document, d.question, d.answers) == ("all of it", "what?", ("one",))
-    assert [e.rule for e in read(path, "ruler", rule="contains")] == ["contains"] * 4
+    assert [e.id.rpartition("-")[2] for e in (a, b, c)] == ["1", "2", "3"]  # RULER's needle files repeat their index
+    with pytest.raises(ValueError, match="format 'ruler' takes no rule; it takes no options"):
+        read(path, "ruler", rule="contains")
 
 
 def test_hotpots_distractor_json_gives_its_ten_paragraphs_and_the_supporting_sentences(hotpot_file):
@@ -124,14 +117,28 @@ def test_document_questions_fill_a_length_or_a_count_with_the_questions_own_docu
 ):
     path = request.getfixturevalue(kind)
     pool = (read_squad_pool if kind == "squad_file" else read_hotpot_pool)(path)
-    for index, example in enumerate(make(name, 5, 3, tokenizer, documents=9, pool_path=path)):
-        asked = pool.questions[index]
-        assert (example.question, example.metadata["documents"]) == (asked.question, 9)
-        own = sum(pool.documents[i] in example.document for i in {*asked.near, *asked.gold})
-        assert own == min(9, len({*asked.near, *asked.gold}))
+    found = {asked.question: asked for asked in pool.questions}
+    for example in make(name, 5, 3, tokenizer, documents=9, pool_path=path):
+        asked = found[example.question]
+        assert example.metadata["documents"] == 9
+        assert example.metadata["question_id"] == asked.id
+        own = sum(pool.documents[i] in example.document for i in {*asked.own, *asked.gold})
+        assert own == min(9, len({*asked.own, *asked.gold}))
         assert example.rule == ("contains" if name == "ruler_hqa" else "match_part")
     (by_length,) = make(name, 1, 3, tokenizer, length_tokens=700, pool_path=path)
     assert tokenizer.count(by_length.document) <= 700
+
+
+def test_a_seed_chooses_the_questions_and_stretches_of_one_order_share_none(tokenizer, hotpot_file):
+    def asked(n: int, seed: int, first: int = 0) -> list[str]:
+        examples = make("ruler_hqa", n, seed, tokenizer, documents=4, pool_path=hotpot_file, first=first)
+        return [example.metadata["question_id"] for example in examples]
+
+    everything = asked(60, 0)
+    assert len(set(everything)) == 60
+    assert asked(12, 0) == everything[:12]
+    assert asked(12, 0, first=12) == everything[12:24]
+    assert set(asked(12, 1)) != set(everything[:12])
 
 
 def test_gold_documents_stand_in_other_places_in_every_example(tokenizer, hotpot_file):
@@ -146,9 +153,13 @@ def test_gold_documents_stand_in_other_places_in_every_example(tokenizer, hotpot
 
 def test_too_many_questions_documents_or_tokens_for_a_pool_are_errors(tokenizer, squad_file):
     for size, n, said in [
-        ({"documents": 11}, 1, "11 documents were asked for; this question needs at least 1, and its pool has 10"),
+        (
+            {"documents": 11},
+            1,
+            "the pool .*dev-v2.0.json has 10 units of text and 11 are asked for; .*give a larger pool",
+        ),
         ({"documents": 4}, 11, "has 10 questions and number 11 was asked for"),
-        ({"length_tokens": 9000}, 1, r"the pool's 10 documents have [\d,]+ tokens and [\d,]+ are asked for"),
+        ({"length_tokens": 9000}, 1, r"the pool .*json has [\d,]+ tokens and [\d,]+ are asked for"),
     ]:
         with pytest.raises(ValueError, match=said):
             list(make("qa_1", n, 1, tokenizer, pool_path=squad_file, **size))
@@ -167,36 +178,87 @@ def test_memagents_parquet_and_evaluation_json_are_read_and_written(tmp_path, to
         for i in range(3)
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
-    examples = read(tmp_path / "train.parquet", "memagent-parquet")
-    assert [(e.id, e.question, e.answers, e.rule) for e in examples][2] == (
-        "memagent-200-2",
-        "q2?",
-        ("a2", "b"),
-        "boxed",
-    )
+    examples = read(tmp_path / "train.parquet", "memagent")
+    assert (examples[2].id, examples[2].question, examples[2].answers) == ("memagent-200-2", "q2?", ("a2", "b"))
+    assert {e.rule for e in examples} == {"boxed"}
     made = list(make("ruler_hqa", 3, 1, tokenizer, documents=8, pool_path=hotpot_file))
-    again = read(write_memagent_eval(made, tmp_path / "eval_8.json"), "memagent-eval")
-    assert [(e.document, e.question, e.answers) for e in again] == [
-        (e.document, e.question, e.answers[:1]) for e in made
+    records = [
+        {"context": e.document, "input": e.question, "answers": [*e.answers, "x"], "num_docs": 8, "index": i}
+        for i, e in enumerate(made)
     ]
+    again = read(lines(tmp_path / "eval_8.json", json.dumps(records, indent=4)), "memagent")
+    assert [(e.document, e.question, e.answers) for e in again] == [(e.document, e.question, e.answers) for e in made]
     assert {e.rule for e in again} == {"lenient"}
     assert load(save(again, tmp_path / "ours.parquet")) == again
 
 
-def test_evaluation_json_that_stores_indices_needs_its_pool(tmp_path, hotpot_file):
-    documents = read_hotpot_pool(hotpot_file).documents
-    record = {"context": [4, 0, 7], "input": "q?", "answers": ["a"], "num_docs": 3, "index": 5}
+def test_memagents_ruler_files_are_scored_by_their_tasks_rule(tmp_path):
+    record = {"context": "all of it", "input": "what?", "outputs": ["one", "two"], "index": 7, "length": 8192}
+    (niah,) = read(lines(tmp_path / "eval_niah_multivalue_8192.json", json.dumps([record])), "memagent")
+    assert (niah.task, niah.rule, niah.answers) == ("ruler/niah_multivalue", "match_all", ("one", "two"))
+    assert (niah.document, niah.question) == ("all of it", "what?")
+    (qa,) = read(lines(tmp_path / "eval_qa_1_8192.json", json.dumps([record])), "memagent")
+    assert (qa.task, qa.rule, qa.answers) == ("ruler/qa_1", "lenient", ("one",))
+
+
+def test_evaluation_json_that_stores_indices_needs_its_own_pool(tmp_path, hotpot_file, squad_file):
+    pool = read_hotpot_pool(hotpot_file)
+    asked = pool.questions[3]
+    numbers = [4, 0, *asked.gold]
+    record = {"context": numbers, "input": asked.question, "answers": ["a"], "num_docs": 4, "index": 5}
     path = lines(tmp_path / "eval_12800.json", json.dumps([record]))
-    (example,) = read(path, "memagent-eval", pool=hotpot_file)
-    assert (
-        example.document == f"Document 1:\n{documents[4]}\n\nDocument 2:\n{documents[0]}\n\nDocument 3:\n{documents[7]}"
-    )
-    with pytest.raises(
-        ValueError, match=r"question 1: 'context' lists 3 numbers of documents .*give pool=.*hotpot_dev_distractor"
-    ):
-        read(path, "memagent-eval")
-    with pytest.raises(ValueError, match=r"document 99999 is not in the pool of [\d,]+"):
-        read(lines(tmp_path / "bad.json", [record | {"context": [1, 99999]}]), "memagent-eval", pool=hotpot_file)
+    (example,) = read(path, "memagent", pool=hotpot_file)
+    expected = [f"Document {i}:\n{pool.documents[number]}" for i, number in enumerate(numbers, 1)]
+    assert example.document == "\n\n".join(expected)
+    squad = read_squad_pool(squad_file).questions[0]
+    of_squad = {"context": [*squad.gold, 0], "input": squad.question, "outputs": ["a"], "index": 0}
+    (example,) = read(lines(tmp_path / "eval_qa_1_99.json", json.dumps([of_squad])), "memagent", pool=squad_file)
+    assert example.document.startswith("Document 1:\n")
+    with pytest.raises(ValueError, match=r"record 1: 'context' lists 4 numbers .*give pool=.*hotpot_dev_distractor"):
+        read(path, "memagent")
+    for change, said in [
+        ({"context": [1, 99999]}, r"document 99999 is not in the pool .* of [\d,]+"),
+        ({"context": [i for i in range(4) if i not in asked.gold]}, "has the question's documents at other numbers"),
+        ({"input": "Another file's?"}, "does not ask this question, so it is not the one that the file was made from"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            read(lines(tmp_path / "bad.json", json.dumps([record | change])), "memagent", pool=hotpot_file)
+
+
+def test_hotpot_in_the_hubs_form_is_the_same_as_in_its_own(tmp_path, hotpot_file):
+    raw = json.loads(Path(hotpot_file).read_text(encoding="utf-8"))
+    hub = [
+        {
+            **{name: record[name] for name in ("question", "answer", "type", "level")},
+            "id": record["_id"],
+            "supporting_facts": {
+                "title": [title for title, _ in record["supporting_facts"]],
+                "sent_id": [number for _, number in record["supporting_facts"]],
+            },
+            "context": {
+                "title": [title for title, _ in record["context"]],
+                "sentences": [sentences for _, sentences in record["context"]],
+            },
+        }
+        for record in raw
+    ]
+    pq.write_table(pa.Table.from_pylist(hub), tmp_path / "hub.parquet")
+    own = read(hotpot_file, "hotpot")
+    assert read(tmp_path / "hub.parquet", "hotpot") == own
+    assert read(lines(tmp_path / "hub.jsonl", *hub), "hotpot") == own
+
+
+def test_a_file_of_ones_own_is_read_from_lines_a_list_or_parquet(tmp_path):
+    rows = [{"question": "Who?", "document": "Ann came.", "answers": ["Ann"]}] * 2
+    files = [lines(tmp_path / "mine.jsonl", *rows), lines(tmp_path / "sub.json", json.dumps(rows))]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+    for path in [*files, tmp_path / "p.parquet"]:
+        examples = read(path, "plain")
+        assert [(e.question, e.document, e.answers, e.rule) for e in examples] == [
+            ("Who?", "Ann came.", ("Ann",), "contains")
+        ] * 2
+    (one,) = read(lines(tmp_path / "one.jsonl", {"question": "q", "document": "d", "answer": 7, "id": "x"}), "plain")
+    assert (one.id, one.answers) == ("x", ("7",))
 
 
 def test_longbench_is_scored_by_its_own_metrics(tmp_path):
@@ -218,10 +280,14 @@ def test_longbench_is_scored_by_its_own_metrics(tmp_path):
         record("trec_e", 3, all_classes=["Animal", "Place"], answers=["Animal"]),
         record("triviaqa", 4),
         record("passage_count", 5, input="", answers=["7"]),
+        record("passage_retrieval_en", 6, answers=["Paragraph 3"]),
     )
     examples = read(path, "longbench")
-    assert [e.rule for e in examples] == ["f1", "rouge_l", "classes:Animal|Place", "first_line:f1", "number_share"]
-    assert [bool(e.question) for e in examples] == [True] * 5
+    assert [e.rule for e in examples][:5] == ["f1", "rouge_l", "classes:Animal|Place", "first_line:f1", "number_share"]
+    assert all(any(word in e.question for word in ("?", ".")) for e in examples[1:])
+    assert "Which type has this question?" in examples[2].question
+    assert "Which of them does this abstract summarise?" in examples[5].question
+    assert examples[5].question.endswith("q6")
     assert examples[0].id == "hotpotqa-id1"
     assert score(examples[4].rule, "There are 7.", examples[4].answers).value == 1
     assert {e.rule for e in read(path, "longbench", rule="contains")} == {"contains"}
@@ -275,25 +341,22 @@ def test_every_reader_gives_examples_that_can_be_stored(tmp_path, hotpot_file, s
     for path, form in ((hotpot_file, "hotpot"), (squad_file, "squad")):
         examples = read(path, form)
         assert load(save(examples, tmp_path / f"{form}.parquet")) == examples
-    assert set(FORMATS) == {
-        "babilong",
-        "hotpot",
-        "infinitebench",
-        "longbench",
-        "memagent-eval",
-        "memagent-parquet",
-        "ruler",
-        "squad",
-    }
+    names = {"babilong", "hotpot", "infinitebench", "longbench", "memagent", "plain", "ruler", "squad"}
+    assert set(FORMATS) == names
 
 
+MINE = {"id": "one", "question": "q", "document": "d", "answers": ["a"]}
 GOOD = {"index": 0, "input": "text\nQuestion: q?", "outputs": ["a"]}
 
 
 @pytest.mark.parametrize(
     ("form", "content", "said"),
     [
-        ("ruler", [GOOD, "{not json}"], r"x.jsonl, line 2: expected one JSON object to a line, found '\{not json\}'"),
+        (
+            "ruler",
+            [GOOD, "{not json}"],
+            r"x.jsonl, line 2: expected RULER's JSON lines .*, found '\{not json\}', which is no JSON",
+        ),
         ("ruler", [GOOD, "[1, 2]"], r"x.jsonl, line 2: expected a JSON object, found a list"),
         ("ruler", [{"index": 0, "outputs": ["a"]}], "line 1: missing field 'input'; found index, outputs"),
         ("ruler", [GOOD | {"outputs": []}], "line 1: the answer list 'outputs' is empty"),
@@ -303,20 +366,24 @@ GOOD = {"index": 0, "input": "text\nQuestion: q?", "outputs": ["a"]}
             "line 1: the answer list 'outputs' is empty or holds an empty answer",
         ),
         ("ruler", [GOOD | {"input": 5}], "line 1: expected a text as 'input', found a whole number '5'"),
-        ("ruler", [GOOD, "", GOOD], r"two examples have the id '.*-0'; ids must differ"),
+        ("plain", [MINE, "", MINE], r"two examples have the id 'one'; ids must differ"),
+        ("plain", ["[1]"], "record 1: expected a JSON object, found a whole number '1'"),
         (
             "longbench",
             [{"dataset": "qasper", "input": "q", "context": None, "answers": ["a"]}],
             "line 1: missing field 'context'",
         ),
         ("babilong", [{"input": "x", "question": "q", "target": ""}], "line 1: the answer 'target' is empty"),
-        ("hotpot", ['{"a": 1}'], "expected a list of questions, as in hotpot_dev_distractor_v1.json, found an object"),
-        ("hotpot", ["[{"], "line [12]: expected a list of questions.*found text that is not JSON"),
-        ("hotpot", ['[{"question": "q", "answer": "a"}]'], "question 1: missing field 'context'"),
+        ("hotpot", ['{"a": 1}'], "line 1: missing field 'context'; found a"),
+        ("hotpot", ["[{"], "line [12]: expected HotpotQA's questions.*found text that is not JSON"),
+        ("hotpot", [" "], "expected HotpotQA's questions, .*found an empty file"),
+        ("squad", [""], "expected an object with 'data', as in dev-v2.0.json, found an empty file"),
+        ("squad", ['{"data": []}', '{"data": []}'], "line 2: .*these are JSON lines, one object to a line"),
+        ("hotpot", ['[{"question": "q", "answer": "a"}]'], "record 1: missing field 'context'"),
         (
             "hotpot",
             ['[{"question": "q", "answer": " ", "context": [["T", ["s"]]]}]'],
-            "question 1: the answer is empty",
+            "record 1: the answer is empty",
         ),
         (
             "hotpot",
@@ -330,11 +397,12 @@ GOOD = {"index": 0, "input": "text\nQuestion: q?", "outputs": ["a"]}
             "question '1': the answer list is empty and is_impossible is not set",
         ),
         (
-            "memagent-eval",
+            "memagent",
             ['[{"input": "q", "context": "c", "answers": []}]'],
-            "question 1: the answer list 'answers' is empty",
+            "record 1: the answer list 'answers' is empty",
         ),
-        ("memagent-parquet", ["nothing"], "expected MemAgent's parquet, found no parquet file"),
+        ("memagent", ["nothing"], "expected MemAgent's parquet, or its evaluation JSON .*found 'nothing'"),
+        ("memagent", ["PAR1 and no more"], "begins like a parquet file and cannot be read as one"),
     ],
 )
 def test_a_broken_file_is_an_error_that_says_where_and_what(form, content, said, tmp_path):
@@ -351,9 +419,7 @@ def test_duplicate_ids_within_a_file_are_an_error(tmp_path, hotpot_file):
 
 def test_bytes_that_are_not_utf8_are_an_error_with_the_line(tmp_path):
     (tmp_path / "x.jsonl").write_bytes(json.dumps(GOOD).encode() + b'\n{"input": "caf\xe9"}\n')
-    with pytest.raises(
-        ValueError, match=r"x.jsonl, line 2: byte 0xe9 at offset 14 of the line is not UTF-8; convert the file"
-    ):
+    with pytest.raises(ValueError, match=r"x.jsonl, line 2: byte 0xe9 at offset 14 is not UTF-8; convert the file"):
         read(tmp_path / "x.jsonl", "ruler")
     (tmp_path / "h.json").write_bytes(b'[\n{"question": "caf\xe9"}]')
     with pytest.raises(ValueError, match=r"h.json, line 2: byte 0xe9"):
@@ -366,5 +432,5 @@ def test_an_unknown_format_a_missing_or_an_empty_file_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file at .*; these files are their projects' own"):
         read_original(tmp_path / "x", "squad")
     (tmp_path / "x").write_text("\n")
-    with pytest.raises(ValueError, match="expected JSON lines, found an empty file"):
+    with pytest.raises(ValueError, match="expected RULER's JSON lines .*, found an empty file"):
         read(tmp_path / "x", "ruler")

@@ -9,7 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from memagent_lib.data import Example, Span, load, save, storage, stream
-from memagent_lib.data.storage import COLUMNS, documents
+from memagent_lib.data.storage import COLUMNS
+
+
+def documents(path) -> int:
+    """How many texts a file holds, each counted as often as it is stored."""
+    file = pq.ParquetFile(path, read_dictionary=["document"])
+    columns = (file.read_row_group(i, columns=["document"])["document"] for i in range(file.num_row_groups))
+    return sum(len(column.combine_chunks().dictionary) for column in columns)
 
 
 def example(number: int, document: str = "one two three", **more) -> Example:
@@ -114,13 +121,19 @@ def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no examples at .*; make some with: memagent data TASK"):
         load(tmp_path / "x.parquet")
     (tmp_path / "x.parquet").write_text('{"input": 1}')
-    with pytest.raises(ValueError, match=r"x.parquet is not a parquet file .*read_original"):
+    with pytest.raises(ValueError, match=r"x.parquet is not a parquet file .*memagent data --from FORMAT"):
         load(tmp_path / "x.parquet")
     pq.write_table(pa.table({"context": ["a"], "prompt": ["b"]}), tmp_path / "theirs.parquet")
     with pytest.raises(
         ValueError, match=r"lacks the column data_source, .*; it has context, prompt; this looks like MemAgent's own"
     ):
         load(tmp_path / "theirs.parquet")
+
+
+def test_a_file_that_is_not_called_parquet_is_not_written_as_parquet(tmp_path):
+    with pytest.raises(ValueError, match=r"examples are written as parquet, .*end the name .*x.jsonl in .parquet"):
+        save([example(1)], tmp_path / "x.jsonl")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_example_that_cannot_be_scored_or_traced_is_an_error():

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from oracles import box, oracle
 
+from memagent_lib.data import TASKS, make
 from memagent_lib.data.tasks.babi import OBJECTS, PEOPLE, PLACES
-from memagent_lib.data.tasks.catalog import TASKS, make
 from memagent_lib.scoring import score
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
@@ -17,12 +17,15 @@ SIZE = {
     "needle": {"chunks": 2, "chunk_tokens": 160},
     "fwe": {"length_tokens": 2000},
     "cwe": {"length_tokens": 1500},
-    "keychain": {"length_tokens": 5500},
+    "multihop_3": {"length_tokens": 5600},
+    "multihop_4": {"length_tokens": 7600},
+    "comparison_4": {"length_tokens": 4600},
+    "keychain": {"length_tokens": 6600},
 }
 
 
 def size(name: str) -> dict[str, int]:
-    return SIZE.get(name, {"length_tokens": 1600})
+    return SIZE.get(name, {"length_tokens": 3200 if name in ("multihop_2", "comparison") else 1600})
 
 
 @pytest.mark.parametrize("name", OFFLINE)
@@ -41,9 +44,9 @@ def test_an_oracle_reader_answers_every_example_in_essays(name, tokenizer, essay
         assert score(example.rule, oracle(example), example.answers).value == 1.0
 
 
-@pytest.mark.parametrize("name", ["vt", "fwe", "multihop_3", "qa2", "updates"])
-def test_an_oracle_reader_follows_a_chain_of_keys_on_top_of_any_task(name, tokenizer):
-    for example in make(name, 6, 5, tokenizer, length_tokens=5000, keychain_links=3):
+@pytest.mark.parametrize("task", ["multihop_3", "multihop_4", "updates"])
+def test_an_oracle_reader_follows_a_chain_of_keys_on_top_of_other_tasks(task, tokenizer):
+    for example in make("keychain", 6, 5, tokenizer, length_tokens=9000, task=task, links=3, decoys=2):
         assert score(example.rule, oracle(example), example.answers).value == 1.0
 
 
@@ -69,11 +72,7 @@ def guesses(name: str, question: str, habit: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [n for n in OFFLINE if n not in ("keychain", "cwe", "fwe")])
 def test_a_reader_without_the_document_scores_at_most_chance_plus_two_points_over_500_examples(name, tokenizer):
-    small = (
-        {"chunks": 1, "chunk_tokens": 90}
-        if name == "needle"
-        else {"length_tokens": {"niah_multikey_3": 500, "multihop_4": 1500, "comparison_4": 1500}.get(name, 1000)}
-    )
+    small = {"chunks": 1, "chunk_tokens": 90} if name == "needle" else size(name)
     habit = Counter(a for e in make(name, 60, 99, tokenizer, **small) for a in e.answers).most_common(1)[0][0]
     examples = list(make(name, 500, 1, tokenizer, **small))
     strategies = zip(*(guesses(name, e.question, habit) for e in examples), strict=True)
@@ -98,6 +97,6 @@ def test_naming_every_candidate_is_no_answer(tokenizer):
             score(e.rule, box(everything), e.answers).value == 0
             for e in make(name, 20, 1, tokenizer, length_tokens=900)
         )
-    for e in make("comparison", 20, 1, tokenizer, length_tokens=1500):
+    for e in make("comparison", 20, 1, tokenizer, **size("comparison")):
         both = " or ".join(re.search(r", (.+) or (.+)\?", e.question).groups())
         assert score(e.rule, box(both), e.answers).value == 0

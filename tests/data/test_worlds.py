@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from oracles import read
 
-from memagent_lib.data import Example, Span
-from memagent_lib.data.tasks.catalog import make
-from memagent_lib.data.tasks.keychain import wrapped
-from memagent_lib.data.tasks.multihop import MultiHop, Questions
-from memagent_lib.data.tasks.pooled import arranged
-from memagent_lib.data.tasks.world import BLOCK, world
+from memagent_lib.data import make
+from memagent_lib.data.drafting import ExampleKey, Length
+from memagent_lib.data.tasks import world
+from memagent_lib.data.tasks.multihop import MultiHop
+from memagent_lib.data.tasks.worlds import BLOCK
 from memagent_lib.scoring import boxed
+
+
+def plan(task: MultiHop, seed: int, index: int):
+    return task.plan(ExampleKey("world", seed, index, Length(documents=80)))
 
 
 def test_every_name_is_unique_and_every_fact_stands_where_it_says():
@@ -61,50 +61,60 @@ def test_two_seeds_or_two_numbers_are_two_worlds_and_one_is_one():
     ("shape", "hops", "gold"),
     [("bridge", 2, 2), ("chain", 3, 3), ("chain", 4, 4), ("comparison", 2, 2), ("comparison", 4, 4)],
 )
-def test_a_question_has_as_many_gold_documents_as_hops_and_its_distractors_state_the_same_of_others(shape, hops, gold):
-    of = world(5)
-    pool = Questions(of, MultiHop(shape=shape, hops=hops, distractors=3))
+def test_a_question_has_as_many_gold_documents_as_hops_and_five_complete_decoys(shape, hops, gold):
     for index in range(60):
-        asked = pool.question(5, index)
-        assert len(set(asked.gold)) == gold
-        assert not set(asked.gold) & set(asked.near)
-        for i in asked.gold:
-            alike = [of.entities[j] for j in asked.near if of.entities[j].kind == of.entities[i].kind]
-            assert len(alike) >= 2
-        assert all(asked.answers[0] not in asked.question for _ in [0] if shape != "comparison")
+        made = plan(MultiHop(shape=shape, hops=hops), 5, index)
+        documents = [fact.text for fact in made.facts]
+        assert [bool(fact.evidence) for fact in made.facts] == [True] * gold + [False] * (len(documents) - gold)
+        per_chain = gold // 2 if shape == "comparison" else gold
+        assert len(documents) - gold == 5 * per_chain
+        assert len(set(documents)) == len(documents)
+        if shape != "comparison":
+            assert made.answers[0] not in made.question
 
 
-def test_most_hard_distractors_share_a_word_with_their_gold_document():
-    of = world(5)
-    pool = Questions(of, MultiHop(distractors=3))
+@pytest.mark.parametrize(("shape", "hops"), [("bridge", 2), ("chain", 3), ("chain", 4)])
+def test_every_decoy_question_is_answered_in_the_document_each_by_something_else(shape, hops):
+    for index in range(40):
+        made = plan(MultiHop(shape=shape, hops=hops), 5, index)
+        document = "\n\n".join(fact.text for fact in made.facts)
+        answers = [boxed(read("multihop", question, document)) for question in (made.question, *made.decoys)]
+        assert answers[0] == made.answers[0]
+        assert len(set(answers)) == 6
+
+
+def test_the_names_of_a_question_and_its_decoys_are_half_alike():
     shared = []
     for index in range(40):
-        asked = pool.question(5, index)
-        words = {w for i in asked.gold for w in of.entities[i].name.split()} - {"The", "of", "the", "Works"}
-        shared += [bool(words & set(of.entities[j].name.split())) for j in asked.near if of.entities[j].kind != "city"]
-    assert sum(shared) / len(shared) > 0.9
+        first, *others = [re.split(r"film |novel |of |is\?", q)[-1] for q in _asked(plan(MultiHop(), 5, index))]
+        words = set(first.split()) - {"The", "of", "the", "Works", "born?"}
+        shared += [bool(words & set(other.split())) for other in others]
+    assert sum(shared) / len(shared) > 0.2  # those alike to the same third name need not be so to each other
 
 
-def test_comparisons_come_in_pairs_with_the_other_answer_so_that_names_and_order_say_nothing(tokenizer):
-    for name in ("comparison", "comparison_4"):
-        examples = list(make(name, 40, 2, tokenizer, length_tokens=2500))
-        for one, other in zip(examples[::2], examples[1::2], strict=True):
-            names = re.search(r", (.+) or (.+)\?", one.question).groups()
-            assert re.search(r", (.+) or (.+)\?", other.question).groups() == names
-            assert {one.answers[0], other.answers[0]} == set(names)
-            assert ("earlier" in one.question) != ("earlier" in other.question)
-            assert one.document != other.document
-        assert len({e.question for e in examples}) == 40
+def _asked(made) -> list[str]:
+    return [made.question, *made.decoys]
 
 
-def test_questions_come_from_new_worlds_after_five_hundred(tokenizer):
+@pytest.mark.parametrize("name", ["comparison", "comparison_4"])
+def test_no_two_things_are_compared_twice_and_order_says_nothing(name, tokenizer):
+    task = MultiHop(shape="comparison", hops=4 if name.endswith("4") else 2)
+    made = [plan(task, 2, index) for index in range(500)]
+    names = [re.search(r", (.+) or (.+)\?", p.question).groups() for p in made]
+    assert len({frozenset(pair) for pair in names}) == 500
+    first = [p.answers[0] == pair[0] for p, pair in zip(made, names, strict=True)]
+    assert sum(first) == 250
+    assert sum(p.answers[0] == min(pair) for p, pair in zip(made, names, strict=True)) == 250
+    assert 0.42 < sum("earlier" in p.question for p in made) / 500 < 0.58
+
+
+def test_questions_come_from_new_worlds_after_five_hundred():
     task = MultiHop()
-    pools = [Questions(world(1, number), task) for number in (0, 1)]
-    assert pools[0].question(1, 3).question != pools[1].question(1, 3).question
-    assert len({pools[0].question(1, i).question for i in range(500)}) > 400
+    assert plan(task, 1, 3).question != plan(task, 1, 503).question
+    assert len({plan(task, 1, i).question for i in range(500)}) > 400
 
 
-@pytest.mark.parametrize("documents", [2, 50, 333])
+@pytest.mark.parametrize("documents", [12, 50, 333])
 def test_a_document_count_is_kept_and_gold_documents_are_where_they_are_recorded(documents, tokenizer):
     for example in make("multihop_2", 4, 6, tokenizer, documents=documents):
         titles = re.findall(r"(?:^|\n\n)Document (\d+):\n(.+)\n", example.document)
@@ -119,44 +129,23 @@ def test_a_document_count_is_kept_and_gold_documents_are_where_they_are_recorded
 
 
 def test_more_documents_than_the_pool_has_or_fewer_than_the_gold_ones_are_an_error(tokenizer):
-    with pytest.raises(ValueError, match="1 documents were asked for; this question needs at least 2"):
-        list(make("multihop_2", 1, 6, tokenizer, documents=1))
+    with pytest.raises(ValueError, match="11 documents were asked for; this question needs at least 12"):
+        list(make("multihop_2", 1, 6, tokenizer, documents=11))
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.integers(0, 30))
-def test_arranging_keeps_the_others_in_order_and_every_gold_document(depths, others):
-    gold = [1000 + i for i in range(len(depths))]
-    order = arranged(gold, depths, list(range(others)))
-    assert [i for i in order if i < 1000] == list(range(others))
-    assert sorted(i for i in order if i >= 1000) == gold
-
-
-TEXT = "The mill stands. Rain fell on it. Nobody came. The key was under the mat. So it ended. One. Two. Three. Four. Five."
-
-
-@given(seed=st.integers(0, 10_000), links=st.integers(1, 5), decoys=st.integers(0, 4), at=st.integers(0, len(TEXT) - 9))
-def test_a_chain_of_keys_leaves_document_and_evidence_as_they_were(seed, links, decoys, at):
-    plain = Example(
-        id="x",
-        task="t",
-        question="Where was the key?",
-        document=TEXT,
-        answers=("under the mat",),
-        evidence=(Span(at, at + 8), Span(0, 3)),
-    )
-    made = wrapped(plain, [f"What of {k}?" for k in range(decoys)], links, random.Random(seed))
-    entries = re.findall(r"\[[^\]]*\] ", made.document)
-    assert len(entries) == links * (1 + decoys)
-    assert re.sub(r"\[[^\]]*\] ", "", made.document) == TEXT
-    shown = [made.document[s.start : s.end] for s in made.evidence]
-    assert shown[links:] == [TEXT[at : at + 8], TEXT[:3]]
-    assert shown[links - 1].endswith("-> Where was the key?]")
-    assert made.metadata["hidden_question"] == "Where was the key?"
-    assert plain.question not in made.question
+def test_a_chain_of_keys_adds_entries_to_the_document_and_leaves_its_facts(tokenizer):
+    for example in make("keychain", 5, 8, tokenizer, documents=60, links=3, decoys=4):
+        entries = re.findall(r"\[([0-9a-f-]{36}) -> ([^\]]*)\]", example.document)
+        assert len(entries) == 15
+        shown = [example.document[start:end] for start, end in example.evidence]
+        assert [text.startswith("[") for text in shown] == [True] * 3 + [False] * 2
+        assert shown[2].endswith(f"-> {example.metadata['hidden_question']}]")
+        assert example.metadata["hidden_question"] not in example.question
+        assert example.answers[0] in shown[-1]
 
 
 def test_the_decoys_of_a_chain_are_real_questions_about_other_things(tokenizer):
-    for example in make("keychain", 5, 8, tokenizer, length_tokens=5600):
+    for example in make("keychain", 5, 8, tokenizer, length_tokens=6600):
         ends = re.findall(r"-> ([A-Z][^\]]*\?)\]", example.document)
         assert len(ends) == 4
         assert len(set(ends)) == 4

@@ -6,7 +6,7 @@ import pytest
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.data import NeedleTask, make_needles
+from memagent_lib.data import make
 from memagent_lib.evaluation.evaluator import evaluate, summarise, to_frame, wilson
 from memagent_lib.prompts import Budget, Encoder, Template
 
@@ -22,7 +22,7 @@ def _careful(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def needles(tokenizer):
-    return list(make_needles(NeedleTask(chunks=3, chunk_tokens=200), 12, 5, tokenizer))
+    return list(make("needle", 12, 5, tokenizer, chunks=3, chunk_tokens=200))
 
 
 @pytest.fixture(scope="module")

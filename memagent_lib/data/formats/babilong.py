@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats.json_files import field_of, json_file, json_lines
+from memagent_lib.data.formats.records import records
 
 _ROOMS = "bathroom bedroom garden hallway kitchen office"
 _LABELS = {
@@ -27,34 +27,26 @@ _LABELS = {
 
 
 def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """A BABILong file (jsonl, or JSON with a list); ``task`` (``qa1`` ...) where the file's or folder's name does not say it."""
+    """A BABILong file; ``task`` (``qa1`` ...) where the file's or folder's name does not say it."""
     name = task or _task_of(Path(path))
     if name not in _LABELS:
         raise ValueError(
             f"{path}: cannot tell which BABILong task this is; give task='qa1' or another of {', '.join(_LABELS)}"
         )
-    if Path(path).suffix == ".json":
-        records: Iterator = enumerate(json_file(path, list, "a list of objects with input, question and target"), 1)
-    else:
-        records = json_lines(path)
-    for line, record in records:
-        where = f"{path}, line {line}"
-        question, target = field_of(record, "question", str, where), field_of(record, "target", str, where)
+    for record in records(path, "BABILong's records with input, question and target"):
+        question, target = record.get("question", str), record.get("target", str)
         if not target.strip():
-            raise ValueError(f"{where}: the answer 'target' is empty")
-        labels = [
-            label
-            for label in _LABELS[name].split()
-            if label.lower() not in question.lower() or label.lower() == target.lower()
-        ]
+            raise ValueError(f"{record.where}: the answer 'target' is empty")
+        asked, labels = question.lower(), _LABELS[name].split()
+        open_labels = [label for label in labels if label.lower() not in asked or label.lower() == target.lower()]
         yield Example(
-            id=f"{name}-{Path(path).stem}-{line}",
+            id=f"{name}-{Path(path).stem}-{record.number}",
             task=f"babilong/{name}",
             question=question,
-            document=field_of(record, "input", str, where),
+            document=record.get("input", str),
             answers=(target,),
-            rule="one_of:" + "|".join(labels),
-            metadata={"line": line},
+            rule="one_of:" + "|".join(open_labels),
+            metadata={"line": record.number},
         )
 
 

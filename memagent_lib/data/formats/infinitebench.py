@@ -1,17 +1,16 @@
 """InfiniteBench's jsonl (Zhang et al. 2024): ``id``, ``context`` (or ``content``), ``input``, ``answer``, ``options``.
 
-Its judges are followed in what they look for (the first number, a word of the reply, a letter); its summaries are scored by
-ROUGE-L here and by ROUGE-Lsum there.
+Its judges are followed in what they look for (the first number, a word of the reply, a letter); its summaries are
+scored by ROUGE-L here and by ROUGE-Lsum there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats.json_files import field_of, json_lines, texts
+from memagent_lib.data.formats.records import Record, records
 
 RULES = {
     "code_debug": "choice",
@@ -42,36 +41,30 @@ def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Ex
     name = task or Path(path).stem
     if name not in RULES:
         raise ValueError(f"{path}: no InfiniteBench task {name!r}; give task= one of {', '.join(RULES)}")
-    for line, record in json_lines(path):
-        where = f"{path}, line {line}"
-        document = record.get("context", record.get("content"))
-        options = record.get("options") or []
+    for record in records(path, "InfiniteBench's JSON lines with context, input and answer"):
+        options = record.fields.get("options") or []
         yield Example(
-            id=f"{name}-{record.get('id', line - 1)}",
+            id=f"{name}-{record.fields.get('id', record.number - 1)}",
             task=f"infinitebench/{name}",
-            question=_question(name, str(record.get("input") or ""), options),
-            document=field_of({**record, "context": document}, "context", str, where),
-            answers=_accepted(name, record, options, where),
+            question=_question(name, str(record.fields.get("input") or ""), options),
+            document=record.get("context" if "context" in record.fields else "content", str),
+            answers=_answers(name, record, options),
             rule=RULES[name],
-            metadata={"line": line},
+            metadata={"line": record.number},
         )
 
 
 def _question(name: str, asked: str, options: list[str]) -> str:
-    lines = [
-        _ASK.get(name, ""),
-        asked.strip(),
-        *(f"{letter}. {option}" for letter, option in zip(_LETTERS, options, strict=False)),
-    ]
-    return "\n".join(line for line in lines if line)
+    lettered = [f"{letter}. {option}" for letter, option in zip(_LETTERS, options, strict=False)]
+    return "\n".join(line for line in (_ASK.get(name, ""), asked.strip(), *lettered) if line)
 
 
-def _accepted(name: str, record: dict[str, Any], options: list[str], where: str) -> tuple[str, ...]:
+def _answers(name: str, record: Record, options: list[str]) -> tuple[str, ...]:
     if name == "math_calc":
-        return (str(field_of(record, "answer", list, where)),)
-    answers = texts(record, "answer", where)
+        return (str(record.get("answer", list)),)
+    answers = record.texts("answer")
     if RULES[name] != "choice" or any(answer in _LETTERS for answer in answers):
-        return tuple(answers)
+        return answers
     if answers[0] not in options:
-        raise ValueError(f"{where}: the answer {answers[0]!r} is none of the options {options}")
+        raise ValueError(f"{record.where}: the answer {answers[0]!r} is none of the options {options}")
     return (*answers, _LETTERS[options.index(answers[0])])

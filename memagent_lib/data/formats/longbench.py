@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats.json_files import field_of, json_lines, texts
+from memagent_lib.data.formats.records import Record, records
 
 RULES = {
     **dict.fromkeys(("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique"), "f1"),
@@ -25,42 +24,42 @@ _CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_z
 _ASK = {
     "gov_report": "Write a one-page summary of this government report.",
     "multi_news": "Write a one-page summary of all these news articles.",
-    "passage_count": "How many different paragraphs does the document have, not counting repeats? Answer with the number.",
+    "passage_count": "How many different paragraphs does the document have, repeats aside? Answer with the number.",
+    "passage_retrieval_en": "The document has numbered paragraphs. Which of them does this abstract summarise? "
+    "Answer with its name, such as Paragraph 1.",
     "lcc": "What is the next line of this code?",
     "repobench-p": "What is the next line of this code?",
+    "trec": "The document shows questions with their types. Which type has this question? Answer with the type only.",
+    "triviaqa": "The document shows how questions are answered from a passage. Answer this one in the same way.",
+    "samsum": "The document shows dialogues with their summaries. Summarise this dialogue in the same way.",
 }
-"""Questions, in our own words, for tasks whose ``input`` is empty."""
+"""What is asked, in our own words, where a file's ``input`` is empty or only what the question is about."""
 
 
 def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Example]:
-    """A LongBench file with its own metrics; ``rule`` scores all of it otherwise (``contains`` and ``rouge_recall`` are MemAgent's)."""
-    for line, record in json_lines(path):
-        where = f"{path}, line {line}"
-        dataset = field_of(record, "dataset", str, where)
-        asked = field_of(record, "input", str, where)
+    """A LongBench file with its own metrics; ``rule`` scores all of it otherwise (``contains`` and ``rouge_recall`` are
+    MemAgent's).
+    """
+    for record in records(path, "LongBench's JSON lines with input, context and answers"):
+        dataset = record.get("dataset", str)
+        extra, asked = _ASK.get(dataset.removesuffix("_e"), ""), record.get("input", str)
         yield Example(
-            id=f"{dataset}-{record.get('_id', line)}",
+            id=f"{dataset}-{record.fields.get('_id', record.number)}",
             task=f"longbench/{dataset}",
-            question=_question(dataset.removesuffix("_e"), asked),
-            document=field_of(record, "context", str, where),
-            answers=tuple(texts(record, "answers", where)),
-            rule=rule or _rule(dataset.removesuffix("_e"), record, where),
-            metadata={"length": record.get("length"), "language": record.get("language")},
+            question=f"{extra}\n\n{asked}".strip() if extra else asked,
+            document=record.get("context", str),
+            answers=record.texts("answers"),
+            rule=rule or _rule(dataset.removesuffix("_e"), record),
+            metadata={"length": record.fields.get("length"), "language": record.fields.get("language")},
         )
 
 
-def _question(dataset: str, asked: str) -> str:
-    extra = _ASK.get(dataset)
-    return f"{extra}\n\n{asked}".strip() if extra else asked
-
-
-def _rule(dataset: str, record: dict[str, Any], where: str) -> str:
+def _rule(dataset: str, record: Record) -> str:
     if dataset in _CHINESE:
         raise ValueError(
-            f"{where}: LongBench scores {dataset!r} on segmented Chinese, which no judge here does; give rule='characters' to score it so"
+            f"{record.where}: LongBench scores {dataset!r} on segmented Chinese, which no judge here does; "
+            "give rule='characters' to score it so"
         )
     if dataset not in RULES:
-        raise ValueError(f"{where}: no LongBench task {dataset!r}; expected one of {', '.join(sorted(RULES))}")
-    if RULES[dataset] == "classes":
-        return "classes:" + "|".join(field_of(record, "all_classes", list, where))
-    return RULES[dataset]
+        raise ValueError(f"{record.where}: no LongBench task {dataset!r}; expected one of {', '.join(sorted(RULES))}")
+    return f"classes:{'|'.join(record.get('all_classes', list))}" if RULES[dataset] == "classes" else RULES[dataset]

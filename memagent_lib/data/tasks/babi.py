@@ -1,7 +1,7 @@
 """Small worlds of people who walk about and carry things, told in facts that are hidden in prose (tasks qa1 to qa5).
 
-The five questions are those of bAbI (Weston et al. 2015) that BABILong hides in books; people, places and sentences are ours,
-and there are more places, so that guessing pays less. What is asked, and how many facts it takes, is the same.
+The five questions are those of bAbI (Weston et al. 2015) that BABILong hides in books; people, places and sentences are
+ours, and there are more places, so that guessing pays less. What is asked, and how many facts it takes, is the same.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from memagent_lib.data.examples import Example
-from memagent_lib.data.tasks.drafting import Bank, Length, Meter, Plan
-from memagent_lib.data.tasks.generation import Asked, generator, planned
-from memagent_lib.data.tasks.words import distinct, prose_stock
+from memagent_lib.data.drafting import ExampleKey, Fact, Plan
+from memagent_lib.data.tasks.presets import Preset, require_at_least
+from memagent_lib.data.tasks.words import distinct, prose, terms
 
 PEOPLE = ("Agnes", "Bruno", "Clara", "Dimitri", "Esther", "Farid", "Greta", "Hamid")
-PLACES = (
-    "attic", "barn", "cellar", "courtyard", "dairy", "forge", "gallery", "greenhouse", "laundry", "library", "orchard", "pantry",
-    "parlour", "stable", "studio", "workshop",
-)  # fmt: skip
+PLACES = terms(
+    "attic barn cellar courtyard dairy forge gallery greenhouse "
+    "laundry library orchard pantry parlour stable studio workshop"
+)
 OBJECTS = ("compass", "flute", "goblet", "hammer", "ledger", "mirror", "notebook", "teapot")
 _MOVES = (
     "{who} went to the {place}.",
@@ -43,7 +42,8 @@ Told = tuple[list[str], list[int], str, str, float]
 class Story:
     """bAbI-style task ``number`` (1 to 5) with about ``events`` facts.
 
-    1: where is a person; 2: where is a thing; 3: where was a thing before; 4: what lies next to what; 5: who gave what to whom.
+    1: where is a person; 2: where is a thing; 3: where was a thing before; 4: what lies next to what; 5: who gave what
+    to whom.
     """
 
     number: int = 1
@@ -52,20 +52,25 @@ class Story:
     def __post_init__(self) -> None:
         if self.number not in _STORIES:
             raise ValueError(f"number must be one of 1 to 5, got {self.number}")
-        if self.events < 8:
-            raise ValueError(f"events must be at least 8, got {self.events}")
+        require_at_least(8, events=self.events)
 
-    def example(self, name: str, seed: int, index: int, length: Length, meter: Meter) -> Example:
-        return planned(self.ask(generator(name, seed, index)), name, seed, index, length, meter)
-
-    def ask(self, rng: random.Random) -> Asked:
-        facts, needed, question, answer, chance = _STORIES[self.number](rng, self.events)
-        depths = tuple(sorted(rng.random() for _ in facts))
-        filler = Bank(prose_stock(), rng.getrandbits(64))
-        plan = Plan(sentences=tuple(facts), depths=depths, needed=tuple(needed), filler=filler, separator=" ")
-        rule = "one_of:" + "|".join(label for label in _labels(self.number) if label not in question)
-        facts = {"supports": len(needed), "chance": round(chance, 4)}
-        return Asked(plan=plan, question=question, answers=(answer,), rule=rule, metadata=facts)
+    def plan(self, key: ExampleKey) -> Plan:
+        rng = key.rng()
+        told, needed, question, answer, chance = _STORIES[self.number](rng, self.events)
+        depths = sorted(rng.random() for _ in told)
+        facts = [
+            (Fact.needed if place in needed else Fact)(sentence, depth)
+            for place, (sentence, depth) in enumerate(zip(told, depths, strict=True))
+        ]
+        return Plan(
+            question=question,
+            answers=(answer,),
+            facts=tuple(facts),
+            filler=prose(rng.getrandbits(64)),
+            rule="one_of:" + "|".join(label for label in _labels(self.number) if label not in question),
+            separator=" ",
+            metadata={"supports": len(needed), "chance": round(chance, 4)},
+        )
 
 
 def _labels(number: int) -> tuple[str, ...]:
@@ -89,7 +94,9 @@ def _where_is_who(rng: random.Random, events: int) -> Told:
 
 
 class _Carried:
-    """People who walk about; ``track`` follows the thing that will be asked about: the fact and place of each stop it makes."""
+    """People who walk about; ``track`` follows the thing that will be asked about: the fact and place of each stop it
+    makes.
+    """
 
     def __init__(self, rng: random.Random):
         self.rng, self.facts = rng, list[str]()
@@ -198,3 +205,16 @@ def _who_gave_what(rng: random.Random, events: int) -> Told:
 
 
 _STORIES = {1: _where_is_who, 2: _where_is_what, 3: _where_was_what, 4: _what_lies_where, 5: _who_gave_what}
+
+
+def _preset(number: int, asks: str, chance: float) -> Preset:
+    return Preset(task=Story(number=number), asks=asks, family="BABILong-style", chance=chance)
+
+
+PRESETS = {
+    "qa1": _preset(1, "where a person is", 1 / 16),
+    "qa2": _preset(2, "where a thing is", 1 / 16),
+    "qa3": _preset(3, "where a thing was before", 1 / 15),
+    "qa4": _preset(4, "what lies next to what", 1 / 15),
+    "qa5": _preset(5, "who gave what to whom", 1 / 7),
+}

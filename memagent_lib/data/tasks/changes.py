@@ -1,33 +1,19 @@
 """Facts that change and events in order: what an overwritten memory is known to find hard, so what must be reported.
 
-``Updates``: the same entry is given several times and the last one counts (as in FactConsolidation). ``Ordering``: events of
-one kind, of which the third, say, is asked for (as in MRCR).
+``Updates``: the same entry is given several times and the last one counts (as in FactConsolidation). ``Ordering``:
+events of one kind, of which the third, say, is asked for (as in MRCR).
 """
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
-from memagent_lib.data.examples import Example
-from memagent_lib.data.tasks.drafting import Bank, Length, Meter, Plan
-from memagent_lib.data.tasks.generation import Asked, generator, planned
-from memagent_lib.data.tasks.words import compound, distinct, english, number, prose_stock
+from memagent_lib.data.drafting import ExampleKey, Fact, Plan
+from memagent_lib.data.tasks.presets import Preset, require_at_least
+from memagent_lib.data.tasks.words import compound, distinct, english, number, prose, terms
 
-ORDINALS = (
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-    "eleventh",
-    "twelfth",
-)
+ORDINALS = terms("first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth")
+_PRICE = "What is the price of {} in the end, after all changes?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,30 +24,32 @@ class Updates:
     times: int = 4
 
     def __post_init__(self) -> None:
-        if self.entries < 1 or self.times < 1:
-            raise ValueError(f"entries and times must be at least 1, got {self.entries} and {self.times}")
+        require_at_least(1, entries=self.entries, times=self.times)
 
-    def example(self, name: str, seed: int, index: int, length: Length, meter: Meter) -> Example:
-        return planned(self.ask(generator(name, seed, index)), name, seed, index, length, meter)
-
-    def ask(self, rng: random.Random) -> Asked:
-        keys = distinct(compound, self.entries, rng)
+    def plan(self, key: ExampleKey) -> Plan:
+        rng = key.rng()
+        things = distinct(compound, self.entries, rng)
         values = distinct(number, self.entries * self.times, rng)
-        turns = [key for key in keys for _ in range(self.times)]
+        turns = [thing for thing in things for _ in range(self.times)]
         rng.shuffle(turns)
-        seen: dict[str, int] = {}
-        sentences, last = [], {}
-        for place, (key, value) in enumerate(zip(turns, values, strict=True)):
-            form = "The price of {} is {}." if key not in seen else "The price of {} has changed and is now {}."
-            sentences.append(form.format(key, value))
-            seen[key], last[key] = place, value
-        depths = tuple(sorted(rng.random() for _ in turns))
-        filler = Bank(prose_stock(), rng.getrandbits(64))
-        plan = Plan(sentences=tuple(sentences), depths=depths, needed=(seen[keys[0]],), filler=filler, separator=" ")
-        stale = [v for k, v in zip(turns, values, strict=True) if k == keys[0]][:-1]
-        facts = {"entries": self.entries, "times": self.times, "stale": stale}
-        question = f"What is the price of {keys[0]} in the end, after all changes?"
-        return Asked(plan=plan, question=question, answers=(last[keys[0]],), rule="contains", metadata=facts)
+        own = [place for place, thing in enumerate(turns) if thing == things[0]]
+        depths = sorted(rng.random() for _ in turns)
+        facts = []
+        for place, (thing, value, depth) in enumerate(zip(turns, values, depths, strict=True)):
+            changed = " has changed and is now" if thing in turns[:place] else " is"
+            sentence = f"The price of {thing}{changed} {value}."
+            facts.append((Fact.needed if place == own[-1] else Fact)(sentence, depth))
+        stale = [values[place] for place in own[:-1]]
+        return Plan(
+            question=_PRICE.format(things[0]),
+            answers=(values[own[-1]],),
+            facts=tuple(facts),
+            filler=prose(rng.getrandbits(64)),
+            rule="contains",
+            separator=" ",
+            metadata={"entries": self.entries, "times": self.times, "stale": stale},
+            decoys=tuple(map(_PRICE.format, things[1:])),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,29 +60,38 @@ class Ordering:
     ports: int = 2
 
     def __post_init__(self) -> None:
-        if not 2 <= self.events <= len(ORDINALS) or self.ports < 1:
-            raise ValueError(
-                f"events must be 2 to {len(ORDINALS)} and ports at least 1, got {self.events} and {self.ports}"
-            )
+        require_at_least(1, ports=self.ports)
+        if not 2 <= self.events <= len(ORDINALS):
+            raise ValueError(f"events must be 2 to {len(ORDINALS)}, got {self.events}")
 
-    def example(self, name: str, seed: int, index: int, length: Length, meter: Meter) -> Example:
-        return planned(self.ask(generator(name, seed, index)), name, seed, index, length, meter)
-
-    def ask(self, rng: random.Random) -> Asked:
+    def plan(self, key: ExampleKey) -> Plan:
+        rng = key.rng()
         ports = distinct(lambda draw: f"Port {draw.choice(english('noun')).capitalize()}", self.ports, rng)
         goods = distinct(compound, self.ports * self.events, rng)
         turns = [port for port in ports for _ in range(self.events)]
         rng.shuffle(turns)
-        sentences = [f"A ship brought a load of {load} to {port}." for port, load in zip(turns, goods, strict=True)]
-        places = [i for i, port in enumerate(turns) if port == ports[0]]
+        own = [place for place, port in enumerate(turns) if port == ports[0]]
         asked = rng.randrange(self.events)
-        depths = tuple(sorted(rng.random() for _ in turns))
-        filler = Bank(prose_stock(), rng.getrandbits(64))
-        plan = Plan(
-            sentences=tuple(sentences), depths=depths, needed=tuple(places[: asked + 1]), filler=filler, separator=" "
+        depths = sorted(rng.random() for _ in turns)
+        facts = []
+        for place, (load, port, depth) in enumerate(zip(goods, turns, depths, strict=True)):
+            sentence = f"A ship brought a load of {load} to {port}."
+            facts.append((Fact.needed if place in own[: asked + 1] else Fact)(sentence, depth))
+        ask = "In the order of the document, what was the {} load that a ship brought to {}?".format
+        others = [(nth, port) for nth in range(self.events) for port in ports if (nth, port) != (asked, ports[0])]
+        return Plan(
+            question=ask(ORDINALS[asked], ports[0]),
+            answers=(goods[own[asked]],),
+            facts=tuple(facts),
+            filler=prose(rng.getrandbits(64)),
+            rule="contains",
+            separator=" ",
+            metadata={"events": self.events, "ports": self.ports, "place": asked + 1},
+            decoys=tuple(ask(ORDINALS[nth], port) for nth, port in others),
         )
-        question = (
-            f"In the order of the document, what was the {ORDINALS[asked]} load that a ship brought to {ports[0]}?"
-        )
-        facts = {"events": self.events, "ports": self.ports, "place": asked + 1}
-        return Asked(plan=plan, question=question, answers=(goods[places[asked]],), rule="contains", metadata=facts)
+
+
+PRESETS = {
+    "updates": Preset(task=Updates(), asks="a value after all its changes", family="stress"),
+    "ordering": Preset(task=Ordering(), asks="the n-th event of a kind", family="stress"),
+}

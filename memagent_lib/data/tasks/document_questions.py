@@ -1,14 +1,16 @@
-"""RULER's qa_1 and qa_2, and the RULER-HQA axis of 50 to 25,600 documents, from HotpotQA or SQuAD files that the user names."""
+"""RULER's qa_1 and qa_2, and the RULER-HQA axis of 50 to 25,600 documents, from HotpotQA or SQuAD files that the user
+names.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from memagent_lib.data.examples import Example
-from memagent_lib.data.formats.originals import read_hotpot_pool, read_squad_pool
-from memagent_lib.data.tasks.drafting import Length, Meter
-from memagent_lib.data.tasks.pooled import FilePool, pooled_example
+from memagent_lib.data.drafting import ExampleKey, Plan
+from memagent_lib.data.formats import read_hotpot_pool, read_squad_pool
+from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
+from memagent_lib.data.tasks.presets import Preset, require_at_least, require_known
 
 _READERS = {"squad": read_squad_pool, "hotpot": read_hotpot_pool}
 _SOURCES = {
@@ -21,28 +23,54 @@ HQA_DOCUMENTS = (50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentQuestions:
-    """The questions of a ``kind`` of file (``squad`` or ``hotpot``), each over as many of the file's documents as are asked for."""
+    """The questions of a ``kind`` of file (``squad`` or ``hotpot``), each over as many of the file's documents as are
+    asked for.
+
+    The seed puts the questions in an order, and the examples are those from place ``first`` on: stretches of one order
+    that do not overlap share no question.
+    """
 
     kind: str
     pool_path: str | None = None
-    rule: str | None = None
+    first: int = 0
+    rule: str = "contains"
 
     def __post_init__(self) -> None:
-        if self.kind not in _READERS:
-            raise ValueError(f"no kind of pool {self.kind!r}; choose from {', '.join(_READERS)}")
+        require_known(tuple(_READERS), kind=self.kind)
+        require_at_least(0, first=self.first)
 
-    def example(self, name: str, seed: int, index: int, length: Length, meter: Meter) -> Example:
-        return pooled_example(self.pool(), name, seed, index, length, meter)
-
-    def pool(self) -> FilePool:
-        """The file's documents and questions; ``ValueError`` with where to get one when none is named."""
+    def plan(self, key: ExampleKey) -> Plan:
         if self.pool_path is None:
             raise ValueError(
                 f"this task asks the questions of a file, and none is named; set pool_path to {_SOURCES[self.kind]}"
             )
-        return _pool(self.kind, self.pool_path, self.rule)
+        asked, place = _ordered(self.kind, self.pool_path, key.seed), self.first + key.index
+        if place >= len(asked):
+            raise ValueError(
+                f"{self.pool_path} has {len(asked):,} questions and number {place + 1:,} was asked for; "
+                "ask for fewer examples"
+            )
+        return _pool(self.kind, self.pool_path).plan(asked[place], key, self.rule)
 
 
 @lru_cache(maxsize=2)
-def _pool(kind: str, path: str, rule: str | None) -> FilePool:
-    return _READERS[kind](path) if rule is None else _READERS[kind](path, rule=rule)
+def _pool(kind: str, path: str) -> Pool:
+    return _READERS[kind](path)
+
+
+@lru_cache(maxsize=2)
+def _ordered(kind: str, path: str, seed: int) -> list[PoolQuestion]:
+    questions = _pool(kind, path).questions
+    return shuffled(questions, [question.id for question in questions], seed)
+
+
+def _preset(asks: str, kind: str, family: str, rule: str) -> Preset:
+    needs = {"squad": "pool_path: SQuAD dev-v2.0.json", "hotpot": "pool_path: HotpotQA dev distractor JSON"}[kind]
+    return Preset(task=DocumentQuestions(kind=kind, rule=rule), asks=asks, family=family, needs=needs)
+
+
+PRESETS = {
+    "qa_1": _preset("SQuAD questions", "squad", "RULER", "match_part"),
+    "qa_2": _preset("HotpotQA questions", "hotpot", "RULER", "match_part"),
+    "ruler_hqa": _preset("HotpotQA questions over 50 to 25,600 documents", "hotpot", "RULER-HQA", "contains"),
+}

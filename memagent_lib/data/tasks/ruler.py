@@ -1,5 +1,5 @@
-"""RULER's retrieval and tracing tasks (Hsieh et al. 2024, arXiv 2404.06654) in our own wording: needles, and variables that
-take their value from one another.
+"""RULER's retrieval and tracing tasks (Hsieh et al. 2024, arXiv 2404.06654) in our own wording: needles, and variables
+that take their value from one another.
 
 Parameters, kinds of keys and values, and the number of things asked for are RULER's; its sentences are not.
 """
@@ -9,21 +9,26 @@ from __future__ import annotations
 import random
 import re
 import string
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
-from memagent_lib.data.examples import Example
-from memagent_lib.data.tasks.drafting import Bank, Drawn, Filler, Length, Meter, Plan, Repeated, Running
-from memagent_lib.data.tasks.generation import Asked, generator, planned
-from memagent_lib.data.tasks.words import KINDS, NOISE_LINE, distinct, listed, number, prose_stock
+from memagent_lib.data.drafting import ExampleKey, Fact, Filler, Plan
+from memagent_lib.data.formats import utf8_text
+from memagent_lib.data.tasks.presets import Preset, require_at_least, require_known
+from memagent_lib.data.tasks.words import compound, distinct, drawn, identifier, listed, noise, number, prose
 
 HAYSTACKS = ("noise", "needles", "essays", "prose")
+KINDS = {"words": (compound, "word"), "numbers": (number, "number"), "uuids": (identifier, "identifier")}
+"""The kinds of keys and values that RULER uses: what draws one, and what it is called."""
+_VALUE_QUESTION = "Which variables have the value {}, directly or by way of others? Name all {} of them."
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _ESSAY_HELP = (
-    "give haystack_path a text file or a folder of .txt files, such as the essays that download_paulgraham_essay.py of RULER fetches "
-    "(github.com/NVIDIA/RULER, scripts/data/synthetic/json), or set haystack='prose' for generated prose (then not comparable with RULER)"
+    "give haystack_path a text file or a folder of .txt files, such as the essays that download_paulgraham_essay.py of "
+    "RULER fetches (github.com/NVIDIA/RULER, scripts/data/synthetic/json), or set haystack='prose' for generated prose "
+    "(then not comparable with RULER)"
 )
 
 
@@ -45,115 +50,103 @@ class Niah:
     repeat_haystack: bool = False
 
     def __post_init__(self) -> None:
-        for name, kind, known in (
-            ("haystack", self.haystack, HAYSTACKS),
-            ("key_kind", self.key_kind, tuple(KINDS)),
-            ("value_kind", self.value_kind, tuple(KINDS)),
-        ):
-            if kind not in known:
-                raise ValueError(f"no {name} {kind!r}; choose from {', '.join(known)}")
-        if not 1 <= self.asked <= self.keys or self.values < 1:
-            raise ValueError(
-                f"at least one value and one asked key, and not more asked than there are; got {self.values}, {self.asked} of {self.keys}"
-            )
+        require_known(HAYSTACKS, haystack=self.haystack)
+        require_known(tuple(KINDS), key_kind=self.key_kind, value_kind=self.value_kind)
+        require_at_least(1, values=self.values, asked=self.asked)
+        if self.asked > self.keys:
+            raise ValueError(f"not more keys can be asked for than there are; got {self.asked} of {self.keys}")
         if self.depth is not None and not 0 <= self.depth <= 1:
             raise ValueError(f"depth must be a share between 0 and 1, got {self.depth}")
 
-    def example(self, name: str, seed: int, index: int, length: Length, meter: Meter) -> Example:
-        return planned(self.ask(generator(name, seed, index)), name, seed, index, length, meter)
-
-    def ask(self, rng: random.Random) -> Asked:
-        keys = distinct(KINDS[self.key_kind], self.keys, rng)
-        values = distinct(KINDS[self.value_kind], self.keys * self.values, rng)
-        owners = [key for key in keys for _ in range(self.values)]
+    def plan(self, key: ExampleKey) -> Plan:
+        rng = key.rng()
+        keys = distinct(KINDS[self.key_kind][0], self.keys, rng)
+        values = distinct(KINDS[self.value_kind][0], self.keys * self.values, rng)
+        owners = [name for name in keys for _ in range(self.values)]
         asked = keys[: self.asked]  # keys are drawn at random, so their order says nothing
-        needles = [self._needle(key, value) for key, value in zip(owners, values, strict=True)]
-        depths = tuple(rng.random() for _ in needles) if self.depth is None else (self.depth,) * len(needles)
-        needed = tuple(i for i, owner in enumerate(owners) if owner in asked)
-        plan = Plan(
-            sentences=tuple(needles),
-            depths=depths,
-            needed=needed,
+        depths = [rng.random() if self.depth is None else self.depth for _ in owners]
+        facts = [
+            (Fact.needed if owner in asked else Fact)(self._needle(owner, value), depth)
+            for owner, value, depth in zip(owners, values, depths, strict=True)
+        ]
+        return Plan(
+            question=self._question(asked),
+            answers=tuple(value for owner, value in zip(owners, values, strict=True) if owner in asked),
+            facts=tuple(facts),
             filler=self._filler(rng, keys),
-            separator=self._separator,
-        )
-        facts = {"haystack": self.haystack, "keys": self.keys, "values": self.values, "asked": asked}
-        return Asked(
-            plan=plan, question=self._question(asked), answers=tuple(values[i] for i in needed), metadata=facts
+            separator=" " if self.haystack in ("essays", "prose") else "\n",
+            metadata={"haystack": self.haystack, "keys": self.keys, "values": self.values, "asked": asked},
         )
 
     def _needle(self, key: str, value: str) -> str:
-        return f"The registered {self._thing} of {key} is {value}."
-
-    @property
-    def _thing(self) -> str:
-        return {"words": "word", "numbers": "number", "uuids": "identifier"}[self.value_kind]
-
-    @property
-    def _separator(self) -> str:
-        return " " if self.haystack in ("essays", "prose") else "\n"
+        return f"The registered {KINDS[self.value_kind][1]} of {key} is {value}."
 
     def _question(self, asked: list[str]) -> str:
-        if self.asked * self.values == 1:
-            return f"What is the registered {self._thing} of {asked[0]}?"
-        return f"Which registered {self._thing}s does the document give for {listed(asked)}? Name all {self.asked * self.values} of them."
+        thing = KINDS[self.value_kind][1]
+        if (wanted := self.asked * self.values) == 1:
+            return f"What is the registered {thing} of {asked[0]}?"
+        return f"Which registered {thing}s does the document give for {listed(asked)}? Name all {wanted} of them."
 
     def _filler(self, rng: random.Random, keys: list[str]) -> Filler:
         seed = rng.getrandbits(64)
+        key_of, value_of = KINDS[self.key_kind][0], KINDS[self.value_kind][0]
         if self.haystack == "noise":
-            return Repeated(NOISE_LINE)
+            return noise()
         if self.haystack == "prose":
-            return Bank(prose_stock(), seed)
+            return prose(seed)
         if self.haystack == "needles":
-            return Drawn(
-                lambda draw: self._needle(
-                    distinct(KINDS[self.key_kind], 1, draw, keys)[0], KINDS[self.value_kind](draw)
-                ),
-                seed,
-            )
-        return Running(essays(self.haystack_path), str(self.haystack_path), self.repeat_haystack)
+            return drawn(lambda draw: self._needle(distinct(key_of, 1, draw, keys)[0], value_of(draw)), seed)
+        return essays(self.haystack_path, self.repeat_haystack)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracing:
-    """RULER's vt: ``chains`` variables get a value, and ``hops`` more in a row take it over; who ends up with the asked value?"""
+    """RULER's vt: ``chains`` variables get a value, and ``hops`` more in a row take it over; who ends up with the asked
+    value?
+    """
 
     chains: int = 1
     hops: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("chains", "hops"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        require_at_least(1, chains=self.chains, hops=self.hops)
 
-    def example(self, name: str, seed: int, index: int, length: Length, meter: Meter) -> Example:
-        return planned(self.ask(generator(name, seed, index)), name, seed, index, length, meter)
-
-    def ask(self, rng: random.Random) -> Asked:
-        links = self.hops + 1
+    def plan(self, key: ExampleKey) -> Plan:
+        rng, links = key.rng(), self.hops + 1
         variables = distinct(lambda draw: "".join(draw.choices(string.ascii_uppercase, k=5)), self.chains * links, rng)
         values = distinct(lambda draw: number(draw, 5), self.chains, rng)
-        sentences, depths = [], []
+        facts = []
         for chain, value in enumerate(values):
             own = variables[chain * links : (chain + 1) * links]
-            sentences += [f"Let {own[0]} be {value}.", *(f"Let {b} be the same as {a}." for a, b in pairwise(own))]
-            depths += sorted(rng.random() for _ in own)
-        plan = Plan(
-            sentences=tuple(sentences), depths=tuple(depths), needed=tuple(range(links)), filler=Repeated(NOISE_LINE)
-        )
-        question = (
-            f"Which variables have the value {values[0]}, directly or by way of others? Name all {links} of them."
-        )
-        return Asked(
-            plan=plan,
-            question=question,
+            said = [f"Let {own[0]} be {value}.", *(f"Let {b} be the same as {a}." for a, b in pairwise(own))]
+            depths = sorted(rng.random() for _ in own)
+            facts += [
+                (Fact if chain else Fact.needed)(sentence, depth) for sentence, depth in zip(said, depths, strict=True)
+            ]
+        return Plan(
+            question=_VALUE_QUESTION.format(values[0], links),
             answers=tuple(variables[:links]),
+            facts=tuple(facts),
+            filler=noise(),
             metadata={"chains": self.chains, "hops": self.hops},
         )
 
 
+def essays(path: str | None, repeat: bool) -> Filler:
+    """The sentences of a text file or folder in their order; where they end they may begin again."""
+    sentences = essay_sentences(path)
+
+    def units() -> Iterator[str]:
+        yield from sentences
+        while repeat:
+            yield from sentences
+
+    more = "add files to it, ask for a shorter document, or set repeat_haystack=true to start again (as RULER does)"
+    return Filler(units, f"the haystack {path}", more)
+
+
 @lru_cache(maxsize=4)
-def essays(path: str | None) -> tuple[str, ...]:
+def essay_sentences(path: str | None) -> tuple[str, ...]:
     """The sentences of a text file, or of a folder's .txt files in the order of their names."""
     if path is None:
         raise ValueError(f"this task hides its needles in essays, and no file is named; {_ESSAY_HELP}")
@@ -163,20 +156,27 @@ def essays(path: str | None) -> tuple[str, ...]:
     files = sorted(place.glob("*.txt")) if place.is_dir() else [place]
     if not files:
         raise ValueError(f"the haystack folder {path} holds no .txt file; {_ESSAY_HELP}")
-    text = " ".join(" ".join(utf8(file).split()) for file in files).strip()
+    text = " ".join(" ".join(utf8_text(file).split()) for file in files).strip()
     if not text:
         raise ValueError(f"the haystack {path} holds no text; {_ESSAY_HELP}")
     return tuple(_SENTENCE_END.split(text))
 
 
-def utf8(path: Path) -> str:
-    """The text of a file; an error with the place of the first byte that is not UTF-8."""
-    raw = path.read_bytes()
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{path}, line {line}: byte 0x{raw[error.start]:02x} at offset {error.start:,} is not UTF-8; "
-            "convert the file, for instance with iconv -t utf-8"
-        ) from error
+def _preset(asks: str, task: Niah | Tracing) -> Preset:
+    needs = "haystack_path: essays" if getattr(task, "haystack", None) == "essays" else ""
+    return Preset(task=task, asks=asks, family="RULER", needs=needs)
+
+
+PRESETS = {
+    "niah_single_1": _preset("one number in noise", Niah()),
+    "niah_single_2": _preset("one number in essays", Niah(haystack="essays")),
+    "niah_single_3": _preset("one identifier in essays", Niah(haystack="essays", value_kind="uuids")),
+    "niah_multikey_1": _preset("one of four needles in essays", Niah(haystack="essays", keys=4)),
+    "niah_multikey_2": _preset("one needle among needles", Niah(haystack="needles")),
+    "niah_multikey_3": _preset(
+        "one pair of identifiers among such pairs", Niah(haystack="needles", key_kind="uuids", value_kind="uuids")
+    ),
+    "niah_multivalue": _preset("all four values of one key", Niah(haystack="essays", values=4)),
+    "niah_multiquery": _preset("the values of four keys", Niah(haystack="essays", keys=4, asked=4)),
+    "vt": _preset("all variables that take over a value", Tracing()),
+}

@@ -7,33 +7,37 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import repeat
+
+from memagent_lib.data.drafting import Filler
 
 NOISE_LINE = "The pond is still. The gate is open. The lamp is lit. Nobody comes. It is an ordinary day."
 """One line of noise: about as many tokens as RULER's, in our own words."""
 
 
-def _phrases(text: str) -> tuple[str, ...]:
-    return tuple(text.split(" | "))
+def terms(text: str) -> tuple[str, ...]:
+    """The terms of a list that is written as one text: parted by bars where there are any, else by white space."""
+    return tuple(term.strip() for term in (text.split("|") if "|" in text else text.split()))
 
 
-_SUBJECTS = _phrases(
+_SUBJECTS = terms(
     "the old baker | a tired clerk | the harbour pilot | a young gardener | the night watchman | a travelling tailor | "
-    "the schoolmaster | an idle fisherman | the miller's daughter | a retired captain | the town crier | a quiet lodger | "
-    "the beekeeper | a passing doctor"
+    "the schoolmaster | an idle fisherman | the miller's daughter | a retired captain | the town crier | "
+    "a quiet lodger | the beekeeper | a passing doctor"
 )
-_VERBS = _phrases(
+_VERBS = terms(
     "looked for | talked about | had forgotten | often praised | once painted | carried home | never trusted | "
     "wrote a letter about | could not stop thinking of | laughed at | paid far too much for | kept a drawing of | "
     "dreamt of | complained about"
 )
-_THINGS = _phrases(
+_THINGS = terms(
     "the crooked staircase | a basket of early plums | the new bridge | last winter's flood | an unpaid bill | "
-    "the bell of the chapel | a borrowed umbrella | the smell of fresh paint | some dusty atlas | the long road north | "
-    "a lame horse | the price of candles"
+    "the bell of the chapel | a borrowed umbrella | the smell of fresh paint | some dusty atlas | "
+    "the long road north | a lame horse | the price of candles"
 )
-_ENDINGS = _phrases(
+_ENDINGS = terms(
     "after supper | before the rain began | while the others slept | without saying why | as people do | "
     "for the better part of an hour | on the way to market | in spite of the cold | and then thought no more of it | "
     "until the candle went out | more than once | that spring"
@@ -66,10 +70,6 @@ def identifier(rng: random.Random) -> str:
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
-KINDS: dict[str, Callable[[random.Random], str]] = {"words": compound, "numbers": number, "uuids": identifier}
-"""The kinds of keys and values that RULER uses."""
-
-
 def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, taken: Sequence[str] = ()) -> list[str]:
     """``n`` different draws, none of them in ``taken``."""
     seen, found = set(taken), []
@@ -80,11 +80,44 @@ def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, t
     return found
 
 
+def listed(things: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return things[0] if len(things) == 1 else f"{', '.join(things[:-1])} and {things[-1]}"
+
+
+def noise() -> Filler:
+    """One line, again and again."""
+    return Filler(lambda: repeat(NOISE_LINE))
+
+
+def drawn(draw: Callable[[random.Random], str], seed: int) -> Filler:
+    """Units that a function makes one after the other from a generator of their own."""
+
+    def units() -> Iterator[str]:
+        rng = random.Random(seed)
+        while True:
+            yield draw(rng)
+
+    return Filler(units)
+
+
+def prose(seed: int) -> Filler:
+    """Sentences of everyday prose that state no fact any task asks about, from a fixed stock: each is counted only
+    once.
+    """
+
+    def units() -> Iterator[str]:
+        rng, stock = random.Random(seed), prose_stock()
+        while True:
+            yield from rng.choices(stock, k=256)
+
+    return Filler(units)
+
+
 @lru_cache(maxsize=1)
 def prose_stock() -> tuple[str, ...]:
-    """Some thousand sentences of everyday prose that state no fact any task asks about. A constant, whatever the seed."""
-    rng = random.Random(_STOCK_SEED)
-    return tuple(distinct(_sentence, _STOCK_SIZE, rng))
+    """Some thousand sentences of everyday prose. A constant, whatever the seed."""
+    return tuple(distinct(_sentence, _STOCK_SIZE, random.Random(_STOCK_SEED)))
 
 
 def _sentence(rng: random.Random) -> str:
@@ -92,8 +125,3 @@ def _sentence(rng: random.Random) -> str:
     if rng.random() < 0.3:
         said = f"{rng.choice(_ENDINGS)}, {rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} {rng.choice(_THINGS)}"
     return f"{said[0].upper()}{said[1:]}."
-
-
-def listed(things: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return things[0] if len(things) == 1 else f"{', '.join(things[:-1])} and {things[-1]}"

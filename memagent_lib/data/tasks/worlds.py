@@ -1,7 +1,8 @@
-"""A generated world: people, films, novels, companies and cities, each with one document that states how it relates to others.
+"""A generated world: people, films, novels, companies and cities, each with one document that states how it relates to
+others.
 
-Every name is unique and every relation has one answer, so a question about a chain of relations has exactly one answer, and
-nothing outside the document can give it away. A world is a pure function of its seed and size.
+Every name is unique and every relation has one answer, so a question about a chain of relations has exactly one answer,
+and nothing outside the document can give it away. A world is a pure function of its seed and size.
 """
 
 from __future__ import annotations
@@ -13,29 +14,25 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from memagent_lib.data.tasks.words import english
+from memagent_lib.data.tasks.words import english, terms
 
 KINDS = ("person", "film", "novel", "company", "city")
 BLOCK = 4096
 _SHARES = (0.40, 0.18, 0.14, 0.13, 0.15)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_TRADES = _words(
+_TRADES = terms(
     "engineer surveyor violinist botanist printer chemist translator cartographer judge sculptor pilot historian"
 )
-_STYLES = _words("comedy drama thriller western mystery romance satire documentary")
-_GOODS = _words("clocks bicycles porcelain pianos lanterns textiles pumps telescopes paper glass tools boats")
-_ONSETS = _words("b br c d dr f g gl h k kr l m n p pr r s st t tr v w z")
-_VOWELS = _words("a e i o u ai ea ou")
-_CODAS = _words("l n r s m nd rt ck lm th")
-_CITY_ENDS = _words("ford ton mere wick haven stead burgh minster dale port")
+_STYLES = terms("comedy drama thriller western mystery romance satire documentary")
+_GOODS = terms("clocks bicycles porcelain pianos lanterns textiles pumps telescopes paper glass tools boats")
+_ONSETS = terms("b br c d dr f g gl h k kr l m n p pr r s st t tr v w z")
+_VOWELS = terms("a e i o u ai ea ou")
+_CODAS = terms("l n r s m nd rt ck lm th")
+_CITY_ENDS = terms("ford ton mere wick haven stead burgh minster dale port")
 
 
-class Fact(NamedTuple):
+class WorldFact(NamedTuple):
     """``document[start:end]`` says ``value``; ``target`` is the entity that it leads to, where it leads to one."""
 
     value: str
@@ -51,14 +48,15 @@ class Entity:
     name: str
     kind: str
     document: str = field(repr=False)
-    facts: dict[str, Fact] = field(repr=False)
+    facts: dict[str, WorldFact] = field(repr=False)
 
 
 class World:
-    """Entities in blocks of :data:`BLOCK`; number ``i``'s document is ``documents[i]``, and ``entities`` are the first block's.
+    """Entities in blocks of :data:`BLOCK`; number ``i``'s document is ``documents[i]``, and ``entities`` are the first
+    block's.
 
-    Relations stay within a block and a larger world begins with the smaller one, so questions about the first block, which
-    ``by_kind`` and :meth:`alike` keep to, are the same whatever the size.
+    Relations stay within a block and a larger world begins with the smaller one, so questions about the first block,
+    which ``by_kind`` and :meth:`alike` keep to, are the same whatever the size.
     """
 
     def __init__(self, seed: int, number: int, size: int):
@@ -109,7 +107,7 @@ class _Maker:
         return [_entity(names, kind, i, links, rng) for i, kind in enumerate(_KINDS_OF_BLOCK, offset)]
 
     def _names(self, rng: random.Random) -> dict[str, Callable[[], str]]:
-        """What names the things of a block. A block has few words for its titles, so that many of them are half alike."""
+        """What names the things of a block: from so few words that many names are half alike."""
         adjectives, nouns = rng.sample(english("adjective"), 100), rng.sample(english("noun"), 400)
         houses = rng.sample(self.last, 150)
         return {
@@ -170,76 +168,77 @@ def _links(by_kind: dict[str, list[int]], rng: random.Random) -> dict[str, dict[
 def _entity(
     names: Mapping[int, str], kind: str, i: int, links: dict[str, dict[int, int]], rng: random.Random
 ) -> Entity:
-    said = _SENTENCES[kind](
-        names[i], {relation: table[i] for relation, table in links.items() if i in table}, names, rng
-    )
+    own = {relation: table[i] for relation, table in links.items() if i in table}
     text, facts = names[i], {}
-    for number, (sentence, relation, value, target) in enumerate(said):
+    for number, (sentence, relation, value, target) in enumerate(_SENTENCES[kind](names[i], own, names, rng)):
         text += "\n" if not number else " "
         if relation:
-            facts[relation] = Fact(value, len(text), len(text) + len(sentence), target)
+            facts[relation] = WorldFact(value, len(text), len(text) + len(sentence), target)
         text += sentence
     return Entity(names[i], kind, text, facts)
 
 
-Said = tuple[str, str | None, str, int | None]
-"""A sentence, the relation it states, the value it gives, and the entity that it leads to."""
-_Sentences = Callable[[str, dict[str, int], Mapping[int, str], random.Random], list[Said]]
+class Stated(NamedTuple):
+    """A sentence, the relation it states (if any), the value it gives, and the entity that it leads to."""
+
+    sentence: str
+    relation: str | None = None
+    value: str = ""
+    target: int | None = None
 
 
-def _person(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Said]:
+_Sentences = Callable[[str, dict[str, int], Mapping[int, str], random.Random], list[Stated]]
+
+
+def _person(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Stated]:
     year, city = str(rng.randrange(1700, 2000)), names[links["born in"]]
-    said: list[Said] = [
-        (f"{name} is known as a {rng.choice(_TRADES)} and as a patient correspondent.", None, "", None),
-        (f"{name} was born in the city of {city}.", "born in", city, links["born in"]),
-        (f"The year of birth of {name} is {year}.", "birth year", year, None),
+    said = [
+        Stated(f"{name} is known as a {rng.choice(_TRADES)} and as a patient correspondent."),
+        Stated(f"{name} was born in the city of {city}.", "born in", city, links["born in"]),
+        Stated(f"The year of birth of {name} is {year}.", "birth year", year),
     ]
     if (teacher := links.get("taught by")) is not None:
-        said.append((f"The teacher of {name} was {names[teacher]}.", "taught by", names[teacher], teacher))
+        said.append(Stated(f"The teacher of {name} was {names[teacher]}.", "taught by", names[teacher], teacher))
     if (company := links.get("founder of")) is not None:
-        said.append((f"{name} founded the company {names[company]}.", "founder of", names[company], company))
-    return [
-        *said,
-        (f"Letters by {name} are kept in {rng.randrange(2, 60)} boxes and have not been printed.", None, "", None),
-    ]
+        said.append(Stated(f"{name} founded the company {names[company]}.", "founder of", names[company], company))
+    boxes = rng.randrange(2, 60)
+    return [*said, Stated(f"Letters by {name} are kept in {boxes} boxes and have not been printed.")]
 
 
 def _work(what: str, relation: str, verb: str, done: str) -> _Sentences:
-    def sentences(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Said]:
+    def sentences(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Stated]:
         maker, year = links[relation], str(rng.randrange(1800, 2020))
+        style, stars = rng.choice(_STYLES), rng.randrange(1, 10)
         return [
-            (f"{name} is a {what} in the manner of a {rng.choice(_STYLES)}.", None, "", None),
-            (f"The {what} {name} was {verb} {names[maker]}.", relation, names[maker], maker),
-            (f"{name} was first {done} in {year}.", "year", year, None),
-            (
-                f"Reviewers gave it {rng.randrange(1, 10)} stars out of ten, and it was soon forgotten by most.",
-                None,
-                "",
-                None,
-            ),
+            Stated(f"{name} is a {what} in the manner of a {style}."),
+            Stated(f"The {what} {name} was {verb} {names[maker]}.", relation, names[maker], maker),
+            Stated(f"{name} was first {done} in {year}.", "year", year),
+            Stated(f"Reviewers gave it {stars} stars out of ten, and it was soon forgotten by most."),
         ]
 
     return sentences
 
 
-def _company(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Said]:
+def _company(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Stated]:
     founder, city, year = links["founded by"], links["based in"], str(rng.randrange(1750, 2020))
+    goods, staff = rng.choice(_GOODS), rng.randrange(12, 9000)
     return [
-        (f"{name} is a company that makes {rng.choice(_GOODS)} and little else.", None, "", None),
-        (f"{name} was founded by {names[founder]}.", "founded by", names[founder], founder),
-        (f"{name} opened its doors in {year}.", "year", year, None),
-        (f"The head office of {name} is in the city of {names[city]}.", "based in", names[city], city),
-        (f"Some {rng.randrange(12, 9000):,} people work there, most of them by day.", None, "", None),
+        Stated(f"{name} is a company that makes {goods} and little else."),
+        Stated(f"{name} was founded by {names[founder]}.", "founded by", names[founder], founder),
+        Stated(f"{name} opened its doors in {year}.", "year", year),
+        Stated(f"The head office of {name} is in the city of {names[city]}.", "based in", names[city], city),
+        Stated(f"Some {staff:,} people work there, most of them by day."),
     ]
 
 
-def _city(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Said]:
+def _city(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Stated]:
     mayor, river = links["governed by"], f"{_syllables(rng)}{_syllables(rng).lower()}"
+    bridges, minutes = rng.randrange(3, 90), rng.randrange(4, 30)
     return [
-        (f"{name} is a city with {rng.randrange(3, 90)} bridges and a weekly market.", None, "", None),
-        (f"The mayor of {name} is {names[mayor]}.", "governed by", names[mayor], mayor),
-        (f"{name} lies on the river {river}.", "river", river, None),
-        (f"Its trams run every {rng.randrange(4, 30)} minutes except on holidays.", None, "", None),
+        Stated(f"{name} is a city with {bridges} bridges and a weekly market."),
+        Stated(f"The mayor of {name} is {names[mayor]}.", "governed by", names[mayor], mayor),
+        Stated(f"{name} lies on the river {river}.", "river", river),
+        Stated(f"Its trams run every {minutes} minutes except on holidays."),
     ]
 
 

@@ -1,0 +1,100 @@
+"""HotpotQA (Yang et al. 2018), distractor setting: the project's own JSON, and the Hub's parquet or JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.records import Record, records
+from memagent_lib.data.pools import Pool, PoolPlace, PoolQuestion
+
+RULE = "contains"
+
+
+class _Paragraph(NamedTuple):
+    """A title with its sentences: the text as MemAgent writes it, and where in it each sentence stands."""
+
+    title: str
+    sentences: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.title}\n{''.join(self.sentences)}"
+
+    def span(self, number: int) -> tuple[int, int] | None:
+        """A sentence without its white space; ``None`` where the published file points past the end."""
+        if not 0 <= number < len(self.sentences) or not self.sentences[number].strip():
+            return None
+        start = len(self.title) + 1 + sum(map(len, self.sentences[:number]))
+        sentence = self.sentences[number]
+        return start + len(sentence) - len(sentence.lstrip()), start + len(sentence)
+
+
+def read_hotpot(path: str | Path) -> Iterator[Example]:
+    """Each question over its own ten paragraphs, with the supporting sentences as evidence."""
+    pool = read_hotpot_pool(path)
+    return (pool.own(asked, "hotpotqa", RULE) for asked in pool.questions)
+
+
+def read_hotpot_pool(path: str | Path) -> Pool:
+    """All paragraphs of the file, without repeats and sorted as MemAgent sorts them, and its questions."""
+    found = list(records(path, "HotpotQA's questions, as in hotpot_dev_distractor_v1.json or the Hub's parquet"))
+    own = [_paragraphs(record) for record in found]
+    documents = tuple(sorted({paragraph.text for paragraphs in own for paragraph in paragraphs}))
+    place = {text: i for i, text in enumerate(documents)}
+    asked = tuple(_question(record, paragraphs, place) for record, paragraphs in zip(found, own, strict=True))
+    return Pool(documents, different(asked, path), str(path))
+
+
+def different(asked: tuple[PoolQuestion, ...], path: str | Path) -> tuple[PoolQuestion, ...]:
+    """The questions; an error where two have one id."""
+    seen: set[str] = set()
+    for question in asked:
+        if question.id in seen:
+            raise ValueError(f"{path}: two questions have the id {question.id!r}; ids must differ")
+        seen.add(question.id)
+    return asked
+
+
+def _paragraphs(record: Record) -> list[_Paragraph]:
+    context = record.get("context", object)
+    if isinstance(context, Mapping):  # the Hub keeps columns of titles and of sentences
+        context = list(zip(context.get("title", ()), context.get("sentences", ()), strict=False))
+    if not isinstance(context, list):
+        raise ValueError(f"{record.where}: expected a list of paragraphs as 'context', found {str(context)[:60]!r}")
+    for entry in context:
+        whole = isinstance(entry, list | tuple) and len(entry) == 2
+        if not whole or not isinstance(entry[0], str) or not isinstance(entry[1], list):
+            raise ValueError(
+                f"{record.where}: a paragraph of 'context' is [title, [sentence, ...]], found {str(entry)[:80]!r}"
+            )
+    return [_Paragraph(title, tuple(sentences)) for title, sentences in context]
+
+
+def _supporting(record: Record) -> list[tuple[str, int]]:
+    facts: Any = record.fields.get("supporting_facts") or ()
+    if isinstance(facts, Mapping):
+        facts = zip(facts.get("title", ()), facts.get("sent_id", ()), strict=False)
+    return [(title, number) for title, number in facts]
+
+
+def _question(record: Record, own: list[_Paragraph], place: Mapping[str, int]) -> PoolQuestion:
+    question, answer = record.get("question", str), record.get("answer", str)
+    if not answer.strip():
+        raise ValueError(f"{record.where}: the answer is empty")
+    titles = {paragraph.title: paragraph for paragraph in own}
+    support = [(titles[title], number) for title, number in _supporting(record) if title in titles]
+    gold = dict.fromkeys(place[paragraph.text] for paragraph, _ in support)
+    context = dict.fromkeys(place[paragraph.text] for paragraph in own)
+    evidence = [(place[paragraph.text], span) for paragraph, n in support if (span := paragraph.span(n))]
+    return PoolQuestion(
+        id=str(record.fields.get("_id") or record.fields.get("id") or record.number),
+        question=question,
+        answers=(answer,),
+        gold=tuple(gold or context),
+        own=tuple(context),
+        evidence=tuple(PoolPlace(document, start, end) for document, (start, end) in evidence),
+        metadata={"type": record.fields.get("type")},
+    )

@@ -1,0 +1,25 @@
+"""A file of one's own: records with ``question``, ``document`` and ``answers`` (or ``answer``), and ``id`` where there
+is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.records import records
+
+
+def read_plain(path: str | Path, rule: str = "contains") -> Iterator[Example]:
+    """The examples of a file of JSON lines, a JSON list or parquet."""
+    name = Path(path).stem
+    for record in records(path, "records with question, document and answers"):
+        yield Example(
+            id=str(record.fields.get("id", f"{name}-{record.number}")),
+            task=name,
+            question=record.get("question", str),
+            document=record.get("document", str),
+            answers=record.texts("answers" if "answers" in record.fields else "answer"),
+            rule=rule,
+        )

@@ -1,0 +1,63 @@
+"""SQuAD v2 (Rajpurkar et al. 2018): the answerable questions, each over its own paragraph or among those of all
+articles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.hotpot import different
+from memagent_lib.data.formats.records import field_of, json_value
+from memagent_lib.data.pools import Pool, PoolPlace, PoolQuestion
+
+RULE = "contains"
+
+
+def read_squad(path: str | Path) -> Iterator[Example]:
+    """Each answerable question over its own paragraph."""
+    pool = read_squad_pool(path)
+    return (pool.own(replace(asked, own=asked.gold), "squad", RULE) for asked in pool.questions)
+
+
+def read_squad_pool(path: str | Path) -> Pool:
+    """All paragraphs of the file, sorted, and its answerable questions; the article's other paragraphs come with a
+    question.
+    """
+    data = field_of(json_value(path, dict, "an object with 'data', as in dev-v2.0.json"), "data", list, str(path))
+    articles = []
+    for number, article in enumerate(data, 1):
+        where = f"{path}, article {number}"
+        paragraphs = field_of(article, "paragraphs", list, where)
+        articles.append(
+            (where, [(field_of(p, "context", str, where), field_of(p, "qas", list, where)) for p in paragraphs])
+        )
+    documents = tuple(sorted({text for _, paragraphs in articles for text, _ in paragraphs}))
+    place = {text: i for i, text in enumerate(documents)}
+    asked: list[PoolQuestion] = []
+    for where, paragraphs in articles:
+        own = tuple(dict.fromkeys(place[text] for text, _ in paragraphs))
+        for text, questions in paragraphs:
+            answerable = [qa for qa in questions if not qa.get("is_impossible", False)]
+            asked += [_question(qa, place[text], own, where) for qa in answerable]
+    return Pool(documents, different(tuple(asked), path), str(path))
+
+
+def _question(qa: Mapping[str, Any], document: int, own: tuple[int, ...], where: str) -> PoolQuestion:
+    question, answers = field_of(qa, "question", str, where), field_of(qa, "answers", list, where)
+    where = f"{where}, question {qa.get('id')!r}"
+    if not answers:
+        raise ValueError(f"{where}: the answer list is empty and is_impossible is not set")
+    start = field_of(answers[0], "answer_start", int, where)
+    wordings = tuple(dict.fromkeys(field_of(answer, "text", str, where) for answer in answers))
+    return PoolQuestion(
+        id=str(qa.get("id", question)),
+        question=question,
+        answers=wordings,
+        gold=(document,),
+        own=own,
+        evidence=(PoolPlace(document, start, start + len(wordings[0])),),
+    )
