@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from memagent_lib.backends import BackendError
 from memagent_lib.data.examples import Example
 from memagent_lib.prompts import BudgetError
-from memagent_lib.scoring import boxed_exact, match_part
+from memagent_lib.scoring import score
 from memagent_lib.trace import Trace
 
 
@@ -76,7 +76,7 @@ def drop_known(
 
 def knows(reply: str, example: Example) -> bool:
     """Whether a reply boxes an accepted answer, or holds one anywhere."""
-    return bool(boxed_exact(reply, example.answers).value or match_part(reply, example.answers).value)
+    return any(score(rule, reply, example.answers).value for rule in ("boxed", "match_part"))
 
 
 def _verdict(example: Example, agents: Sequence[BlindAgent], samples: int) -> bool | None:

@@ -96,7 +96,7 @@ def data_gold_places(examples: Iterable[Example]) -> pd.DataFrame:
 def data_files(
     paths: Iterable[str | Path], limit: int | None = None, tokenizer: Tokenizer | None = None
 ) -> dict[str, pd.DataFrame]:
-    """The three frames (``examples``, ``depths``, ``gold``) of some files, with a column ``file`` that names each row's.
+    """The three frames (``examples``, ``depths``, ``gold``) of some files; the column ``file`` names each row's.
 
     One example at a time is in memory.
     """

@@ -18,11 +18,9 @@ from memagent_lib.files import replacing
 
 GROUP_ROWS = 4096
 GROUP_CHARS = 1 << 24
-"""A row group closes before a new document once it holds this much different text: what reading and writing keep in
-memory.
-"""
+"""A row group closes before a new document once it holds this much text: what reading and writing keep in memory."""
 READ_CHARS = 1 << 30
-"""A row group closes in any case once its rows, read by a plain reader, would be this long: such readers stop at 2 GB."""
+"""A row group closes in any case once a plain reader would need this much for its rows: they stop at 2 GB."""
 _CONVERT = "memagent data --from FORMAT FILE --out NEW.parquet"
 COLUMNS = ("data_source", "agent_name", "ability", "prompt", "reward_model", "document", "extra_info")
 
@@ -83,7 +81,7 @@ _WRITER: dict[str, Any] = {
     "use_dictionary": ["document"],
     "dictionary_pagesize_limit": 1 << 30,  # past its limit the writer would fall back to storing every row's text
     "store_schema": False,  # readers then see strings, not Arrow dictionaries, which Hugging Face datasets cannot take
-    "write_statistics": False,  # the least and greatest document of a group are nobody's business and would be copies of them
+    "write_statistics": False,  # the least and greatest document of a group would be stored twice
     "write_batch_size": 64,
 }
 

@@ -51,7 +51,8 @@ def hotpot_file(tmp_path_factory):
 @pytest.fixture(scope="session")
 def squad_file(tmp_path_factory):
     def paragraph(city: str, k: int) -> dict:
-        text = f"{city} has {k + 3} bridges. Its patron is Saint {city[::-1].title()}. Number {k} of the old guide calls it dull."
+        patron = f"Its patron is Saint {city[::-1].title()}."
+        text = f"{city} has {k + 3} bridges. {patron} Number {k} of the old guide calls it dull."
         answer = f"Saint {city[::-1].title()}"
         right = {"id": f"{city}-q", "question": f"Who is the patron of {city}?", "is_impossible": False}
         right["answers"] = [

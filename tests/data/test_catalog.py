@@ -10,7 +10,7 @@ from memagent_lib.data import TASKS, data_hash, describe, load, make, save
 from memagent_lib.data.tasks import configured
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
-RULER = {  # task: haystack, kinds of key and value, and how many keys, values and asked keys, from RULER's synthetic.yaml
+RULER = {  # haystack, kinds of key and value, and how many keys, values and asked keys, from RULER's synthetic.yaml
     "niah_single_1": ("noise", "words", "numbers", 1, 1, 1),
     "niah_single_2": ("essays", "words", "numbers", 1, 1, 1),
     "niah_single_3": ("essays", "words", "uuids", 1, 1, 1),

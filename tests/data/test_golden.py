@@ -1,4 +1,4 @@
-"""What a seed means, fixed for good: these digests change only when a data set changes, and then every published number does."""
+"""What a seed means, fixed for good: a digest changes only when a data set does, and then every published number."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def test_ruler_jsonl_is_told_apart_into_document_and_question(tmp_path):
 
 def test_rulers_qa_and_counting_prompts_are_told_apart_too(tmp_path):
     documents = "Document 1:\nA town.\n\nDocument 2:\nA river."
-    qa = f"Answer it.\n\n{documents}\n\nAnswer the question based on the given documents. Only give the answer.\n\nQuestion: Which river?"
+    told = "Answer the question based on the given documents. Only give the answer."
+    qa = f"Answer it.\n\n{documents}\n\n{told}\n\nQuestion: Which river?"
     cwe = "Below is a list. 1. cat 2. dog\nQuestion: What are the 10 most common words in the above list?"
     odd = "Continue this text without a question"
     path = lines(
@@ -432,5 +433,5 @@ def test_an_unknown_format_a_missing_or_an_empty_file_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file at .*; these files are their projects' own"):
         read_original(tmp_path / "x", "squad")
     (tmp_path / "x").write_text("\n")
-    with pytest.raises(ValueError, match="expected RULER's JSON lines .*, found an empty file"):
+    with pytest.raises(ValueError, match=r"expected RULER's JSON lines .*, found an empty file"):
         read(tmp_path / "x", "ruler")

@@ -60,7 +60,7 @@ def test_the_evidence_of_every_example_holds_its_answer(name, tokenizer):
 
 
 def guesses(name: str, question: str, habit: str) -> list[str]:
-    """What a reader without the document can say: a candidate of the question, or what is most often right elsewhere."""
+    """What a reader without the document can say: a candidate of the question, or what is often right elsewhere."""
     if name.startswith("comparison"):
         a, b = re.search(r", (.+) or (.+)\?", question).groups()
         return [a, b, min(a, b), max(a, b, key=len)]

@@ -159,7 +159,8 @@ def _updates(question: str, document: str) -> str:
 
 
 def _ordering(question: str, document: str) -> str:
-    ordinals = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"]
+    early = ["first", "second", "third", "fourth", "fifth", "sixth"]
+    ordinals = [*early, "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"]
     nth, port = re.search(r"the (\w+) load that a ship brought to (Port \w+)\?", question).groups()
     return box(re.findall(rf"A ship brought a load of (\S+) to {port}\.", document)[ordinals.index(nth)])
 

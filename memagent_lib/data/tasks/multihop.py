@@ -145,7 +145,7 @@ class MultiHop:
         while len(pair) < 2:
             pair = different([circle[place % len(circle)], rng.choice(after)], of, route.relations, 2)
         others = alike_walks(of, route, pair[0].steps[0].document, self.decoys + 1, rng, pair)[: self.decoys]
-        # Of four examples in a row each habit is right twice: to say the first name, the last, the first in the alphabet.
+        # Of four examples in a row each habit is right twice: to say the name given first, or first by the alphabet.
         block = random.Random(f"habits/{key.seed}/{place // 4}").sample([(a, b) for a in (0, 1) for b in (0, 1)], 4)
         by_name, named_first = block[place % 4]
         right, wrong = sorted(pair, key=lambda walk: walk.name, reverse=bool(by_name))

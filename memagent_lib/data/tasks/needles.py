@@ -22,9 +22,9 @@ ADJECTIVES = terms(
     "sleepy swift velvet violet"
 )
 NOUNS = terms(
-    "badger beaver camel cheetah crab crane dolphin donkey eagle falcon ferret finch gecko goat heron hornet ibis jackal "
-    "koala lemur lizard llama lobster magpie mole moose newt otter owl panda parrot pigeon rabbit raven salmon seal "
-    "spider swan tiger walrus"
+    "badger beaver camel cheetah crab crane dolphin donkey eagle falcon ferret finch gecko goat heron hornet ibis "
+    "jackal koala lemur lizard llama lobster magpie mole moose newt otter owl panda parrot pigeon rabbit raven "
+    "salmon seal spider swan tiger walrus"
 )
 FILLER = (
     "A small boat drifts past the old mill.",
