@@ -36,8 +36,8 @@ If this piece brings nothing for the question, reply with the single word KEEP a
 memory already holds all that the question needs, begin the reply with the single word DONE, then a line break, then \
 the memory."""
 RECALL_NOTE = """
-If something that an earlier memory held is missing now, end the reply with a line that begins with RECALL: and names it \
-in a few words; you will then see that earlier memory beside the next piece."""
+If something that an earlier memory held is missing now, end the reply with a line that begins with RECALL: and names \
+it in a few words; you will then see that earlier memory beside the next piece."""
 
 
 class BudgetError(ValueError):
@@ -105,7 +105,7 @@ class Template:
 
     def __post_init__(self) -> None:
         for kind, needed in _PARTS.items():
-            found = {part for _, part, _, _ in string.Formatter().parse(self.words(kind)) if part is not None}
+            found = {part for _, part in _pieces(self.words(kind)) if part is not None}
             if found != needed:
                 raise ValueError(
                     f"template {self.name!r}: {kind!s} must use exactly {_braced(needed)}, and uses {_braced(found)}"
@@ -118,10 +118,16 @@ class Template:
 
     def render(self, prompt: Prompt) -> str:
         """The user message. White space at the edges of a chunk is not shown; everything else is shown as it is."""
-        parts = {"question": prompt.question, "memory": prompt.memory or self.empty_memory}
+        return "".join(self.parts(prompt))
+
+    def parts(self, prompt: Prompt) -> list[str]:
+        """The user message in pieces: the template's words, and between them what the prompt shows."""
+        shown = {"question": prompt.question, "memory": prompt.memory or self.empty_memory}
         if prompt.chunk is not None:
-            parts["chunk"] = prompt.chunk.text.strip()
-        return self.words(prompt.kind).format(**parts)
+            shown["chunk"] = prompt.chunk.text.strip()
+        return [
+            piece for words, part in _pieces(self.words(prompt.kind)) for piece in (words, shown[part] if part else "")
+        ]
 
     @property
     def chunk_first(self) -> bool:
@@ -162,9 +168,9 @@ class Encoder:
     ):
         self.tokenizer, self.template, self.budget = tokenizer, template, budget
         self._shows = shows or {Kind.READ: 1, Kind.ANSWER: 1}
-        self._counted = lru_cache(maxsize=256)(
-            tokenizer.count
-        )  # for what every prompt repeats: template words and questions
+        # What every prompt repeats is counted once: template words and questions, and what follows from them.
+        self._counted = lru_cache(maxsize=256)(tokenizer.count)
+        self.prompt_limit = lru_cache(maxsize=64)(self.prompt_limit)
 
     def overhead(self, kind: Kind) -> int:
         """The tokens of a prompt of this kind beside its question, memory and chunk, and one for each seam between
@@ -226,11 +232,11 @@ class Encoder:
                 f"the question is {asked:,} tokens and question_tokens allows {self.budget.question_tokens:,}; "
                 "shorten it or raise question_tokens"
             )
-        text = self.template.render(prompt)
-        ids = self.tokenizer.chat(text)
+        parts = self.template.parts(prompt)
+        ids = self.tokenizer.chat(*parts)
         if len(ids) > (limit := self.prompt_limit(prompt.kind, prompt.memories)):
             raise BudgetError(self._too_long(prompt, len(ids), limit))
-        return Request(tuple(ids), text, self.reply_limit(prompt.kind))
+        return Request(tuple(ids), "".join(parts), self.reply_limit(prompt.kind))
 
     def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
         if prompt.chunk is None:
@@ -266,9 +272,16 @@ class Encoder:
 
     def _held(self, memory: str) -> str:
         limit = self.budget.memory_tokens
-        while self.tokenizer.count(memory) > limit:
-            memory = memory[: self.tokenizer.starts(memory)[limit]]
+        while len((tokens := self.tokenizer.tokens(memory)).ids) > limit:
+            memory = memory[: tokens.starts[limit]]
+        self.tokenizer.remember(memory, tokens)
         return memory
+
+
+@lru_cache(maxsize=64)
+def _pieces(words: str) -> tuple[tuple[str, str | None], ...]:
+    """The words of a template, each run with the name of the part that follows it."""
+    return tuple((literal, part) for literal, part, _, _ in string.Formatter().parse(words))
 
 
 def _braced(parts: set[str]) -> str:

@@ -7,18 +7,25 @@ one block at a time, so a gigabyte costs no more than a page.
 from __future__ import annotations
 
 import copy
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 BLOCK_CHARS = 1 << 17
 UNSETTLED_TOKENS = 4096
 SNAP_SHARE = 0.25
 THINKING = "<think>"
 END_OF_THINKING = "</think>"
+LONG_CHARS, LONG_TOKENS = 500, 250
+"""A text so long is not encoded a second time but for its ends,"""
+MARGIN_TOKENS, SAME_TOKENS = 32, 12
+"""which are this long, and have this many tokens in common with what is known of it."""
+REMEMBERED_TEXTS = 256
 _SENTENCE_ENDS = ".!?。！？…\n"
 
 
@@ -41,6 +48,51 @@ def drop_text(chunk: Chunk) -> None:
     object.__setattr__(chunk, "text", "")
 
 
+class Tokens(NamedTuple):
+    """Ids, and the character at which each token starts; tokens inside one character share its start."""
+
+    ids: array[int]
+    starts: array[int]
+
+
+class _Anchor(NamedTuple):
+    """Token number ``at`` of a long part, whose text begins ``shift`` characters into a seam's text."""
+
+    tokens: Tokens
+    at: int
+    shift: int
+
+    def met(self, ids: list[int], starts: list[int], before: bool) -> int | None:
+        """Which token of the seam is this one, if the tokens beside it, inside the part, are the same in both."""
+        found = bisect_left(starts, self.tokens.starts[self.at] + self.shift)
+        here = slice(found - SAME_TOKENS, found) if before else slice(found, found + SAME_TOKENS)
+        there = slice(self.at - SAME_TOKENS, self.at) if before else slice(self.at, self.at + SAME_TOKENS)
+        same = here.start >= 0 and ids[here] == self.tokens.ids[there].tolist()
+        return (
+            found
+            if same and found < len(starts) and starts[found] == self.tokens.starts[self.at] + self.shift
+            else None
+        )
+
+
+def _ends(tokens: Tokens) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """The tokens where a long text's ends are joined to its middle: inner and outer border of each; ``None`` for a
+    short one.
+    """
+    n = len(tokens.ids)
+    if n < LONG_TOKENS:
+        return None
+    borders = [
+        _whole(tokens.starts, at) for at in (MARGIN_TOKENS, 2 * MARGIN_TOKENS, n - 2 * MARGIN_TOKENS, n - MARGIN_TOKENS)
+    ]
+    return None if None in borders else ((borders[0], borders[1]), (borders[2], borders[3]))
+
+
+def _whole(starts: array[int], at: int) -> int | None:
+    """The first token from ``at`` on that begins a character."""
+    return next((i for i in range(at, min(at + 8, len(starts))) if starts[i] > starts[i - 1]), None)
+
+
 class Tokenizer:
     """A policy's own tokenizer, in which nothing that a document says can act as a control token.
 
@@ -59,6 +111,8 @@ class Tokenizer:
         self._plain.encode_special_tokens = True
         self._plain.no_truncation()
         self._plain.no_padding()
+        self._lately: dict[str, Tokens] = {}
+        self._lock = threading.Lock()
 
     @classmethod
     def load(cls, model: str | Path) -> Tokenizer:
@@ -83,9 +137,59 @@ class Tokenizer:
     def count(self, text: str) -> int:
         return len(self.encode(text))
 
-    def starts(self, text: str) -> list[int]:
-        """The character at which each token of ``text`` starts; tokens inside one character share its start."""
-        return [start for start, _ in self._plain.encode(text, add_special_tokens=False).offsets]
+    def tokens(self, text: str) -> Tokens:
+        """The tokens of ``text`` with their places."""
+        encoding = self._plain.encode(text, add_special_tokens=False)
+        return Tokens(array("I", encoding.ids), array("I", [start for start, _ in encoding.offsets]))
+
+    def known_tokens(self, text: str) -> Tokens:
+        """The tokens of a text in some surroundings; a long one that was met lately is not encoded again."""
+        if (known := self._lately.get(text)) is None:
+            self.remember(text, known := self.tokens(text))
+        return known
+
+    def remember(self, text: str, tokens: Tokens) -> None:
+        """Keep the tokens of a long text, known from some surroundings, for the prompts that will show it."""
+        if len(tokens.ids) < LONG_TOKENS:
+            return
+        with self._lock:
+            self._lately.pop(text, None)
+            self._lately[text] = tokens
+            while len(self._lately) > REMEMBERED_TEXTS:
+                del self._lately[next(iter(self._lately))]
+
+    def encode_parts(self, parts: Sequence[str], known: Sequence[Tokens | None] | None = None) -> list[int]:
+        """The ids of ``"".join(parts)``. Long parts are not encoded again but for their ends, where tokens may differ.
+
+        ``known`` are the tokens of the parts in some surroundings (of those met lately, if not given). An end is
+        encoded with what stands beside it; where the tokens found there do not meet the known ones, all is encoded.
+        """
+        if known is None:
+            known = [self.known_tokens(part) if len(part) >= LONG_CHARS else None for part in parts]
+        ids: list[int] = []
+        seam, left = "", None  # text since the last long part, from within its end
+        for part, tokens in zip(parts, known, strict=True):
+            ends = tokens and _ends(tokens)
+            if not ends:
+                seam += part
+                continue
+            (first, upto), (since, last) = ends
+            if (
+                found := self._seam(seam + part[: tokens.starts[upto]], left, _Anchor(tokens, first, len(seam)))
+            ) is None:
+                return self.encode("".join(parts))
+            ids += [*found, *tokens.ids[first:last]]
+            seam, left = part[tokens.starts[since] :], _Anchor(tokens, last, -tokens.starts[since])
+        found = self._seam(seam, left, None)
+        return self.encode("".join(parts)) if found is None else ids + found
+
+    def _seam(self, text: str, left: _Anchor | None, right: _Anchor | None) -> list[int] | None:
+        """The ids of ``text`` between its anchors; ``None`` where it does not meet them with the same tokens."""
+        encoding = self._plain.encode(text, add_special_tokens=False)
+        ids, starts = encoding.ids, [start for start, _ in encoding.offsets]
+        begin = 0 if left is None else left.met(ids, starts, before=True)
+        end = len(ids) if right is None else right.met(ids, starts, before=False)
+        return None if begin is None or end is None or begin > end else ids[begin:end]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ``ids`` without special tokens. Ids past the vocabulary (a padded embedding can emit them) are
@@ -96,10 +200,10 @@ class Tokenizer:
             [i for i in ids if i < size], skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
 
-    def chat(self, content: str) -> list[int]:
-        """The ids of one user message that says ``content``, up to where the model's reply begins."""
+    def chat(self, *parts: str) -> list[int]:
+        """The ids of one user message that says ``parts`` in a row, up to where the model's reply begins."""
         before, after = self._chat_frame
-        return [*before, *self.encode(content), *after]
+        return [*before, *self.encode_parts(parts), *after]
 
     @property
     def chat_tokens(self) -> int:
@@ -151,10 +255,11 @@ def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int)
     pending, source, finished = "", _sliced(blocks, block_chars), False
     while not finished:
         pending, finished = _fill(pending, source, block_chars)
-        starts, at = tokenizer.starts(pending), 0
+        block, at = tokenizer.tokens(pending), 0
+        starts = block.starts
         reserve = 0 if finished else unsettled  # the tokens of an unfinished block's end may still change
         while at < len(pending) and len(starts) - bisect_right(starts, at - 1) > reserve:
-            cut, tokens = _cut(pending, starts, at, tokenizer, chunk_tokens)
+            cut, tokens = _cut(pending, block, at, tokenizer, chunk_tokens)
             yield Chunk(index, pending[at:cut], start, start + cut - at, tokens)
             index, start, at = index + 1, start + cut - at, cut
         pending = pending[at:]
@@ -184,8 +289,9 @@ def _fill(pending: str, source: Iterator[str], size: int) -> tuple[str, bool]:
     return "".join(parts), True
 
 
-def _cut(text: str, starts: list[int], at: int, tokenizer: Tokenizer, limit: int) -> tuple[int, int]:
+def _cut(text: str, block: Tokens, at: int, tokenizer: Tokenizer, limit: int) -> tuple[int, int]:
     """Where the chunk that begins at character ``at`` ends, and how many tokens it has on its own."""
+    starts = block.starts
     first = bisect_right(starts, at - 1)
     size = limit
     while True:
@@ -198,13 +304,26 @@ def _cut(text: str, starts: list[int], at: int, tokenizer: Tokenizer, limit: int
         if cut <= at:  # one character of more tokens than a chunk holds cannot be split
             cut = next((s for s in starts[last:] if s > at), len(text))
             return cut, tokenizer.count(text[at:cut])
-        tokens = tokenizer.count(text[at:cut])  # a slice can have more tokens alone than it had in its surroundings
+        tokens = _count_alone(text[at:cut], block, at, first, tokenizer)  # can be more than in its surroundings
         if tokens <= limit:
             return cut, tokens
         size = max(0, min(size, len(starts) - first) - (tokens - limit))
 
 
-def _natural_break(text: str, starts: list[int], last: int, floor: int) -> int | None:
+def _count_alone(chunk: str, block: Tokens, at: int, first: int, tokenizer: Tokenizer) -> int:
+    """How many tokens a chunk has on its own; those it has in the block are kept for the prompt that will show it."""
+    if len(chunk) < LONG_CHARS:
+        return tokenizer.count(chunk)
+    last = bisect_left(block.starts, at + len(chunk))
+    known = Tokens(block.ids[first:last], array("I", [start - at for start in block.starts[first:last]]))
+    shown = chunk.strip()
+    margin = len(chunk) - len(chunk.lstrip())
+    inner = slice(bisect_left(known.starts, margin), bisect_left(known.starts, margin + len(shown)))
+    tokenizer.remember(shown, Tokens(known.ids[inner], array("I", [s - margin for s in known.starts[inner]])))
+    return len(tokenizer.encode_parts([chunk], [known]))
+
+
+def _natural_break(text: str, starts: Sequence[int], last: int, floor: int) -> int | None:
     space = None
     for token in range(last, -1, -1):
         at = starts[token]

@@ -1,4 +1,4 @@
-"""``python -m experiments.bench read|data|sweep``: measure, side by side in one run. The commands are in README.md."""
+"""``python -m experiments.bench read|data|client|sweep``: measure, side by side in one run. The commands are in README.md."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ def parser() -> argparse.ArgumentParser:
     )
     read.add_argument("--model", default=POCKET, metavar="MODEL", help="whose tokenizer counts; the weights are random")
 
+    client = _bench(benches, "client", _client, "the client's processor time per turn, beside a bare loop of posts")
+    _settings(client, "readings=16 or rounds=1", "runs/bench_client.json")
+    client.add_argument("--model", default=POCKET, metavar="MODEL", help="whose tokenizer counts")
+
     sweep = _bench(
         benches, "sweep", _sweep, "what a sweep adds to papermill, whether it loses a row, what memory traces cost"
     )
@@ -70,6 +74,13 @@ def _read(a: argparse.Namespace) -> int:
 
     settings = made(ReadBench, a.settings)
     return _measured(bench_read(a.model, settings, a.measure, report=_say), settings, a.out)
+
+
+def _client(a: argparse.Namespace) -> int:
+    from experiments.bench.client import ClientBench, bench_client
+
+    settings = made(ClientBench, a.settings)
+    return _measured(bench_client(a.model, settings), settings, a.out)
 
 
 def _sweep(a: argparse.Namespace) -> int:
