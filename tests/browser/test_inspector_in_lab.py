@@ -28,7 +28,7 @@ FROM_KEY_TO_TEXT = """() => new Promise((done) => addEventListener("keydown", (e
 FROM_CLICK_TO_TEXT = """async (turn) => {
     const canvas = document.querySelector(".ma-time"), box = canvas.getBoundingClientRect(), start = performance.now();
     canvas.dispatchEvent(new PointerEvent("pointerdown", { clientX: box.left + ((turn + 0.5) / 724) * box.width, bubbles: true }));
-    while (document.querySelector(".ma-detail").dataset.turn !== String(turn)) await new Promise(requestAnimationFrame);
+    while (document.querySelector(".ma-detail").dataset.turn !== String(turn + 1)) await new Promise(requestAnimationFrame);
     return performance.now() - start;
 }"""
 
@@ -72,17 +72,26 @@ def test_724_turns_open_move_survive_a_reload_and_a_new_kernel(page: Page, lab, 
     print(
         json.dumps({"opening_ms": round(opening), "moving_ms": [round(ms) for ms in moving]})
     )  # times are told, never asserted
-    expect(detail).to_contain_text("turn 400: chunk 400 noted and lost")
+    expect(detail).to_contain_text("turn 401: chunk 401 noted and lost")
     expect(detail.locator("del").first).to_be_visible()
     page.locator(".ma-inspector").focus()
     page.keyboard.press("ArrowLeft")
-    expect(detail).to_contain_text("turn 399: chunk 399 in memory")
+    expect(detail).to_contain_text("turn 400: chunk 400 in memory")
+    page.keyboard.press("n")
+    expect(detail).to_contain_text("turn 401: chunk 401 noted and lost")
     jupyter.save(page)
 
     page.reload()
     jupyter.ready(page)
-    expect(detail).to_contain_text("turn 399: chunk 399 in memory", timeout=jupyter.PATIENCE_MS)
+    expect(detail).to_contain_text("turn 401: chunk 401 noted and lost", timeout=jupyter.PATIENCE_MS)
+
+    jupyter.choose(page, "Kernel", "Shut Down All Kernels…")
+    page.get_by_role("button", name="Shut Down All").click()
+    page.reload()  # what the notebook keeps is shown, whatever became of its kernel
+    expect(detail).to_contain_text("turn 401: chunk 401 noted and lost", timeout=jupyter.PATIENCE_MS)
+    jupyter.ready(page)
 
     jupyter.choose(page, "Kernel", "Restart Kernel and Run All Cells…")
     page.get_by_role("button", name="Confirm Kernel Restart").click()
-    expect(detail).to_contain_text("turn 0: chunk 0", timeout=jupyter.PATIENCE_MS)
+    expect(page.locator(".jp-InputPrompt").nth(1)).to_have_text("[2]:", timeout=jupyter.PATIENCE_MS)
+    expect(detail).to_contain_text("turn 401: chunk 401", timeout=jupyter.PATIENCE_MS)

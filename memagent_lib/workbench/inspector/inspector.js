@@ -499,7 +499,7 @@ function asking(model) {
   const once = (request, otherwise) => {
     const name = JSON.stringify(request);
     if (!known.has(name)) {
-      const asked = otherwise.catch(() => ask(request));
+      const asked = otherwise().catch(() => ask(request));
       known.set(name, asked);
       asked.catch(() => known.delete(name));
     }
@@ -513,9 +513,9 @@ function asking(model) {
   return {
     catalog: model.get("catalog"),
     state: model.get("state"),
-    story: (key) => once({ what: "story", key }, saved.story(key)),
-    detail: (key, turn) => once({ what: "detail", key, turn }, saved.detail(key, turn)),
-    phrases: (key) => once({ what: "phrases", key }, saved.phrases(key)),
+    story: (key) => once({ what: "story", key }, () => saved.story(key)),
+    detail: (key, turn) => once({ what: "detail", key, turn }, () => saved.detail(key, turn)),
+    phrases: (key) => once({ what: "phrases", key }, () => saved.phrases(key)),
     search: (text) => ask({ what: "search", text }),
     rerun: (policy) => (model.get("can_rerun").includes(policy) ? rerun : null),
     save: (state) => {
