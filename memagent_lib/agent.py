@@ -95,7 +95,8 @@ def open_agent(
     if isinstance(backend, str):
         given = {name: value for name, value in options.items() if value not in (None, "", 0)}
         backend = open_backend(backend, path, sampling, **given)
-    return Agent(encoder, backend, reader)
+    source = {"model": files.model_hash(str(model)), "sampling": asdict(sampling or Sampling())}
+    return Agent(encoder, backend, reader, source)
 
 
 class Keeper(Protocol):
@@ -209,6 +210,15 @@ class Agent:
     encoder: Encoder
     backend: Backend
     reader: Reader = overwrite
+    source: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What the replies come from: the hash of the model's weights and the sampling."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that a reply depends on beside document and question: what a journal or a cache is keyed by."""
+        words, budget = asdict(self.encoder.template), asdict(self.encoder.budget)
+        reader = getattr(self.reader, "__name__", "reader")
+        return {"reader": reader, "template": words, "budget": budget, **self.source}
 
     def __post_init__(self) -> None:
         self.encoder.require_window(self.backend.window, "the model's window", shows(self.reader))

@@ -1,8 +1,9 @@
-"""A reading's finished turns on disk, one line each: kill the process at any moment, start again, and it goes on where it was.
+"""What a long job has finished, in one append-only file: kill the process at any moment, start again, and it continues.
 
-A journal is found again by content: a prompt that was answered is answered from the journal, so a reader needs no state of
-its own to resume. Written with one ``write`` per turn, which survives the death of the process (not of the machine).
-"""
+Line 1 says what the replies depend on (the identity); then one line per finished turn; then, per finished reading, one
+record with everything in it. A turn is found again by the content of its prompt, so a reader needs no state of its own
+to resume. One ``write`` per line survives the death of the process (not of the machine). Knows prompts and replies;
+knows no example and no score."""
 
 from __future__ import annotations
 
@@ -12,32 +13,45 @@ import json
 import os
 import threading
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from memagent_lib.files import replacing
 from memagent_lib.trace import REPLY_FACTS, Prompt, Reply
+
+VERSION = 2
+_LONGEST_HEADER = 1 << 22
 
 
 class JournalError(ValueError):
-    """A journal that belongs to another reading, or that another process is writing."""
+    """A file that is no journal, or belongs to another job, or is damaged, or that another process is writing."""
+
+
+class _Line(NamedTuple):
+    start: int
+    size: int
 
 
 class Journal:
-    """The turns of one reading. ``settings`` says which reading it is: whatever changes replies (reader, model, wording, budget).
+    """The turns and records of readings that share an ``identity``: all that changes their replies, beside their
+    examples.
 
-    Opening a journal whose settings differ is an error that names the difference. A context manager.
-    """
+    Opening a file that is no journal, or one with another identity, is an error and leaves it untouched. A context
+    manager."""
 
-    def __init__(self, path: str | Path, settings: Mapping[str, Any]):
+    def __init__(self, path: str | Path, identity: Mapping[str, Any]):
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
+        self._turns: defaultdict[str, dict[str, deque[_Line]]] = defaultdict(dict)
+        self._done: defaultdict[str, list[_Line]] = defaultdict(list)  # turns of unfinished readings, found or new
+        self._records: dict[str, _Line] = {}
+        self._identity = json.loads(json.dumps(dict(identity), sort_keys=True, default=str))
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._claim()
-            self._kept: defaultdict[str, deque[Reply]] = defaultdict(deque)
-            self.resumed = self._load(json.loads(json.dumps(dict(settings))))
+            self._end = self._load()
         except BaseException:
             os.close(self._file)
             raise
@@ -48,18 +62,56 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def found(self, prompt: Prompt) -> Reply | None:
-        """The kept reply to ``prompt``. A prompt that was asked twice has two replies, in their order."""
+    @property
+    def resumed(self) -> int:
+        """How many turns wait to be found again."""
+        return sum(len(lines) for turns in self._turns.values() for lines in turns.values())
+
+    def reading(self, key: str = "") -> TurnKeeper:
+        """The keeper of one reading's turns."""
+        return TurnKeeper(self, key)
+
+    def finish(self, key: str, record: Mapping[str, Any], failed: bool = False) -> None:
+        """Append the record of a reading; of several with one key the last counts. Turns of a ``failed`` one stay for
+        the next try.
+        """
+        line = self._write({"reading": key, "record": record} | ({"failed": True} if failed else {}))
         with self._lock:
-            waiting = self._kept.get(key_of(prompt))
-            return waiting.popleft() if waiting else None
+            self._ended(key, line, failed)
 
-    def keep(self, prompt: Prompt, reply: Reply) -> None:
-        self._write({"turn": key_of(prompt), "reply": {name: getattr(reply, name) for name in REPLY_FACTS}})
+    def record(self, key: str) -> dict[str, Any] | None:
+        """The record of a finished reading."""
+        line = self._records.get(key)
+        return None if line is None else self._read(line)["record"]
 
-    def close(self) -> None:
-        """Let go of the file; the journal stays for a later try."""
+    def close(self, complete: bool = False) -> None:
+        """Release the file, which stays for a later try. ``complete`` drops the turns of finished readings from it."""
+        if self._file is None:
+            return
+        if complete and self._records:
+            self._compact()
         os.close(self._file)
+        self._file = None
+
+    def _found(self, key: str, prompt: Prompt) -> Reply | None:
+        with self._lock:
+            waiting = self._turns[key].get(key_of(prompt))
+            line = waiting.popleft() if waiting else None
+            if line:
+                self._done[key].append(line)
+        return None if line is None else Reply(**self._read(line)["reply"])
+
+    def _keep(self, key: str, prompt: Prompt, reply: Reply) -> None:
+        said = {name: getattr(reply, name) for name in REPLY_FACTS}
+        line = self._write({"reading": key, "turn": key_of(prompt), "reply": said})
+        with self._lock:
+            self._done[key].append(line)
+
+    def _ended(self, key: str, line: _Line, failed: bool) -> None:
+        self._records[key] = line
+        if not failed:
+            self._turns.pop(key, None)
+            self._done.pop(key, None)
 
     def _claim(self) -> None:
         try:
@@ -69,48 +121,144 @@ class Journal:
                 f"another process is writing {self.path}; wait for it, or give another journal"
             ) from taken
 
-    def _load(self, settings: dict[str, Any]) -> int:
+    def _load(self) -> int:
+        """Look at the whole file, and only then cut off a line that a killed process left half written."""
+        header = self._header()
         with open(self.path, "rb") as file:
-            whole, _, broken = file.read().rpartition(b"\n")
-        if broken:  # a line that a killed process left half written
-            os.ftruncate(self._file, len(whole) + 1 if whole else 0)
-        lines = whole.split(b"\n") if whole else []
-        if not lines:
-            self._write({"journal": 1, "settings": settings})
-            return 0
-        self._same(lines[0], settings)
-        for line in lines[1:]:
-            record = json.loads(line)
-            self._kept[record["turn"]].append(Reply(**record["reply"]))
-        return len(lines) - 1
+            first = file.readline(_LONGEST_HEADER)
+            if not first.endswith(b"\n") and header.startswith(first):  # new, or killed in its first line
+                os.ftruncate(self._file, 0)
+                return self._append(header, 0)
+            self._require_same(first)
+            end = len(first)
+            for number, line in enumerate(file, 2):
+                if not line.endswith(b"\n"):
+                    break
+                self._index(line, number, _Line(end, len(line)))
+                end += len(line)
+        os.ftruncate(self._file, end)
+        return end
 
-    def _same(self, line: bytes, settings: dict[str, Any]) -> None:
+    def _index(self, data: bytes, number: int, line: _Line) -> None:
         try:
-            before = json.loads(line)["settings"]
+            entry = json.loads(data)
+            if "record" in entry:
+                self._ended(entry["reading"], line, entry.get("failed", False))
+            else:
+                self._turns[entry["reading"]].setdefault(entry["turn"], deque()).append(line)
         except (ValueError, KeyError, TypeError) as odd:
-            raise JournalError(f"{self.path} is no journal of a reading; give another path") from odd
-        changed = [name for name in sorted(before.keys() | settings.keys()) if before.get(name) != settings.get(name)]
-        if changed:
-            told = "; ".join(
-                f"{name} was {_short(before.get(name))} and is {_short(settings.get(name))}" for name in changed
-            )
             raise JournalError(
-                f"{self.path} belongs to another reading: {told}; give another journal, or delete this one to start over"
+                f"{self.path}: line {number} is damaged ({odd}); remove that line, and its turn is read again"
+            ) from odd
+
+    def _require_same(self, first: bytes) -> None:
+        try:
+            header = json.loads(first)
+            version, before = header["memagent_journal"], header["identity"]
+        except (ValueError, KeyError, TypeError) as odd:
+            raise JournalError(f"{self.path} is no journal, and was left as it is; give another path") from odd
+        if version != VERSION:
+            raise JournalError(f"{self.path} is a journal of version {version}, this is {VERSION}; give another path")
+        if changed := list(_differences(before, self._identity)):
+            raise JournalError(
+                f"{self.path} belongs to another job: {'; '.join(changed)}; "
+                "give another journal, or delete this one to start over"
             )
 
-    def _write(self, record: dict[str, Any]) -> None:
-        data = json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+    def _header(self) -> bytes:
+        return _encoded({"memagent_journal": VERSION, "identity": self._identity})
+
+    def _compact(self) -> None:
+        """What remains: the header, the last record of each reading, the turns of readings that are not finished."""
+        turns = [line for waiting in self._turns.values() for lines in waiting.values() for line in lines]
+        turns += [line for lines in self._done.values() for line in lines]
+        with replacing(self.path) as part, open(part, "wb") as file:
+            file.write(self._header())
+            for line in sorted((*self._records.values(), *turns)):
+                file.write(os.pread(self._file, line.size, line.start))
+
+    def _write(self, entry: dict[str, Any]) -> _Line:
+        data = _encoded(entry)
         with self._lock:
-            while data:  # a full disk raises here; a short write goes on
-                data = data[os.write(self._file, data) :]
+            line = _Line(self._end, len(data))
+            self._end = self._append(data, self._end)
+        return line
+
+    def _append(self, data: bytes, end: int) -> int:
+        end += len(data)
+        while data:  # a full disk raises here; a short write is continued
+            data = data[os.write(self._file, data) :]
+        return end
+
+    def _read(self, line: _Line) -> dict[str, Any]:
+        return json.loads(os.pread(self._file, line.size, line.start))
+
+
+class TurnKeeper:
+    """Finds and keeps the turns of one reading of a journal."""
+
+    def __init__(self, journal: Journal, key: str):
+        self._journal, self._key = journal, key
+
+    def found(self, prompt: Prompt) -> Reply | None:
+        """The kept reply to ``prompt``. A prompt that was asked twice has two replies, in their order."""
+        return self._journal._found(self._key, prompt)
+
+    def keep(self, prompt: Prompt, reply: Reply) -> None:
+        self._journal._keep(self._key, prompt, reply)
+
+
+def records(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The records in a journal, or in any file of such lines that another process may be appending to; the last of each
+    reading.
+
+    A last line that was cut short is left out; any other damage is a :class:`JournalError` that names the line.
+    """
+    places: dict[str, _Line] = {}
+    with open(path, "rb") as file:
+        end = 0
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n") and b'"record"' in line:
+                try:
+                    places[json.loads(line)["reading"]] = _Line(end, len(line))
+                except (ValueError, KeyError, TypeError) as odd:
+                    raise JournalError(f"{path}: line {number} is damaged ({odd}); remove that line") from odd
+            end += len(line)
+        for line in places.values():
+            file.seek(line.start)
+            yield json.loads(file.read(line.size))["record"]
+
+
+def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None:
+    """Append one record to a file that several processes write; :func:`records` reads it."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(handle, _encoded({"reading": key, "record": record}))
+    finally:
+        os.close(handle)
 
 
 def key_of(prompt: Prompt) -> str:
     """What a prompt is found by: everything that it shows and asks."""
     chunk = prompt.chunk
     place = f"{chunk.index} {chunk.start} {chunk.end}\0{chunk.text}" if chunk else ""
-    shown = "\0".join((str(prompt.kind), prompt.question, prompt.memory, str(prompt.memories), place))
-    return hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return digest("\0".join((str(prompt.kind), prompt.question, prompt.memory, str(prompt.memories), place)))
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _encoded(entry: Mapping[str, Any]) -> bytes:
+    return json.dumps(entry, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def _differences(before: Any, now: Any, where: str = "") -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in sorted(before.keys() | now.keys()):
+            yield from _differences(before.get(name), now.get(name), f"{where}.{name}" if where else name)
+    elif before != now:
+        yield f"{where} was {_short(before)} and is {_short(now)}"
 
 
 def _short(value: Any) -> str:

@@ -12,7 +12,7 @@ from tokenizers import Regex, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as RawTokenizer
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer
@@ -109,7 +109,7 @@ def model_folder(tokenizer, tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from memagent_lib.tracking.runs import Experiment
+    from memagent_lib.tracking import Experiment
 
     folder = tmp_path_factory.mktemp("store")
     Experiment.open(folder, "never used")

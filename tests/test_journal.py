@@ -1,5 +1,6 @@
 """A reading that is killed goes on where it was."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from hostile import serving
 from memagent_lib.agent import Agent, Observer
 from memagent_lib.backends import BackendError, Scripted, open_backend
 from memagent_lib.documents import read_files
-from memagent_lib.journal import Journal, JournalError, key_of
+from memagent_lib.journal import Journal, JournalError, append_record, key_of, records
 from memagent_lib.readers import READERS
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply
@@ -30,20 +31,20 @@ def short(text: str) -> str:
 def test_a_kept_turn_is_found_again_with_all_its_facts(tmp_path):
     reply = Reply("note \udc80 line\nbreak", "length", 9, 8, 7, "hm")
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        assert journal.found(PROMPT) is None
-        journal.keep(PROMPT, reply)
+        assert journal.reading().found(PROMPT) is None
+        journal.reading().keep(PROMPT, reply)
     with Journal(tmp_path / "j", SETTINGS) as journal:
         assert journal.resumed == 1
-        assert journal.found(PROMPT) == reply
-        assert journal.found(PROMPT) is None, "a second asking is a second turn"
+        assert journal.reading().found(PROMPT) == reply
+        assert journal.reading().found(PROMPT) is None, "a second asking is a second turn"
 
 
 def test_two_askings_of_one_prompt_are_found_in_their_order(tmp_path):
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        journal.keep(PROMPT, Reply("one"))
-        journal.keep(PROMPT, Reply("two"))
+        journal.reading().keep(PROMPT, Reply("one"))
+        journal.reading().keep(PROMPT, Reply("two"))
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        assert [journal.found(PROMPT).text for _ in range(2)] == ["one", "two"]
+        assert [journal.reading().found(PROMPT).text for _ in range(2)] == ["one", "two"]
 
 
 def test_everything_that_a_prompt_shows_is_part_of_its_key():
@@ -62,33 +63,101 @@ def test_everything_that_a_prompt_shows_is_part_of_its_key():
 def test_a_half_written_line_is_forgotten_and_the_rest_is_kept(tmp_path, cut):
     path = tmp_path / "j"
     with Journal(path, SETTINGS) as journal:
-        journal.keep(PROMPT, Reply("one"))
+        journal.reading().keep(PROMPT, Reply("one"))
         whole = path.stat().st_size
-        journal.keep(Prompt(Kind.ANSWER, "q"), Reply("two"))
+        journal.reading().keep(Prompt(Kind.ANSWER, "q"), Reply("two"))
     os.truncate(path, whole + cut)
     with Journal(path, SETTINGS) as journal:
         assert journal.resumed == 1
-        journal.keep(Prompt(Kind.ANSWER, "q"), Reply("two"))
+        journal.reading().keep(Prompt(Kind.ANSWER, "q"), Reply("two"))
     with Journal(path, SETTINGS) as journal:
         assert journal.resumed == 2
 
 
 def test_a_journal_killed_in_its_first_line_starts_over(tmp_path):
-    (tmp_path / "j").write_bytes(b'{"journal": 1, "set')
+    (tmp_path / "j").write_bytes(b'{"memagent_journal": 2, "ident')
     with Journal(tmp_path / "j", SETTINGS) as journal:
         assert journal.resumed == 0
 
 
-def test_a_journal_of_another_reading_is_refused_with_the_difference(tmp_path):
-    Journal(tmp_path / "j", SETTINGS).close()
+def test_a_journal_of_another_job_is_refused_with_the_difference(tmp_path):
+    Journal(tmp_path / "j", SETTINGS | {"template": {"read": "x", "gate": "y"}}).close()
     with pytest.raises(
         JournalError,
-        match="belongs to another reading: model was 'small' and is 'large'; give another journal, or delete",
+        match=r"another job: model was 'small' and is 'large'; template\.gate was 'y' and is 'z'; give another",
     ):
-        Journal(tmp_path / "j", SETTINGS | {"model": "large"})
-    (tmp_path / "other").write_text("[1, 2]\n")
-    with pytest.raises(JournalError, match="is no journal of a reading"):
+        Journal(tmp_path / "j", SETTINGS | {"model": "large", "template": {"read": "x", "gate": "z"}})
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        b"[1, 2]\n",
+        b"a text file without a line break",
+        b'{"memagent_reading": 1, "questions": []}',
+        b'{"journal": 1, "settings": {}}\n{"turn": "x"}\n{"half',
+        b"\xff\xfe binary \x00\n",
+    ],
+)
+def test_a_foreign_file_is_refused_and_left_as_it_is(tmp_path, foreign):
+    (tmp_path / "other").write_bytes(foreign)
+    with pytest.raises(JournalError, match="other is no journal, and was left as it is; give another path"):
         Journal(tmp_path / "other", SETTINGS)
+    assert (tmp_path / "other").read_bytes() == foreign
+
+
+def test_a_journal_of_another_job_keeps_even_its_half_written_line(tmp_path):
+    Journal(tmp_path / "j", SETTINGS).close()
+    with open(tmp_path / "j", "ab") as file:
+        file.write(b'{"reading": "", "tu')
+    before = (tmp_path / "j").read_bytes()
+    with pytest.raises(JournalError, match="belongs to another job"):
+        Journal(tmp_path / "j", {"model": "large"})
+    assert (tmp_path / "j").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [b"not json\n", b"[]\n", b'{"reading": ""}\n', b"\n"])
+def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path, damage):
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        journal.reading().keep(PROMPT, Reply("one"))
+    whole = (tmp_path / "j").read_bytes()
+    (tmp_path / "j").write_bytes(whole + damage + whole.splitlines(keepends=True)[1])
+    with pytest.raises(JournalError, match=r"j: line 3 is damaged \(.*\); remove that line"):
+        Journal(tmp_path / "j", SETTINGS)
+
+
+def test_readings_have_turns_of_their_own_and_a_finished_one_is_a_record(tmp_path):
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        journal.reading("a").keep(PROMPT, Reply("of a"))
+        journal.reading("b").keep(PROMPT, Reply("of b"))
+        journal.finish("a", {"answer": 1})
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        assert journal.record("a") == {"answer": 1} and journal.record("b") is None
+        assert journal.resumed == 1 and journal.reading("a").found(PROMPT) is None
+        assert journal.reading("b").found(PROMPT).text == "of b"
+        journal.finish("a", {"answer": 2})
+        journal.finish("b", {"error": "gone"}, failed=True)
+        journal.close(complete=True)
+    assert list(records(tmp_path / "j")) == [{"answer": 2}, {"error": "gone"}]
+    assert [sorted(json.loads(line)) for line in (tmp_path / "j").read_text().splitlines()] == [
+        ["identity", "memagent_journal"], ["reading", "reply", "turn"], ["reading", "record"],
+        ["failed", "reading", "record"],
+    ]  # fmt: skip
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        assert journal.record("a") == {"answer": 2}
+        assert journal.reading("b").found(PROMPT).text == "of b", "the turns of a failed reading are not lost"
+
+
+def test_records_of_a_file_that_is_being_written_are_its_whole_lines(tmp_path):
+    for number in range(3):
+        append_record(tmp_path / "r", f"{number}", {"n": number, "text": "\udc80"})
+    append_record(tmp_path / "r", "1", {"n": 9})
+    whole = (tmp_path / "r").read_bytes()
+    (tmp_path / "r").write_bytes(whole + b'{"reading": "4", "rec')
+    assert [r["n"] for r in records(tmp_path / "r")] == [0, 9, 2]
+    (tmp_path / "r").write_bytes(whole.replace(b'{"n": 0,', b'{"n": 0 '))
+    with pytest.raises(JournalError, match="line 1 is damaged"):
+        list(records(tmp_path / "r"))
 
 
 def test_two_processes_cannot_write_one_journal(tmp_path):
@@ -113,10 +182,10 @@ def test_a_reading_that_breaks_at_any_turn_is_resumed_by_every_reader_with_the_s
 
         agent = Agent(encoder, Scripted(shaky), READERS[name])
         with Journal(path, SETTINGS) as journal, pytest.raises(BackendError):
-            agent.read(document, "Which note?", observer=Observer(keeper=journal))
+            agent.read(document, "Which note?", observer=Observer(keeper=journal.reading()))
         with Journal(path, SETTINGS) as journal:
             kept = journal.resumed
-            again = agent.read(document, "Which note?", observer=Observer(keeper=journal))
+            again = agent.read(document, "Which note?", observer=Observer(keeper=journal.reading()))
         assert again == whole
         assert len(asked) - breaks_at - 1 <= len(calm.requests) - kept + 8  # parts asked side by side may be under way
 

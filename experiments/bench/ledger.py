@@ -16,11 +16,11 @@ from typing import Any
 
 from experiments.bench.results import Measured, Ratio
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.evaluation import Result
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.tracking.runs import Experiment, load_curve, load_runs
+from memagent_lib.tracking import Experiment, load_curve, load_runs
 from memagent_lib.tracking.traces import log_traces, search_traces
 from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
 
@@ -29,7 +29,7 @@ PARAMETERS = (
     'x: int = 0  # which point\nlog: bool = False  # whether to log a curve\ntracking: str = "runs"\nrun_id: str = ""'
 )
 WORK = f"""if log:
-    from memagent_lib.tracking.runs import Experiment
+    from memagent_lib.tracking import Experiment
     run = Experiment.open(tracking).join(run_id)
     for step in range({STEPS}):
         run.metrics({{"value": x + step}}, step)"""
@@ -105,7 +105,7 @@ def _traces(s: SweepBench, folder: Path) -> Measured:
     started = time.monotonic()
     log_traces(run, results)
     seconds = time.monotonic() - started
-    kept = len(search_traces(run.ledger, run=run)) - 1
+    kept = len(search_traces(run.experiment, run=run)) - 1
     note = f"{kept} traces of {s.turns} turns are in the store when the call returns"
     return Measured(
         [Ratio("traces", f"seconds to log {s.traces} traces", (seconds,), at_most=20, unit=" s")], note=note

@@ -128,7 +128,7 @@ def _packages(system: str) -> Iterator[Finding]:
 
 def _store(store: str | None) -> Iterator[Finding]:
     if store is None:
-        from memagent_lib.tracking.store import store_uri
+        from memagent_lib.tracking import store_uri
 
         store = store_uri("runs")
     path = Path(store.removeprefix("sqlite:///"))

@@ -96,7 +96,7 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
     """JupyterLab and MLflow, answering; both are stopped at the end, with their kernels and workers."""
     _require_free(port, "--port")
     _require_free(mlflow_port, "--mlflow-port")
-    from memagent_lib.tracking.runs import Experiment
+    from memagent_lib.tracking import Experiment
 
     experiment = Experiment.open(workspace)
     folder = place(workspace)

@@ -38,7 +38,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.rl import launch
-    from memagent_lib.tracking.runs import Experiment
+    from memagent_lib.tracking import Experiment
     from memagent_lib.workbench import load_recipe, watch
 
     config = load_recipe(a.recipe, a.settings)

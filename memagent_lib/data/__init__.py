@@ -6,7 +6,8 @@ training; only the no-context filter asks an agent, which it is handed.
 
 from memagent_lib.data.examples import Example, Span, data_hash
 from memagent_lib.data.formats import FORMATS, read_original
-from memagent_lib.data.storage import load, save, stream
+from memagent_lib.data.splits import make_splits, split_file
+from memagent_lib.data.storage import count, load, save, stream
 from memagent_lib.data.tasks import TASKS, describe, make, preset
 
 __all__ = [
@@ -14,12 +15,15 @@ __all__ = [
     "TASKS",
     "Example",
     "Span",
+    "count",
     "data_hash",
     "describe",
     "load",
     "make",
+    "make_splits",
     "preset",
     "read_original",
     "save",
+    "split_file",
     "stream",
 ]

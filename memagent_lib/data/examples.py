@@ -27,8 +27,8 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One question about one document. ``rule`` names the judge; ``metadata`` holds what else the generator knows
-    (depth, seed, ...).
+    """One question about one document, whose text may have been left out. ``rule`` names the judge; ``metadata`` holds what
+    else the generator knows (depth, seed, ...).
     """
 
     id: str
@@ -50,7 +50,7 @@ class Example:
         except ValueError as error:
             raise ValueError(f"example {self.id!r}: {error}") from error
         for start, end in self.evidence:
-            if not 0 <= start < end <= len(self.document):
+            if self.document and not 0 <= start < end <= len(self.document):
                 raise ValueError(
                     f"example {self.id!r}: evidence {start}:{end} lies outside its document "
                     f"of {len(self.document):,} characters"

@@ -75,6 +75,15 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
             given += 1
 
 
+def count(path: str | Path) -> int:
+    """How many examples a parquet file holds; none of them is read."""
+    import pyarrow.parquet as pq
+
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
+    return pq.read_metadata(path).num_rows
+
+
 _WRITER: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,

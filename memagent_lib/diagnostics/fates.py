@@ -1,8 +1,8 @@
 """Capture, retention and fate: what became of each needed fact, turn by turn.
 
-A fact is *captured* when it is in memory right after the chunk that holds its end, and *retained* when a captured fact is in
-memory at the end. What is in memory after a turn follows from the prompts: a turn replaces the memories that it was shown.
-"""
+A fact is *captured* when it is in memory right after the chunk that holds its end, and *retained* when a captured fact
+is in memory at the end. What is in memory after a turn follows from the prompts: a turn replaces the memories that it
+was shown."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ from memagent_lib.trace import Kind, Trace, Turn
 WORD = re.compile(r"\d+(?:[.,]\d+)+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")
 _ARTICLES = frozenset(("a", "an", "the"))
 COMMON_WORDS = _ARTICLES | frozenset(
-    "and are as at be been but by for from had has have he her his i if in is it its not of on or she so that their there"
-    " they this to was we were which who will with you".split()
+    re.findall(
+        r"\w+",
+        """
+and are as at be been but by for from had has have he her his i if in is it its not of on or she so that
+their there they this to was we were which who will with you
+""",
+    )
 )
 
 
@@ -35,11 +40,12 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FactHistory:
-    """One needed fact: ``document[start:end]`` (``span`` is ``None`` where its place is unknown) and what tells it, ``words``.
+    """One needed fact: ``document[start:end]`` (``span`` is ``None`` where its place is unknown) and what tells it,
+    ``words``.
 
-    ``fates`` has one entry per turn of the trace, ``None`` for a turn of a reader without memory. ``captured`` is ``None`` where
-    the reader keeps no memory or the place is unknown; ``retained`` is ``None`` where there was nothing to retain.
-    """
+    ``fates`` has one entry per turn of the trace, ``None`` for a turn of a reader without memory. ``captured`` is
+    ``None`` where the reader keeps no memory or the place is unknown; ``retained`` is ``None`` where there was nothing
+    to retain."""
 
     span: tuple[int, int] | None
     words: tuple[str, ...]
@@ -83,10 +89,10 @@ def diagnose(
 ) -> Diagnosis:
     """What became of the facts at ``evidence`` (character spans of the document), from the trace of any reader.
 
-    A fact is told by the accepted answers that stand inside its span, any one of them; a fact without an answer by the names and
-    numbers in it that the question does not give away (where it has none, by its uncommon words), all of them. Its text comes from
-    ``document``, else from the chunks. Without evidence the accepted answers are one fact whose place is unknown.
-    """
+    A fact is told by the accepted answers that stand inside its span, any one of them; a fact without an answer by the
+    names and numbers in it that the question does not give away (where it has none, by its uncommon words), all of
+    them. Its text comes from ``document``, else from the chunks. Without evidence the accepted answers are one fact
+    whose place is unknown."""
     kept = any(turn.prompt.kind.reads for turn in trace.turns)
     held = [_spoken("\n".join(live)) for live in live_memories(trace)] if kept else []
     spans = [(int(start), int(end)) for start, end in evidence]
@@ -108,9 +114,9 @@ def diagnose(
 def live_memories(trace: Trace) -> list[tuple[str, ...]]:
     """After each turn, the memories that are held, in reading order.
 
-    A turn's reply replaces the memories that its prompt showed: the one memory of most readers, a slot of ``multislot``, the memory
-    of a part of ``map_merge``, both that a merge joins. One that was shown again from the past (``recall``) is not held.
-    """
+    A turn's reply replaces the memories that its prompt showed: the one memory of most readers, a slot of
+    ``multislot``, the memory of a part of ``map_merge``, both that a merge joins. One that was shown again from the
+    past (``recall``) is not held."""
     live: list[str] = []
     after = []
     for turn in trace.turns:
@@ -121,7 +127,9 @@ def live_memories(trace: Trace) -> list[tuple[str, ...]]:
 
 
 def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The evidence in a turn's chunk, as places in the chunk's text. None in a text that is no slice of the document."""
+    """The evidence in a turn's chunk, as places in the chunk's text. None in a text that is no slice of the
+    document.
+    """
     chunk = turn.prompt.chunk
     if chunk is None or turn.prompt.kind is Kind.MERGE or (chunk.text and not _is_slice(chunk)):
         return ()

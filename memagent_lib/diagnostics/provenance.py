@@ -1,9 +1,9 @@
-"""Where every phrase of a memory came from: which chunk brought it in, when it was dropped, which words are the model's own.
+"""Where every phrase of a memory came from: which chunk brought it in, when it was dropped, which words are the model's
+own.
 
-A memory's words are matched, longest run first, with the memory before it (kept) and with the chunk just read (brought in);
-what matches neither is the model's own wording. Word runs are exact; nothing is guessed by likeness. Works turn by turn, so
-that a huge document need not be at hand afterwards. Knows traces; knows no files.
-"""
+A memory's words are matched, longest run first, with the memory before it (kept) and with the chunk just read (brought
+in); what matches neither is the model's own wording. Word runs are exact; nothing is guessed by likeness. Works turn by
+turn, so that a huge document need not be at hand afterwards. Knows traces; knows no files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
 class MemoryPiece(NamedTuple):
-    """A run of a memory's or answer's words: ``text[start:end]``. ``source`` is where it stands in the document, if it does."""
+    """A run of a memory's or answer's words: ``text[start:end]``. ``source`` is where it stands in the document, if it
+    does.
+    """
 
     start: int
     end: int
@@ -37,7 +39,9 @@ class MemoryPiece(NamedTuple):
 
 @dataclass(slots=True)
 class Phrase:
-    """Words that a chunk brought in: where they stand in the document and from which turn to which they were in memory."""
+    """Words that a chunk brought in: where they stand in the document and from which turn to which they were in
+    memory.
+    """
 
     text: str
     start: int
@@ -109,7 +113,9 @@ class Provenance:
         self._turns += 1
 
     def evidence(self, question: str) -> list[Phrase]:
-        """The phrases that the answer's own words came from; where it has none of theirs, what the memory held at the end."""
+        """The phrases that the answer's own words came from; where it has none of theirs, what the memory held at the
+        end.
+        """
         answer, pieces = self.answers.get(question, ("", ()))
         traced = [piece for piece in pieces if piece.source]
         telling = [
@@ -211,7 +217,9 @@ class Provenance:
             self._states.popitem(last=False)
 
     def _state(self, text: str) -> _State:
-        """What is known of a memory's words. A text that shows several memories one below the other is put together from them."""
+        """What is known of a memory's words. A text that shows several memories one below the other is put together
+        from them.
+        """
         if text in self._states or not text:
             return self._states.get(text, _EMPTY)
         words = list(WORD.finditer(text))
@@ -236,7 +244,9 @@ def _joined(left: _State, right: _State) -> _State:
 
 
 def _matched(text: str, before: _State, chunk: Chunk | None) -> tuple[array, list[bool], set[int]]:
-    """For each word of ``text`` its origin and whether the chunk brought it, and which words of ``before`` live on in it."""
+    """For each word of ``text`` its origin and whether the chunk brought it, and which words of ``before`` live on in
+    it.
+    """
     words = [w.group().lower() for w in WORD.finditer(text)]
     old = [w.group().lower() for w in WORD.finditer(before.text)]
     source = list(WORD.finditer(chunk.text)) if chunk else []

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ def read_files(
         raise ValueError("no question; give at least one, and none empty")
     if len(asked) > 1:
         agent = _asking_all(agent, asked)
-    settings = _settings(agent, asked) | (settings or {})
+    settings = {"questions": list(asked)} | agent.identity | (settings or {})
     document = Document(paths, saved.end if saved else 0, saved.parts if saved else ())
     provenance = saved.provenance if saved else Provenance()
     progress = _Progress(provenance, on_turn)
@@ -148,7 +148,7 @@ def read_files(
             document.blocks(),
             question_list(asked),
             saved.trace if saved else None,
-            Observer(keeper=kept, on_turn=progress.turn, lean=True),
+            Observer(keeper=kept and kept.reading(), on_turn=progress.turn, lean=True),
         )
     finally:
         if kept:
@@ -191,17 +191,6 @@ def _asking_all(agent: Agent, questions: Sequence[str]) -> Agent:
             "ask them one by one"
         )
     return Agent(agent.encoder, agent.backend, several_questions(questions))
-
-
-def _settings(agent: Agent, questions: Sequence[str]) -> dict[str, Any]:
-    template = agent.encoder.template
-    return {
-        "questions": list(questions),
-        "reader": getattr(agent.reader, "__name__", "reader"),
-        "budget": asdict(agent.encoder.budget),
-        "template": template.name,
-        "words": {"read": template.read, "answer": template.answer, "empty_memory": template.empty_memory},
-    }
 
 
 def plain(answer: str) -> str:

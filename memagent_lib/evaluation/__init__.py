@@ -1,5 +1,32 @@
-"""Examples x agent -> one record per result; tables, comparisons and intervals are functions of the records."""
+"""Examples x agent -> one record per result; result tables, comparisons and intervals are functions of the records.
 
-from memagent_lib.evaluation.evaluator import evaluate
+Knows agents, examples and diagnoses. Knows no MLflow, no notebook and no chart.
+"""
 
-__all__ = ["evaluate"]
+from memagent_lib.evaluation.comparison import SAME, paired, paired_interval
+from memagent_lib.evaluation.evaluator import aevaluate, evaluate, journal_path
+from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan
+from memagent_lib.evaluation.results import (
+    RESULT_COLUMNS,
+    Result,
+    read_results,
+    to_frame,
+    turns_to_frame,
+    write_results,
+)  # fmt: skip
+from memagent_lib.evaluation.tables import (
+    Rate,
+    fates_at_the_end,
+    gather_rows,
+    mixtures,
+    save_rows,
+    summarise,
+    table,
+    wilson,
+)  # fmt: skip
+
+__all__ = [
+    "RESULT_COLUMNS", "SAME", "EvaluationPlan", "Rate", "Result", "aevaluate", "evaluate", "evaluate_plan",
+    "fates_at_the_end", "gather_rows", "journal_path", "mixtures", "paired", "paired_interval", "read_results",
+    "save_rows", "summarise", "table", "to_frame", "turns_to_frame", "wilson", "write_results",
+]  # fmt: skip

@@ -1,229 +1,141 @@
-"""Readers x backends x examples: bounded concurrency, one error boundary, results as a tidy frame.
+"""Examples x agent: bounded concurrency, one error boundary, one record per result, resumed by turn.
 
-A failed example is an error result that keeps its reason; it is never an empty answer scored as wrong.
-"""
+A failed example is an error result that keeps its reason; it is never an empty answer scored as wrong. Knows agents and
+examples; knows no table."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memagent_lib.agent import Agent, gather, run_sync
+from memagent_lib.agent import Agent, Observer, gather, run_sync
 from memagent_lib.backends import BackendError
-from memagent_lib.data.examples import Example
-from memagent_lib.diagnostics import Diagnosis, diagnose
+from memagent_lib.data import Example
+from memagent_lib.evaluation.results import DOCUMENTS, DocumentStore, Result, reading_key
+from memagent_lib.files import place
+from memagent_lib.journal import Journal, digest
 from memagent_lib.prompts import BudgetError
-from memagent_lib.scoring import Score, score
+from memagent_lib.scoring import score
 from memagent_lib.trace import Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-RESULT_COLUMNS = [
-    "example", "task", "reader", "chunks", "document_chars", "depth", "score", "answer", "answers", "reason", "error",
-    "capture", "retention", "turns", "cut_memories", "prompt_tokens", "reply_tokens", "cached_tokens", "seconds",
-]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Result:
-    """One example's score and trace, or the error that stopped it."""
-
-    example: Example = field(repr=False)
-    reader: str
-    seconds: float
-    trace: Trace | None = field(default=None, repr=False)
-    score: Score | None = None
-    error: str | None = None
-
-    @cached_property
-    def diagnosis(self) -> Diagnosis:
-        """What became of the facts that the question needs; only where there is a trace."""
-        return diagnose(self.trace, self.example.evidence, self.example.answers, self.example.document)
-
-    def row(self) -> dict[str, Any]:
-        """The result as one row of :data:`RESULT_COLUMNS`."""
-        e, t, s = self.example, self.trace, self.score
-        return {
-            "example": e.id,
-            "task": e.task,
-            "reader": self.reader,
-            "chunks": e.metadata.get("chunks"),
-            "document_chars": len(e.document),
-            "depth": depth(e),
-            "score": s.value if s else None,
-            "answer": s.answer if s else None,
-            "answers": " | ".join(e.answers),
-            "reason": s.reason if s else None,
-            "error": self.error,
-            "capture": self.diagnosis.capture if t else None,
-            "retention": self.diagnosis.retention if t else None,
-            "turns": len(t.turns) if t else None,
-            "cut_memories": t.cut_memories if t else None,
-            "prompt_tokens": t.prompt_tokens if t else None,
-            "reply_tokens": t.reply_tokens if t else None,
-            "cached_tokens": sum(turn.reply.cached_tokens for turn in t.turns) if t else None,
-            "seconds": round(self.seconds, 3),
-        }
-
-
-class Rate(NamedTuple):
-    """A share of successes with its 95 % Wilson interval."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-    def __str__(self) -> str:
-        return f"{100 * self.value:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}] (n={self.n})"
-
-
-def wilson(successes: float, n: int, confidence: float = 0.95) -> Rate:
-    """Wilson's score interval for a share (Wilson 1927). ``successes`` may be a sum of fractional scores."""
-    if n < 1:
-        return Rate(math.nan, math.nan, math.nan, 0)
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    share = successes / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return Rate(share, max(0.0, round(centre - half, 12)), min(1.0, round(centre + half, 12)), n)
-
-
-def depth(example: Example) -> float | None:
-    """Where the last needed fact begins, as a share of the document; ``None`` where the example records no evidence."""
-    if not example.evidence:
-        return None
-    return max(span.start for span in example.evidence) / len(example.document)
 
 
 async def aevaluate(
-    agent: Agent, examples: Sequence[Example], concurrency: int = 64, on_result: Callable[[Result], None] | None = None
+    agent: Agent,
+    examples: Iterable[Example],
+    concurrency: int = 64,
+    on_result: Callable[[Result], None] | None = None,
+    journal: Journal | None = None,
+    documents: DocumentStore | None = None,
 ) -> list[Result]:
-    """A result for every example, in their order. At most ``concurrency`` are read at a time."""
-    places = asyncio.Semaphore(concurrency)
+    """A result for every example, in their order. At most ``concurrency`` are read, or even fetched from ``examples``,
+    at a time.
 
-    async def one(example: Example) -> Result:
-        async with places:
-            result = await _result(agent, example)
-        if on_result:
-            on_result(result)
-        return result
+    With a ``journal``, finished results and turns are found there again, and kept. With a store of ``documents``,
+    results whose document has no room there go without its text: the readings of a thousand huge documents then need
+    the memory of a few."""
+    waiting, results = enumerate(examples), {}
 
-    return await gather(map(one, examples))
+    async def work() -> None:
+        for number, example in waiting:  # all workers share it; fetching one may read a file, briefly
+            result = await _result(agent, example, journal)
+            stored = documents is None or documents.add(result.document, example.document)
+            results[number] = result if stored else result.lean()
+            if on_result:
+                on_result(results[number])
+
+    await gather(work() for _ in range(concurrency))
+    return [results[number] for number in sorted(results)]
 
 
 def evaluate(
     agent: Agent,
-    examples: Sequence[Example],
+    examples: Iterable[Example],
     concurrency: int = 64,
-    journal: str | Path | None = None,
+    folder: str | Path | None = None,
     progress: bool = True,
+    total: int | None = None,
 ) -> list[Result]:
-    """Evaluate an agent. With a ``journal``, finished examples are kept there line by line and not read again.
+    """Evaluate an agent. With a ``folder``, every finished turn and result is kept there, and the same call resumes
+    after a crash.
 
-    Errors are not kept: calling again retries just those.
+    What is kept is found again by all that a reply depends on (:attr:`Agent.identity`, question, document): other
+    weights, words or budgets are read in a file of their own beside it. Errors are tried again; scores are derived
+    again, by today's judges."""
+    total = len(examples) if total is None and hasattr(examples, "__len__") else total
+    with _progress(total, progress) as advance:
+        if folder is None:
+            return run_sync(aevaluate(agent, examples, concurrency, advance))
+        with opened(agent, folder) as (journal, documents):
+            return run_sync(aevaluate(agent, examples, concurrency, advance, journal, documents))
+
+
+@contextmanager
+def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, DocumentStore]]:
+    """The journal of an agent in a folder of results, and the folder's documents. A block that ends well leaves records
+    alone.
     """
-    kept = _from_journal(journal, examples) if journal else {}
-    todo = [e for e in examples if e.id not in kept]
-    sinks: list[Callable[[Result], None]] = [_journal_writer(journal)] if journal else []
-    with _progress(len(todo), progress) as advance:
-        fresh = run_sync(aevaluate(agent, todo, concurrency, lambda r: [sink(r) for sink in (*sinks, advance)]))
-    by_id = kept | {r.example.id: r for r in fresh}
-    return [by_id[e.id] for e in examples]
-
-
-async def _result(agent: Agent, example: Example) -> Result:
-    reader, started = agent.reader.__name__, time.monotonic()
+    path = journal_path(agent, folder)
+    journal = Journal(path, agent.identity)
     try:
-        trace = await agent.aread(example.document, example.question)
-    except (BackendError, BudgetError) as failure:
-        return Result(example, reader, time.monotonic() - started, error=f"{type(failure).__name__}: {failure}")
-    return Result(
-        example, reader, time.monotonic() - started, trace, score(example.rule, trace.answer, example.answers)
-    )
+        yield journal, DocumentStore(path.parent / DOCUMENTS)
+    except BaseException:
+        journal.close()
+        raise
+    journal.close(complete=True)
 
 
-def to_frame(results: Iterable[Result]) -> pd.DataFrame:
-    """One row per result, columns :data:`RESULT_COLUMNS`."""
-    import pandas as pd
-
-    return pd.DataFrame([r.row() for r in results], columns=RESULT_COLUMNS)
-
-
-def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> pd.DataFrame:
-    """Accuracy with its 95 % Wilson interval, capture, retention, and how many examples were scored and failed, per group."""
-    import pandas as pd
-
-    def summary(group: pd.DataFrame) -> pd.Series:
-        scored = group["score"].dropna()
-        rate = wilson(scored.sum(), len(scored))
-        facts = {
-            "accuracy": rate.value,
-            "low": rate.low,
-            "high": rate.high,
-            "scored": len(scored),
-            "failed": int(group["error"].notna().sum()),
-        }
-        means = {
-            name: group[name].astype(float).mean()
-            for name in ("capture", "retention", "turns", "cut_memories", "prompt_tokens")
-        }
-        return pd.Series(facts | means)
-
-    table = frame.groupby(list(by), dropna=False).apply(summary, include_groups=False).reset_index()
-    return table.astype({"scored": int, "failed": int})
+def journal_path(agent: Agent, folder: str | Path) -> Path:
+    """Where the results of an agent are kept in a folder."""
+    identity = agent.identity
+    return place(folder) / f"{identity['reader']}-{digest(json.dumps(identity, sort_keys=True, default=str))[:8]}.jsonl"
 
 
-def _journal_writer(path: str | Path) -> Callable[[Result], None]:
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-
-    def write(result: Result) -> None:
-        if result.trace is None:
-            return
-        line = json.dumps({"example": result.example.id, "seconds": result.seconds, "trace": result.trace.to_record()})
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
-
-    return write
-
-
-def _from_journal(path: str | Path, examples: Sequence[Example]) -> dict[str, Result]:
-    """Results of an earlier call. Scores are derived again; a line that a killed process left half written is read anew."""
-    known = {e.id: e for e in examples}
-    kept: dict[str, Result] = {}
-    if not Path(path).exists():
+async def _result(agent: Agent, example: Example, journal: Journal | None) -> Result:
+    key = reading_key(example)
+    if journal and (kept := _kept(journal, key, example)):
         return kept
-    whole, broken, _ = Path(path).read_text(encoding="utf-8").rpartition("\n")
-    Path(path).write_text(whole + broken, encoding="utf-8")
-    for line in whole.splitlines():
-        record = json.loads(line)
-        if (example := known.get(record["example"])) is not None:
-            trace = Trace.from_record(record["trace"])
-            kept[example.id] = Result(
-                example, trace.reader, record["seconds"], trace, score(example.rule, trace.answer, example.answers)
-            )
-    return kept
+    reader, started = getattr(agent.reader, "__name__", "reader"), time.monotonic()
+    try:
+        observer = Observer(keeper=journal.reading(key)) if journal else None
+        trace = _without_ids(await agent.aread(example.document, example.question, observer=observer))
+    except (BackendError, BudgetError) as failure:
+        seconds = time.monotonic() - started
+        result = Result(example, reader, seconds, error=f"{type(failure).__name__}: {failure}")
+    else:
+        verdict = score(example.rule, trace.answer, example.answers)
+        result = Result(example, reader, time.monotonic() - started, trace, verdict)
+    if journal:
+        await asyncio.to_thread(journal.finish, key, result.to_record(stored=True), result.error is not None)
+    return result
 
 
-class _progress:
+def _kept(journal: Journal, key: str, example: Example) -> Result | None:
+    """A finished result of an earlier call, judged again; ``None`` where there is none or it failed."""
+    record = journal.record(key)
+    if record is None or record["trace"] is None:
+        return None
+    found = Result.from_record(record, example.document)
+    judged = replace(found, example=example, score=score(example.rule, found.trace.answer, example.answers))
+    if judged != found:
+        journal.finish(key, judged.to_record(stored=True))
+    return judged
+
+
+def _without_ids(trace: Trace) -> Trace:
+    """Token ids are for training; those of a long document are larger than it."""
+    turns = tuple(replace(t, reply=replace(t.reply, prompt_ids=(), token_ids=())) for t in trace.turns)
+    return replace(trace, turns=turns)
+
+
+@contextmanager
+def _progress(total: int | None, wanted: bool) -> Iterator[Callable[[Result], None]]:
     """A bar for the terminal or the notebook, silent when the output is neither."""
+    from tqdm.auto import tqdm
 
-    def __init__(self, total: int, wanted: bool):
-        from tqdm.auto import tqdm
-
-        self._bar = tqdm(total=total, unit="document", disable=None if wanted and total else True)
-
-    def __enter__(self) -> Callable[[Result], None]:
-        return lambda _: self._bar.update()
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
+    with tqdm(total=total, unit="document", disable=None if wanted else True) as bar:
+        yield lambda _: bar.update()

@@ -14,7 +14,7 @@ from memagent_lib.rl.config import (
     TrainingConfig,
     flatten,
 )
-from memagent_lib.rl.run.folder import Checkpoint, RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.run.folder import Checkpoint, RunFolder, TrainingState, TrainingStatus, keep_rollout, kept_rollouts
 from memagent_lib.rl.run.launcher import RunError, TrainingRun, attach, launch, resolved
 
 __all__ = [
@@ -32,6 +32,8 @@ __all__ = [
     "TrainingStatus",
     "attach",
     "flatten",
+    "keep_rollout",
+    "kept_rollouts",
     "launch",
     "resolved",
 ]

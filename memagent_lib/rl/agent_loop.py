@@ -8,7 +8,6 @@ arguments in the file that ``rollout.agent.agent_loop_config_path`` names (writt
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import traceback
 from collections import Counter
@@ -23,13 +22,14 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.replica import TokenOutput
 
 from memagent_lib.agent import drive
-from memagent_lib.data.examples import Example
-from memagent_lib.diagnostics import diagnose
+from memagent_lib.data import Example
+from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
 from memagent_lib.readers import reader_named
+from memagent_lib.rl.run.folder import keep_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import END_OF_THINKING, Chunk, Tokenizer, chunks
-from memagent_lib.trace import Trace, Turn
+from memagent_lib.trace import Turn
 
 FAILURE_FILE = "failure.txt"
 CACHED_DOCUMENTS = 256
@@ -132,36 +132,29 @@ class MemAgentLoop(AgentLoopBase):
         backend = VerlBackend(self.server, tokenizer, sampling_params, session, self.encoder.window)
         trace = await drive(self.reader(example.question, pieces), self.encoder, backend)
         verdict = score(example.rule, trace.answer, example.answers)
-        self._keep_trace(trace, verdict.value, sampling_params, row)
-        facts = rollout_facts(trace, verdict.value, example)
-        return _outputs([(turn, backend.output(turn)) for turn in trace.turns], facts, time.monotonic() - started)
+        result = Result(example, trace.reader, time.monotonic() - started, trace, verdict)
+        self._keep(result, sampling_params, row)
+        rows = [(turn, backend.output(turn)) for turn in trace.turns]
+        return _outputs(rows, rollout_facts(result), result.seconds)
 
-    def _keep_trace(self, trace: Trace, value: float, sampling: dict[str, Any], row: dict[str, Any]) -> None:
+    def _keep(self, result: Result, sampling: dict[str, Any], row: dict[str, Any]) -> None:
+        """Keep the first few rollouts of each step."""
         step, greedy = int(row["global_steps"]), not sampling.get("temperature")
         if not self.traces or row.get("session_id") or _written[step, greedy] >= self.traces_per_step:
             return
         _written[step, greedy] += 1
-        record = {
-            "step": step,
-            "greedy": greedy,
-            "score": value,
-            "task": row["data_source"],
-            "id": row["extra_info"]["id"],
-        }
-        line = json.dumps(record | {"trace": trace.to_record()}, ensure_ascii=False)
-        with (self.traces / f"step_{step:06d}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        keep_rollout(self.traces, result, step, greedy)
 
 
 _written: Counter[tuple[int, bool]] = Counter()
 
 
-def rollout_facts(trace: Trace, value: float, example: Example) -> dict[str, float]:
+def rollout_facts(result: Result) -> dict[str, float]:
     """What is worth a curve, numbers only. -1 stands for what does not apply."""
-    told = diagnose(trace, example.evidence, example.answers, example.document)
+    trace, told = result.trace, result.diagnosis
     memory_tokens = [turn.reply.reply_tokens for turn in trace.reads]
     return {
-        "acc": float(value),
+        "acc": float(result.score.value),
         "turns": float(len(trace.turns)),
         "memory_tokens": sum(memory_tokens) / max(1, len(memory_tokens)),
         "cut_memories": float(trace.cut_memories),

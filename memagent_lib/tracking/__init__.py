@@ -1,1 +1,24 @@
-"""MLflow: the store, runs and traces. Knows no notebook and no widget."""
+"""MLflow: one explicit store, experiments and runs in it, and what an evaluation leaves there. Knows no notebook and no
+widget.
+"""
+
+from memagent_lib.tracking.evaluations import (
+    Pair,
+    choose,
+    evaluations,
+    load_readings,
+    load_results,
+    load_turns,
+    log_readings,
+    log_results,
+    small_pair,
+)  # fmt: skip
+from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, flatten, load_curve, load_runs
+from memagent_lib.tracking.store import TrackingError, store_uri
+from memagent_lib.tracking.traces import log_traces, search_traces
+
+__all__ = [
+    "PARENT_TAG", "Experiment", "Pair", "Run", "RunStatus", "TrackingError", "choose", "evaluations", "flatten",
+    "load_curve", "load_readings", "load_results", "load_runs", "load_turns", "log_readings", "log_results",
+    "log_traces", "search_traces", "small_pair", "store_uri",
+]  # fmt: skip

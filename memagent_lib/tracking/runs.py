@@ -1,16 +1,16 @@
-"""The ledger: MLflow runs, what is logged to them, and reading them back as tidy frames.
+"""MLflow experiments and runs: what is logged to them, and reading them back as tidy frames.
 
-One explicit store, by default a SQLite file in the workspace; no environment variable and no global active run. Whoever starts
-a job opens the ledger and creates its runs; workers are handed ids and :meth:`Experiment.join`. A run names the process that owns it:
-one that was killed outright is found out, and its run ended, when the ledger is next opened on that machine. Knows no notebook.
-"""
+One explicit store, by default a SQLite file in the workspace; no environment variable and no global active run. Whoever
+starts a job opens the experiment and creates its runs; workers are handed ids and :meth:`Experiment.join`. A run names
+the process that owns it: one that was killed outright is found out, and its run ended, when the experiment is next
+opened on that machine."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
@@ -27,19 +27,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from mlflow import MlflowClient
 
-    from memagent_lib.evaluation.evaluator import Result
-
 T = TypeVar("T")
 EXPERIMENT = "memagent"
 PARENT_TAG, NAME_TAG = "mlflow.parentRunId", "mlflow.runName"
 OWNER_TAG = "owner"
-TRACE_FOLDER = "traces"
 SAMPLE_S = 5.0  # between two measurements of the machine
 COPIED_WHOLE_BYTES = 64 << 20
 _PARAM_CHARS = 6000  # MLflow's limit for the value of a parameter
 
 
-class Status(StrEnum):
+class RunStatus(StrEnum):
     """How a run stands, in MLflow's words."""
 
     RUNNING = "RUNNING"
@@ -57,7 +54,9 @@ class Experiment:
 
     @classmethod
     def open(cls, where: str | Path, experiment: str = EXPERIMENT) -> Experiment:
-        """The ledger of a workspace folder or tracking address; store and experiment are created where they are missing."""
+        """The experiment of a workspace folder or tracking address; store and experiment are created where they are
+        missing.
+        """
         uri = store_uri(where)
         prepare(uri)
         client = client_of(uri)
@@ -70,9 +69,9 @@ class Experiment:
             raise TrackingError(
                 f"the experiment {experiment!r} was deleted; restore it in MLflow or choose another name"
             )
-        ledger = cls(uri, found.experiment_id)
-        ledger._end_the_runs_of_dead_processes()
-        return ledger
+        opened = cls(uri, found.experiment_id)
+        opened._end_runs_of_dead_processes()
+        return opened
 
     @property
     def client(self) -> MlflowClient:
@@ -85,7 +84,9 @@ class Experiment:
         tags: Mapping[str, str] | None = None,
         parent: str | None = None,
     ) -> Run:
-        """A new run with its parameters, the version of the code and ``environment.json``. RUNNING until it is ended; see :meth:`run`."""
+        """A new run with its parameters, the version of the code and ``environment.json``. RUNNING until it is ended;
+        see :meth:`run`.
+        """
         given = {NAME_TAG: name, OWNER_TAG: this_process(), **code_version(), **(tags or {})} | (
             {PARENT_TAG: parent} if parent else {}
         )
@@ -109,8 +110,8 @@ class Experiment:
     def run(
         self, name: str, params: Mapping[str, Any] | None = None, *, run_id: str = "", **start: Any
     ) -> Iterator[Run]:
-        """A run that ends with the true status of what is done inside: FINISHED, FAILED, or KILLED by Ctrl-C or SIGTERM. Processor,
-        memory, disk, network and GPU use are measured meanwhile, as metrics ``system/...``.
+        """A run that ends with the true status of what is done inside: FINISHED, FAILED, or KILLED by Ctrl-C or
+        SIGTERM. Processor, memory, disk, network and GPU use are measured meanwhile, as metrics ``system/...``.
 
         With ``run_id`` it joins that run instead, and leaves ending it to whoever started it (a sweep, the launcher).
         """
@@ -130,13 +131,13 @@ class Experiment:
                     yield run
             except BaseException as failure:
                 status = _status_of(failure)
-                if status is not Status.FINISHED:
+                if status is not RunStatus.FINISHED:
                     run.tags({"error": f"{type(failure).__name__}: {failure}"[:5000]})
                 run.end(status)
                 raise
-        run.end(Status.FINISHED)
+        run.end(RunStatus.FINISHED)
 
-    def _end_the_runs_of_dead_processes(self) -> None:
+    def _end_runs_of_dead_processes(self) -> None:
         running = with_retries(
             self.client.search_runs, [self.experiment_id], f"attributes.status = 'RUNNING' AND tags.{OWNER_TAG} != ''"
         )
@@ -144,18 +145,24 @@ class Experiment:
             if is_gone(run.data.tags[OWNER_TAG]):
                 ended = Run(self, run.info.run_id)
                 ended.tags({"error": "its process was killed before it could say how it ended"})
-                ended.end(Status.KILLED)
+                ended.end(RunStatus.KILLED)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One MLflow run, by id. Logging works from any process that holds it, also after the run has ended."""
 
-    ledger: Experiment
+    experiment: Experiment
     id: str
 
+    @property
+    def ledger(self) -> Experiment:
+        return self.experiment
+
     def params(self, params: Mapping[str, Any]) -> None:
-        """Parameters as resolved; nested tables become dotted names. A value too long for MLflow is kept in ``parameters.json``."""
+        """Parameters as resolved; nested tables become dotted names. A value too long for MLflow is kept in
+        ``parameters.json``.
+        """
         from mlflow.entities import Param
 
         flat = flatten(params)
@@ -164,7 +171,7 @@ class Run:
             flat |= {name: f"({len(value):,} characters, see parameters.json)" for name, value in long.items()}
         entries = [Param(name, value) for name, value in flat.items()]
         for batch in _batches(entries, 100):
-            with_retries(self.ledger.client.log_batch, self.id, params=batch)
+            with_retries(self.experiment.client.log_batch, self.id, params=batch)
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
         """Numbers at a step; with the id of a logged model (:meth:`model`, :meth:`uses`) they are that model's too."""
@@ -175,19 +182,19 @@ class Run:
             Metric(_metric_name(n), float(value), now, step, model) for n, value in metrics.items() if value is not None
         ]
         for batch in _batches(entries, 500):
-            with_retries(self.ledger.client.log_batch, self.id, metrics=batch)
+            with_retries(self.experiment.client.log_batch, self.id, metrics=batch)
 
     def tags(self, tags: Mapping[str, str]) -> None:
         for name, value in tags.items():
-            with_retries(self.ledger.client.set_tag, self.id, name, str(value))
+            with_retries(self.experiment.client.set_tag, self.id, name, str(value))
 
     def file(self, path: str | Path, folder: str | None = None) -> None:
         """A file or a folder as an artifact."""
-        log = self.ledger.client.log_artifacts if Path(path).is_dir() else self.ledger.client.log_artifact
+        log = self.experiment.client.log_artifacts if Path(path).is_dir() else self.experiment.client.log_artifact
         with_retries(log, self.id, str(path), folder)
 
     def text(self, text: str, name: str) -> None:
-        with_retries(self.ledger.client.log_text, self.id, text, name)
+        with_retries(self.experiment.client.log_text, self.id, text, name)
 
     def table(self, frame: pd.DataFrame, name: str) -> None:
         """A frame as an artifact; ``name`` ends in ``.parquet`` or ``.csv``."""
@@ -205,19 +212,18 @@ class Run:
         """Which data the run saw: each file as an MLflow dataset, its hash as the digest. ``use``: what for."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        from memagent_lib.data.examples import data_hash
+        from memagent_lib.data import data_hash
 
         source = {str(f): json.dumps({"uri": str(place(f))}) for f in files}
         sets = [Dataset(Path(f).name, data_hash(f), "local", source[str(f)]) for f in files]
         inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", use)]) for dataset in sets]
-        with_retries(self.ledger.client.log_inputs, self.id, datasets=inputs)
+        with_retries(self.experiment.client.log_inputs, self.id, datasets=inputs)
 
     def model(self, folder: str | Path, name: str, step: int = 0, metrics: Mapping[str, float] | None = None) -> str:
         """A policy that this run made, as an MLflow model with the metrics of its step; returns its id.
 
-        Its tags say where it is (``folder``) and the hash of its ``weights``. Small ones are copied whole, of large ones only the
-        place is kept: MLflow would double tens of gigabytes.
-        """
+        Its tags say where it is (``folder``) and the hash of its ``weights``. Small ones are copied whole, of large
+        ones only the place is kept: MLflow would double tens of gigabytes."""
         from mlflow.entities import LoggedModelOutput
 
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
@@ -225,19 +231,21 @@ class Run:
             folder, name, {"step": str(step), "files": "copied" if size <= COPIED_WHOLE_BYTES else "in the folder only"}
         )
         if size <= COPIED_WHOLE_BYTES:
-            with_retries(self.ledger.client.log_model_artifacts, made, str(folder))
-        with_retries(self.ledger.client.finalize_logged_model, made, "READY")
-        with_retries(self.ledger.client.log_outputs, self.id, [LoggedModelOutput(made, step)])
+            with_retries(self.experiment.client.log_model_artifacts, made, str(folder))
+        with_retries(self.experiment.client.finalize_logged_model, made, "READY")
+        with_retries(self.experiment.client.log_outputs, self.id, [LoggedModelOutput(made, step)])
         self.metrics(metrics or {}, step, made)
         return made
 
     def uses(self, model: str | Path) -> str:
-        """The policy that this run reads with, as an input of the run: the MLflow model with its weights, made where there is none yet."""
+        """The policy that this run reads with, as an input of the run: the MLflow model with its weights, made where
+        there is none yet.
+        """
         from mlflow.entities import LoggedModelInput
 
-        client, weights = self.ledger.client, model_hash(model)
+        client, weights = self.experiment.client, model_hash(model)
         found = with_retries(
-            client.search_logged_models, [self.ledger.experiment_id], f"tags.weights = '{weights}'", max_results=1
+            client.search_logged_models, [self.experiment.experiment_id], f"tags.weights = '{weights}'", max_results=1
         )
         used = found[0].model_id if found else self._register(model, Path(model).name, {"files": "in the folder only"})
         if not found:
@@ -248,69 +256,49 @@ class Run:
     def _register(self, folder: str | Path, name: str, tags: Mapping[str, str]) -> str:
         given = {"folder": str(folder), "weights": model_hash(folder), **tags}
         name = "".join("-" if c in "/:.%\"'" else c for c in name)
-        create = self.ledger.client.create_logged_model
-        return with_retries(create, self.ledger.experiment_id, name, self.id, given, model_type="policy").model_id
-
-    def traces(self, results: Iterable[Result], limit_bytes: int = 32 << 20, **tags: Any) -> int:
-        """The traces of results, twice: whole, as an artifact, wrong and right ones in turn until the limit; and in MLflow's own
-        traces, thinned (:mod:`memagent_lib.tracking.traces`). What was left out of each is a metric. Returns how many whole ones were.
-        """
-        from memagent_lib.evaluation.trace_files import write
-        from memagent_lib.tracking.traces import log_traces
-
-        results = list(results)
-        with tempfile.TemporaryDirectory() as folder:
-            left_out = write(results, folder, limit_bytes)
-            self.file(folder, TRACE_FOLDER)
-        thinned = log_traces(self, results, **tags)
-        counts = {
-            "traces_left_out": left_out,
-            "mlflow_traces_left_out": thinned.traces,
-            "mlflow_turns_left_out": thinned.turns,
-        }
-        self.metrics(counts)
-        return left_out
+        create = self.experiment.client.create_logged_model
+        return with_retries(create, self.experiment.experiment_id, name, self.id, given, model_type="policy").model_id
 
     @contextmanager
     def measured(self) -> Iterator[None]:
         """Measure the machine meanwhile. A run that takes less than :data:`SAMPLE_S` seconds has no measurement."""
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-        monitor = SystemMetricsMonitor(self.id, SAMPLE_S, resume_logging=True, tracking_uri=self.ledger.uri)
+        monitor = SystemMetricsMonitor(self.id, SAMPLE_S, resume_logging=True, tracking_uri=self.experiment.uri)
         monitor.start()
         try:
             yield
         finally:
             monitor.finish()
 
-    def end(self, status: Status | str = Status.FINISHED) -> None:
-        with_retries(self.ledger.client.set_terminated, self.id, str(Status(status)))
+    def end(self, status: RunStatus | str = RunStatus.FINISHED) -> None:
+        with_retries(self.experiment.client.set_terminated, self.id, str(RunStatus(status)))
 
     def resume(self) -> None:
         """Set an ended run RUNNING again: its work goes on, in this process."""
         self.tags({OWNER_TAG: this_process()})
-        with_retries(self.ledger.client.update_run, self.id, status=str(Status.RUNNING))
+        with_retries(self.experiment.client.update_run, self.id, status=str(RunStatus.RUNNING))
 
     @property
-    def status(self) -> Status:
-        return Status(with_retries(self.ledger.client.get_run, self.id).info.status)
+    def status(self) -> RunStatus:
+        return RunStatus(with_retries(self.experiment.client.get_run, self.id).info.status)
 
     def fetch(self, artifact: str, into: str | Path) -> Path:
         """An artifact's path: in place where the store is on this machine, else a copy in ``into``."""
         from mlflow.exceptions import MlflowException
 
-        where = urlsplit(with_retries(self.ledger.client.get_run, self.id).info.artifact_uri)
+        where = urlsplit(with_retries(self.experiment.client.get_run, self.id).info.artifact_uri)
         if where.scheme in ("", "file") and (here := Path(unquote(where.path)) / artifact).exists():
             return here
         try:
-            return Path(with_retries(self.ledger.client.download_artifacts, self.id, artifact, str(into)))
+            return Path(with_retries(self.experiment.client.download_artifacts, self.id, artifact, str(into)))
         except (MlflowException, OSError) as failure:
             raise TrackingError(f"run {self.id} has no artifact {artifact!r}") from failure
 
 
-def load_runs(ledger: Experiment, where: str = "") -> pd.DataFrame:
-    """One row per run, newest first: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (a file's hash),
-    ``metrics.*``, ``params.*`` and ``tags.*``.
+def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
+    """One row per run, newest first: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (a
+    file's hash), ``metrics.*``, ``params.*`` and ``tags.*``.
 
     ``where`` is MLflow's filter language, as in ``"params.model = 'x' and metrics.score > 0.5"``.
     """
@@ -319,8 +307,8 @@ def load_runs(ledger: Experiment, where: str = "") -> pd.DataFrame:
     rows, token = [], None
     while True:
         page = with_retries(
-            ledger.client.search_runs,
-            [ledger.experiment_id],
+            experiment.client.search_runs,
+            [experiment.experiment_id],
             where,
             max_results=1000,
             order_by=["start_time DESC"],
@@ -335,10 +323,12 @@ def load_runs(ledger: Experiment, where: str = "") -> pd.DataFrame:
 
 
 def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
-    """A run's metrics over its steps, long form: ``run_id, metric, step, value, seconds`` since the run began. All metrics by default."""
+    """A run's metrics over its steps, long form: ``run_id, metric, step, value, seconds`` since the run began. All
+    metrics by default.
+    """
     import pandas as pd
 
-    client = run.ledger.client
+    client = run.experiment.client
     stored = with_retries(client.get_run, run.id)
     rows = []
     for name in metrics or sorted(stored.data.metrics):
@@ -346,24 +336,6 @@ def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
         rows += [(run.id, m.key, m.step, m.value, (m.timestamp - stored.info.start_time) / 1000) for m in history]
     frame = pd.DataFrame(rows, columns=["run_id", "metric", "step", "value", "seconds"])
     return frame.sort_values(["metric", "step", "seconds"], ignore_index=True)
-
-
-def load_results(run: Run) -> list[Result]:
-    """The results whose traces a run kept, with examples and documents."""
-    from memagent_lib.evaluation.trace_files import read
-
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            return read(run.fetch(TRACE_FOLDER, folder))
-        except TrackingError as failure:
-            raise TrackingError(f"run {run.id} kept no traces; runs of 03_evaluate and of training do") from failure
-
-
-def load_traces(run: Run) -> pd.DataFrame:
-    """One row per turn of every trace that a run kept; see :func:`memagent_lib.evaluation.trace_files.to_frame`."""
-    from memagent_lib.evaluation.trace_files import to_frame
-
-    return to_frame(load_results(run)).assign(run_id=run.id)
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -390,12 +362,12 @@ def _create_experiment(client: MlflowClient, name: str, artifacts: str | None) -
         return found.experiment_id
 
 
-def _status_of(failure: BaseException) -> Status:
+def _status_of(failure: BaseException) -> RunStatus:
     if isinstance(failure, (KeyboardInterrupt, Terminated)):
-        return Status.KILLED
+        return RunStatus.KILLED
     if isinstance(failure, SystemExit) and not failure.code:
-        return Status.FINISHED
-    return Status.FAILED
+        return RunStatus.FINISHED
+    return RunStatus.FAILED
 
 
 def _metric_name(name: str) -> str:

@@ -1,11 +1,12 @@
-"""The MLflow store: where it is, how it is opened, and what is done when it is busy, locked, full or away. Knows no run."""
+"""The MLflow store: where it is, how it is opened, and what is done when it is busy, locked, full or away. Knows no
+run.
+"""
 
 from __future__ import annotations
 
 import errno
 import re
 import sqlite3
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -13,13 +14,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential
+
 from memagent_lib.files import place
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 T = TypeVar("T")
-PATIENCE_S = 60.0
+RETRY_S = 60.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 8.0
 _SCHEMES = ("http://", "https://", "sqlite:///", "postgresql", "mysql", "mssql", "databricks")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -40,7 +43,9 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def prepare(uri: str) -> None:
-    """See that the store can be used. Creates a SQLite store's tables, and lets readers and one writer work side by side there."""
+    """See that the store can be used. Creates a SQLite store's tables, and lets readers and one writer work side by
+    side there.
+    """
     if file := sqlite_file(uri):
         _prepare_file(uri, file)
     elif uri.startswith("http"):
@@ -113,26 +118,37 @@ def client_of(uri: str) -> MlflowClient:
 
 
 def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call a client of the store; wait and try again while the store is busy (another process writes, or a server is short of breath)."""
+    """Call a client of the store; wait and try again while the store is busy (another process writes, or a server is
+    overloaded).
+    """
     from mlflow.exceptions import MlflowException
 
     uri = getattr(getattr(call, "__self__", None), "tracking_uri", "")
-    deadline, wait = time.monotonic() + PATIENCE_S, _FIRST_WAIT_S
-    while True:
-        try:
-            return call(*args, **kwargs)
-        except MlflowException as failure:
-            if str(failure).startswith("API request to"):  # after MLflow's own tries
-                raise _unusable(uri, failure) from failure
-            if failure.error_code != "TEMPORARILY_UNAVAILABLE":
-                raise
-            hopeless = "disk I/O error" in str(failure) or "disk is full" in str(failure)
-            if hopeless or time.monotonic() + wait > deadline:
-                raise _unusable(uri, failure) from failure
-        except OSError as failure:
-            if failure.errno not in _NO_SPACE:
-                raise
-            fix = "free some and run this again. What was logged is kept."
-            raise TrackingError(f"no space for what is logged ({failure}); {fix}") from failure
-        time.sleep(wait)
-        wait = min(2 * wait, _LONGEST_WAIT_S)
+    retrying = Retrying(
+        retry=retry_if_exception(_busy),
+        wait=wait_exponential(_FIRST_WAIT_S, max=_LONGEST_WAIT_S),
+        stop=stop_before_delay(RETRY_S),
+        reraise=True,
+    )
+    try:
+        return retrying(call, *args, **kwargs)
+    except MlflowException as failure:
+        if _gave_up(failure) or failure.error_code == "TEMPORARILY_UNAVAILABLE":
+            raise _unusable(uri, failure) from failure
+        raise
+    except OSError as failure:
+        if failure.errno not in _NO_SPACE:
+            raise
+        fix = "free some and run this again. What was logged is kept."
+        raise TrackingError(f"no space for what is logged ({failure}); {fix}") from failure
+
+
+def _busy(failure: BaseException) -> bool:
+    """Whether the store may take the call in a moment. A full disk will not."""
+    hopeless = "disk I/O error" in str(failure) or "disk is full" in str(failure) or _gave_up(failure)
+    return getattr(failure, "error_code", "") == "TEMPORARILY_UNAVAILABLE" and not hopeless
+
+
+def _gave_up(failure: BaseException) -> bool:
+    """Whether MLflow has tried a server for long enough itself."""
+    return str(failure).startswith("API request to")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memagent_lib.evaluation.evaluator import Rate, summarise, wilson
+from memagent_lib.evaluation import Rate, summarise, wilson
 from memagent_lib.workbench.figure_style import (
     BASELINE_WORDS,
     COLOURS,

@@ -10,8 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.evaluation.trace_files import write
+from memagent_lib.evaluation import Result, write_results
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
@@ -51,7 +50,7 @@ def notebook(lab) -> str:
         id="long", task="needle", question=QUESTION, document="".join(texts), answers=("4711",), evidence=evidence
     )
     result = Result(example, "overwrite", 1.0, Trace(QUESTION, tuple(turns)), score("boxed", "\\boxed{9}", ("4711",)))
-    assert write([result], lab.root / "runs/long", limit_bytes=1 << 30) == 0
+    assert write_results([result], lab.root / "runs/long", limit_bytes=1 << 30) == 0
     cells = map(nbformat.v4.new_code_cell, ("from memagent_lib.workbench.inspector import show", 'show("runs/long")'))
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=list(cells), metadata=metadata), lab.root / "notebooks/long.ipynb")

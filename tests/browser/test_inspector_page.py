@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.evaluation import Result
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn

@@ -12,10 +12,13 @@ import jupyter
 import pytest
 from playwright.sync_api import Page, expect
 
-from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus, resolved
+from memagent_lib.data import Example
+from memagent_lib.evaluation import Result
+from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus, keep_rollout, resolved
+from memagent_lib.scoring import Score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.tracking.runs import Experiment
+from memagent_lib.tracking import Experiment
 from memagent_lib.workbench.panel import load_recipe
 
 pytestmark = pytest.mark.browser
@@ -46,14 +49,11 @@ class PlayedRun:
             Prompt(Kind.ANSWER, "What is the code of the owl?", memory),
             Reply(f"answer {self.step}", prompt_tokens=9, reply_tokens=3),
         )
-        record = {
-            "step": self.step,
-            "greedy": False,
-            "score": 0.0,
-            "id": str(self.step),
-            "trace": Trace("What?", (read, answer)).to_record(),
-        }
-        (self.folder.traces / f"step_{self.step:06d}.jsonl").write_text(json.dumps(record) + "\n")
+        example = Example(
+            id=str(self.step), task="needle", question="What?", document=chunk.text, answers=("4711",)
+        )
+        result = Result(example, "overwrite", 1.0, Trace("What?", (read, answer)), Score(0.0, "", "wrong"))
+        keep_rollout(self.folder.traces, result, self.step, greedy=False)
         self.say(TrainingState.RUNNING, reward)
 
     def say(self, state: TrainingState, reward: float | None = None) -> None:

@@ -204,7 +204,7 @@ def test_rollouts_tables_and_fates_are_one_number(kept, lost):
     from memagent_lib.workbench.inspector.story import story
 
     for result in (kept, lost):
-        facts, row = rollout_facts(result.trace, result.score.value, result.example), result.row()
+        facts, row = rollout_facts(result), result.row()
         assert (facts["capture"], facts["retention"]) == (row["capture"], row["retention"])
         assert [turn.fate for turn in story(result)] == list(result.diagnosis.fates)
     assert [r.row()["retention"] for r in (kept, lost)] == [1.0, 0.0]

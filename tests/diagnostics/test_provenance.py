@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from memagent_lib.diagnostics.provenance import Provenance
+from memagent_lib.diagnostics import Provenance
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 

@@ -7,16 +7,14 @@ from pathlib import Path
 import pytest
 
 from memagent_lib import files
-from memagent_lib.evaluation import study
-from memagent_lib.evaluation.comparison import choose, evaluations, paired
-from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.tracking.runs import Experiment, TrackingError
+from memagent_lib.evaluation import Result, paired
+from memagent_lib.tracking import Experiment, TrackingError, choose, evaluations, log_results
 from memagent_lib.workbench import plots
 
 
 def evaluated(ledger: Experiment, policy: str, *results: Result, **params) -> str:
     with ledger.run(f"evaluate {policy}", {"policy": policy, **params}) as run:
-        study.log_results(run, results, policy=policy)
+        log_results(run, results, policy=policy)
     return run.id
 
 
@@ -72,7 +70,7 @@ def test_the_first_model_that_is_there_is_used_and_none_says_how_to_get_one(tmp_
 
 
 def test_lives_of_phrases_are_bars_from_the_turn_that_brought_them_to_the_one_that_dropped_them(lost) -> None:
-    from memagent_lib.diagnostics.provenance import Provenance
+    from memagent_lib.diagnostics import Provenance
 
     phrases = Provenance.of(lost.trace).to_frame()
     ax = plots.phrase_lives(phrases, len(lost.trace.reads))

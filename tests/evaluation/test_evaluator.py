@@ -1,14 +1,17 @@
 """Evaluation: examples x agent, errors apart from wrong answers, and a journal (design, invariants 9 and 11)."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from memagent_lib.agent import Agent
+from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import make
-from memagent_lib.evaluation.evaluator import evaluate, summarise, to_frame, wilson
+from memagent_lib.evaluation import aevaluate, evaluate, read_results, summarise, to_frame, wilson
+from memagent_lib.evaluation.results import DocumentStore
 from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.readers import blind
 
 
 def _careful(text: str) -> str:
@@ -58,18 +61,91 @@ def test_a_bug_is_not_taken_for_a_failed_request(needle_encoder, needles):
         evaluate(Agent(needle_encoder, Scripted(lambda text: str(1 / 0))), needles, progress=False)
 
 
-def test_a_journal_keeps_finished_examples_and_retries_failed_and_half_written_ones(needle_encoder, needles, tmp_path):
-    journal = tmp_path / "journal.jsonl"
+def journal_in(folder):
+    (file,) = (f for f in folder.glob("*.jsonl") if f.name != "documents.jsonl")
+    return file
+
+
+def test_finished_examples_are_kept_and_failed_and_half_written_ones_are_tried_again(needle_encoder, needles, tmp_path):
     down = Scripted(
         lambda text: (_ for _ in ()).throw(BackendError("down")) if needles[0].question in text else _careful(text)
     )
-    first = evaluate(Agent(needle_encoder, down), needles, journal=journal, progress=False)
-    journal.write_text(journal.read_text() + '{"example": "needle-3x200-5-0", "tra')
+    first = evaluate(Agent(needle_encoder, down), needles, folder=tmp_path, progress=False)
+    with open(journal_in(tmp_path), "ab") as file:
+        file.write(b'{"reading": "x", "rec')
     again = Scripted(_careful)
-    second = evaluate(Agent(needle_encoder, again), needles, journal=journal, progress=False)
+    second = evaluate(Agent(needle_encoder, again), needles, folder=tmp_path, progress=False)
     assert first[0].error and all(r.score.value == 1 for r in second)
     assert {r.text.count(needles[0].question) for r in again.requests} == {1}
     assert [r.example.id for r in second] == [e.id for e in needles]
+    third = Scripted(_careful)
+    assert evaluate(Agent(needle_encoder, third), needles, folder=tmp_path, progress=False) == second
+    assert third.requests == []
+
+
+def test_a_reading_that_was_cut_short_continues_at_its_turn(needle_encoder, needles, tmp_path):
+    asked = []
+
+    def shaky(text):
+        asked.append(text)
+        if len(asked) == 3:
+            raise BackendError("gone")
+        return _careful(text)
+
+    (broken,) = evaluate(Agent(needle_encoder, Scripted(shaky)), needles[:1], folder=tmp_path, progress=False)
+    assert broken.error == "BackendError: gone" and len(asked) == 3
+    calm = Scripted(_careful)
+    (whole,) = evaluate(Agent(needle_encoder, calm), needles[:1], folder=tmp_path, progress=False)
+    assert len(calm.requests) == 2 and len(whole.trace.turns) == 4
+    (fresh,) = evaluate(Agent(needle_encoder, Scripted(_careful)), needles[:1], progress=False)
+    assert whole.trace == fresh.trace and whole.score == fresh.score
+
+
+def test_what_changes_a_reply_is_read_again_and_what_does_not_is_not(needle_encoder, needles, tmp_path):
+    def requests(agent_of=lambda backend: Agent(needle_encoder, backend), examples=needles[:2]):
+        backend = Scripted(_careful)
+        found = evaluate(agent_of(backend), examples, folder=tmp_path, progress=False)
+        return len(backend.requests), [r.score.value for r in found]
+
+    assert requests() == (8, [1.0, 1.0])
+    assert requests() == (0, [1.0, 1.0])
+    other_answers = [replace(e, answers=("other",)) for e in needles[:2]]
+    assert requests(examples=other_answers) == (0, [0.0, 0.0]), "scores are derived again"
+    assert [r.score.value for r in read_results(journal_in(tmp_path))] == [0.0, 0.0]
+    assert requests(examples=[replace(e, document=e.document + ".") for e in needles[:2]])[0] > 0
+    words = replace(needle_encoder.template, gate="KEEP or write a new one.")
+    encoder = Encoder(needle_encoder.tokenizer, words, needle_encoder.budget)
+    assert requests(lambda backend: Agent(encoder, backend))[0] == 8
+    assert requests(lambda backend: Agent(needle_encoder, backend, blind))[0] == 2
+    assert requests(lambda backend: Agent(needle_encoder, backend, source={"model": "other"}))[0] == 8
+    assert len(list(tmp_path.glob("overwrite-*.jsonl"))) == 3 and len(list(tmp_path.glob("blind-*.jsonl"))) == 1
+
+
+def test_examples_are_fetched_no_faster_than_they_are_read(needle_encoder, needles):
+    fetched, read = [], []
+
+    def examples():
+        for example in needles:
+            fetched.append(len(read))
+            yield example
+
+    results = run_sync(aevaluate(Agent(needle_encoder, Scripted(_careful)), examples(), 2, read.append))
+    assert [r.example.id for r in results] == [e.id for e in needles]
+    assert all(number - done <= 2 for number, done in enumerate(fetched))
+
+
+def test_documents_that_have_no_room_are_left_out_and_everything_else_is_kept(needle_encoder, needles, tmp_path):
+    store = DocumentStore(tmp_path / "documents.jsonl", limit_bytes=int(1.5 * len(needles[0].document)))
+    agent = Agent(needle_encoder, Scripted(_careful))
+    whole = evaluate(agent, needles[:2], progress=False)
+    found = run_sync(aevaluate(agent, needles[:2], 1, documents=store))
+    assert [bool(r.example.document) for r in found] == [True, False]
+    assert not any(t.prompt.chunk.text for t in found[1].trace.reads)
+    same = {"seconds", "cached_tokens"}
+    for lean, full in zip(found, whole, strict=True):
+        assert {k: v for k, v in lean.row().items() if k not in same} == {
+            k: v for k, v in full.row().items() if k not in same
+        }
 
 
 def test_wilson_agrees_with_published_values():

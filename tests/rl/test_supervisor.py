@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from memagent_lib.data import Example, save
+from memagent_lib.evaluation import Result
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus, keep_rollout
 from memagent_lib.rl.run.supervisor import Supervisor, ledger_entry
+from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.tracking.runs import Experiment, load_curve, load_results, load_runs
+from memagent_lib.tracking import Experiment, load_curve, load_results, load_runs
 from memagent_lib.tracking.traces import search_traces
 
 QUESTION = "What is the code of the owl?"
@@ -55,9 +57,9 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
     save([replace(example, id="b")], tmp_path / "test.parquet")
     read = Turn(Prompt(Kind.READ, QUESTION, "", Chunk(0, document, 0, len(document), 9)), Reply("The code is 4711."))
     trace = Trace(QUESTION, (read, Turn(Prompt(Kind.ANSWER, QUESTION, "The code is 4711."), Reply("4711"))))
-    kept = {"step": 1, "greedy": False, "score": 1.0, "task": "needle", "id": "a", "trace": trace.to_record()}
     folder.traces.mkdir()
-    (folder.traces / "step_000001.jsonl").write_text(json.dumps(kept) + "\n")
+    result = Result(example, "overwrite", 0.5, trace, score("contains", trace.answer, example.answers))
+    keep_rollout(folder.traces, result, 1, greedy=False)
     config = Recipe.from_tables(
         {
             "model": {"path": str(tmp_path / "start")},
@@ -90,11 +92,11 @@ def test_a_training_run_is_one_mlflow_run_with_its_data_policies_and_kept_readin
     supervisor._export()
     assert supervisor._complete(entry, TrainingState.FINISHED, "") == ""
 
-    runs = load_runs(entry.ledger)
+    runs = load_runs(entry.experiment)
     assert runs["status"].tolist() == ["FINISHED"]
     assert {"data.train.parquet", "data.test.parquet"} <= set(runs.columns)
     assert load_curve(entry, ["critic/score/mean"])[["step", "value"]].to_numpy().tolist() == [[1, 0.25], [2, 0.5]]
-    models = {m.name: m for m in entry.ledger.client.search_logged_models([entry.ledger.experiment_id])}
+    models = {m.name: m for m in entry.experiment.client.search_logged_models([entry.experiment.experiment_id])}
     assert set(models) == {"start", "train step 1", "train"}
     assert [(m.key, m.step, m.value) for m in models["train step 1"].metrics] == [("critic/score/mean", 1, 0.25)]
     assert [(m.key, m.step, m.value) for m in models["train"].metrics] == [("critic/score/mean", 2, 0.5)]
@@ -105,7 +107,7 @@ def test_a_training_run_is_one_mlflow_run_with_its_data_policies_and_kept_readin
         1.0,
         "The code of the owl is 4711. ",
     )
-    assert search_traces(entry.ledger, "tags.kind = 'training' AND tags.step = '1'")["example"].tolist() == ["a"]
+    assert search_traces(entry.experiment, "tags.kind = 'training' AND tags.step = '1'")["example"].tolist() == ["a"]
 
 
 def test_a_store_that_is_away_stops_no_training_and_gets_the_numbers_later(supervisor: Supervisor, capfd) -> None:

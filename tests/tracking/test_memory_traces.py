@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib.evaluation.trace_files import document_hash
-from memagent_lib.tracking.runs import Experiment, load_runs
-from memagent_lib.tracking.store import TrackingError
+from memagent_lib.journal import digest
+from memagent_lib.tracking import Experiment, TrackingError, load_runs, log_readings
 from memagent_lib.tracking.traces import TRACE_COLUMNS, kept_turns, log_traces, search_traces
 
 
@@ -17,8 +16,8 @@ def test_a_trace_has_a_span_per_turn_with_the_place_and_hash_of_its_chunk_and_no
 ) -> None:
     run = Experiment.open(workspace).start("one")
     assert log_traces(run, [lost]) == (0, 0)
-    (row,) = search_traces(run.ledger, run=run).to_dict("records")
-    trace = run.ledger.client.get_trace(row["trace_id"])
+    (row,) = search_traces(run.experiment, run=run).to_dict("records")
+    trace = run.experiment.client.get_trace(row["trace_id"])
     root, *turns = sorted(trace.data.spans, key=lambda span: span.start_time_ns)
     assert [span.name for span in (root, *turns)] == ["overwrite", "read 0", "read 1", "read 2", "read 3", "answer"]
     assert {span.parent_id for span in turns} == {root.span_id}
@@ -32,7 +31,7 @@ def test_a_trace_has_a_span_per_turn_with_the_place_and_hash_of_its_chunk_and_no
                 "start": chunk.start,
                 "end": chunk.end,
                 "tokens": chunk.tokens,
-                "hash": document_hash(chunk.text),
+                "hash": digest(chunk.text),
             }
             assert span.inputs["chunk"] == place
     assert [span.attributes["evidence"] for span in turns] == [False, True, False, False, False]
@@ -47,10 +46,10 @@ def test_traces_are_found_by_question_score_chunk_finish_reason_and_the_fate_of_
     long = long_reading(6, 1, 4, cut=2)
     run = Experiment.open(workspace).start("one")
     log_traces(run, [kept, lost, replace(long, example=replace(long.example, question="Who signs?"))], policy="p")
-    hash_of_kept = document_hash(kept.trace.turns[1].prompt.chunk.text)
+    hash_of_kept = digest(kept.trace.turns[1].prompt.chunk.text)
 
     def found(where: str) -> set[str]:
-        return set(search_traces(run.ledger, where)["example"])
+        return set(search_traces(run.experiment, where)["example"])
 
     assert found("tags.question ILIKE '%BOLD owl%'") == {"kept", "lost"}
     assert found("feedback.score < 1") == {"lost", "long"}
@@ -59,15 +58,15 @@ def test_traces_are_found_by_question_score_chunk_finish_reason_and_the_fate_of_
     assert found("span.name = 'read 2' AND span.attributes.finish_reason LIKE '%length%'") == {"long"}
     assert found("span.name = 'read 3' AND span.attributes.finish_reason LIKE '%length%'") == set()
     assert found("tags.fate = 'noted and lost'") == {"lost", "long"}
-    assert found("trace.text LIKE '%bold</b> mole%'") == {"lost"}
+    assert found("tags.memories ILIKE '%BOLD</b> mole%'") == {"lost"}
     assert found("tags.policy = 'p'") == {"kept", "lost", "long"}
 
 
 def test_the_frame_of_traces_has_its_columns_with_or_without_rows(workspace: Path, kept) -> None:
     run = Experiment.open(workspace).start("one")
-    assert list(search_traces(run.ledger).columns) == TRACE_COLUMNS
+    assert list(search_traces(run.experiment).columns) == TRACE_COLUMNS
     log_traces(run, [kept])
-    (row,) = search_traces(run.ledger).to_dict("records")
+    (row,) = search_traces(run.experiment).to_dict("records")
     assert list(row) == TRACE_COLUMNS
     shown = {
         "run_id": run.id,
@@ -82,7 +81,7 @@ def test_the_frame_of_traces_has_its_columns_with_or_without_rows(workspace: Pat
     assert shown.items() <= row.items()
     assert (row["turns"], row["turns_left_out"], row["seconds"], row["finish_reason"]) == (5, 0, 0.5, "stop")
     with pytest.raises(TrackingError, match="more than 0 traces match"):
-        search_traces(run.ledger, limit=0)
+        search_traces(run.experiment, limit=0)
 
 
 def test_a_long_trace_keeps_what_one_looks_for_and_its_gaps_say_how_many_turns_they_stand_for(
@@ -96,7 +95,7 @@ def test_a_long_trace_keeps_what_one_looks_for_and_its_gaps_say_how_many_turns_t
 
     run = Experiment.open(workspace).start("one")
     assert log_traces(run, [result], max_turns=20) == (0, 704)
-    trace = run.ledger.client.get_trace(search_traces(run.ledger)["trace_id"].iloc[0])
+    trace = run.experiment.client.get_trace(search_traces(run.experiment)["trace_id"].iloc[0])
     gaps = [span.attributes for span in trace.data.spans if "turns left out" in span.name]
     assert sum(gap["turns_left_out"] for gap in gaps) == 704
     assert [index for gap in gaps for index in range(gap["first_turn"], gap["last_turn"] + 1)] == sorted(
@@ -112,12 +111,12 @@ def test_of_many_readings_every_reader_and_length_keeps_its_share_wrong_ones_fir
     right = [replace(kept, example=replace(kept.example, id=f"r{i}")) for i in range(6)]
     run = Experiment.open(workspace).start("one")
     assert log_traces(run, [*blind, *right, lost], max_traces=5) == (8, 0)
-    assert sorted(search_traces(run.ledger)["example"]) == ["b0", "b1", "lost", "r0", "r1"]
+    assert sorted(search_traces(run.experiment)["example"]) == ["b0", "b1", "lost", "r0", "r1"]
 
 
 def test_a_run_counts_what_its_bounds_left_out(workspace: Path, kept, long_reading) -> None:
     run = Experiment.open(workspace).start("one")
-    run.traces([kept, long_reading(100, 10, 90, cut=50)])
-    row = load_runs(run.ledger).iloc[0]
-    counts = row[["metrics.traces_left_out", "metrics.mlflow_traces_left_out", "metrics.mlflow_turns_left_out"]]
+    log_readings(run, [kept, long_reading(100, 10, 90, cut=50)])
+    row = load_runs(run.experiment).iloc[0]
+    counts = row[["metrics.results_left_out", "metrics.mlflow_traces_left_out", "metrics.mlflow_turns_left_out"]]
     assert counts.tolist() == [0, 0, 101 - 48]

@@ -20,14 +20,15 @@ import pytest
 
 from memagent_lib.diagnostics import Fate
 from memagent_lib.files import code_hash, place, root
-from memagent_lib.tracking.runs import (
+from memagent_lib.tracking import (
     Experiment,
-    Status,
+    RunStatus,
     TrackingError,
     load_curve,
     load_results,
     load_runs,
-    load_traces,
+    load_turns,
+    log_readings,
 )
 
 PROCESSES, RUNS_EACH, STEPS = 4, 5, 12
@@ -110,7 +111,7 @@ def test_a_run_ends_with_the_true_status(workspace: Path, failure: BaseException
 def test_a_terminated_process_leaves_a_killed_run(workspace: Path) -> None:
     code = """
         import sys, time
-        from memagent_lib.tracking.runs import Experiment
+        from memagent_lib.tracking import Experiment
         with Experiment.open(sys.argv[1]).run("long") as run:
             print(run.id, flush=True)
             time.sleep(600)
@@ -120,7 +121,7 @@ def test_a_terminated_process_leaves_a_killed_run(workspace: Path) -> None:
         run_id = process.stdout.readline().strip()
         process.send_signal(signal.SIGTERM)
     assert process.returncode == 143
-    assert Experiment.open(workspace).join(run_id).status is Status.KILLED
+    assert Experiment.open(workspace).join(run_id).status is RunStatus.KILLED
 
 
 def test_a_joined_run_is_left_to_whoever_started_it(workspace: Path) -> None:
@@ -128,8 +129,8 @@ def test_a_joined_run_is_left_to_whoever_started_it(workspace: Path) -> None:
     parent = ledger.start("parent", {"a": 1})
     with pytest.raises(ValueError, match="no"), ledger.run("ignored", {"b": 2}, run_id=parent.id):
         raise ValueError("no")
-    assert parent.status is Status.RUNNING
-    parent.end(Status.FAILED)
+    assert parent.status is RunStatus.RUNNING
+    parent.end(RunStatus.FAILED)
     row = load_runs(ledger).iloc[0]
     assert (row["params.a"], row["params.b"], row["status"]) == ("1", "2", "FAILED")
 
@@ -141,7 +142,7 @@ def test_a_run_that_does_not_exist_is_a_clear_error(workspace: Path) -> None:
 
 def test_a_run_without_traces_says_so(workspace: Path) -> None:
     run = Experiment.open(workspace).start("bare")
-    with pytest.raises(TrackingError, match=f"run {run.id} kept no traces"):
+    with pytest.raises(TrackingError, match=f"run {run.id} kept no results"):
         load_results(run)
 
 
@@ -149,7 +150,7 @@ def test_parameters_are_logged_whole_flat_and_with_the_version_of_the_code(works
     run = Experiment.open(workspace).start(
         "one", {"budget": {"chunk_tokens": 128}, "readers": ["a", "b"], "long": "x" * 7000}, parent="p"
     )
-    row = load_runs(run.ledger).iloc[0]
+    row = load_runs(run.experiment).iloc[0]
     assert (row["params.budget.chunk_tokens"], row["params.readers"], row["parent"]) == ("128", '["a", "b"]', "p")
     assert row["params.long"] == "(7,000 characters, see parameters.json)"
     assert json.loads(run.fetch("parameters.json", workspace).read_text())["long"] == "x" * 7000
@@ -158,12 +159,12 @@ def test_parameters_are_logged_whole_flat_and_with_the_version_of_the_code(works
 
 def test_traces_come_back_as_they_were(workspace: Path, kept, lost) -> None:
     run = Experiment.open(workspace).start("one")
-    assert run.traces([kept, lost]) == 0
+    assert log_readings(run, [kept, lost]) == 0
     back = {r.example.id: r for r in load_results(run)}
     assert back == {"kept": kept, "lost": lost}
     assert back["kept"].trace == kept.trace
     assert back["lost"].example == lost.example
-    turns = load_traces(run).query("kind == 'read'")
+    turns = load_turns(run).query("kind == 'read'")
     for name, left in (("lost", Fate.LOST), ("kept", Fate.HELD)):
         assert turns.query(f"example == '{name}'")["fate"].tolist() == [Fate.AHEAD, Fate.HELD, left, left]
     assert turns.query("example == 'kept'")["evidence"].tolist() == [False, True, False, False]
@@ -171,21 +172,9 @@ def test_traces_come_back_as_they_were(workspace: Path, kept, lost) -> None:
 
 def test_a_bounded_trace_file_keeps_wrong_ones_first_and_counts_what_it_left_out(workspace: Path, kept, lost) -> None:
     run = Experiment.open(workspace).start("one")
-    assert run.traces([kept, lost], limit_bytes=2200) == 1
+    assert log_readings(run, [kept, lost], limit_bytes=3000) == 1
     assert [r.example.id for r in load_results(run)] == ["lost"]
-    assert load_runs(run.ledger).iloc[0]["metrics.traces_left_out"] == 1
-
-
-def test_a_trace_file_cut_in_half_gives_its_whole_lines_and_a_warning(
-    workspace: Path, tmp_path: Path, kept, lost
-) -> None:
-    from memagent_lib.evaluation.trace_files import read, write
-
-    write([kept, lost], tmp_path / "t", 1 << 20)
-    file = tmp_path / "t" / "traces.jsonl"
-    file.write_text(file.read_text()[:-200])
-    with pytest.warns(UserWarning, match="line 2 is not whole"):
-        assert [r.example.id for r in read(tmp_path / "t")] == ["lost"]
+    assert load_runs(run.experiment).iloc[0]["metrics.results_left_out"] == 1
 
 
 def test_the_root_is_found_from_any_folder_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,8 +193,8 @@ def test_a_run_keeps_its_environment_and_which_data_it_saw(workspace: Path, tmp_
     run.data(tmp_path / "train_4.parquet", use="training")
     said = json.loads(run.fetch("environment.json", workspace).read_text())
     assert said["packages"]["mlflow"] == version("mlflow") and said["python"] == platform.python_version()
-    assert load_runs(run.ledger).iloc[0]["data.train_4.parquet"] == hashlib.sha256(b"rows").hexdigest()[:16]
-    (seen,) = run.ledger.client.get_run(run.id).inputs.dataset_inputs
+    assert load_runs(run.experiment).iloc[0]["data.train_4.parquet"] == hashlib.sha256(b"rows").hexdigest()[:16]
+    (seen,) = run.experiment.client.get_run(run.id).inputs.dataset_inputs
     assert (seen.tags[0].key, seen.tags[0].value) == ("mlflow.data.context", "training")
 
 
@@ -266,7 +255,7 @@ def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch:
 def test_a_run_whose_process_was_killed_outright_is_ended_when_the_ledger_is_next_opened(workspace: Path) -> None:
     code = """
         import os, signal, sys
-        from memagent_lib.tracking.runs import Experiment
+        from memagent_lib.tracking import Experiment
         with Experiment.open(sys.argv[1]).run("long") as run:
             os.kill(os.getpid(), signal.SIGKILL)
     """
@@ -276,4 +265,4 @@ def test_a_run_whose_process_was_killed_outright_is_ended_when_the_ledger_is_nex
     runs = load_runs(Experiment.open(workspace)).set_index("name")
     assert runs["status"].to_dict() == {"long": "KILLED", "mine": "RUNNING", "elsewhere": "RUNNING"}
     assert runs.loc["long", "tags.error"] == "its process was killed before it could say how it ended"
-    assert (mine.status, elsewhere.status) == (Status.RUNNING, Status.RUNNING)
+    assert (mine.status, elsewhere.status) == (RunStatus.RUNNING, RunStatus.RUNNING)

@@ -16,8 +16,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from memagent_lib.tracking.runs import Experiment, load_curve, load_results, load_runs
-from memagent_lib.tracking.traces import search_traces
+from memagent_lib.tracking import Experiment, load_curve, load_results, load_runs, log_readings, search_traces
 from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
 
 
@@ -81,8 +80,8 @@ def test_a_run_with_all_that_it_keeps_comes_back_from_a_server(
         run.data(tmp_path / "data.parquet")
         made = run.model(tmp_path / "policy", "policy", 3, {"reward": 0.5})
         run.table(pd.DataFrame({"x": [1, 2]}), "tables/x.parquet")
-        run.traces([kept, lost, long_reading(723, 100, 600, cut=300)], policy="p")
-    row = load_runs(run.ledger).iloc[0]
+        log_readings(run, [kept, lost, long_reading(723, 100, 600, cut=300)], policy="p")
+    row = load_runs(run.experiment).iloc[0]
     assert (row["status"], row["params.budget.chunk_tokens"], row["metrics.mlflow_turns_left_out"]) == (
         "FINISHED",
         "128",
@@ -92,11 +91,11 @@ def test_a_run_with_all_that_it_keeps_comes_back_from_a_server(
     assert load_curve(run, ["reward"])[["step", "value"]].to_numpy().tolist() == [[3, 0.5]]
     assert pd.read_parquet(run.fetch("tables/x.parquet", tmp_path))["x"].tolist() == [1, 2]
     assert {r.example.id: r.trace for r in load_results(run)}["lost"] == lost.trace
-    assert run.ledger.client.get_logged_model(made).tags["folder"] == str(tmp_path / "policy")
+    assert run.experiment.client.get_logged_model(made).tags["folder"] == str(tmp_path / "policy")
     assert run.uses(tmp_path / "policy") == made
-    found = search_traces(run.ledger, "feedback.score < 1 AND tags.policy = 'p'", run)
+    found = search_traces(run.experiment, "feedback.score < 1 AND tags.policy = 'p'", run)
     assert found.set_index("example")["turns_left_out"].to_dict() == {"lost": 0, "long": 724 - 48}
-    spans = run.ledger.client.get_trace(found.set_index("example").loc["lost", "trace_id"]).data.spans
+    spans = run.experiment.client.get_trace(found.set_index("example").loc["lost", "trace_id"]).data.spans
     assert sorted(span.name for span in spans) == ["answer", "overwrite", "read 0", "read 1", "read 2", "read 3"]
 
 
@@ -106,7 +105,7 @@ def test_a_sweep_logs_to_a_server_as_to_a_file(server: str, tmp_path: Path) -> N
     )
     cell = nbformat.v4.new_code_cell
     parameters = 'x: int = 0\ntracking: str = "runs"\nrun_id: str = ""'
-    log = "from memagent_lib.tracking.runs import Experiment\nExperiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"
+    log = "from memagent_lib.tracking import Experiment\nExperiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"
     book.cells = [cell(parameters, metadata={"tags": ["parameters"]}), cell(log)]
     nbformat.write(book, tmp_path / "one.ipynb")
     stage = SweepStage(name="one", notebook=str(tmp_path / "one.ipynb"), grid={"x": [1, 2]})

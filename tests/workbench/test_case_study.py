@@ -4,8 +4,8 @@ import pytest
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
-from memagent_lib.diagnostics.provenance import Provenance
-from memagent_lib.evaluation.evaluator import Result, evaluate
+from memagent_lib.diagnostics import Provenance
+from memagent_lib.evaluation import Result, evaluate
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.workbench import case_study
 

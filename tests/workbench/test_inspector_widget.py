@@ -221,13 +221,13 @@ def test_the_widget_reads_on_with_an_agent_that_is_opened_once_and_when_needed(b
 
 
 def test_runs_are_shown_by_their_ids_and_a_wrong_one_is_one_line(both, workspace, monkeypatch):
-    from memagent_lib.tracking.runs import Experiment
+    from memagent_lib.tracking import Experiment, log_readings
 
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
     with Experiment.open(workspace).run("evaluate", {"policy": "trained", "model": "some/model"}) as run:
-        run.traces(both["before"])
+        log_readings(run, both["before"])
     with Experiment.open(workspace).run("evaluate", {"policy": "warm start"}) as other:
-        other.traces(both["after"])
+        log_readings(other, both["after"])
     inspector = show(run.id, tracking=workspace)
     assert [e["policy"] for e in inspector.catalog] == ["trained", "trained"]
     assert inspector.live == f'inspector.show("{run.id}")'
@@ -239,17 +239,16 @@ def test_runs_are_shown_by_their_ids_and_a_wrong_one_is_one_line(both, workspace
     assert wrong.value._render_traceback_() == [f"InspectorError: {wrong.value}"]
     with Experiment.open(workspace).run("make data") as bare:
         pass
-    with pytest.raises(InspectorError, match="kept no traces"):
+    with pytest.raises(InspectorError, match="kept no results"):
         show(bare.id, tracking=workspace)
 
 
 def test_a_trace_file_cut_in_half_shows_what_is_whole(both, tmp_path, monkeypatch):
-    from memagent_lib.evaluation.trace_files import TRACES, write
+    from memagent_lib.evaluation import write_results
 
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
-    write(both["before"], tmp_path, 1 << 20)
-    half = (tmp_path / TRACES).read_text()
-    (tmp_path / TRACES).write_text(half[: int(0.75 * len(half))])
-    with pytest.warns(UserWarning, match="line 2 is not whole"):
-        inspector = show(tmp_path)
+    write_results(both["before"], tmp_path)
+    half = (tmp_path / "results.jsonl").read_text()
+    (tmp_path / "results.jsonl").write_text(half[: int(0.75 * len(half))])
+    inspector = show(tmp_path)
     assert len(inspector.catalog) == 1

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from memagent_lib.files import root
-from memagent_lib.tracking.runs import Experiment, load_results, load_runs, load_traces
+from memagent_lib.tracking import Experiment, load_results, load_runs, load_turns
 from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
 from memagent_lib.workbench.sweep.specification import OWN_PARAMETERS, notebook_parameters, plan
 
@@ -143,7 +143,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     assert run["parent"] == result.run_id
     assert run["run_id"] == rows["run_id"].iloc[0]
     assert len(load_results(ledger.join(run["run_id"]))) == 15
-    turns = load_traces(ledger.join(run["run_id"])).query("reader == 'overwrite'").groupby("example").size()
+    turns = load_turns(ledger.join(run["run_id"])).query("reader == 'overwrite'").groupby("example").size()
     assert sorted(turns) == [2, 2, 2, 4, 4]
 
 

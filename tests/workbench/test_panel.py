@@ -8,12 +8,13 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingState, TrainingStatus, resolved
+from memagent_lib.evaluation import Result
+from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingState, TrainingStatus, keep_rollout, resolved
 from memagent_lib.settings import SettingsError
 from memagent_lib.workbench import plots
 from memagent_lib.workbench.panel import Follower, Progress, TrainingPanel, attach, begin, curve, report, settle, show
@@ -38,14 +39,8 @@ def run(tmp_path: Path, kept: Result, lost: Result) -> RunFolder:
             **{"critic/score/mean": reward, "perf/time_per_step": 4.0 * step, "actor/grad_norm": float("nan")},
         )
     for step, result in ((1, lost), (2, lost), (3, kept)):
-        record = {
-            "step": step,
-            "greedy": False,
-            "score": result.score.value,
-            "id": f"e{step}",
-            "trace": result.trace.to_record(),
-        }
-        (folder.traces / f"step_{step:06d}.jsonl").write_text(json.dumps(record) + "\n")
+        result = replace(result, example=replace(result.example, id=f"e{step}"))
+        keep_rollout(folder.traces, result, step, greedy=False)
     folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=3, steps=10, reward=0.75, seconds_left=56.0))
     return folder
 
@@ -84,9 +79,7 @@ def test_steps_that_a_resumed_run_does_again_are_forgotten(held: RunFolder) -> N
 
 
 def test_the_newest_steps_rollouts_come_first_and_in_a_step_wrong_ones(held: RunFolder, lost: Result) -> None:
-    record = {"step": 3, "greedy": False, "score": 0.0, "id": "e4", "trace": lost.trace.to_record()}
-    with (held.traces / "step_000003.jsonl").open("a") as file:
-        file.write(json.dumps(record) + "\n")
+    keep_rollout(held.traces, replace(lost, example=replace(lost.example, id="e4")), 3, greedy=False)
     rollouts = Follower(held).look().rollouts
     assert [(r.step, r.example, r.right) for r in rollouts] == [
         (3, "e4", False),
@@ -196,8 +189,7 @@ def test_the_live_panel_follows_the_files_and_keeps_the_reading_that_was_chosen(
     panel.list.index = 0
     assert "4711" in panel.detail.value
     curves = panel.curves.value
-    record = {"step": 4, "greedy": False, "score": 0.0, "id": "e4", "trace": lost.trace.to_record()}
-    (held.traces / "step_000004.jsonl").write_text(json.dumps(record) + "\n")
+    keep_rollout(held.traces, replace(lost, example=replace(lost.example, id="e4")), 4, greedy=False)
     add_step(held, 4, **{"critic/score/mean": 1.0})
     held.write_status(TrainingStatus(state=TrainingState.FINISHED, step=4, steps=4))
     eventually(lambda: "finished" in panel.head.value and len(panel.list.options) == 4)

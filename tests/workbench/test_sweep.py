@@ -16,7 +16,7 @@ import pytest
 
 from memagent_lib.cli.demo import demo
 from memagent_lib.files import root
-from memagent_lib.tracking.runs import Experiment, load_runs
+from memagent_lib.tracking import Experiment, load_runs
 from memagent_lib.workbench.sweep import SweepError, SweepSpec, SweepStage, run_sweep, show_sweep
 from memagent_lib.workbench.sweep.runner import only_sweep_in
 from memagent_lib.workbench.sweep.specification import plan
@@ -63,7 +63,7 @@ def lines(workspace: Path, name: str = "a") -> list[str]:
 
 def test_a_grid_runs_every_point_once_and_each_is_a_child_with_its_parameters(notebook, spec, workspace: Path) -> None:
     log = """
-from memagent_lib.tracking.runs import Experiment
+from memagent_lib.tracking import Experiment
 Experiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"""
     sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND, log), grid={"x": [1, 2], "name": ["a", "b c"]}))
     result = run_sweep(sweep)

@@ -10,12 +10,14 @@ import fcntl
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memagent_lib.evaluation import Result, read_results
 from memagent_lib.files import read_lines, write_atomically
+from memagent_lib.journal import append_record
 
 
 class TrainingState(StrEnum):
@@ -163,3 +165,15 @@ class RunFolder:
         """Forget the steps after ``step``: a resumed run does them again."""
         kept = [row for row in self.rows() if row["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
+
+
+def keep_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:
+    """Append a rollout's record to the file of its step. Chunks keep their text in it: documents are not stored beside."""
+    facts = {**result.example.metadata, "step": step, "greedy": greedy}
+    kept = replace(result, example=replace(result.example, metadata=facts))
+    append_record(traces / f"step_{step:06d}.jsonl", f"{greedy} {result.key}", kept.to_record())
+
+
+def kept_rollouts(traces: Path) -> list[Result]:
+    """The rollouts that training kept, by step; ``step`` and ``greedy`` are in their examples' metadata."""
+    return [result for file in sorted(traces.glob("step_*.jsonl")) for result in read_results(file)]

@@ -19,35 +19,30 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from memagent_lib import processes
 from memagent_lib.agent import AgentSettings
-from memagent_lib.data import Example, stream
-from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.files import read_lines, read_lines_from, write_atomically
+from memagent_lib.files import read_lines_from, write_atomically
 from memagent_lib.prompts import Template
 from memagent_lib.rl.config import Recipe, flatten
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus, kept_rollouts
 from memagent_lib.rl.verl_config import environment
-from memagent_lib.scoring import score
-from memagent_lib.trace import Trace
-from memagent_lib.tracking import runs
+from memagent_lib.tracking import Experiment, Run, RunStatus, log_readings
 
 POLL_S = 0.25
 STOP_GRACE_S = 60.0
 HUGGINGFACE = Path("actor") / "huggingface"
 REWARD, SECONDS = "critic/score/mean", "perf/time_per_step"
 MLFLOW_END = {
-    TrainingState.FINISHED: runs.Status.FINISHED,
-    TrainingState.STOPPED: runs.Status.KILLED,
-    TrainingState.FAILED: runs.Status.FAILED,
+    TrainingState.FINISHED: RunStatus.FINISHED,
+    TrainingState.STOPPED: RunStatus.KILLED,
+    TrainingState.FAILED: RunStatus.FAILED,
 }
 
 
-def ledger_entry(config: Recipe, folder: RunFolder) -> runs.Run:
-    """The run's entry in MLflow. One that was opened by an earlier attempt is gone on with."""
-    ledger = runs.Experiment.open(config.tracking.uri, config.tracking.experiment)
+def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
+    """The run's entry in MLflow. One that was opened by an earlier attempt is continued."""
+    ledger = Experiment.open(config.tracking.uri, config.tracking.experiment)
     note = folder.path / "mlflow_run.txt"
     if note.is_file():
         entry = ledger.join(note.read_text(encoding="utf-8").strip())
@@ -64,7 +59,7 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> runs.Run:
     return entry
 
 
-def close_entry(entry: runs.Run, state: TrainingState, facts: dict[str, str]) -> None:
+def close_entry(entry: Run, state: TrainingState, facts: dict[str, str]) -> None:
     entry.tags({f"memagent.{name}": value[:5000] for name, value in facts.items()})
     entry.end(MLFLOW_END[state])
 
@@ -105,12 +100,12 @@ class Supervisor:
         )
         return state
 
-    def _complete(self, entry: runs.Run, state: TrainingState, error: str) -> str:
+    def _complete(self, entry: Run, state: TrainingState, error: str) -> str:
         """Log what is left and close the entry. What MLflow does not take is in the run's folder, and is no reason to call a run failed."""
         facts = {TrainingState.FINISHED: {"model": str(self.folder.model)}, TrainingState.FAILED: {"error": error}}
         try:
             self._to_mlflow(entry, over=True)
-            entry.traces(kept_readings(self.folder, self.config), kind="training")
+            log_readings(entry, kept_rollouts(self.folder.traces), kind="training")
         except Exception as failure:
             error = error or f"MLflow lacks a part of this run, all of which is in {self.folder.path}: {failure}"
             print(error, flush=True)
@@ -136,7 +131,7 @@ class Supervisor:
         ]
         return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
 
-    def _follow(self, trainer: subprocess.Popen[bytes], entry: runs.Run) -> None:
+    def _follow(self, trainer: subprocess.Popen[bytes], entry: Run) -> None:
         """Pass on what verl logs until the trainer ends; kill it when it does not stop in time, or has not begun to train."""
         offset, over = 0, False
         while not over:
@@ -147,7 +142,7 @@ class Supervisor:
                 trainer.kill()
             time.sleep(0 if over else POLL_S)
 
-    def _pass_on(self, offset: int, entry: runs.Run) -> int:
+    def _pass_on(self, offset: int, entry: Run) -> int:
         rows, offset = read_lines_from(self.folder.verl_metrics, offset)
         for row in rows:
             numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
@@ -156,7 +151,7 @@ class Supervisor:
         self._to_mlflow(entry)
         return offset
 
-    def _to_mlflow(self, entry: runs.Run, over: bool = False) -> None:
+    def _to_mlflow(self, entry: Run, over: bool = False) -> None:
         """Log what is waiting. A store that is away for a while stops no training: its numbers wait for the next look.
 
         The last step waits for the end, because its numbers are those of the exported policy.
@@ -172,7 +167,7 @@ class Supervisor:
                 return
             self.unlogged.popleft()
 
-    def _model_of(self, entry: runs.Run, step: int) -> str | None:
+    def _model_of(self, entry: Run, step: int) -> str | None:
         """The MLflow model made by a step: the exported policy, or the step's checkpoint. verl may delete that one's folder later."""
         if step in self.models:
             return self.models[step]
@@ -216,25 +211,6 @@ class Supervisor:
     def _say(self, status: TrainingStatus) -> None:
         self.status = status
         self.folder.write_status(status)
-
-
-def kept_readings(folder: RunFolder, config: Recipe) -> list[Result]:
-    """The rollouts that training kept, as results; their examples are looked up in the data."""
-    rows = [row for file in sorted(folder.traces.glob("step_*.jsonl")) for row in read_lines(file)]
-    asked = {(row["id"], row["trace"]["question"]) for row in rows}
-    found = {
-        (e.id, e.question): e
-        for path in (*config.data.train, *config.data.eval)
-        for e in stream(path)
-        if (e.id, e.question) in asked
-    }
-    return [_result(row, found[row["id"], row["trace"]["question"]]) for row in rows]
-
-
-def _result(row: dict[str, Any], example: Example) -> Result:
-    trace, facts = Trace.from_record(row["trace"]), {"step": row["step"], "greedy": row["greedy"]}
-    example = replace(example, metadata={**example.metadata, **facts})
-    return Result(example, trace.reader, 0.0, trace, score(example.rule, trace.answer, example.answers))
 
 
 def export_model(trained: Path, original: Path, target: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from memagent_lib.agent import Agent, drive, run_sync
-from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.evaluation import Result
 from memagent_lib.readers import reader_named
 from memagent_lib.scoring import score
 from memagent_lib.trace import Trace, Turn

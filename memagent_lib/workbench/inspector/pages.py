@@ -8,7 +8,7 @@ from typing import Any
 
 from memagent_lib.data.examples import Example
 from memagent_lib.diagnostics import Fate
-from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.evaluation import Result
 from memagent_lib.workbench.html_pages import Page, render
 from memagent_lib.workbench.inspector.readings import Readings
 

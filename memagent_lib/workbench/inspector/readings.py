@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from memagent_lib.diagnostics import Fate, Provenance, evidence_in
-from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.evaluation import Result
 from memagent_lib.readers import CONTINUING, READERS
 from memagent_lib.trace import Kind, Trace, Turn
 from memagent_lib.workbench.figure_style import line_name

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.agent import open_agent
-from memagent_lib.evaluation.evaluator import Result
-from memagent_lib.evaluation.trace_files import TRACES, read
+from memagent_lib.evaluation import Result, read_results
 from memagent_lib.files import place
-from memagent_lib.tracking.runs import Experiment, Run, TrackingError, load_results
+from memagent_lib.tracking import Experiment, Run, TrackingError, load_results
 from memagent_lib.workbench.html_pages import Page, markup, render
 from memagent_lib.workbench.inspector.pages import still
 from memagent_lib.workbench.inspector.readings import Readings
@@ -97,12 +96,12 @@ def _kept(source: Source | Sequence[Source], tracking: str) -> tuple[dict[str, l
     found: dict[str, list[Result]] = {}
     openers: dict[str, Opener] = {}
     for one in [source] if isinstance(source, Run | str | Path) else source:
-        if not isinstance(one, Run) and (place(one) / TRACES).is_file():
-            found.setdefault(place(one).name, []).extend(read(place(one)))
+        if not isinstance(one, Run) and place(one).is_dir():
+            found.setdefault(place(one).name, []).extend(read_results(place(one)))
             continue
         try:
             run = one if isinstance(one, Run) else Experiment.open(tracking).join(str(one))
-            about = run.ledger.client.get_run(run.id)
+            about = run.experiment.client.get_run(run.id)
             policy = about.data.params.get("policy", about.info.run_name)
             found.setdefault(policy, []).extend(load_results(run))
         except TrackingError as missing:

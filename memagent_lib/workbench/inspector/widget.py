@@ -11,7 +11,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from memagent_lib.evaluation.evaluator import Result
+from memagent_lib.evaluation import Result
 from memagent_lib.workbench.inspector.editing import Agents, Opener, read_on
 from memagent_lib.workbench.inspector.pages import still
 from memagent_lib.workbench.inspector.readings import Readings

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from memagent_lib.files import read_lines, read_lines_from
+from memagent_lib.evaluation import Result, read_results
+from memagent_lib.files import read_lines_from
 from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.trace import Trace
 
@@ -139,12 +140,13 @@ class Follower:
     def _of(self, file: Path) -> list[KeptRollout]:
         size = file.stat().st_size
         if self._traces.get(file, (-1, []))[0] != size:
-            rows = read_lines(file)
-            found = [
-                KeptRollout(r["step"], r["id"], r["score"], r["greedy"], Trace.from_record(r["trace"])) for r in rows
-            ]
-            self._traces[file] = (size, found)
+            self._traces[file] = (size, [_kept(result) for result in read_results(file)])
         return self._traces[file][1]
+
+
+def _kept(result: Result) -> KeptRollout:
+    facts = result.example.metadata
+    return KeptRollout(facts["step"], result.example.id, result.score.value, facts["greedy"], result.trace)
 
 
 def _problem(folder: RunFolder, status: TrainingStatus) -> RunProblem:

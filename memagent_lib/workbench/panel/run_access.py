@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memagent_lib.files import model, place
-from memagent_lib.tracking.runs import PARENT_TAG, Experiment
+from memagent_lib.tracking import PARENT_TAG, Experiment
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from memagent_lib.files import place, root, write_atomically
 from memagent_lib.processes import terminable
-from memagent_lib.tracking.runs import Experiment, Run, Status, load_runs
-from memagent_lib.tracking.store import TrackingError
+from memagent_lib.tracking import Experiment, Run, RunStatus, TrackingError, load_runs
 from memagent_lib.workbench.sweep.board import SweepBoard, duration, show_states
 from memagent_lib.workbench.sweep.notebook_jobs import JobOutcome, NotebookJob, run_jobs
 from memagent_lib.workbench.sweep.specification import (
@@ -70,7 +69,7 @@ def run_sweep(
             _SweepRun(spec, experiment, parent, board, retry).run(stages)
         result = SweepResult(spec.path, parent.id, _frame(stages))
         parent.table(result.frame.astype(str), "points.parquet")
-        parent.end(Status.FINISHED if result.ok else Status.FAILED)
+        parent.end(RunStatus.FINISHED if result.ok else RunStatus.FAILED)
     return result
 
 
@@ -106,7 +105,7 @@ class _SweepRun:
         except BaseException as failure:
             self.board.say(f"stopped after {self.board.count} points; the same command continues from here")
             stopped = isinstance(failure, KeyboardInterrupt | SystemExit)
-            self._end(self.parent, Status.KILLED if stopped else Status.FAILED)
+            self._end(self.parent, RunStatus.KILLED if stopped else RunStatus.FAILED)
             raise
 
     def _run_stage(self, points: Sequence[SweepPoint]) -> bool:
@@ -133,7 +132,7 @@ class _SweepRun:
             run_jobs(jobs, self.spec.workers, start, end, self.board.stopping)
         finally:
             for run in runs.values():
-                self._end(run, Status.KILLED)
+                self._end(run, RunStatus.KILLED)
         return all(_state(p) == PointState.FINISHED for p in points)
 
     def _wants(self, point: SweepPoint) -> bool:
@@ -160,13 +159,13 @@ class _SweepRun:
         run.metrics({"seconds": outcome.seconds})
         if failed:
             run.tags({"error": outcome.error[:5000]})
-        run.end(Status.FAILED if failed else Status.FINISHED)
+        run.end(RunStatus.FAILED if failed else RunStatus.FINISHED)
         state = PointState.FAILED if failed else PointState.FINISHED
         _save(point, state, run_id=run.id, seconds=round(outcome.seconds, 2), error=outcome.error)
         took = f"finished in {duration(outcome.seconds)}"
         self.board.set(point, state, f"failed: {outcome.error}" if failed else took)
 
-    def _end(self, run: Run, status: Status) -> None:
+    def _end(self, run: Run, status: RunStatus) -> None:
         """End a run when something has gone wrong already, which must stay what is raised."""
         try:
             run.end(status)
@@ -192,7 +191,7 @@ def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
     run.resume()
     abandoned = load_runs(experiment, f"tags.sweep_id = '{run.id}' and attributes.status = 'RUNNING'")
     for run_id in abandoned["run_id"]:  # a sweep that was killed outright could not say so
-        experiment.join(run_id).end(Status.KILLED)
+        experiment.join(run_id).end(RunStatus.KILLED)
     return run
 
 

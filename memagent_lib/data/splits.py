@@ -1,0 +1,54 @@
+"""Training and test files of several lengths, made together: one file per split and length, no document in two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memagent_lib.data.examples import data_hash
+from memagent_lib.data.storage import save
+from memagent_lib.data.tasks import make
+from memagent_lib.files import place
+from memagent_lib.text import Tokenizer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def make_splits(
+    folder: str | Path,
+    task: str,
+    splits: Mapping[str, tuple[Sequence[int], Sequence[int]]],
+    tokenizer: Tokenizer,
+    seed: int,
+    chunk_tokens: int | None = None,
+    **settings: Any,
+) -> pd.DataFrame:
+    """Write one file per split and length, ``train_4.parquet``; a split is ``(lengths in chunks, how many of each)``.
+
+    ``task`` is any of the catalogue's and ``settings`` are its own. Splits differ in their seed, so no document is in two.
+    Returns a row per file.
+    """
+    import pandas as pd
+
+    rows = []
+    for number, (name, (lengths, counts)) in enumerate(splits.items()):
+        for chunks, n in zip(lengths, _each(counts, lengths, name), strict=True):
+            sizes = {"chunks": chunks, "chunk_tokens": chunk_tokens}
+            examples = make(task, n, 1000 * seed + number, tokenizer, **sizes, **settings)
+            path = save(examples, split_file(folder, name, chunks))
+            rows.append((name, chunks, n, path.stat().st_size >> 10, data_hash(path), str(path)))
+    return pd.DataFrame(rows, columns=["split", "chunks", "examples", "kilobytes", "hash", "file"])
+
+
+def split_file(folder: str | Path, split: str, chunks: int) -> Path:
+    return place(folder) / f"{split}_{chunks}.parquet"
+
+
+def _each(counts: Sequence[int], lengths: Sequence[int], split: str) -> Sequence[int]:
+    if len(counts) not in (1, len(lengths)):
+        raise ValueError(
+            f"{split} examples has {len(counts)} values for {len(lengths)} lengths; give one for each, or one for all"
+        )
+    return list(counts) * len(lengths) if len(counts) == 1 else counts

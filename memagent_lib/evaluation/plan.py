@@ -1,0 +1,69 @@
+"""What an evaluation reads: which data files, how many examples of each, with which readers; and the reading of all of
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memagent_lib.agent import Agent
+from memagent_lib.data import Example, count, split_file, stream
+from memagent_lib.evaluation.evaluator import evaluate
+from memagent_lib.evaluation.results import Result
+from memagent_lib.readers import reader_named
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """Data files, how many examples of each (one number serves all, 0 takes every one), and the readers by name."""
+
+    files: Sequence[str | Path]
+    n: Sequence[int] = (0,)
+    readers: Sequence[str] = ("overwrite",)
+
+    def __post_init__(self) -> None:
+        for reader in self.readers:
+            reader_named(reader)
+        if len(self.n) not in (1, len(self.files)):
+            raise ValueError(
+                f"n has {len(self.n)} values for {len(self.files)} files; give one for each, or one for all"
+            )
+        for file, n in self._each():
+            if (there := count(file)) < n:
+                raise ValueError(f"{file} has {there:,} examples and n asks for {n:,}; make more, or lower n")
+
+    @classmethod
+    def of_lengths(
+        cls, data: str | Path, chunks: Sequence[int], n: Sequence[int], readers: Sequence[str], split: str = "test"
+    ) -> EvaluationPlan:
+        """The files that 01_make_data writes, one per length in chunks."""
+        return cls([split_file(data, split, length) for length in chunks], n, readers)
+
+    @property
+    def total(self) -> int:
+        """How many examples each reader reads."""
+        return sum(n or count(file) for file, n in self._each())
+
+    def examples(self) -> Iterator[Example]:
+        """The examples one at a time, each with its ``file`` in its metadata."""
+        for file, n in self._each():
+            for example in stream(file, n or None):
+                yield replace(example, metadata={**example.metadata, "file": str(file)})
+
+    def _each(self) -> Iterator[tuple[str | Path, int]]:
+        return zip(self.files, self.n if len(self.n) > 1 else list(self.n) * len(self.files), strict=True)
+
+
+def evaluate_plan(
+    agent: Agent, plan: EvaluationPlan, folder: str | Path | None = None, concurrency: int = 64, progress: bool = True
+) -> list[Result]:
+    """Read all of a plan with one engine, reader by reader; kept in ``folder`` and resumed from it as :func:`evaluate`
+    does.
+    """
+    results = []
+    for reader in plan.readers:
+        reading = replace(agent, reader=reader_named(reader))
+        results += evaluate(reading, plan.examples(), concurrency, folder, progress, plan.total)
+    return results

@@ -1,0 +1,300 @@
+"""A result and its record: everything that is known of one example's reading, in memory, as one JSON line, and as a
+table's row.
+
+:data:`COLUMNS` is the whole definition of the result table: a new column is a new line there. In a record a chunk is
+its place; its text is stored only where it is no slice of a document that is stored too. Knows no agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memagent_lib.data import Example, Span
+from memagent_lib.diagnostics import Diagnosis, diagnose, evidence_in
+from memagent_lib.files import PACKAGE
+from memagent_lib.journal import append_record, digest, records
+from memagent_lib.scoring import Score
+from memagent_lib.text import drop_text
+from memagent_lib.trace import TURN_COLUMNS, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESULTS, DOCUMENTS = "results.jsonl", "documents.jsonl"
+STORED_BYTES = 64 << 20
+"""How much text of documents is stored beside results; of what goes beyond, a record keeps the hash."""
+TURN_TABLE = ["example", "reader", "chunks", "score", *TURN_COLUMNS, "evidence", "fate"]
+
+
+class LeftOutDocument(NamedTuple):
+    hash: str
+    characters: int
+
+
+@lru_cache(maxsize=1)
+def code_of_results() -> str:
+    """8 hex digits that change when code does that reads, judges or diagnoses; a change of a page or a chart is
+    none.
+    """
+    rooms = ("text", "trace", "prompts", "templates", "readers", "backends", "agent", "scoring", "diagnostics")
+    files = sorted(f for f in PACKAGE.rglob("*") if f.suffix in (".py", ".toml") and f.relative_to(PACKAGE).parts)
+    told = [f for f in files if f.relative_to(PACKAGE).parts[0].removesuffix(".py") in rooms]
+    return digest("\0".join(f.read_text(encoding="utf-8") for f in told))[:8]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One example's score and trace, or the error that stopped it.
+
+    ``left_out`` stands for a document whose text was left out: its hash and its length in characters. ``code`` says
+    which version of the library read and judged."""
+
+    example: Example = field(repr=False)
+    reader: str
+    seconds: float
+    trace: Trace | None = field(default=None, repr=False)
+    score: Score | None = None
+    error: str | None = None
+    left_out: LeftOutDocument | None = field(default=None, repr=False, compare=False)
+    code: str = field(default_factory=code_of_results, repr=False, compare=False)
+
+    @cached_property
+    def document(self) -> str:
+        """The hash of the document."""
+        return self.left_out.hash if self.left_out else digest(self.example.document)
+
+    @property
+    def characters(self) -> int:
+        """How long the document is."""
+        return self.left_out.characters if self.left_out else len(self.example.document)
+
+    @property
+    def key(self) -> str:
+        """What a journal calls this reading."""
+        return reading_key(self.example, self.document)
+
+    @property
+    def correct(self) -> bool:
+        return self.score is not None and self.score.value >= 1
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What became of the facts that the question needs; only where there is a trace."""
+        return diagnose(self.trace, self.example.evidence, self.example.answers, self.example.document)
+
+    def row(self) -> dict[str, Any]:
+        """The result as one row of :data:`COLUMNS`."""
+        return {name: value(self) for name, value in COLUMNS.items()}
+
+    def to_record(self, stored: bool = False) -> dict[str, Any]:
+        """Plain JSON types. With ``stored`` (the document is stored beside) chunks of the document go without their
+        text.
+        """
+        e, trace = self.example, self.trace and self.trace.to_record()
+        for turn in trace["turns"] if trace and stored else ():
+            chunk = turn.get("chunk")
+            if chunk and e.document[chunk["start"] : chunk["end"]] == chunk["text"]:
+                del chunk["text"]
+        names = ("id", "task", "question", "answers", "rule", "evidence")
+        facts = {name: getattr(e, name) for name in names} | {"metadata": dict(e.metadata)}
+        said = self.score and {"value": self.score.value, "answer": self.score.answer, "reason": self.score.reason}
+        return {
+            "example": facts,
+            "document": self.document,
+            "characters": self.characters,
+            "reader": self.reader,
+            "seconds": self.seconds,
+            "trace": trace,
+            "score": said,
+            "error": self.error,
+            "code": self.code,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], document: str | None = None) -> Result:
+        """The result again. Without its ``document`` it is put together from the chunks where these hold it, else left
+        out.
+        """
+        facts, trace = dict(record["example"]), record["trace"]
+        turns = trace["turns"] if trace else ()
+        text = _joined(record, turns) if document is None else document
+        for turn in turns:
+            if chunk := turn.get("chunk"):
+                chunk.setdefault("text", text[chunk["start"] : chunk["end"]])
+        evidence = tuple(Span(*span) for span in facts.pop("evidence"))
+        example = Example(document=text, evidence=evidence, answers=tuple(facts.pop("answers")), **facts)
+        about = None if text else LeftOutDocument(record["document"], record["characters"])
+        rest = {name: record[name] for name in ("reader", "seconds", "error", "code")}
+        judged = record["score"] and Score(**record["score"])
+        return cls(example, trace=trace and Trace.from_record(trace), score=judged, left_out=about, **rest)
+
+    def lean(self) -> Result:
+        """The result without its document's text."""
+        about = LeftOutDocument(self.document, self.characters)
+        for turn in self.trace.turns if self.trace else ():
+            if turn.prompt.chunk is not None:
+                drop_text(turn.prompt.chunk)
+        return replace(self, example=replace(self.example, document=""), left_out=about)
+
+
+def depth(result: Result) -> float | None:
+    """Where the last needed fact begins, as a share of the document; ``None`` where the example records no evidence."""
+    evidence = result.example.evidence
+    return max(span.start for span in evidence) / result.characters if evidence else None
+
+
+def _of_trace(value: Callable[[Result], Any]) -> Callable[[Result], Any]:
+    return lambda result: None if result.trace is None else value(result)
+
+
+def _of_score(name: str) -> Callable[[Result], Any]:
+    return lambda result: getattr(result.score, name, None)
+
+
+COLUMNS: dict[str, Callable[[Result], Any]] = {
+    "example": lambda r: r.example.id,
+    "task": lambda r: r.example.task,
+    "reader": lambda r: r.reader,
+    "chunks": lambda r: r.example.metadata.get("chunks"),
+    "document_chars": lambda r: r.characters,
+    "depth": depth,
+    "score": _of_score("value"),
+    "answer": _of_score("answer"),
+    "answers": lambda r: " | ".join(r.example.answers),
+    "reason": _of_score("reason"),
+    "error": lambda r: r.error,
+    "capture": _of_trace(lambda r: r.diagnosis.capture),
+    "retention": _of_trace(lambda r: r.diagnosis.retention),
+    "fate": _of_trace(lambda r: r.diagnosis.fate and str(r.diagnosis.fate)),
+    "turns": _of_trace(lambda r: len(r.trace.turns)),
+    "cut_memories": _of_trace(lambda r: r.trace.cut_memories),
+    "prompt_tokens": _of_trace(lambda r: r.trace.prompt_tokens),
+    "reply_tokens": _of_trace(lambda r: r.trace.reply_tokens),
+    "cached_tokens": _of_trace(lambda r: sum(turn.reply.cached_tokens for turn in r.trace.turns)),
+    "seconds": lambda r: round(r.seconds, 3),
+    "rule": lambda r: r.example.rule,
+    "code": lambda r: r.code,
+    "document": lambda r: r.document,
+}
+RESULT_COLUMNS = list(COLUMNS)
+
+
+def to_frame(results: Iterable[Result]) -> pd.DataFrame:
+    """One row per result, columns :data:`COLUMNS`."""
+    import pandas as pd
+
+    return pd.DataFrame([result.row() for result in results], columns=RESULT_COLUMNS)
+
+
+def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) -> pd.DataFrame:
+    """One row per turn of all results, columns :data:`TURN_TABLE`; of results by policy with a column ``policy``.
+
+    ``evidence``: the chunk holds a needed fact, or part of one. ``fate``: of the needed facts, after the turn.
+    """
+    import pandas as pd
+
+    if isinstance(readings, Mapping):
+        frames = [turns_to_frame(found).assign(policy=policy) for policy, found in readings.items()]
+        return pd.concat(frames, ignore_index=True)
+    frames = [_turns(result) for result in readings if result.trace is not None]
+    return pd.concat(frames, ignore_index=True)[TURN_TABLE] if frames else pd.DataFrame(columns=TURN_TABLE)
+
+
+def reading_key(example: Example, document: str = "") -> str:
+    """What a journal calls the reading of an example: its id, question and document; answers and judge change no
+    reply.
+    """
+    return digest("\0".join((example.id, example.question, document or digest(example.document))))
+
+
+class DocumentStore:
+    """Documents beside results, each stored once by its hash, until ``limit_bytes`` are full."""
+
+    def __init__(self, path: str | Path, limit_bytes: int = STORED_BYTES):
+        self.path, self._room = Path(path), limit_bytes
+        self._known: set[str] = set()
+        for name, text in read_documents(self.path).items():
+            self._known.add(name)
+            self._room -= len(text)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def add(self, name: str, text: str) -> bool:
+        """Store a document; whether it is stored now."""
+        if text and name not in self._known and len(text) <= self._room:
+            append_record(self.path, name, {"text": text})
+            self._known.add(name)
+            self._room -= len(text)
+        return name in self._known
+
+
+def read_documents(path: str | Path) -> dict[str, str]:
+    """The stored documents by hash; none where there is no file."""
+    texts = (record["text"] for record in records(path)) if Path(path).is_file() else ()
+    return {digest(text): text for text in texts}
+
+
+def read_results(path: str | Path) -> list[Result]:
+    """The results in a file of records or in all such files of a folder, with those documents that are stored beside
+    them.
+    """
+    path = Path(path)
+    files = sorted(f for f in path.glob("*.jsonl") if f.name != DOCUMENTS) if path.is_dir() else [path]
+    if missing := [f for f in files or [path / RESULTS] if not f.is_file()]:
+        raise FileNotFoundError(f"no results at {missing[0]}")
+    documents = read_documents((path if path.is_dir() else path.parent) / DOCUMENTS)
+    found = chain.from_iterable(map(records, files))
+    return [Result.from_record(record, documents.get(record["document"])) for record in found]
+
+
+def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: int = STORED_BYTES) -> int:
+    """Write results with their documents, wrong and right ones in turn, until the limit. Returns how many were left
+    out.
+    """
+    folder, left_out, room = Path(folder), 0, limit_bytes
+    folder.mkdir(parents=True, exist_ok=True)
+    documents = DocumentStore(folder / DOCUMENTS, limit_bytes)
+    for number, result in enumerate(_wrong_and_right(results)):
+        record, text = result.to_record(stored=True), result.example.document
+        size = len(json.dumps(record)) + (0 if result.document in documents else len(text))
+        if size > room:
+            left_out += 1
+            continue
+        documents.add(result.document, text)
+        append_record(folder / RESULTS, str(number), record)
+        room -= size
+    return left_out
+
+
+def _wrong_and_right(results: Iterable[Result]) -> Iterator[Result]:
+    results = list(results)
+    right = [r for r in results if r.correct]
+    wrong = [r for r in results if not r.correct]
+    return (r for r in chain.from_iterable(zip_longest(wrong, right)) if r is not None)
+
+
+def _turns(result: Result) -> pd.DataFrame:
+    example, trace = result.example, result.trace
+    return trace.to_frame().assign(
+        example=example.id,
+        reader=result.reader,
+        chunks=example.metadata.get("chunks"),
+        score=result.score.value if result.score else None,
+        evidence=[bool(evidence_in(turn, example.evidence)) for turn in trace.turns],
+        fate=[fate and str(fate) for fate in result.diagnosis.fates],
+    )
+
+
+def _joined(record: Mapping[str, Any], turns: Iterable[Mapping[str, Any]]) -> str:
+    """The document put together from the chunks of a record that holds their texts; empty where they do not make it
+    up.
+    """
+    chunks = {c["start"]: c["text"] for c in (turn.get("chunk") for turn in turns) if c and c.get("text")}
+    text = "".join(chunks[start] for start in sorted(chunks))
+    return text if len(text) == record["characters"] and digest(text) == record["document"] else ""

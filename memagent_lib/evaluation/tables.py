@@ -1,0 +1,130 @@
+"""Tables of result rows: rates with intervals, accuracy per policy, reader and length, rows of several evaluations put
+together.
+
+Knows frames of result rows; knows no agent and no store of runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memagent_lib.evaluation.results import Result
+from memagent_lib.files import place, replacing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MEANS = ("capture", "retention", "turns", "cut_memories", "prompt_tokens")
+
+
+class Rate(NamedTuple):
+    """A share of successes with its 95 % Wilson interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}] (n={self.n})"
+
+
+def wilson(successes: float, n: int, confidence: float = 0.95) -> Rate:
+    """Wilson's score interval for a share (Wilson 1927). ``successes`` may be a sum of fractional scores."""
+    if n < 1:
+        return Rate(math.nan, math.nan, math.nan, 0)
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    share = successes / n
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return Rate(share, max(0.0, round(centre - half, 12)), min(1.0, round(centre + half, 12)), n)
+
+
+def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> pd.DataFrame:
+    """Accuracy with its 95 % Wilson interval, capture, retention, and how many examples were scored and failed, per
+    group.
+
+    ``accuracy`` is not a number where every example failed.
+    """
+    import pandas as pd
+
+    def summary(group: pd.DataFrame) -> pd.Series:
+        scored = group["score"].dropna()
+        rate = wilson(scored.sum(), len(scored))
+        counts = {"scored": rate.n, "failed": int(group["error"].notna().sum())}
+        means = {name: group[name].astype(float).mean() for name in _MEANS}
+        return pd.Series({"accuracy": rate.value, "low": rate.low, "high": rate.high} | counts | means)
+
+    summed = frame.groupby(list(by), dropna=False).apply(summary, include_groups=False).reset_index()
+    return summed.astype({"scored": int, "failed": int})
+
+
+def table(results: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy with its interval, n and failures, one row per policy and reader, one column per length."""
+    summary = summarise(results, by=("policy", "reader", "chunks"))
+    summary["shown"] = [shown(row) for row in summary.to_dict("records")]
+    wide = summary.pivot(index=["policy", "reader"], columns="chunks", values="shown").fillna("")
+    order = list(dict.fromkeys(zip(results["policy"], results["reader"], strict=True)))
+    return wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
+
+
+def shown(row: Mapping[str, Any]) -> str:
+    """One cell of a table: a rate with its interval and n, and how many failed; no rate where all did."""
+    failed = f", {row['failed']} failed" if row["failed"] else ""
+    rate = Rate(row["accuracy"], row["low"], row["high"], row["scored"])
+    return f"{rate if row['scored'] else 'none scored'}{failed}"
+
+
+def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> Path:
+    """Keep result rows as ``NAME.parquet``, atomically, for :func:`gather_rows`."""
+    path = place(folder) / f"{name}.parquet"
+    with replacing(path) as unfinished:
+        frame.to_parquet(unfinished, index=False)
+    return path
+
+
+def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
+    """All result rows in a folder, the policies named in ``first`` first; their order is the order of colours and
+    rows.
+    """
+    import pandas as pd
+
+    files = sorted(place(folder).glob("*.parquet"))
+    if not files:
+        raise FileNotFoundError(f"no results in {place(folder)}; run 03_evaluate there first")
+    frame = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+    known = list(frame["policy"].unique())
+    if missing := [name for name in first if name not in known]:
+        raise ValueError(
+            f"no results of {', '.join(map(repr, missing))} in {place(folder)}; there are {', '.join(known)}"
+        )
+    rank = {name: at for at, name in enumerate(dict.fromkeys([*first, *known]))}
+    return frame.sort_values("policy", key=lambda names: names.map(rank), kind="stable", ignore_index=True)
+
+
+def mixtures(results: pd.DataFrame) -> list[str]:
+    """What a reader of a table must know of its rows: that they were judged by several rules or made by several
+    versions.
+    """
+    found = []
+    for task, rows in results.groupby("task", sort=False):
+        if len(rules := sorted(rows["rule"].dropna().unique())) > 1:
+            found.append(f"{task} was judged by several rules: {', '.join(rules)}")
+    if len(codes := sorted(results["code"].dropna().unique())) > 1:
+        found.append(f"results of {len(codes)} versions of the code are mixed: {', '.join(codes)}")
+    return found
+
+
+def fates_at_the_end(readings: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
+    """How many readings ended with the facts in memory, lost, or never noted; a row per policy."""
+    import pandas as pd
+
+    counts = {}
+    for policy, found in readings.items():
+        ends = [str(r.diagnosis.fate) for r in found if r.trace and r.diagnosis.fate]
+        counts[policy] = pd.Series(ends, dtype=object).value_counts()
+    return pd.DataFrame(counts).T.fillna(0).astype(int).rename_axis("at the end the facts are")

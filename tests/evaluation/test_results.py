@@ -1,0 +1,111 @@
+"""One record of a result: what it holds, that it comes back, and what of it a table shows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from memagent_lib.evaluation import (
+    RESULT_COLUMNS,
+    Result,
+    mixtures,
+    read_results,
+    summarise,
+    table,
+    to_frame,
+    turns_to_frame,
+    write_results,
+)
+from memagent_lib.journal import JournalError
+from memagent_lib.trace import Trace
+
+
+def back(result: Result, document: str | None = None, stored: bool = False) -> Result:
+    return Result.from_record(json.loads(json.dumps(result.to_record(stored))), document)
+
+
+def test_a_result_survives_its_record_with_and_without_its_document(kept, lost):
+    failed = replace(kept, trace=None, score=None, error="BackendError: gone")
+    for result in (kept, lost):
+        assert back(result, result.example.document, stored=True) == result
+        assert back(result) == result, "the document is put together from the chunks"
+        bare = back(result, stored=True)
+        assert bare.example.document == "" and not any(t.prompt.chunk.text for t in bare.trace.reads)
+        assert bare.row() == result.row() and bare.key == result.key
+    assert (again := back(failed)).error == "BackendError: gone" and again.trace is None
+    assert again.row() == failed.row()
+
+
+def test_the_time_of_each_turn_is_in_the_record(kept):
+    first = replace(kept.trace.turns[0].reply, started=1_700_000_000.5, seconds=0.25)
+    turns = (replace(kept.trace.turns[0], reply=first), *kept.trace.turns[1:])
+    timed = replace(kept, trace=Trace(kept.trace.question, turns))
+    assert (reply := back(timed).trace.turns[0].reply).started == 1_700_000_000.5 and reply.seconds == 0.25
+
+
+def test_a_chunk_that_is_no_slice_of_the_document_keeps_its_text(kept):
+    turn = kept.trace.turns[0]
+    joined = replace(turn, prompt=replace(turn.prompt, chunk=replace(turn.prompt.chunk, text="head ... tail")))
+    result = replace(kept, trace=Trace("q", (joined, *kept.trace.turns[1:])))
+    texts = [turn["chunk"].get("text") for turn in result.to_record(stored=True)["trace"]["turns"] if "chunk" in turn]
+    assert texts == ["head ... tail", None, None, None]
+    assert back(result, kept.example.document, stored=True) == result
+
+
+def test_files_of_results_hold_each_document_once_and_wrong_ones_first_up_to_the_limit(kept, lost, tmp_path):
+    assert write_results([kept, lost], tmp_path / "whole") == 0
+    assert read_results(tmp_path / "whole") == [lost, kept] == read_results(tmp_path / "whole" / "results.jsonl")
+    assert len((tmp_path / "whole" / "documents.jsonl").read_text().splitlines()) == 1
+    size = len((tmp_path / "whole" / "results.jsonl").read_bytes())
+    assert write_results([kept, lost], tmp_path / "cut", limit_bytes=size) == 1
+    assert read_results(tmp_path / "cut") == [lost]
+    (tmp_path / "whole" / "documents.jsonl").unlink()
+    assert [r.example.document for r in read_results(tmp_path / "whole")] == ["", ""], "and everything else is there"
+    with pytest.raises(FileNotFoundError, match="no results at"):
+        read_results(tmp_path / "nowhere")
+
+
+def test_a_file_cut_in_half_gives_its_whole_lines_and_a_damaged_one_names_the_line(kept, lost, tmp_path):
+    write_results([kept, lost], tmp_path)
+    file = tmp_path / "results.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-200])
+    assert [r.example.id for r in read_results(tmp_path)] == ["lost"]
+    file.write_bytes(whole.replace(b'"reader": "overwrite"', b'"reader": overwrite', 1))
+    with pytest.raises(JournalError, match=r"results.jsonl: line 1 is damaged"):
+        read_results(tmp_path)
+
+
+def test_a_result_is_a_row_of_the_declared_columns(kept, lost):
+    frame = to_frame([kept, lost])
+    assert list(frame.columns) == RESULT_COLUMNS
+    shown = ["example", "score", "answer", "capture", "retention", "fate", "turns", "rule"]
+    assert frame[shown].to_numpy().tolist() == [
+        ["kept", 1.0, "4711", 1.0, 1.0, "in memory", 5, "boxed"],
+        ["lost", 0.0, "9", 1.0, 0.0, "noted and lost", 5, "boxed"],
+    ]
+    assert turns_to_frame({"a": [kept], "b": [lost]}).groupby("policy").size().to_dict() == {"a": 5, "b": 5}
+    assert list(to_frame([]).columns) == RESULT_COLUMNS
+
+
+def test_a_model_that_fails_on_every_example_has_failed_and_is_not_at_zero(kept):
+    gone = [replace(kept, trace=None, score=None, error="BackendError: gone", example=replace(kept.example, id=str(i)))
+            for i in range(3)]  # fmt: skip
+    frame = to_frame([*gone, kept]).assign(policy=["gone"] * 3 + ["kept"])
+    summary = summarise(frame, ["policy"]).set_index("policy")
+    assert summary.loc["gone", ["scored", "failed"]].tolist() == [0, 3] and summary["accuracy"].isna().tolist() == [
+        True,
+        False,
+    ]
+    assert table(frame)["4 chunks"].tolist() == ["none scored, 3 failed", "100.0 % [20.7, 100.0] (n=1)"]
+
+
+def test_results_of_several_judges_or_versions_are_told_apart(kept, lost):
+    assert mixtures(to_frame([kept, lost])) == []
+    other = replace(lost, example=replace(lost.example, rule="contains"), code="0ld")
+    assert mixtures(to_frame([kept, other])) == [
+        "needle was judged by several rules: boxed, contains",
+        f"results of 2 versions of the code are mixed: {', '.join(sorted(['0ld', kept.code]))}",
+    ]
