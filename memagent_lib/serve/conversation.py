@@ -1,0 +1,148 @@
+"""What of a chat request is the document and what the question: one stated rule, told with every reply.
+
+1. Fields win: ``document`` and ``question`` in the request's body. One alone leaves the other to the messages.
+2. Else the messages before the last one are the document, and the last one is the question.
+3. Else a single message that fits ``question_tokens`` is a question without a document.
+4. Else a named split divides the single message: the request's ``split``, else the server's.
+
+System messages are instructions: they stand before the question where both fit it, else before the document. Knows no
+web server and no model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+MARK = "mark:"
+SPLITS = {
+    "last_paragraph": "the text after the last empty line is the question",
+    "first_paragraph": "the text before the first empty line is the question",
+    "last_line": "the last line is the question",
+    "first_line": "the first line is the question",
+    f"{MARK}TEXT": "the question begins at the last TEXT",
+    "none": "a long single message is refused",
+}
+_PARAGRAPH, _LINE = re.compile(r"\n[^\S\n]*\n"), re.compile(r"\n")
+_INSTRUCTIONS = ("system", "developer")
+
+
+class ChatError(ValueError):
+    """A request that cannot be answered as it stands; ``param`` is the field that is wrong."""
+
+    def __init__(self, message: str, param: str | None = None, status: int = 400, code: str | None = None):
+        super().__init__(message)
+        self.param, self.status, self.code = param, status, code
+
+
+class ChatMessage(BaseModel):
+    """One message; its text, whether given whole or in parts."""
+
+    role: str
+    content: str = ""
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _text(cls, content: Any) -> Any:
+        if isinstance(content, list):
+            if odd := next((p for p in content if not isinstance(p, dict) or p.get("type") != "text"), None):
+                kind = odd.get("type") if isinstance(odd, dict) else odd
+                raise ValueError(f"a document is text, and this part is {kind!r}")
+            return "".join(str(part.get("text", "")) for part in content)
+        return "" if content is None else content
+
+
+class ChatRequest(BaseModel):
+    """The body of ``/v1/chat/completions``; what is not listed here is told back as ignored."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: str
+    messages: list[ChatMessage] = Field(min_length=1)
+    document: str | None = None
+    question: str | None = None
+    split: str | None = None
+    stream: bool = False
+    stream_options: dict[str, Any] | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    stop: str | list[str] | None = None
+
+
+class ReadingTask(NamedTuple):
+    """What to read and answer; ``rule`` says how that was found. Without a document, the question alone is answered."""
+
+    question: str
+    document: str | None
+    rule: str
+
+
+def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_paragraph") -> ReadingTask:
+    """Apply the rule of this module; ``fits`` says whether a text is short enough for a question."""
+    instructions = _joined([m.content for m in chat.messages if m.role in _INSTRUCTIONS])
+    messages = [m for m in chat.messages if m.role not in _INSTRUCTIONS and m.content.strip()]
+    question, document, rule = _divided(chat, messages, fits, chat.split or split)
+    if not question.strip():
+        raise ChatError("there is no question: the last message has no text", "messages")
+    if instructions and fits(f"{instructions}\n\n{question}"):
+        question = f"{instructions}\n\n{question}"
+    elif instructions:
+        document = _joined([instructions, document or ""])
+        rule += ", system messages before the document"
+    if not fits(question):
+        fix = "send the document apart, as the field document or in earlier messages, or name another split"
+        raise ChatError(f"the question is longer than question_tokens allows ({rule}); {fix}", "messages")
+    return ReadingTask(question, document, rule)
+
+
+def _divided(
+    chat: ChatRequest, messages: Sequence[ChatMessage], fits: Callable[[str], bool], split: str
+) -> tuple[str, str | None, str]:
+    """Question, document and rule, before instructions find their place."""
+    if chat.document is not None:
+        return chat.question or (messages[-1].content if messages else ""), chat.document, "field document"
+    if chat.question is not None:
+        return chat.question, _told(messages) or None, "field question"
+    if not messages:
+        return "", None, "no message"
+    *earlier, last = messages
+    if earlier:
+        return last.content, _told(earlier), "earlier messages"
+    if fits(last.content) and chat.split is None:
+        return last.content, None, "question without a document"
+    question, document = split_message(last.content, split)
+    return question, document, f"split {split}"
+
+
+def split_message(text: str, split: str) -> tuple[str, str]:
+    """Question and document of one text, by a named split."""
+    require_split(split)
+    text = text.strip()
+    if split.startswith(MARK) and (at := text.rfind(split.removeprefix(MARK))) > 0:
+        return text[at:], text[:at]
+    breaks = list((_PARAGRAPH if split.endswith("paragraph") else _LINE).finditer(text))
+    if breaks and split.startswith("last"):
+        return text[breaks[-1].end() :], text[: breaks[-1].start()]
+    if breaks and split.startswith("first"):
+        return text[: breaks[0].start()], text[breaks[0].end() :]
+    fix = "send the field document, or the document in earlier messages, or name another split"
+    raise ChatError(f"a long single message cannot be divided by the split {split!r}; {fix}", "messages")
+
+
+def require_split(split: str) -> None:
+    if split not in SPLITS and not (split.startswith(MARK) and len(split) > len(MARK)):
+        raise ChatError(f"no split {split!r}; choose from {', '.join(SPLITS)}", "split")
+
+
+def _told(messages: Sequence[ChatMessage]) -> str:
+    """Several messages with who said each; a single one as it is."""
+    if len(messages) == 1:
+        return messages[0].content
+    return _joined([f"{m.role}: {m.content}" for m in messages])
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return "\n\n".join(text for text in texts if text.strip())

@@ -1,0 +1,282 @@
+"""The endpoint, asked by the real ``openai`` client over a real socket; a scripted model reads."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import openai
+import pytest
+import uvicorn
+
+from memagent_lib.agent import Agent
+from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, Scripted
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.serve import ServeSettings, make_app
+
+DOCUMENT = (
+    "".join(f"Line {i} of the old log says nothing new. " for i in range(60)) + "The code of the bold owl is 4711. "
+)
+QUESTION = "What is the code of the bold owl?"
+
+
+def noting(text: str) -> str:
+    """A model that keeps the code once it has seen it."""
+    if "4711" in text:
+        return "The code is 4711."
+    return "nothing yet" if "Line" in text or "nothing yet" in text else "I have no document."
+
+
+@contextmanager
+def serving(agent: Agent, **settings) -> Iterator[openai.OpenAI]:
+    app = make_app(agent, ServeSettings(name="reader", **settings), Sampling())
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def agent(encoder: Encoder) -> Agent:
+    return Agent(encoder, Scripted(noting))
+
+
+def ask(client: openai.OpenAI, *messages: tuple[str, str], **given):
+    said = [{"role": role, "content": text} for role, text in messages]
+    return client.chat.completions.create(model="reader", messages=said, **given)
+
+
+def test_a_document_longer_than_the_window_is_read_and_answered_with_usage_and_a_trace(agent: Agent) -> None:
+    with serving(agent) as client:
+        reply = ask(client, ("user", DOCUMENT), ("user", QUESTION))
+        facts = reply.memagent
+        kept = client.get(f"/traces/{facts['trace_id']}", cast_to=object)
+        assert [model.id for model in client.models.list()] == ["reader"]
+        assert client.models.retrieve("reader").max_model_len == 1 << 30
+    assert (reply.choices[0].message.content, reply.choices[0].finish_reason) == ("The code is 4711.", "stop")
+    assert facts["rule"] == "earlier messages" and facts["turns"] == len(agent.backend.requests) > 5
+    assert reply.usage.prompt_tokens == sum(len(request.ids) for request in agent.backend.requests)
+    assert reply.id == f"chatcmpl-{facts['trace_id']}"
+    assert len(kept["trace"]["turns"]) == facts["turns"] and kept["trace"]["question"] == QUESTION
+
+
+def test_a_stream_tells_its_progress_then_the_answer_then_why_it_ended_and_the_usage(agent: Agent) -> None:
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    with serving(agent) as client:
+        pieces = list(ask(client, ("user", QUESTION), extra_body={"document": DOCUMENT}, **options))
+    progress = [p.memagent for p in pieces if getattr(p, "memagent", None) and "rule" not in p.memagent]
+    assert [facts["turns"] for facts in progress] == list(range(1, len(agent.backend.requests) + 1))
+    read = [facts["read_chars"] for facts in progress if "read_chars" in facts]
+    assert read == sorted(read) and read[-1] == len(DOCUMENT) == progress[0]["document_chars"]
+    assert "".join(p.choices[0].delta.content or "" for p in pieces if p.choices) == "The code is 4711."
+    assert [p.choices[0].finish_reason for p in pieces if p.choices][-1] == "stop"
+    assert pieces[-1].choices == [] and pieces[-1].usage.total_tokens > pieces[-1].usage.completion_tokens
+    assert len({p.id for p in pieces}) == 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "body", "rule", "question", "answer"),
+    [
+        ([("user", "Who is there?")], {}, "question without a document", "Who is there?", "I have no document."),
+        ([("user", f"{DOCUMENT}\n\n{QUESTION}")], {}, "split last_paragraph", QUESTION, "The code is 4711."),
+        (
+            [("user", f"{QUESTION}\n{DOCUMENT}")],
+            {"split": "first_line"},
+            "split first_line",
+            QUESTION,
+            "The code is 4711.",
+        ),
+        (
+            [("user", f"{DOCUMENT}Question: {QUESTION}")],
+            {"split": "mark:Question:"},
+            "split mark:Question:",
+            f"Question: {QUESTION}",
+            "The code is 4711.",
+        ),
+        ([("user", DOCUMENT)], {"question": QUESTION}, "field question", QUESTION, "The code is 4711."),
+        (
+            [("system", "Be brief."), ("user", DOCUMENT), ("assistant", "Thanks."), ("user", QUESTION)],
+            {},
+            "earlier messages",
+            f"Be brief.\n\n{QUESTION}",
+            "The code is 4711.",
+        ),
+        (
+            [("system", DOCUMENT), ("user", QUESTION)],
+            {},
+            "question without a document, system messages before the document",
+            QUESTION,
+            "The code is 4711.",
+        ),
+    ],
+)
+def test_what_is_read_and_what_is_asked_follows_the_stated_rule(agent, messages, body, rule, question, answer) -> None:
+    with serving(agent) as client:
+        reply = ask(client, *messages, extra_body=body)
+    assert (reply.memagent["rule"], reply.memagent["question"]) == (rule, question)
+    assert reply.choices[0].message.content == answer
+
+
+def test_parts_of_text_are_one_text_and_a_picture_is_refused(agent: Agent) -> None:
+    with serving(agent) as client:
+        parts = [{"type": "text", "text": DOCUMENT}, {"type": "text", "text": f"\n\n{QUESTION}"}]
+        assert ask(client, ("user", parts)).choices[0].message.content == "The code is 4711."
+        with pytest.raises(openai.BadRequestError, match="a document is text, and this part is 'image_url'"):
+            ask(client, ("user", [{"type": "image_url", "image_url": {"url": "http://x"}}]))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"n": 2}, openai.BadRequestError, "one reply per request, and n is 2"),
+        ({"logprobs": True}, openai.BadRequestError, "this server has no log-probabilities"),
+        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "replies are text"),
+        ({"extra_body": {"split": "middle"}}, openai.BadRequestError, "no split 'middle'; choose from last_paragraph"),
+        ({"extra_body": {"messages": []}}, openai.BadRequestError, "messages: List should have at least 1 item"),
+        ({"extra_body": {"model": "other"}}, openai.NotFoundError, "no model 'other'; this server has reader"),
+        ({"extra_body": {"question": "why? " * 50}}, openai.BadRequestError, "longer than question_tokens allows"),
+        ({"extra_body": {"split": "none"}}, openai.BadRequestError, "cannot be divided by the split 'none'"),
+    ],
+)
+def test_what_cannot_be_answered_is_an_error_in_openais_form_before_a_model_is_asked(agent, given, error, says) -> None:
+    with serving(agent) as client, pytest.raises(error, match=says) as refused:
+        ask(client, ("user", DOCUMENT), **given)
+    assert set(refused.value.body) == {"message", "type", "param", "code"}
+    assert agent.backend.requests == []
+
+
+def test_sampling_that_is_not_the_servers_is_told_back_and_a_stop_word_and_a_limit_hold(agent: Agent) -> None:
+    with serving(agent) as client:
+        given = {"temperature": 0.9, "seed": 3, "top_p": 1.0, "user": "me", "stop": ["4711"], "max_tokens": 5}
+        reply = ask(client, ("user", DOCUMENT), ("user", QUESTION), **given)
+    assert reply.memagent["ignored"] == ["seed", "temperature"]
+    assert reply.choices[0].message.content == "The code is "
+    assert [r.max_tokens for r in agent.backend.requests[-2:]] == [24, 5]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("failure", "status"), [(BackendError("the engine said no"), 502), (BackendUnavailable("the engine is gone"), 503)]
+)
+def test_a_failed_model_is_an_error_and_never_an_empty_answer(encoder, failure, status, stream) -> None:
+    def fail(_: str) -> str:
+        raise failure
+
+    with serving(Agent(encoder, Scripted(fail))) as client, pytest.raises(openai.APIError, match=str(failure)) as said:
+        list(ask(client, ("user", DOCUMENT), ("user", QUESTION), stream=stream))
+    assert stream or said.value.status_code == status
+
+
+def test_a_bug_is_said_to_the_client_without_its_words(encoder: Encoder) -> None:
+    def bug(_: str) -> str:
+        raise ZeroDivisionError("secret")
+
+    with serving(Agent(encoder, Scripted(bug))) as client:
+        with pytest.raises(openai.InternalServerError, match="an error of this server") as said:
+            ask(client, ("user", DOCUMENT), ("user", QUESTION))
+        assert "secret" not in str(said.value)
+
+
+class Slow(Scripted):
+    """A model that takes its time."""
+
+    async def complete(self, request):
+        await asyncio.sleep(0.2)
+        return await super().complete(request)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_ends_its_reading(encoder: Encoder, stream: bool) -> None:
+    slow = Slow(noting)
+    with serving(Agent(encoder, slow)) as client:
+        body = {
+            "model": "reader",
+            "document": DOCUMENT,
+            "question": QUESTION,
+            "messages": [{"role": "user"}],
+            "stream": stream,
+        }
+        connection = http.client.HTTPConnection("127.0.0.1", client.base_url.port)
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        while not slow.requests:
+            time.sleep(0.01)
+        if stream:
+            with connection.getresponse() as begun:
+                assert begun.read(5) == b"data:"
+        connection.close()
+        deadline = time.monotonic() + 60
+        while client.get("/../health", cast_to=object)["requests"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert 0 < len(slow.requests) < 6  # of eighteen
+
+
+def test_more_than_may_wait_are_told_to_come_back_and_a_long_body_is_refused(encoder: Encoder) -> None:
+    with serving(Agent(encoder, Slow(noting)), readings=1, waiting=0, body_mb=1) as client:
+        first = threading.Thread(target=lambda: ask(client, ("user", DOCUMENT), ("user", QUESTION)))
+        first.start()
+        while not client.get("/../health", cast_to=object)["requests"]:
+            time.sleep(0.01)
+        with pytest.raises(openai.RateLimitError, match="try again later") as told:
+            ask(client, ("user", "Who is there?"))
+        assert told.value.response.headers["retry-after"] == "10"
+        first.join()
+        with pytest.raises(openai.APIStatusError, match="the request is over 1 MB") as told:
+            ask(client, ("user", "x" * (2 << 20)))
+        assert told.value.status_code == 413
+
+
+def test_only_this_machines_own_names_are_answered(agent: Agent) -> None:
+    with serving(agent) as client:
+        connection = http.client.HTTPConnection("127.0.0.1", client.base_url.port)
+        connection.request("GET", "/v1/models", headers={"Host": "evil.example"})
+        assert connection.getresponse().status == 400
+        connection.close()
+
+
+def test_a_cut_answer_says_so(tokenizer) -> None:
+    from memagent_lib.prompts import Completion
+
+    budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
+    cut = Scripted(lambda _: Completion("The code", "length"))
+    with serving(Agent(Encoder(tokenizer, Template.load("pocket"), budget), cut)) as client:
+        reply = ask(client, ("user", DOCUMENT), ("user", QUESTION))
+    assert reply.choices[0].finish_reason == "length"
+    assert reply.memagent["cut_memories"] == reply.memagent["turns"] - 1
+
+
+def test_the_command_serves_a_real_model_until_it_is_stopped(tmp_path) -> None:
+    model = Path(__file__).parents[2] / "experiments" / "pocket" / "warm_start"
+    command = [sys.executable, "-m", "memagent_lib.cli", "serve", "--model", str(model), "--backend", "transformers"]
+    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(
+        [*command, "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, **heeds
+    ) as process:
+        address, name = re.match(r"(\S+) answers as '(.+)';", process.stdout.readline()).groups()
+        try:
+            with openai.OpenAI(base_url=address, api_key="none", max_retries=0) as client:
+                reply = client.chat.completions.create(
+                    model=name, messages=[{"role": "user", "content": QUESTION}], extra_body={"document": DOCUMENT}
+                )
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert name == "warm_start" and reply.memagent["turns"] > 3 and reply.choices[0].message.content
+    assert process.returncode == 0
