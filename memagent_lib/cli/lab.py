@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,14 +69,14 @@ class LabServer:
         return f"{self.name} ended with status {self.process.returncode}; its log is {self.log}"
 
     def wait_until_it_answers(self) -> None:
-        import httpx
-
         deadline = time.monotonic() + START_LIMIT_S
         while True:
             try:
-                httpx.get(self.address, timeout=5)
+                urllib.request.urlopen(self.address, timeout=5).close()
                 return
-            except httpx.HTTPError:
+            except urllib.error.HTTPError:  # an answer too
+                return
+            except OSError:
                 time.sleep(0.2)
             if self.process.poll() is not None:
                 raise LabError(self.how_it_ended())

@@ -263,6 +263,7 @@ def test_a_cut_answer_says_so(tokenizer) -> None:
     assert reply.memagent["cut_memories"] == reply.memagent["turns"] - 1
 
 
+@pytest.mark.slow
 def test_the_command_serves_a_real_model_until_it_is_stopped(tmp_path) -> None:
     model = Path(__file__).parents[2] / "experiments" / "pocket" / "warm_start"
     command = [sys.executable, "-m", "memagent_lib.cli", "serve", "--model", str(model), "--backend", "transformers"]
