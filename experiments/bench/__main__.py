@@ -1,4 +1,6 @@
-"""``python -m experiments.bench read|data|client|sweep``: measure, side by side in one run. The commands are in README.md."""
+"""``python -m experiments.bench read|data|client|sweep``: measure, side by side in one run. The commands are in
+README.md.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a client spends of its own processor time on a turn, against a server that answers at once; beside it a bare loop.
+"""What a client spends of its own processor time on a turn, against a server that answers at once; beside it a bare
+loop.
 
-The bare loop posts the very same bodies with the same HTTP client and reads the text out of the replies: no chunk, no prompt, no
-trace. Knows no engine.
+The bare loop posts the very same bodies with the same HTTP client and reads the text out of the replies: no chunk, no
+prompt, no trace. Knows no engine.
 """
 
 from __future__ import annotations

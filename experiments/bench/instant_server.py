@@ -1,4 +1,5 @@
-"""An OpenAI-compatible server that answers at once and always the same, in a process of its own: what is left is the client.
+"""An OpenAI-compatible server that answers at once and always the same, in a process of its own: what is left is the
+client.
 
 ``python instant_server.py MODEL WINDOW WORDS`` prints its port and serves until its standard input ends.
 """

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
-from memagent_lib.data import make
 from memagent_lib.evaluation import comparison
 from memagent_lib.evaluation import wilson
 from memagent_lib.workbench import data_plots, plots

@@ -13,13 +13,24 @@ from typing import Any
 from memagent_lib import settings
 from memagent_lib.data.drafting import ExampleKey, Length, Meter
 from memagent_lib.data.examples import Example
-from memagent_lib.data.tasks import babi, changes, counting, document_questions, keychain, multihop, needles, ruler
+from memagent_lib.data.tasks import (
+    babi,
+    changes,
+    counting,
+    document_questions,
+    keychain,
+    multihop,
+    needles,
+    pocket_world,
+    ruler,
+)
 from memagent_lib.data.tasks.presets import Preset, Task
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
 TASKS: Mapping[str, Preset] = {
     **needles.PRESETS,
+    **pocket_world.PRESETS,
     **ruler.PRESETS,
     **counting.PRESETS,
     **document_questions.PRESETS,

@@ -5,11 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib.pocket.warm_start import CODE, CROWDED, DIGITS, Phase, Teacher, build_model, build_tokenizer, warm_up
+from memagent_lib.pocket.forgetting import (
+    CODE,
+    CROWDED,
+    DIGITS,
+    ForgettingPhase,
+    ForgettingTeacher,
+    build_model,
+    build_tokenizer,
+    warm_up,
+)
 from memagent_lib.text import Tokenizer
 
 COMMITTED = Path(__file__).parents[2] / "experiments" / "pocket" / "warm_start"
-PHASE = Phase(width=128, steps=2, drill=0.5, density=0.4, half_matching=0.5)
+PHASE = ForgettingPhase(width=128, steps=2, drill=0.5, density=0.4, half_matching=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +29,7 @@ def pocket_tokenizer() -> Tokenizer:
 @pytest.fixture(scope="module")
 def turns(pocket_tokenizer):
     """Question, text, memory and ideal reply of a thousand turns, by kind."""
-    teacher, rng, found = Teacher(pocket_tokenizer), random.Random(0), {}
+    teacher, rng, found = ForgettingTeacher(pocket_tokenizer), random.Random(0), {}
     for _ in range(1000):
         turn = teacher.turn(rng, PHASE)
         prompt = pocket_tokenizer.decode(turn.prompt)
@@ -70,7 +79,7 @@ def test_a_wrong_code_in_memory_is_corrected_or_let_go(turns):
 
 
 def test_a_drill_can_only_be_answered_by_looking_up(pocket_tokenizer):
-    drill = Teacher(pocket_tokenizer).drill(random.Random(0), PHASE)
+    drill = ForgettingTeacher(pocket_tokenizer).drill(random.Random(0), PHASE)
     shown, said = pocket_tokenizer.decode(drill.prompt), pocket_tokenizer.decode(drill.reply)
     facts = said.removeprefix(" ").removesuffix(".").split(". ")
     assert len(facts) == 5 and all(fact in shown for fact in facts)

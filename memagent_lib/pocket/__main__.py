@@ -1,0 +1,26 @@
+"""Make the warm start of the pocket policy: ``python -m memagent_lib.pocket --out FOLDER``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from memagent_lib.pocket.warm_start import make
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m memagent_lib.pocket", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--aware", action="store_true", help="teach ideal memories, question in mind: the upper bound")
+    parser.add_argument("--start", type=Path, help="continue from this folder")
+    parser.add_argument(
+        "--unplanted", action="store_true", help="begin from random weights: what the planted lookup heads save"
+    )
+    arguments = parser.parse_args()
+    make(
+        arguments.out,
+        seed=arguments.seed,
+        aware=arguments.aware,
+        start=arguments.start,
+        planted=not arguments.unplanted,
+    )

@@ -1,0 +1,87 @@
+"""The pocket policy's network: a small Qwen2, born with the beginnings of a lookup circuit or (``planted=False``)
+without.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+
+def build_model(
+    tokenizer: Any, seed: int = 0, *, planted: bool = True, layers: int = 4, width: int = 128, heads: int = 4
+) -> Any:
+    """0.8M parameters by default; a function of the seed."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.convert_tokens_to_ids("<|im_end|>"),
+        pad_token_id=tokenizer.pad_token_id,
+        # Planted heads compare words wherever they stand, in the many dimensions that hardly turn; a random start needs
+        # those that do.
+        rope_parameters={"rope_type": "default", "rope_theta": 1e8 if planted else 1e5},
+        initializer_range=0.04,
+    )
+    model = Qwen2ForCausalLM(config)
+    if planted:
+        with torch.no_grad():
+            look_back(model)
+            compare_words(model, seed)
+    return model
+
+
+def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
+    """Make head h of the first layer attend h + 1 tokens back.
+
+    With rotary angles (q - k) f, a constant key and a constant query turned by -(h + 1) f agree best at exactly that
+    distance. Everything stays trainable.
+    """
+    import torch
+
+    attention, config = model.model.layers[0].self_attn, model.config
+    size = attention.head_dim
+    rates = config.rope_parameters["rope_theta"] ** (-torch.arange(pairs) / (size // 2))
+    q, k = attention.q_proj.bias.view(-1, size), attention.k_proj.bias.view(-1, size)
+    for head in range(config.num_attention_heads):
+        q[head, :pairs] = strength * torch.cos((head + 1) * rates)
+        q[head, size // 2 : size // 2 + pairs] = -strength * torch.sin((head + 1) * rates)
+        k[head, :pairs] = strength
+
+
+def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6, heads: int = 3) -> None:
+    """Make heads of the second layer look where the words one and two back stand two and three back: induction heads
+    (Olsson et al. 2022, arXiv 2209.11895) for keys of two words before a verb. The first layer's heads copy what they
+    see into a subspace each.
+
+    A head compares words in a few dimensions, in which some pairs look alike; each of ``heads`` has others.
+    """
+    import torch
+
+    config = model.config
+    width, size = config.hidden_size, model.model.layers[0].self_attn.head_dim
+    generator = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(width, width, generator=generator))[0]
+    read = torch.linalg.qr(torch.randn(width, size, generator=generator))[0].T
+    first, second = model.model.layers[0].self_attn, model.model.layers[1].self_attn
+    for head in range(config.num_attention_heads):
+        rows = slice(head * size, (head + 1) * size)
+        first.v_proj.weight[rows] = read
+        first.o_proj.weight[:, rows] = gain * basis[:, rows]
+    slow = list(range(5, size // 2))  # rotary pairs that hardly turn within a prompt
+    for head, (shift, back) in product(range(heads), ((0, 1), (size // 2, 2))):
+        dimensions = [head * size + shift + i for i in slow]
+        turn = torch.linalg.qr(torch.randn(size, len(dimensions), generator=generator))[0].T
+        seen = [basis[:, (b - 1) * size : b * size] for b in (back, back + 1)]
+        second.q_proj.weight[dimensions] = match * turn @ seen[0].T
+        second.k_proj.weight[dimensions] = match * turn @ seen[1].T

@@ -1,0 +1,181 @@
+"""What supervision shows: how to copy facts from a text and a memory into a new memory, and how to answer from a
+memory.
+
+Read turns are blind to the question: their target is a random subset, of the size that a memory holds, of the facts in
+old memory and chunk, in order. Nothing is chosen, so nothing about choosing is learnt. ``aware`` turns give the ideal
+memory instead, for the upper bound. Answer turns look the asked facts up among those in memory, following links, or say
+unknown.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from memagent_lib.data.tasks.pocket_words import ADJECTIVES, CODES, FILLER, NAMES, NOUNS
+from memagent_lib.data.tasks.pocket_world import Ask, Crowd, PocketFact, Riddle, riddle
+from memagent_lib.pocket.pocket_tokenizer import UNKNOWN
+from memagent_lib.prompts import Template
+from memagent_lib.text import Chunk, Tokenizer
+from memagent_lib.trace import Kind, Prompt
+
+MEMORY_FACTS = 4
+_FACT = re.compile(r"The (\w+) of (?:the )?([\w ]+?) is (\w+)\.")
+
+
+class Supervised(NamedTuple):
+    """One supervised conversation as token ids; ``weights`` has one entry per id of the reply."""
+
+    kind: str
+    prompt: list[int]
+    reply: list[int]
+    weights: list[float]
+
+
+class Teacher:
+    """Writes supervised turns in the pocket wording; a pure function of the generator it is given."""
+
+    def __init__(self, tokenizer: Tokenizer, aware: bool = False):
+        self.tokenizer, self.template, self.aware = tokenizer, Template.load("pocket"), aware
+        self.end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
+        self.verb = tokenizer.encode(" is")[-1]
+        self.words = [tokenizer.encode(f" {word}")[0] for word in (*ADJECTIVES, *NOUNS, *NAMES, *CODES)]
+        self.costs = {text: tokenizer.count(f" {text}") for text in FILLER}
+
+    def turn(self, rng: random.Random, width: int, answers: float = 0.4) -> Supervised:
+        """A read turn of a chunk of at most ``width`` tokens, or, in the share ``answers``, an answer turn."""
+        return self.answer(rng) if rng.random() < answers else self.read(rng, width)
+
+    def read(self, rng: random.Random, width: int) -> Supervised:
+        """Some facts of memory and chunk, in order. Half of the turns hold facts that the question needs, and treat
+        them alike.
+        """
+        asked = riddle(rng.choice(list(Ask)), rng)
+        held, shown = _dealt(asked, rng) if rng.random() < (0.8 if self.aware else 0.5) else ([], [])
+        memory = self._memory(rng, asked, held, MEMORY_FACTS if rng.random() < 0.7 else rng.randint(0, MEMORY_FACTS))
+        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)))
+        prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
+        known = [*memory, *(match.group() for match in _FACT.finditer(text))]
+        kept = ideal(asked, known, rng) if self.aware else subset(known, rng)
+        return self._turn("read", prompt, " ".join(kept) or self.template.empty_memory)
+
+    def answer(self, rng: random.Random) -> Supervised:
+        """The answer that a memory allows; two turns in three hold something that the question needs."""
+        asked = riddle(rng.choice(list(Ask)), rng)
+        chance = rng.random()
+        held = [*asked.facts] if chance < 0.5 else _dealt(asked, rng)[0] if chance < 0.75 else []
+        memory = self._memory(rng, asked, held, MEMORY_FACTS if rng.random() < 0.7 else rng.randint(0, MEMORY_FACTS))
+        return self._turn(
+            f"{asked.ask}", Prompt(Kind.ANSWER, asked.question, " ".join(memory)), answer_from(asked, memory)
+        )
+
+    def drill(self, rng: random.Random, facts: int = 6) -> Supervised:
+        """Facts, then the same facts in another order: each value can only be looked up, and only by both words of its
+        key.
+        """
+        adjectives, nouns = rng.sample(ADJECTIVES, 3), rng.sample(NOUNS, 3)
+        keys = rng.sample([f"{adjective} {noun}" for adjective in adjectives for noun in nouns], facts)
+        told = [
+            f" {PocketFact('code', key, code).text}" for key, code in zip(keys, rng.sample(CODES, facts), strict=True)
+        ]
+        reply = self.tokenizer.encode("".join(rng.sample(told, facts)))
+        weights = [0.1] * len(reply)
+        for at in (i for i, token in enumerate(reply) if token == self.verb):
+            weights[at + 1] = 1.0
+        return Supervised("drill", self.tokenizer.encode("".join(told)), reply, weights)
+
+    def repeat(self, rng: random.Random, length: int) -> Supervised:
+        """Random words, twice: the densest lesson in copying."""
+        words = [rng.choice(self.words) for _ in range(length)]
+        return Supervised("repeat", words, words[:], [0.0, *[1.0] * (length - 1)])
+
+    def _turn(self, kind: str, prompt: Prompt, reply: str) -> Supervised:
+        said = [*self.tokenizer.encode(reply), self.end]
+        return Supervised(kind, self.tokenizer.chat(self.template.render(prompt)), said, [1.0] * len(said))
+
+    def _memory(self, rng: random.Random, asked: Riddle, held: Sequence[PocketFact], size: int) -> list[str]:
+        return merged([fact.text for fact in held], _facts(rng, asked, max(0, size - len(held))), rng)
+
+    def _chunk(self, rng: random.Random, asked: Riddle, shown: Sequence[PocketFact], width: int) -> str:
+        world = Crowd(density=rng.uniform(0.3, 0.7))
+        sentences = merged([fact.text for fact in shown], world.sentences(rng, asked, (), width // 6), rng)
+        needed = {fact.text for fact in shown}
+        room = width - sum(self._cost(text) for text in needed)
+        chosen = []
+        for text in sentences:
+            room -= 0 if text in needed else self._cost(text)
+            if room >= 0 or text in needed:
+                chosen.append(text)
+        return " ".join(chosen)
+
+    def _cost(self, text: str) -> int:
+        if (cost := self.costs.get(text)) is None:
+            cost = 9 if " the " in text else 7
+        return cost
+
+
+def _facts(rng: random.Random, asked: Riddle, count: int) -> list[str]:
+    return Crowd(density=1.0, half_matching=0.5).sentences(rng, asked, (), count)
+
+
+def _dealt(asked: Riddle, rng: random.Random) -> tuple[list[PocketFact], list[PocketFact]]:
+    """The needed facts that memory and chunk hold: some of the earlier ones, some of the later ones."""
+    at = rng.randint(0, len(asked.facts))
+    held = [fact for fact in asked.facts[:at] if rng.random() < 0.8]
+    return held[-MEMORY_FACTS:], [fact for fact in asked.facts[at:] if rng.random() < 0.8][:3]
+
+
+def merged(one: Sequence[str], other: Sequence[str], rng: random.Random) -> list[str]:
+    """Both lists in one, the order within each kept."""
+    places = set(rng.sample(range(len(one) + len(other)), len(one)))
+    first, second = iter(one), iter(other)
+    return [next(first) if place in places else next(second) for place in range(len(one) + len(other))]
+
+
+def subset(known: Sequence[str], rng: random.Random) -> list[str]:
+    """As many of the facts as a memory holds, drawn at random, in order."""
+    return [known[i] for i in sorted(rng.sample(range(len(known)), min(MEMORY_FACTS, len(known))))]
+
+
+def ideal(asked: Riddle, known: Sequence[str], rng: random.Random) -> list[str]:
+    """What a reader that knows the question keeps: all that may be needed first, then a random rest."""
+    needed = {i for i, text in enumerate(known) if any(fact.text == text for fact in asked.facts)}
+    rest = [i for i in range(len(known)) if i not in needed]
+    chosen = sorted(needed)[-MEMORY_FACTS:]
+    chosen += rng.sample(rest, min(len(rest), MEMORY_FACTS - len(chosen)))
+    return [known[i] for i in sorted(chosen)]
+
+
+def parsed(texts: Sequence[str]) -> list[PocketFact]:
+    """The facts that sentences tell."""
+    return [PocketFact(*match.groups()) for text in texts if (match := _FACT.fullmatch(text))]
+
+
+def answer_from(asked: Riddle, memory: Sequence[str]) -> str:
+    """The reply that a memory allows: the facts that it takes, recited, then the box. So every lookup stands right
+    after its key.
+    """
+    facts, recited, values = parsed(memory), [], []
+
+    def recite(relation: str, key: str) -> str:
+        """The last such value in memory, or unknown."""
+        told = [fact.value for fact in facts if (fact.relation, fact.key) == (relation, key)]
+        recited.append(PocketFact(relation, key, told[-1] if told else UNKNOWN))
+        return recited[-1].value
+
+    if asked.ask is Ask.MULTIVALUE:
+        recited = [fact for fact in facts if (fact.relation, fact.key) == ("code", asked.keys[0])]
+        values = [fact.value for fact in recited] or [recite("code", asked.keys[0])]
+    elif asked.ask in (Ask.BRIDGE, Ask.CHAIN):
+        at = asked.keys[0]
+        if asked.ask is Ask.BRIDGE:
+            at = recite("keeper", at)
+        else:
+            while any((fact.relation, fact.key) == ("friend", at) for fact in facts) and len(recited) < MEMORY_FACTS:
+                at = recite("friend", at)
+        values = [recite("code", at) if at != UNKNOWN else UNKNOWN]
+    else:
+        values = [recite("code", key) for key in asked.keys]
+    return " ".join([*(fact.text for fact in recited), rf"\boxed{{ {', '.join(values)}}}"])

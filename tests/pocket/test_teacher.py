@@ -1,0 +1,133 @@
+"""What supervision shows: read turns that are blind to their question, answer turns that memory allows."""
+
+import random
+import re
+
+import pytest
+
+from memagent_lib.data.tasks.pocket_world import Ask, PocketFact, Riddle
+from memagent_lib.pocket import Teacher, build_tokenizer
+from memagent_lib.pocket.teacher import MEMORY_FACTS, answer_from, ideal, subset
+from memagent_lib.text import Tokenizer
+
+FACT = re.compile(r"The \w+ of (?:the )?[\w ]+? is \w+\.")
+
+
+@pytest.fixture(scope="module")
+def teacher() -> Teacher:
+    return Teacher(Tokenizer(build_tokenizer()))
+
+
+def parts(teacher, turn):
+    prompt = teacher.tokenizer.decode(turn.prompt)
+    shown = {name: prompt.partition(f"{name}: ")[2].partition("\n")[0] for name in ("Question", "Text", "Memory")}
+    return shown, teacher.tokenizer.decode(turn.reply)
+
+
+def test_a_read_turn_copies_facts_of_memory_and_text_in_order(teacher):
+    rng = random.Random(0)
+    for _ in range(200):
+        shown, reply = parts(teacher, teacher.read(rng, 96))
+        known = FACT.findall(shown["Memory"]) + FACT.findall(shown["Text"])
+        kept = FACT.findall(reply)
+        assert len(kept) == min(MEMORY_FACTS, len(known))
+        rest = iter(known)
+        assert all(fact in rest for fact in kept)
+
+
+def test_what_is_kept_does_not_depend_on_the_question(teacher):
+    """The target is drawn from the facts alone: needed facts are kept as often as any other."""
+    rng, needed, others = random.Random(1), [], []
+    for _ in range(3000):
+        shown, reply = parts(teacher, teacher.read(rng, 96))
+        keys = re.findall(r"the (\w+ \w+)(?= and|\?)", shown["Question"])
+        known, kept = FACT.findall(shown["Memory"]) + FACT.findall(shown["Text"]), FACT.findall(reply)
+        if len(known) > MEMORY_FACTS:
+            for fact in known:
+                (needed if any(f" {key} " in fact for key in keys) else others).append(fact in kept)
+    share, base = sum(needed) / len(needed), sum(others) / len(others)
+    assert len(needed) > 500 and abs(share - base) < 0.06
+
+
+def test_the_subset_is_uniform():
+    rng, counts = random.Random(2), [0] * 8
+    known = [str(i) for i in range(8)]
+    for _ in range(4000):
+        for kept in subset(known, rng):
+            counts[int(kept)] += 1
+    assert all(abs(count / 4000 - MEMORY_FACTS / 8) < 0.04 for count in counts)
+
+
+def test_the_ideal_memory_holds_what_is_needed():
+    asked = Riddle(Ask.NEEDLE, ("red fox",), (PocketFact("code", "red fox", "maple"),), ("maple",))
+    known = [PocketFact("code", f"red {i}", "bell").text for i in "abcdefg"]
+    known.insert(3, asked.facts[0].text)
+    for seed in range(20):
+        kept = ideal(asked, known, random.Random(seed))
+        assert asked.facts[0].text in kept and len(kept) == MEMORY_FACTS
+        assert kept == [fact for fact in known if fact in kept]
+
+
+FACTS = {
+    "needle": (("red fox",), ["code red fox maple"], "code red fox maple", "maple"),
+    "none": (("red owl",), ["code red fox maple"], "code red owl unknown", "unknown"),
+    "update": (
+        ("red fox",),
+        ["code red fox maple", "code red owl bell", "code red fox lemon"],
+        "code red fox lemon",
+        "lemon",
+    ),
+    "multivalue": (
+        ("red fox",),
+        ["code red fox maple", "code red owl bell", "code red fox lemon"],
+        "code red fox maple, code red fox lemon",
+        "maple, lemon",
+    ),
+    "multikey": (
+        ("red owl", "red fox"),
+        ["code red fox maple"],
+        "code red owl unknown, code red fox maple",
+        "unknown, maple",
+    ),
+    "bridge": (("red fox",), ["code Ada bell", "keeper red fox Ada"], "keeper red fox Ada, code Ada bell", "bell"),
+    "lead only": (("red fox",), ["code Ada bell", "keeper red owl Ada"], "keeper red fox unknown", "unknown"),
+    "chain": (
+        ("Ada",),
+        ["friend Ada Ben", "friend Ben Eva", "code Eva bell", "code Ben lily"],
+        "friend Ada Ben, friend Ben Eva, code Eva bell",
+        "bell",
+    ),
+    "broken chain": (
+        ("Ada",),
+        ["friend Ada Ben", "friend Eva Ben", "code Eva lily"],
+        "friend Ada Ben, code Ben unknown",
+        "unknown",
+    ),
+}
+ASKS = {"none": "needle", "lead only": "bridge", "broken chain": "chain"}
+
+
+def facts(lines):
+    return [
+        PocketFact(relation, " ".join(key), value).text for relation, *key, value in (line.split() for line in lines)
+    ]
+
+
+@pytest.mark.parametrize("case", FACTS)
+def test_an_answer_recites_what_the_memory_allows(case):
+    keys, memory, recited, box = FACTS[case]
+    reply = answer_from(Riddle(Ask(ASKS.get(case, case)), keys, (), ()), facts(memory))
+    assert reply == " ".join([*facts(recited.split(", ")), rf"\boxed{{ {box}}}"])
+
+
+def test_every_word_of_the_world_is_one_token(teacher):
+    from memagent_lib.data.tasks.pocket_words import ADJECTIVES, CODES, NAMES, NOUNS
+
+    words = [*ADJECTIVES, *NOUNS, *NAMES, *CODES]
+    assert len({word.lower() for word in words}) == len(words)
+    assert all(teacher.tokenizer.count(f" {word}") == 1 for word in words)
+
+
+def test_turns_are_a_function_of_the_generator(teacher):
+    one, other = ([teacher.turn(rng, 64) for _ in range(20)] for rng in (random.Random(3), random.Random(3)))
+    assert one == other
