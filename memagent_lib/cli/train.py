@@ -12,10 +12,11 @@ from memagent_lib.cli.training_runs import outcome
 EXAMPLES = """\
 examples:
   memagent train experiments/recipes/pocket_demo.toml train.lr=1e-4 train.steps=12
-  memagent train experiments/recipes/memagent_7b.toml --out runs/seven --detach
+  memagent train experiments/recipes/7b_8gpu.toml --dry-run      its tokens, hours and bytes, on any machine
+  memagent train experiments/recipes/7b_8gpu.toml --out runs/seven --detach
   memagent follow runs/seven                   its progress, from any terminal
   memagent stop runs/seven                     stop after a checkpoint
-  memagent train experiments/recipes/memagent_7b.toml --out runs/seven --resume
+  memagent train experiments/recipes/7b_8gpu.toml --out runs/seven --resume
 """
 
 
@@ -32,6 +33,7 @@ def add_parser(verbs: Verbs) -> None:
         metavar="STORE",
         help="the MLflow store, where the recipe names none: a folder or a server's address",
     )
+    verb.add_argument("--dry-run", action="store_true", help="check all settings and print the plan; start nothing")
     verb.add_argument("--resume", action="store_true", help="continue from the folder's last checkpoint")
     verb.add_argument("--detach", action="store_true", help="return at once; see it with: memagent follow FOLDER")
 
@@ -41,10 +43,15 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.tracking import Experiment
     from memagent_lib.workbench import load_recipe, watch
 
-    config = load_recipe(a.recipe, a.settings)
+    config, out = load_recipe(a.recipe, a.settings), a.out or f"runs/{Path(a.recipe).stem}"
+    if a.dry_run:
+        from memagent_lib.rl import dry_run
+
+        print("\n".join(dry_run(config, out).lines()))
+        return 0
     experiment = Experiment.open(config.tracking.uri or a.tracking, experiment=config.tracking.experiment)
     config = replace(config, tracking=replace(config.tracking, uri=experiment.uri))
-    started = launch(config, a.out or f"runs/{Path(a.recipe).stem}", resume=a.resume)
+    started = launch(config, out, resume=a.resume)
     print(f"training in {started.folder.path}; it continues when this terminal closes")
     if a.detach:
         return 0

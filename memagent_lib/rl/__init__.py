@@ -5,7 +5,9 @@ holds what only a CPU needs, ``run`` the processes around a run. Knows verl, vLL
 Knows no notebook and no chart.
 """
 
+from memagent_lib.rl.advantages import Credit, Overlong
 from memagent_lib.rl.config import (
+    ClusterConfig,
     DataConfig,
     ModelConfig,
     ReadingConfig,
@@ -14,13 +16,20 @@ from memagent_lib.rl.config import (
     TrainingConfig,
     flatten,
 )
+from memagent_lib.rl.plan import Plan, PlanError, dry_run
 from memagent_lib.rl.run.folder import Checkpoint, RunFolder, TrainingState, TrainingStatus, keep_rollout, kept_rollouts
-from memagent_lib.rl.run.launcher import RunError, TrainingRun, attach, launch, resolved
+from memagent_lib.rl.run.launcher import launch, resolved
+from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
 
 __all__ = [
     "Checkpoint",
+    "ClusterConfig",
+    "Credit",
     "DataConfig",
     "ModelConfig",
+    "Overlong",
+    "Plan",
+    "PlanError",
     "ReadingConfig",
     "Recipe",
     "RunError",
@@ -31,6 +40,7 @@ __all__ = [
     "TrainingState",
     "TrainingStatus",
     "attach",
+    "dry_run",
     "flatten",
     "keep_rollout",
     "kept_rollouts",

@@ -1,70 +1,85 @@
-"""verl's agent loop for readers: the reader that evaluation drives is driven here, and every turn becomes a training row.
+"""verl's agent loop for readers: the agent that evaluation opens is opened here, and every turn becomes a training row.
 
 The answer is scored inside the loop, because verl's reward managers see replies cut at a mask of another turn's length.
-Knows verl's loop and the library's readers; knows no trainer. verl builds one loop object per rollout from the keyword
-arguments in the file that ``rollout.agent.agent_loop_config_path`` names (written by :mod:`memagent_lib.rl.config`).
+Knows verl's loop; knows no trainer. verl builds one loop per rollout from the keyword arguments in the file that
+``rollout.agent.agent_loop_config_path`` names (:func:`memagent_lib.rl.verl_config.write_agent_file`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import time
 import traceback
 from collections import Counter
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import ray
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.replica import TokenOutput
 
-from memagent_lib.agent import drive
+from memagent_lib.agent import Agent, drive, open_agent
 from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
-from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
-from memagent_lib.readers import reader_named
+from memagent_lib.prompts import Budget, Completion, Request
+from memagent_lib.rl.advantages import Overlong, length_penalty
 from memagent_lib.rl.run.folder import keep_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import END_OF_THINKING, Chunk, Tokenizer, chunks
-from memagent_lib.trace import Turn
+from memagent_lib.trace import Trace, Turn
 
 FAILURE_FILE = "failure.txt"
 CACHED_DOCUMENTS = 256
+UNKNOWN, MAY_BE_UNKNOWN = -1.0, ("capture", "retention")
 
 
 class RolloutError(RuntimeError):
-    """A rollout that could not be finished. It is never scored: training on a made-up zero would punish the policy for our fault."""
+    """A rollout that could not be finished. A made-up score of zero would punish the policy for our fault."""
 
 
+def seed_of(*names: object) -> int:
+    """31 bits that follow from ``names`` alone, in every process."""
+    digest = hashlib.sha256(json.dumps([str(name) for name in names]).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+@dataclass
 class VerlBackend:
-    """verl's rollout servers behind the interface that every driver of readers uses, for one rollout."""
+    """verl's rollout servers behind the interface of every other engine, for one rollout.
 
-    def __init__(self, server: Any, tokenizer: Tokenizer, sampling: dict[str, Any], session: str, window: int):
-        self.server, self.tokenizer, self.sampling, self.session, self.window = (
-            server,
-            tokenizer,
-            sampling,
-            session,
-            window,
-        )
-        self.special_ids = frozenset(tokenizer.hf.all_special_ids)
-        self._outputs: dict[int, TokenOutput] = {}
+    Every sampled turn has a seed of its own, from ``seeds`` (what names the rollout) and the turn's number. Rollouts
+    of one ``session`` meet in one server's prefix cache.
+    """
+
+    server: Any
+    tokenizer: Tokenizer
+    window: int
+    sampling: dict[str, Any] = field(default_factory=dict)
+    session: str = ""
+    seeds: tuple[object, ...] = ()
+    turns: int = 0
+    outputs: dict[int, TokenOutput] = field(default_factory=dict)
 
     async def complete(self, request: Request) -> Completion:
         """One turn. An engine that gives up is a :class:`RolloutError`; a reply cut at its limit says ``length``."""
         sampling = {**self.sampling, "max_tokens": request.max_tokens}
+        if sampling.get("temperature"):
+            sampling["seed"] = seed_of(*self.seeds, self.turns)
+        self.turns += 1
         output = await self.server.generate(
             request_id=self.session, prompt_ids=list(request.ids), sampling_params=sampling
         )
         ids = tuple(output.token_ids)
         if output.stop_reason not in ("completed", None) or not ids:
             raise RolloutError(f"the engine ended a turn with {output.stop_reason!r} after {len(ids)} tokens")
-        self._outputs[id(ids)] = output
+        self.outputs[id(ids)] = output
         # verl says "completed" for both: a full reply that does not end in a special token was cut.
-        cut = len(ids) >= request.max_tokens and ids[-1] not in self.special_ids
+        cut = len(ids) >= request.max_tokens and ids[-1] not in self.tokenizer.hf.all_special_ids
         cached = output.extra_fields.get("num_cached_tokens") or 0
         text = self.tokenizer.decode(ids)
         if self.tokenizer.still_thinking(text):
@@ -73,30 +88,29 @@ class VerlBackend:
 
     def output(self, turn: Turn) -> TokenOutput:
         """What the server said in this turn; the turn holds the very tuple of ids that came from it."""
-        return self._outputs[id(turn.reply.token_ids)]
+        return self.outputs[id(turn.reply.token_ids)]
 
     async def close(self) -> None:
         return None
 
 
-class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """verl's worker, which stores every column of the data with every row that it sends to training, without the document:
-    nothing reads it there, and a rollout of a long one has many rows."""
+class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
+    """verl's worker without the document among what it stores with every row: nothing reads it there."""
 
     async def _agent_loop_postprocess(self, output: Any, validate: bool, **row: Any) -> None:
         await super()._agent_loop_postprocess(output, validate, **{**row, "document": ""})
 
 
-class Manager(AgentLoopManagerTQ):
+class RolloutManager(AgentLoopManagerTQ):
     """verl's manager with workers of ours."""
 
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
-        self.agent_loop_workers_class = ray.remote(Worker)
+        self.agent_loop_workers_class = ray.remote(RolloutWorker)
 
 
 class MemAgentLoop(AgentLoopBase):
-    """Reads one document with one reader; :meth:`run` returns one output per turn, the score on the last."""
+    """Reads one document with one agent; :meth:`run` returns one output per turn, the score on the last."""
 
     def __init__(  # not calling AgentLoopBase: it would build a chat tokenizer per rollout, and no reader has a chat
         self,
@@ -105,13 +119,18 @@ class MemAgentLoop(AgentLoopBase):
         reader: str,
         template: str,
         budget: dict[str, int],
+        window: int,
+        seed: int = 0,
+        overlong: str = "keep",
+        overlong_buffer: float = 0.25,
+        overlong_weight: float = 0.5,
         trace_folder: str | None = None,
         traces_per_step: int = 0,
         **unused_by_readers: Any,
     ):
-        self.server = server_manager
-        self.encoder = _encoder(tokenizer, template, Budget(**budget))
-        self.reader = reader_named(reader)
+        self.agent = _agent(server_manager, tokenizer, reader, template, Budget(**budget), window)
+        self.seed, self.overlong = seed, Overlong(overlong)
+        self.overlong_buffer, self.overlong_weight = overlong_buffer, overlong_weight
         self.traces = Path(trace_folder) if trace_folder else None
         self.traces_per_step = traces_per_step
 
@@ -124,23 +143,37 @@ class MemAgentLoop(AgentLoopBase):
                 (self.traces / FAILURE_FILE).write_text(traceback.format_exc(), encoding="utf-8")
             raise
 
-    async def _run(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> list[AgentLoopOutput]:
+    async def _run(self, sampling: dict[str, Any], row: dict[str, Any]) -> list[AgentLoopOutput]:
         started, example = time.monotonic(), Example.from_record({**row, "prompt": row["raw_prompt"]})
-        tokenizer, budget = self.encoder.tokenizer, self.encoder.budget
-        pieces = await asyncio.to_thread(_chunks, example.document, tokenizer, budget.chunk_tokens)
-        session = str(row.get("uid") or uuid4().hex)  # the rollouts of a group meet in one server's prefix cache
-        backend = VerlBackend(self.server, tokenizer, sampling_params, session, self.encoder.window)
-        trace = await drive(self.reader(example.question, pieces), self.encoder, backend)
+        uid, step, rollout = str(row.get("uid", "")), int(row.get("global_steps", 0)), int(row.get("session_id", 0))
+        seeds = (self.seed, step, example.id, uid, rollout)
+        agent = replace(
+            self.agent, backend=replace(self.agent.backend, sampling=sampling, session=uid, seeds=seeds, outputs={})
+        )
+        encoder = agent.encoder
+        pieces = await asyncio.to_thread(_chunks, example.document, encoder.tokenizer, encoder.budget.chunk_tokens)
+        trace = await drive(agent.reader(example.question, pieces), encoder, agent.backend)
         verdict = score(example.rule, trace.answer, example.answers)
         result = Result(example, trace.reader, time.monotonic() - started, trace, verdict)
-        self._keep(result, sampling_params, row)
-        rows = [(turn, backend.output(turn)) for turn in trace.turns]
-        return _outputs(rows, rollout_facts(result), result.seconds)
+        if not rollout:
+            self._keep(result, step, greedy=not sampling.get("temperature"))
+        said = [agent.backend.output(turn) for turn in trace.turns]
+        facts = rollout_facts(result) | {"reward": self._reward(trace, verdict.value)}
+        outputs = _outputs(trace.turns, said, facts, result.seconds)
+        return _without_cut_replies(outputs, trace) if self.overlong is Overlong.MASK else outputs
 
-    def _keep(self, result: Result, sampling: dict[str, Any], row: dict[str, Any]) -> None:
+    def _reward(self, trace: Trace, value: float) -> float:
+        """What is trained on: the score, less the penalty for replies near their limits where that is wanted."""
+        if self.overlong is not Overlong.PENALTY:
+            return float(value)
+        limit = self.agent.encoder.reply_limit
+        replies = [(turn.reply.reply_tokens, limit(turn.prompt.kind)) for turn in trace.turns]
+        penalties = [length_penalty(tokens, most, self.overlong_buffer) for tokens, most in replies]
+        return value + self.overlong_weight * sum(penalties) / len(penalties)
+
+    def _keep(self, result: Result, step: int, greedy: bool) -> None:
         """Keep the first few rollouts of each step."""
-        step, greedy = int(row["global_steps"]), not sampling.get("temperature")
-        if not self.traces or row.get("session_id") or _written[step, greedy] >= self.traces_per_step:
+        if not self.traces or _written[step, greedy] >= self.traces_per_step:
             return
         _written[step, greedy] += 1
         keep_rollout(self.traces, result, step, greedy)
@@ -150,7 +183,7 @@ _written: Counter[tuple[int, bool]] = Counter()
 
 
 def rollout_facts(result: Result) -> dict[str, float]:
-    """What is worth a curve, numbers only. -1 stands for what does not apply."""
+    """What is worth a curve, numbers only; :data:`UNKNOWN` for what does not apply."""
     trace, told = result.trace, result.diagnosis
     memory_tokens = [turn.reply.reply_tokens for turn in trace.reads]
     return {
@@ -162,36 +195,45 @@ def rollout_facts(result: Result) -> dict[str, float]:
         "prompt_tokens": float(trace.prompt_tokens),
         "reply_tokens": float(trace.reply_tokens),
         "cached_tokens": float(sum(turn.reply.cached_tokens for turn in trace.turns)),
-        "capture": _known(told.capture),
-        "retention": _known(told.retention),
+        "capture": UNKNOWN if told.capture is None else told.capture,
+        "retention": UNKNOWN if told.retention is None else told.retention,
     }
 
 
-def _known(share: float | None) -> float:
-    return -1.0 if share is None else share
-
-
-def _outputs(rows: list[tuple[Turn, TokenOutput]], facts: dict[str, float], seconds: float) -> list[AgentLoopOutput]:
+def _outputs(
+    turns: tuple[Turn, ...], said: list[TokenOutput], facts: dict[str, float], seconds: float
+) -> list[AgentLoopOutput]:
     outputs = [
         AgentLoopOutput(
             prompt_ids=list(turn.reply.prompt_ids),
             response_ids=list(turn.reply.token_ids),
             response_mask=[1] * len(turn.reply.token_ids),
-            response_logprobs=said.log_probs,
-            num_turns=len(rows),
+            response_logprobs=output.log_probs,
+            num_turns=len(turns),
             metrics=AgentLoopMetrics(generate_sequences=seconds),
-            extra_fields=dict(said.extra_fields),
+            extra_fields=dict(output.extra_fields),
         )
-        for turn, said in rows
+        for turn, output in zip(turns, said, strict=True)
     ]
-    outputs[-1].reward_score = facts["acc"]
+    outputs[-1].reward_score = facts["reward"]
     outputs[-1].extra_fields["reward_extra_info"] = facts
     return outputs
 
 
+def _without_cut_replies(outputs: list[AgentLoopOutput], trace: Trace) -> list[AgentLoopOutput]:
+    """The rows of replies that were cut carry no loss."""
+    for output, turn in zip(outputs, trace.turns, strict=True):
+        if turn.reply.cut:
+            output.response_mask = [0] * len(output.response_mask)
+    return outputs
+
+
 @lru_cache(maxsize=4)
-def _encoder(tokenizer: Any, template: str, budget: Budget) -> Encoder:
-    return Encoder(Tokenizer(tokenizer), Template.load(template), budget)
+def _agent(server: Any, tokenizer: Any, reader: str, template: str, budget: Budget, window: int) -> Agent:
+    """One for all rollouts of a process; each then puts a backend of its own in it."""
+    own = Tokenizer(tokenizer)
+    backend = VerlBackend(server, own, window)
+    return open_agent(backend=backend, reader=reader, template=template, budget=budget, tokenizer=own)
 
 
 @lru_cache(maxsize=CACHED_DOCUMENTS)

@@ -11,10 +11,11 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named, shows
+from memagent_lib.rl.advantages import Credit, Overlong
 from memagent_lib.settings import SettingsError, parse
 from memagent_lib.trace import Kind
 
@@ -83,10 +84,34 @@ class ReadingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
-    """The recipe. Defaults are the published one: GRPO with a mean baseline, clip 0.2, KL loss 1e-3, AdamW at 1e-6.
+    """Multi-conversation policy optimisation. Defaults are the published objective (arXiv 2507.02259, equations 4 and
+    5).
 
-    ``mini_batches`` is the number of optimizer steps per batch of prompts. ``reuse_logprobs`` takes the sampler's
-    log-probabilities as those of the old policy, which saves a forward pass and is right where both agree: in fp32.
+    With ``r`` the ratio of new to old probability of token ``t`` of turn ``j`` of rollout ``i``, ``A`` from
+    :func:`~memagent_lib.rl.advantages.row_advantages` (``advantage``, ``credit``) and ``N`` the number of tokens of all
+    turns of all rollouts of a mini-batch, over all workers::
+
+        J = 1/N sum_ijt  min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) - kl_loss k3(ijt) + entropy_bonus H(ijt)
+        k3 = q - log q - 1  with  q = p_reference / p_new;  for A < 0 the first term is at least 3 A (dual clip)
+
+    *Batch.* ``mini_batches`` optimizer steps per batch of ``prompts_per_step`` x ``rollouts``. ``warmup_steps`` raise
+    the rate in a line from ``lr / warmup_steps`` to ``lr``; it then falls along a cosine to ``final_lr * lr``.
+
+    *Advantage.* ``mean``: reward minus the group's mean. ``deviation``: GRPO as published, divided by the group's
+    deviation; it weighs questions that are nearly always or never answered as much as others.
+
+    *Clipping.* DAPO raises ``clip_high`` to 0.28, so that rare tokens may become likelier; for entropy that collapses.
+
+    *Groups without spread.* ``skip_equal_groups`` leaves them out of log-probabilities and update: less work, and the
+    normaliser counts the rest only. ``dynamic_sampling`` replaces them by fresh prompts until the batch is full (DAPO);
+    for data that is mostly too easy or too hard, at the price of more rollouts.
+
+    *Replies cut at their limit.* ``overlong``: see :class:`~memagent_lib.rl.advantages.Overlong`; ``penalty`` begins in
+    the last ``overlong_buffer`` of a limit and counts ``overlong_weight``.
+
+    *Old policy.* ``reuse_logprobs`` takes the sampler's log-probabilities as those of the old policy, which saves a
+    forward pass and is right where both agree: in fp32. Where they are computed, a token's loss is weighted by the
+    ratio of actor to sampler, at most ``importance_cap`` (0: not at all), because bf16 engines do not agree.
     """
 
     steps: int
@@ -95,13 +120,22 @@ class TrainingConfig:
     mini_batches: int = 1
     lr: float = 1e-6
     warmup_steps: int = 0
+    final_lr: float = 1.0
     weight_decay: float = 0.01
-    kl_loss: float = 1e-3
-    entropy_bonus: float = 0.0
+    temperature: float = 1.0
+    advantage: Literal["mean", "deviation"] = "mean"
+    credit: Credit = Credit.SHARED
     clip_low: float = 0.2
     clip_high: float = 0.2
-    temperature: float = 1.0
+    kl_loss: float = 1e-3
+    entropy_bonus: float = 0.0
+    skip_equal_groups: bool = False
+    dynamic_sampling: bool = False
+    overlong: Overlong = Overlong.KEEP
+    overlong_buffer: float = 0.25
+    overlong_weight: float = 0.5
     reuse_logprobs: bool = False
+    importance_cap: float = 2.0
     eval_every: int = 0
     eval_first: bool = True
     save_every: int = 0
@@ -113,21 +147,35 @@ class TrainingConfig:
         _at_least(self, 1, "steps", "prompts_per_step", "mini_batches")
         _at_least(self, 2, "keep_checkpoints")  # verl deletes the oldest before it writes the newest
         _at_least(self, 0, "lr", "kl_loss", "eval_every", "save_every", "traces_per_step", "warmup_steps")
+        _at_least(self, 0, "importance_cap", "overlong_weight", "clip_low", "clip_high")
         if self.rollouts < 2:
-            raise ValueError(
-                f"rollouts must be at least 2, got {self.rollouts}: a rollout is compared with the others of its group"
-            )
+            reason = "a rollout is compared with the others of its group"
+            raise ValueError(f"rollouts must be at least 2, got {self.rollouts}: {reason}")
         if self.temperature <= 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}: equal rollouts teach nothing")
+        for name in ("final_lr", "overlong_buffer"):
+            if not 0 < (value := getattr(self, name)) <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, got {value}")
         if self.reuse_logprobs and self.mini_batches > 1:
-            raise ValueError(
-                "reuse_logprobs needs mini_batches = 1: only then is nothing updated between sampling and the update"
-            )
+            reason = "only then is nothing updated between sampling and the update"
+            raise ValueError(f"reuse_logprobs needs mini_batches = 1: {reason}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """Which Ray a run uses: ``local`` starts one of its own and joins no other, ``auto`` or ``HOST:PORT`` joins."""
+
+    address: str = "local"
+
+    def __post_init__(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        if self.address not in ("local", "auto") and not (host and port.isdigit()):
+            raise ValueError(f'address must be "local", "auto" or HOST:PORT, got {self.address!r}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingConfig:
-    """The MLflow store and experiment; an empty ``uri`` keeps a SQLite file in the folder that holds the run's folder."""
+    """The MLflow store and experiment; an empty ``uri`` is a SQLite file beside the run's folder."""
 
     uri: str = ""
     experiment: str = "memagent"
@@ -142,6 +190,7 @@ class Recipe:
     data: DataConfig
     reading: ReadingConfig
     train: TrainingConfig
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     verl: Mapping[str, Any] = field(default_factory=dict)
 

@@ -1,21 +1,23 @@
-"""The published policy loss, with one measurement added: do rollouts and actor agree about the tokens that were sampled?
+"""The published policy loss, and what only its caller's worker can measure: which rows were trained on, and whether
+rollouts and actor agree about the tokens that were sampled.
 
-Registered with verl as ``memagent``. The gradient is that of verl's ``vanilla`` loss (PPO, clipped and dual-clipped); the
-moments of old and new log-probabilities ride along as metrics, from which the trainer computes their correlation. With one
-optimizer step per batch this replaces a whole forward pass that would measure the same thing.
+Registered with verl as ``memagent``. The gradient is that of verl's ``vanilla`` loss (PPO, clipped and dual-clipped);
+sums over the micro-batch ride along as metrics. Where the old policy's forward pass is saved they replace it as the
+place to compare rollouts and actor.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, register_policy_loss
 
 NAME = "memagent"
-_MOMENTS = ("tokens", "old", "new", "old_old", "new_new", "old_new", "difference")
 PREFIX = "moment/"
+_MOMENTS = ("tokens", "old", "new", "old_old", "new_new", "old_new", "difference")
 
 
 @register_policy_loss(NAME)
@@ -28,29 +30,35 @@ def memagent_loss(
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """verl's ``vanilla`` loss and its metrics, plus ``moment/*``. Shapes: (rows, longest reply)."""
     loss, metrics = compute_policy_loss_vanilla(old_log_prob, log_prob, advantages, response_mask, **settings)
-    return loss, metrics | moments(old_log_prob, log_prob.detach(), response_mask)
+    counts = {
+        f"{PREFIX}rows": float(response_mask.bool().any(-1).sum()),
+        f"{PREFIX}batch_tokens": float(settings["config"].global_batch_info["batch_num_tokens"]),
+    }
+    return loss, metrics | moments(old_log_prob, log_prob.detach(), response_mask) | counts
 
 
 def moments(old: torch.Tensor, new: torch.Tensor, mask: torch.Tensor) -> dict[str, float]:
     """Sums over the tokens in ``mask``. verl averages metrics over micro-batches, which scales all of them alike."""
     chosen = mask.bool()
     x, y = old[chosen].double(), new[chosen].double()
-    values = (
-        x.new_tensor(x.numel()),
-        x.sum(),
-        y.sum(),
-        (x * x).sum(),
-        (y * y).sum(),
-        (x * y).sum(),
-        (x - y).abs().sum(),
-    )
-    return {PREFIX + name: value.item() for name, value in zip(_MOMENTS, values, strict=True)}
+    sums = (x.new_tensor(x.numel()), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum(), (x - y).abs().sum())
+    return {PREFIX + name: value.item() for name, value in zip(_MOMENTS, sums, strict=True)}
 
 
-def agreement(means: dict[str, float]) -> tuple[float, float]:
+def agreement(means: Mapping[str, float]) -> tuple[float, float]:
     """Pearson correlation and mean absolute difference of log-probabilities, from averaged :func:`moments`."""
     n, x, y, xx, yy, xy, difference = (means[PREFIX + name] for name in _MOMENTS)
     if n == 0:
         return math.nan, math.nan
     spread = math.sqrt(max(0.0, n * xx - x * x) * max(0.0, n * yy - y * y))
     return (n * xy - x * y) / spread if spread else 1.0, difference / n
+
+
+def rows_trained(means: Mapping[str, float]) -> int:
+    """How many rows of a mini-batch had a token in the loss, over all workers and micro-batches.
+
+    verl hands on averages over micro-batches only. Rows per token is the same in average and in sum, and the tokens of
+    the whole mini-batch are known: they are its normaliser.
+    """
+    tokens = means[f"{PREFIX}tokens"]
+    return round(means[f"{PREFIX}rows"] / tokens * means[f"{PREFIX}batch_tokens"]) if tokens else 0

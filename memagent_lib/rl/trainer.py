@@ -1,42 +1,51 @@
 """verl's synchronous trainer, made right for rollouts of many conversations.
 
-Three things differ from :class:`PPOTrainerSync`. The optimizer takes a fixed number of steps per batch of prompts, however
-many turns the documents needed. A rollout that failed stops the run instead of thinning its group. And what must hold is
-counted and logged every step: rows produced, carried and trained, optimizer steps, agreement of rollouts and actor.
+What differs from :class:`PPOTrainerSync`: the optimizer takes a fixed number of steps per batch of prompts, however
+many turns the documents needed; advantages are :mod:`memagent_lib.rl.advantages`; rows have names and an order that
+follow from the seed; a rollout that failed, or a number that is none, stops the run. And what must hold is counted
+every step: rows produced, carried and trained, optimizer steps, agreement of rollouts and actor.
 
-Advantages come from verl (``compute_advantage_for_multi_trajectories``): once per rollout from the final score, the same
-for all its turns. So does the loss normaliser: tokens of the mini-batch, summed over ranks.
+The loss normaliser is verl's: tokens of the mini-batch, summed over ranks.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import transfer_queue as tq
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from memagent_lib.rl.agent_loop import FAILURE_FILE, RolloutError
-from memagent_lib.rl.loss import PREFIX, agreement, moments
+from memagent_lib.rl.advantages import Credit, RowName, last_turns, prompts_without_spread, row_advantages
+from memagent_lib.rl.agent_loop import FAILURE_FILE, MAY_BE_UNKNOWN, UNKNOWN, RolloutError
+from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained
 
 TRAINER = "memagent"
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """The run was asked to stop, and did, with a checkpoint of its last step."""
+
+
+class NotFinite(ArithmeticError):
+    """A reward or gradient that is no number; nothing learnt after it could be trusted."""
 
 
 @register_trainer(TRAINER)
 class MemAgentTrainer(PPOTrainerSync):
-    """Settings of ours travel in ``trainer.v1.memagent``: ``mini_batches``, ``poll_s``, ``trace_folder``, ``stop_file``."""
+    """Settings of ours travel in ``trainer.v1.memagent`` (:mod:`memagent_lib.rl.verl_config`)."""
 
     def __init__(self, config: Any):
         self.settings = config.trainer.v1.memagent
+        self._named = (0, 0)
         super().__init__(config)
 
     def _build_replay_buffer(self) -> ReplayBuffer:
@@ -51,7 +60,16 @@ class MemAgentTrainer(PPOTrainerSync):
             self.global_steps -= 1  # the step that is done
             if self.global_steps and self.global_steps % self.config.trainer.save_freq:
                 self._save_checkpoint()
-            raise Stopped(f"asked to stop after step {self.global_steps}")
+            raise StopRequested(f"asked to stop after step {self.global_steps}")
+
+    def _fetch_one_gen_batch(self) -> TensorDict:
+        """Prompts named by step and number, where verl draws names: seeds and the order of rows follow from them."""
+        batch = super()._fetch_one_gen_batch()
+        step, count = self._named
+        count = count if step == self.global_steps else 0
+        names = [f"s{self.global_steps:06d}p{count + number:05d}" for number in range(len(batch))]
+        self._named = (self.global_steps, count + len(names))
+        return tensordict_with(batch, "uid", names)
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
         try:
@@ -78,28 +96,72 @@ class MemAgentTrainer(PPOTrainerSync):
         )
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        return batch_multiple(dp_size, self.settings.mini_batches)
+        """Every rank has the same number of rows in every mini-batch."""
+        return dp_size * self.settings.mini_batches
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **settings: Any) -> KVBatchMeta:
-        """Pad and order the rows; check that every row that was produced is here, and no other."""
+        """Order, thin out and pad the rows; check that every row that was produced is here, and no other."""
+        batch.reorder(sorted(range(len(batch)), key=lambda position: RowName.of(batch.keys[position])))
         metrics.update(self._rollout_metrics(batch))
-        carried = len(batch)
+        metrics["rows/carried"] = len(batch)
+        batch = self._without_equal_groups(batch) if self.settings.skip_equal_groups else batch
+        kept = len(batch)
         batch = super()._balance_batch(batch, metrics=metrics, **settings)
         padding = sum(bool(tag.get("is_padding")) for tag in batch.tags)
-        assert len(batch) - padding == carried, f"{carried} rows became {len(batch)} with {padding} of padding"
-        metrics.update({"rows/carried": carried, "rows/padding": padding})
+        assert len(batch) - padding == kept, f"{kept} rows became {len(batch)} with {padding} of padding"
+        metrics.update({"rows/skipped": metrics["rows/carried"] - kept, "rows/padding": padding})
         return batch
 
     def _rollout_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
-        finals = [key for key, is_last in zip(batch.keys, last_of_session(batch.keys), strict=True) if is_last]
+        last = list(last_turns(batch.keys).values())
         data = tq.kv_batch_get(
-            keys=finals, partition_id=batch.partition_id, select_fields=["num_turns", "extra_fields"]
+            keys=[batch.keys[position] for position in last],
+            partition_id=batch.partition_id,
+            select_fields=["num_turns", "extra_fields"],
         )
         produced = int(sum(map(int, data["num_turns"])))
         if produced != len(batch):
-            raise RolloutError(f"{len(finals)} rollouts produced {produced} rows and {len(batch)} arrived")
-        infos = [fields["reward_extra_info"] for fields in data["extra_fields"]]
-        return {"rows/produced": produced, "rollout/count": len(finals), **average_facts(infos)}
+            raise RolloutError(f"{len(last)} rollouts produced {produced} rows and {len(batch)} arrived")
+        facts = [fields["reward_extra_info"] for fields in data["extra_fields"]]
+        wrong = [batch.keys[at] for at, fact in zip(last, facts, strict=True) if not math.isfinite(fact["reward"])]
+        if wrong:
+            raise NotFinite(f"step {self.global_steps}: the reward of {', '.join(wrong[:5])} is no number")
+        return {"rows/produced": produced, "rollout/count": len(last), **average_facts(facts)}
+
+    def _without_equal_groups(self, batch: KVBatchMeta) -> KVBatchMeta:
+        """Leave out prompts whose rollouts scored alike, unless all did: their policy gradient is zero."""
+        equal = prompts_without_spread(batch.keys, self._rewards(batch))
+        kept = [at for at, key in enumerate(batch.keys) if RowName.of(key).prompt not in equal]
+        if not kept or len(kept) == len(batch):
+            return batch
+        dropped = set(batch.keys) - {batch.keys[at] for at in kept}
+        tq.kv_clear(keys=sorted(dropped), partition_id=batch.partition_id)
+        return KVBatchMeta(
+            keys=[batch.keys[at] for at in kept],
+            tags=[batch.tags[at] for at in kept],
+            partition_id=batch.partition_id,
+            fields=batch.fields,
+            extra_info=batch.extra_info,
+        )
+
+    def _rewards(self, batch: KVBatchMeta) -> list[float]:
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["rm_scores"])
+        return [row.sum().item() for row in data["rm_scores"].unbind()]
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """verl's, for what it corrects and records on the way; then the advantages are ours."""
+        batch = super()._compute_advantage(batch, metrics)
+        values = row_advantages(
+            batch.keys,
+            self._rewards(batch),
+            by_deviation=self.config.algorithm.norm_adv_by_std_in_grpo,
+            credit=Credit(self.settings.credit),
+        )
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+        rows = [value * mask.float() for value, mask in zip(values, data["response_mask"].unbind(), strict=True)]
+        advantages = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+        fields = TensorDict({"advantages": advantages, "returns": advantages}, batch_size=len(batch))
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """``mini_batches`` optimizer steps, whatever the number of rows."""
@@ -112,22 +174,22 @@ class MemAgentTrainer(PPOTrainerSync):
             global_batch_size=len(batch) // count,
             epochs=actor.ppo_epochs,
             seed=actor.data_loader_seed,
-            dataloader_kwargs={
-                "shuffle": count > 1
-            },  # balancing sorts rows by length: a mini-batch must not be one length
+            dataloader_kwargs={"shuffle": count > 1},  # balancing sorts by length: a mini-batch must not be one length
             temperature=self.config.actor_rollout_ref.rollout.temperature,
         )
         output = self.actor_rollout_wg.update_actor(batch)
         measured = rename_dict(output["metrics"], "actor/")
-        metrics["optimizer/steps"] = len(measured["actor/grad_norm"])
-        measured["perf/mfu/actor"] = measured.pop("actor/mfu")
+        norms = measured["actor/grad_norm"]
+        if not all(map(math.isfinite, norms)):
+            raise NotFinite(f"step {self.global_steps}: the gradient's norm is {norms}; its rows: {len(batch)}")
+        metrics["optimizer/steps"] = len(norms)
+        metrics["perf/mfu/actor"] = float(np.mean(measured.pop("actor/mfu")))
+        self._log_moments(measured, metrics)
         metrics.update(reduce_metrics(measured))
-        metrics["rows/trained"] = sum(not tag.get("is_padding") for tag in batch.tags)
-        self._log_agreement(metrics)
         return batch
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's pass over the old policy, when it is not saved; it is also where rollouts and actor can be compared."""
+        """verl's pass over the old policy, where it is not saved; there rollouts and actor can be compared too."""
         batch = super()._compute_old_log_prob(batch, metrics)
         if not self.config.algorithm.rollout_correction.bypass_mode:
             fields = ["old_log_probs", "rollout_log_probs", "response_mask"]
@@ -136,15 +198,29 @@ class MemAgentTrainer(PPOTrainerSync):
             metrics.update(_agreement_metrics(moments(rollouts, actor, mask)))
         return batch
 
-    def _log_agreement(self, metrics: dict[str, Any]) -> None:
-        """The same comparison from the loss, where the old policy's pass is saved: nothing is updated in between."""
-        found = {
-            name.removeprefix("actor/"): metrics.pop(name)
-            for name in list(metrics)
-            if name.startswith(f"actor/{PREFIX}")
-        }
+    def _log_moments(self, measured: dict[str, list[float]], metrics: dict[str, Any]) -> None:
+        """What the workers trained; and the comparison from the loss, where nothing was updated before it."""
+        prefix = f"actor/{PREFIX}"
+        found = {name: measured.pop(name) for name in list(measured) if name.startswith(prefix)}
+        names = [name.removeprefix("actor/") for name in found]
+        mini_batches = [dict(zip(names, values, strict=True)) for values in zip(*found.values(), strict=True)]
+        metrics["rows/trained"] = sum(map(rows_trained, mini_batches))
         if self.config.algorithm.rollout_correction.bypass_mode:
-            metrics.update(_agreement_metrics(found))
+            metrics.update(_agreement_metrics(mini_batches[0]))
+
+    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *rest: Any, **named: Any) -> None:
+        """verl's, whose reward averages over rows and so weights long documents more, over rollouts instead."""
+        super()._compute_metrics(batch, metrics, *rest, **named)
+        metrics["critic/score/mean"], metrics["critic/rewards/mean"] = metrics["rollout/acc"], metrics["rollout/reward"]
+
+
+def tensordict_with(batch: TensorDict, name: str, values: list[str]) -> TensorDict:
+    """``batch`` with a column of strings replaced."""
+    from verl.utils import tensordict_utils as tu
+
+    batch.pop(name)
+    tu.assign_non_tensor_stack(batch, name, values)
+    return batch
 
 
 def _agreement_metrics(found: dict[str, float]) -> dict[str, float]:
@@ -152,25 +228,11 @@ def _agreement_metrics(found: dict[str, float]) -> dict[str, float]:
     return {"rollout/actor_correlation": correlation, "rollout/actor_difference": difference}
 
 
-def batch_multiple(dp_size: int, mini_batches: int) -> int:
-    """Rows are padded to a multiple of this, so that every rank has the same number in every mini-batch."""
-    return dp_size * mini_batches
-
-
-def last_of_session(keys: list[str]) -> list[bool]:
-    """Which keys ``{uid}_{session}_{index}`` are the last turn of their rollout."""
-    parts = [key.rsplit("_", 1) for key in keys]
-    last: dict[str, int] = {}
-    for session, index in parts:
-        last[session] = max(last.get(session, 0), int(index))
-    return [int(index) == last[session] for session, index in parts]
-
-
 def average_facts(infos: list[dict[str, float]]) -> dict[str, float]:
-    """Means over rollouts as ``rollout/<name>``; a rollout of which a fact is unknown (-1) does not count for it."""
+    """Means over rollouts as ``rollout/<name>``; a rollout of which a fact is unknown does not count for it."""
     means = {}
     for name in infos[0]:
-        known = [value for info in infos if (value := info[name]) >= 0]
+        known = [value for info in infos if (value := info[name]) != UNKNOWN or name not in MAY_BE_UNKNOWN]
         if known:
             means[f"rollout/{name}"] = float(np.mean(known))
     return means

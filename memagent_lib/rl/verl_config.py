@@ -1,39 +1,43 @@
-"""A training run in verl's own settings: defaults of ours for its device, then the user's raw overrides.
+"""A recipe in verl's own settings: ours for its device, then the user's raw overrides.
 
-Writes the two files verl wants to be told by path. Knows verl's configuration, starts nothing.
+Writes the file from which verl builds agent loops. Knows verl's configuration, starts nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
+import importlib.util
 import json
 import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from memagent_lib.files import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.cpu import verl_settings as cpu
 from memagent_lib.rl.run.folder import RunFolder
 from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer
 
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 AGENT_FILE = "agent_loop.json"
-CPU_PLUGIN = "memagent_lib.rl.cpu.platform"
-WEIGHTS_EXTENSION = "memagent_lib.rl.cpu.weights.CpuWeights"
+POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 
 
-def settings(config: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
+def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
     """verl's settings by dotted name; those that start with ``+`` are not in verl's own configuration."""
-    encoder = Encoder(
-        Tokenizer.load(config.model.path),
-        Template.load(config.reading.template),
-        config.reading.budget,
-        config.reading.shows,
-    )
-    chosen = _common(config, folder, encoder) | (_cpu(config, encoder) if device == "cpu" else _cuda(config, encoder))
-    own = {name.removeprefix("+") for name in config.verl}
-    return {name: value for name, value in chosen.items() if name.removeprefix("+") not in own} | dict(config.verl)
+    encoder = encoder_of(recipe)
+    own = cpu.verl_settings(recipe, encoder) if device == "cpu" else _cuda(encoder)
+    chosen = _model_and_data(recipe, encoder) | _training(recipe) | _rollout(recipe, folder, encoder)
+    chosen |= _trainer(recipe, folder) | own
+    given = {name.removeprefix("+") for name in recipe.verl}
+    return {name: value for name, value in chosen.items() if name.removeprefix("+") not in given} | dict(recipe.verl)
+
+
+def encoder_of(recipe: Recipe) -> Encoder:
+    """What counts the tokens of the recipe's prompts."""
+    reading = recipe.reading
+    return Encoder(Tokenizer.load(recipe.model.path), Template.load(reading.template), reading.budget, reading.shows)
 
 
 def compose(chosen: dict[str, Any]) -> Any:
@@ -47,78 +51,124 @@ def compose(chosen: dict[str, Any]) -> Any:
     for name, value in chosen.items():
         add, key = name.startswith("+"), name.removeprefix("+")
         parent, _, leaf = key.rpartition(".")
-        if not add and leaf not in set(
-            (OmegaConf.select(config, parent) if parent else config) or ()
-        ):  # a set sees ??? values too
+        known = set((OmegaConf.select(config, parent) if parent else config) or ())  # a set, because it sees ??? values
+        if not add and leaf not in known:
             raise SettingsError(f"verl has no setting {key!r}; to add one that it does not know, write '+{key}'")
         OmegaConf.update(config, key, value, force_add=True, merge=True)
     return config
 
 
-def write_agent_file(config: Recipe, folder: RunFolder) -> Path:
+def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
     """The file from which verl builds one agent loop per rollout."""
     folder.traces.mkdir(parents=True, exist_ok=True)
     entry = {
         "name": "memagent",
         "_target_": "memagent_lib.rl.agent_loop.MemAgentLoop",
-        "reader": config.reading.reader,
-        "template": config.reading.template,
-        "budget": asdict(config.reading.budget),
+        "reader": recipe.reading.reader,
+        "template": recipe.reading.template,
+        "budget": asdict(recipe.reading.budget),
+        "window": encoder_of(recipe).window,
+        "seed": recipe.train.seed,
+        "overlong": str(recipe.train.overlong),
+        "overlong_buffer": recipe.train.overlong_buffer,
+        "overlong_weight": recipe.train.overlong_weight,
         "trace_folder": str(folder.traces),
-        "traces_per_step": config.train.traces_per_step,
+        "traces_per_step": recipe.train.traces_per_step,
     }
-    path = folder.path / AGENT_FILE
-    path.write_text(json.dumps([entry], indent=2), encoding="utf-8")
-    return path
+    write_atomically(folder.path / AGENT_FILE, json.dumps([entry], indent=2))
 
 
-def _common(config: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, Any]:
-    model, train = config.model, config.train
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+def leave_out_slow_imports(folder: RunFolder) -> None:
+    """Ray imports jsonschema, which builds a grammar of web addresses wherever Jupyter's package for it is installed.
+
+    It costs 1.6 of the 2.2 processor seconds of ``import ray``, in a dozen processes, and Ray has no use for it.
+    """
+    text = 'raise ImportError("left out: nothing in a training run checks web addresses")\n'
+    write_atomically(folder.left_out / "rfc3987_syntax.py", text)
+
+
+def environment(device: str, workers: int, folder: RunFolder) -> dict[str, str]:
+    """Environment variables that verl, vLLM and Ray read, for the process that trains and all that it starts."""
+    paths = [str(folder.left_out), os.environ.get("PYTHONPATH", "")]
     return {
-        "algorithm.adv_estimator": "grpo",
-        "algorithm.norm_adv_by_std_in_grpo": False,
-        "algorithm.rollout_correction.bypass_mode": train.reuse_logprobs,
-        "actor_rollout_ref.model.path": model.path,
-        "actor_rollout_ref.model.external_lib": "memagent_lib.rl.loss",  # imported by the workers: it registers our loss
-        "data.train_files": list(config.data.train),
-        "data.val_files": list(config.data.eval),
-        "data.val_max_samples": config.data.eval_examples,
-        "data.train_batch_size": train.prompts_per_step,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "VERL_FILE_LOGGER_PATH": str(folder.verl_metrics),
+        "PYTHONDONTWRITEBYTECODE": "",  # where it is set, ten processes compile all of verl and vLLM each time
+        "TOKENIZERS_PARALLELISM": "false",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    } | (cpu.environment(workers, folder.key) if device == "cpu" else {})
+
+
+def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
+    return {
+        "actor_rollout_ref.model.path": recipe.model.path,
+        "actor_rollout_ref.model.external_lib": "memagent_lib.rl.loss",  # registers the loss in the workers
+        "data.train_files": list(recipe.data.train),
+        "data.val_files": list(recipe.data.eval),
+        "data.val_max_samples": recipe.data.eval_examples,
+        "data.train_batch_size": recipe.train.prompts_per_step,
         "data.max_prompt_length": encoder.longest_prompt,
         "data.max_response_length": encoder.longest_reply,
-        "data.seed": train.seed,
-        f"{actor}.strategy": "fsdp2",
-        f"{actor}.policy_loss.loss_mode": "memagent",
-        f"{actor}.ppo_mini_batch_size": max(1, train.prompts_per_step // train.mini_batches),
-        f"{actor}.use_dynamic_bsz": True,
-        f"{actor}.use_kl_loss": train.kl_loss > 0,
-        f"{actor}.kl_loss_coef": train.kl_loss,
-        f"{actor}.kl_loss_type": "low_var_kl",
-        f"{actor}.entropy_coeff": train.entropy_bonus,
-        f"{actor}.clip_ratio": train.clip_low,
-        f"{actor}.clip_ratio_low": train.clip_low,
-        f"{actor}.clip_ratio_high": train.clip_high,
-        f"{actor}.loss_agg_mode": "token-mean",
-        f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
-        f"{actor}.data_loader_seed": train.seed,
-        f"{actor}.fsdp_config.seed": train.seed,
-        f"{actor}.optim.lr": train.lr,
-        f"{actor}.optim.lr_warmup_steps": train.warmup_steps,
-        f"{actor}.optim.weight_decay": train.weight_decay,
-        f"{rollout}.name": "vllm",
-        f"{rollout}.n": train.rollouts,
-        f"{rollout}.seed": train.seed,
-        f"{rollout}.temperature": train.temperature,
-        f"{rollout}.max_model_len": encoder.window,
-        f"{rollout}.agent.agent_loop_config_path": str(folder.path / AGENT_FILE),
-        f"{rollout}.agent.default_agent_loop": "memagent",
+        "data.seed": recipe.train.seed,
+    }
+
+
+def _training(recipe: Recipe) -> dict[str, Any]:
+    train = recipe.train
+    importance = train.importance_cap > 0 and not train.reuse_logprobs
+    return {
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": train.advantage == "deviation",
+        "algorithm.filter_groups.enable": train.dynamic_sampling,
+        "algorithm.filter_groups.metric": "reward",
+        "algorithm.rollout_correction.bypass_mode": train.reuse_logprobs,
+        "algorithm.rollout_correction.rollout_is": "token" if importance else None,
+        "algorithm.rollout_correction.rollout_is_threshold": train.importance_cap or 2.0,
+        f"{ACTOR}.strategy": "fsdp2",
+        f"{ACTOR}.policy_loss.loss_mode": "memagent",
+        f"{ACTOR}.ppo_mini_batch_size": max(1, train.prompts_per_step // train.mini_batches),
+        f"{ACTOR}.use_dynamic_bsz": True,
+        f"{ACTOR}.use_kl_loss": train.kl_loss > 0,
+        f"{ACTOR}.kl_loss_coef": train.kl_loss,
+        f"{ACTOR}.kl_loss_type": "low_var_kl",
+        f"{ACTOR}.entropy_coeff": train.entropy_bonus,
+        f"{ACTOR}.clip_ratio": train.clip_low,
+        f"{ACTOR}.clip_ratio_low": train.clip_low,
+        f"{ACTOR}.clip_ratio_high": train.clip_high,
+        f"{ACTOR}.loss_agg_mode": "token-mean",
+        f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        f"{ACTOR}.data_loader_seed": train.seed,
+        f"{ACTOR}.fsdp_config.seed": train.seed,
+        f"{ACTOR}.optim.lr": train.lr,
+        f"{ACTOR}.optim.lr_warmup_steps": train.warmup_steps,
+        f"{ACTOR}.optim.lr_scheduler_type": "cosine",
+        f"{ACTOR}.optim.min_lr_ratio": train.final_lr,
+        f"{ACTOR}.optim.zero_indexed_step": False,  # else the first step has a rate of zero
+        f"{ACTOR}.optim.weight_decay": train.weight_decay,
+    }
+
+
+def _rollout(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, Any]:
+    return {
+        f"{ROLLOUT}.name": "vllm",
+        f"{ROLLOUT}.n": recipe.train.rollouts,
+        f"{ROLLOUT}.seed": recipe.train.seed,
+        f"{ROLLOUT}.temperature": recipe.train.temperature,
+        f"{ROLLOUT}.max_model_len": encoder.window,
+        f"{ROLLOUT}.agent.agent_loop_config_path": str(folder.path / AGENT_FILE),
+        f"{ROLLOUT}.agent.default_agent_loop": "memagent",
         "reward.num_workers": 0,  # the agent loop scores
-        "trainer.project_name": config.tracking.experiment,
-        "trainer.experiment_name": config.tracking.run_name or folder.path.name,
+    }
+
+
+def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
+    train = recipe.train
+    return {
+        "trainer.project_name": recipe.tracking.experiment,
+        "trainer.experiment_name": recipe.tracking.run_name or folder.path.name,
         "trainer.logger": ["console", "file"],
-        "trainer.nnodes": model.nodes,
-        "trainer.n_gpus_per_node": model.workers,
+        "trainer.nnodes": recipe.model.nodes,
+        "trainer.n_gpus_per_node": recipe.model.workers,
         "trainer.total_training_steps": train.steps,
         "trainer.total_epochs": 1 << 30,
         "trainer.test_freq": train.eval_every or -1,
@@ -130,85 +180,22 @@ def _common(config: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, An
         "trainer.v1.trainer_mode": "sync",  # what our trainer is a kind of; verl asks for it by this name
         "+trainer.v1.memagent": {
             "mini_batches": train.mini_batches,
-            "poll_s": 0.2,
+            "credit": str(train.credit),
+            "skip_equal_groups": train.skip_equal_groups,
+            "poll_s": POLL_S,
             "trace_folder": str(folder.traces),
             "stop_file": str(folder.stop_request),
         },
     }
 
 
-def _cpu(config: Recipe, encoder: Encoder) -> dict[str, Any]:
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-    rows = config.train.prompts_per_step * config.train.rollouts
-    micro = max(8192, encoder.window)
-    return {
-        "trainer.device": "cpu",
-        "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu.engine",  # which registers the loss too
-        "data.dataloader_num_workers": 0,
-        "actor_rollout_ref.model.use_remove_padding": False,
-        "actor_rollout_ref.model.enable_gradient_checkpointing": False,
-        "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
-        f"{actor}.use_torch_compile": False,
-        f"{actor}.fsdp_config.use_torch_compile": False,
-        f"{actor}.fsdp_config.reshard_after_forward": False,
-        f"{actor}.fsdp_config.dtype": "float32",
-        f"+{actor}.fsdp_config.mixed_precision": {"param_dtype": "fp32"},
-        f"{actor}.ppo_max_token_len_per_gpu": micro,
-        "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
-        f"{rollout}.dtype": "float32",
-        f"{rollout}.tensor_model_parallel_size": 1,
-        f"{rollout}.enforce_eager": True,  # CPU vLLM has neither graphs nor a sleep mode
-        f"{rollout}.free_cache_engine": False,
-        f"+{rollout}.enable_sleep_mode": False,
-        f"{rollout}.max_num_seqs": min(256, rows),
-        f"+{rollout}.engine_kwargs.vllm": {
-            "worker_extension_cls": WEIGHTS_EXTENSION,
-            "distributed_executor_backend": "uni",  # a worker of its own waits for the engine by spinning
-            "block_size": 32,  # prefixes are shared in whole blocks, and 128 is most of a small prompt
-        },
-        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(config.model.path),
-        f"{rollout}.agent.num_workers": 1,
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-    }
-
-
-def _cuda(config: Recipe, encoder: Encoder) -> dict[str, Any]:
+def _cuda(encoder: Encoder) -> dict[str, Any]:
+    flash = importlib.util.find_spec("flash_attn") is not None
     return {
         "trainer.device": "cuda",
-        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 2 * encoder.window,
-        "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu": 4 * encoder.window,
-        "actor_rollout_ref.rollout.gpu_memory_utilization": 0.6,
+        # PyTorch's own attention keeps packed rows apart by their positions; the objective's test proves it.
+        "+actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
+        f"{ACTOR}.ppo_max_token_len_per_gpu": 2 * encoder.window,
+        f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 4 * encoder.window,
+        f"{ROLLOUT}.gpu_memory_utilization": 0.6,
     }
-
-
-def _bucket_megabytes(model: str) -> int:
-    """Weights travel in buckets, and the largest tensor must fit in one."""
-    size = sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) >> 20
-    return min(2048, 16 + 2 * size)  # twice: a model stored in half precision is sent in single
-
-
-def environment(device: str, workers: int, run: Path) -> dict[str, str]:
-    """Environment variables that verl, vLLM and Ray read, for the process that trains and all that it starts."""
-    common = {
-        "VERL_FILE_LOGGER_PATH": str(RunFolder(run).verl_metrics),
-        "PYTHONDONTWRITEBYTECODE": "",  # set in some containers: ten processes would then compile all of verl and vLLM each time
-        "TOKENIZERS_PARALLELISM": "false",
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-    if device != "cpu":
-        return common
-    cores = len(os.sched_getaffinity(0))
-    return (
-        common
-        | {
-            "MEMAGENT_RUN_KEY": hashlib.sha256(str(run).encode()).hexdigest()[:12],
-            "VERL_PLATFORM": "cpu",
-            "VERL_USE_EXTERNAL_MODULES": CPU_PLUGIN,
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # lets one process hold engine and worker
-            "RAY_worker_niceness": "0",  # Ray's own 15 makes the run stand behind anything else on the machine
-            "RAY_prestart_worker_first_driver": "0",  # verl's actors bring their own environment and would not use these workers
-            "OMP_NUM_THREADS": str(max(1, cores // workers)),
-            "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin at barriers take the cores from the other processes of the run
-        }
-    )

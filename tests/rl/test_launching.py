@@ -12,9 +12,10 @@ pytest.importorskip("transformers")
 from memagent_lib.data import Example, save
 from memagent_lib.prompts import BudgetError
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run import launcher
+from memagent_lib.rl.run import launcher, training_run
 from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
-from memagent_lib.rl.run.launcher import RunError, attach, launch
+from memagent_lib.rl.run.launcher import launch
+from memagent_lib.rl.run.training_run import RunError, attach
 from memagent_lib.settings import SettingsError
 
 
@@ -79,7 +80,7 @@ def test_leftovers_are_not_written_over(config, tmp_path):
 
 def test_a_run_that_is_refused_leaves_the_one_in_its_folder_alone_when_this_process_ends(config, tmp_path, monkeypatch):
     at_exit = []
-    monkeypatch.setattr(launcher.atexit, "register", at_exit.append)
+    monkeypatch.setattr(training_run.atexit, "register", at_exit.append)
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     folder.config.write_text("{}")

@@ -10,7 +10,7 @@ from memagent_lib.rl.cpu.prefix_trees import forest, micro_batches, prefix_trees
 
 
 def rows_like_rollouts(seed: int) -> list[list[int]]:
-    """Groups that share a beginning, rows that are the same, rows that are another's beginning, rows that stand alone."""
+    """Groups that share a beginning, equal rows, rows that are another's beginning, rows that stand alone."""
     rng = random.Random(seed)
     some = lambda n: [rng.randrange(1, 40) for _ in range(n)]  # noqa: E731
     rows = [some(9), [7]]

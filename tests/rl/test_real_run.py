@@ -1,7 +1,8 @@
-"""One real run of verl and vLLM on a bare CPU: three steps, documents of very different lengths, then a policy to load."""
+"""One real run of verl and vLLM on a bare CPU: three steps, documents of very different lengths, a policy to load."""
 
 import json
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -9,17 +10,17 @@ pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
 from memagent_lib.data import Example, Span, save
-from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run.folder import TrainingState
-from memagent_lib.rl.run.launcher import RunError, TrainingRun, attach, launch
+from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, attach, kept_rollouts, launch
 from memagent_lib.text import Tokenizer, chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 STEPS, MINI_BATCHES, CHUNK_TOKENS = 3, 2, 24
+REPLIES = {"memory_tokens": 8, "answer_tokens": 6, "question_tokens": 8}
+TRAIN = {"prompts_per_step": 4, "rollouts": 3, "lr": 1e-2, "entropy_bonus": 0.01, "kl_loss": 1e-3, "eval_first": False}
 
 
 def make_policy(folder, tokenizer: Tokenizer) -> None:
-    """A random model whose predictions are far from uniform, so that stale weights in the rollouts could not go unseen."""
+    """A random model whose predictions are far from uniform: stale weights in the rollouts could not go unseen."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -39,7 +40,7 @@ def make_policy(folder, tokenizer: Tokenizer) -> None:
 
 
 def examples(tokenizer: Tokenizer, lengths: list[int]) -> list[Example]:
-    """One example per length in chunks, in order; any single letter is answers, so that some random answers are right."""
+    """One example per length in chunks, in order; any single letter is right, so some random answers are."""
     rng, made = random.Random(0), []
     for number, length in enumerate(lengths):
         words = ["code"]
@@ -52,7 +53,7 @@ def examples(tokenizer: Tokenizer, lengths: list[int]) -> list[Example]:
             "question": "code?",
             "document": " ".join(words),
             "answers": letters,
-            "rule": "contains",
+            "rule": "match_part",
             "evidence": (Span(0, 4),),
         }
         made.append(Example(id=str(number), task="toy", **facts))
@@ -71,17 +72,33 @@ def finished(tmp_path_factory, tokenizer) -> TrainingRun:
         {
             "model": {"path": str(home / "policy"), "device": "cpu"},
             "data": {"train": str(home / "train.parquet"), "eval": str(home / "eval.parquet")},
-            "reading": {"template": "pocket", "chunk_tokens": CHUNK_TOKENS, "memory_tokens": 8, "answer_tokens": 6, "question_tokens": 8},
-            "train": {"steps": STEPS, "prompts_per_step": 4, "rollouts": 3, "mini_batches": MINI_BATCHES, "lr": 1e-2, "entropy_bonus": 0.01,
-                      "kl_loss": 1e-3, "eval_every": STEPS, "eval_first": False},
+            "reading": {"template": "pocket", "chunk_tokens": CHUNK_TOKENS, **REPLIES},
+            "train": TRAIN | {"steps": STEPS, "mini_batches": MINI_BATCHES, "eval_every": STEPS},
             "verl": {"data.shuffle": False},
         }
-    )  # fmt: skip
+    )
     run = launch(config, home / "run")
     with pytest.raises(RunError, match="a run is active"):
         launch(config, home / "run")
+    listening(run)
     run.wait()
     return run
+
+
+LISTENING: set[tuple[str, str]] = set()
+
+
+def listening(run: TrainingRun) -> None:
+    """Note, after the first step, which programs of the run listen on which addresses."""
+    import psutil
+
+    for status in run.follow():
+        if status.step:
+            break
+    for process in psutil.Process(status.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            found = {c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+            LISTENING.update((process.name(), address) for address in found)
 
 
 def column(run: TrainingRun, name: str) -> list[float]:
@@ -115,6 +132,17 @@ def test_no_process_is_left(finished):
     mine = str(finished.folder.path)
     ours = [p for p in psutil.process_iter(["cmdline"]) if any(mine in word for word in p.info["cmdline"] or ())]
     assert psutil.wait_procs(ours, timeout=60)[1] == []  # the status says finished a moment before its writer ends
+
+
+def test_nothing_of_the_run_can_be_reached_from_another_machine(finished):
+    assert {name for name, _ in LISTENING} >= {"raylet", "gcs_server"}
+    assert {address for _, address in LISTENING} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}, sorted(LISTENING)
+
+
+def test_the_reward_is_the_mean_over_rollouts_not_over_rows(finished):
+    for name in ("critic/score/mean", "critic/rewards/mean"):
+        assert column(finished, name) == column(finished, "rollout/acc")
+    assert finished.status().reward == column(finished, "rollout/acc")[-1]
 
 
 def test_rows_produced_are_rows_carried_are_rows_trained(finished):
@@ -152,13 +180,11 @@ def test_the_trained_policy_loads_has_moved_and_keeps_its_tokenizer(finished):
 
 
 def test_traces_of_the_rollouts_are_kept(finished):
-    from memagent_lib.files import read_lines
-    from memagent_lib.trace import Trace
-
+    kept = kept_rollouts(finished.folder.traces)
     for step in range(1, STEPS + 1):
-        rows = read_lines(finished.folder.traces / f"step_{step:06d}.jsonl")
-        assert 1 <= len(rows) <= 4
-        assert all(Trace.from_record(row["trace"]).answer is not None for row in rows)
+        of_step = [result for result in kept if result.example.metadata["step"] == step]
+        assert 1 <= len(of_step) <= 4
+        assert all(result.trace.answer is not None for result in of_step)
 
 
 def test_an_earlier_run_is_not_written_over(finished):

@@ -1,56 +1,166 @@
-"""Every recipe that ships is one that verl accepts, on its own device and without running it."""
+"""Every recipe that ships loads, composes and is planned, for its own device, on a machine without one."""
 
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
-from memagent_lib.rl.config import Recipe
+from memagent_lib.rl import Recipe, RunFolder
 from memagent_lib.settings import SettingsError
 
 RECIPES = sorted((Path(__file__).parents[2] / "experiments" / "recipes").glob("*.toml"))
+# Shapes of the public models: hidden, intermediate, layers, heads, key-value heads, vocabulary.
+SHAPES = {
+    "Qwen/Qwen2.5-1.5B-Instruct": ("qwen2", 1536, 8960, 28, 12, 2, 151936),
+    "Qwen/Qwen2.5-7B-Instruct": ("qwen2", 3584, 18944, 28, 28, 4, 152064),
+    "Qwen/Qwen2.5-14B-Instruct": ("qwen2", 5120, 13824, 48, 40, 8, 152064),
+    "Qwen/Qwen3-0.6B": ("qwen3", 1024, 3072, 28, 16, 8, 151936),
+}
+TIED = ("Qwen/Qwen3-0.6B", "Qwen/Qwen2.5-1.5B-Instruct")
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
 def test_a_recipe_loads_and_opens_with_what_it_shows_and_needs(path):
-    config = Recipe.load(path)
+    recipe = Recipe.load(path)
     lines = path.read_text().splitlines()
     assert lines[0].startswith("# What it shows:")
     assert any(line.startswith("# What it needs:") for line in lines[:6])
     assert 20 <= len(lines) <= 60
-    assert Recipe.from_tables(config.to_tables()) == config
+    assert Recipe.from_tables(recipe.to_tables()) == recipe
+    if recipe.model.device == "cuda":
+        assert any("--dry-run" in line for line in lines[:10])
 
 
 @pytest.fixture(scope="module")
-def encoder_files(tmp_path_factory, tokenizer):
-    folder = tmp_path_factory.mktemp("policy")
-    tokenizer.hf.save_pretrained(folder)
-    return folder
+def models(tmp_path_factory, tokenizer) -> dict[str, Path]:
+    """A folder for each public model: its shape, and a small tokenizer in place of its own."""
+    from transformers import AutoConfig
+
+    folder, made = tmp_path_factory.mktemp("models"), {}
+    for name, (kind, hidden, inner, layers, heads, kv_heads, vocabulary) in SHAPES.items():
+        made[name] = folder / name.replace("/", "--")
+        config = AutoConfig.for_model(
+            kind,
+            hidden_size=hidden,
+            intermediate_size=inner,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=kv_heads,
+            vocab_size=vocabulary,
+            head_dim=128,
+            max_position_embeddings=32768,
+            tie_word_embeddings=name in TIED,
+        )
+        config.save_pretrained(made[name])
+        tokenizer.hf.save_pretrained(made[name])
+    return made
+
+
+def planned(path: Path, models: dict[str, Path], tmp_path: Path, *settings: str):
+    from memagent_lib.rl import dry_run
+
+    recipe = Recipe.load(path)
+    model = models.get(recipe.model.path, Path(__file__).parents[2] / recipe.model.path)
+    return dry_run(Recipe.load(path, [f"model.path={model}", *settings]), tmp_path / "run")
+
+
+@pytest.fixture
+def a_large_disk(monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(20e12, 0, 10e12))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
-def test_verl_knows_every_setting_of_a_recipe(path, encoder_files, tmp_path):
+def test_the_dry_run_of_a_recipe_passes_verls_validation_and_fits(path, models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
-    from memagent_lib.rl.run.folder import RunFolder
-    from memagent_lib.rl.verl_config import compose, settings
+    plan = planned(path, models, tmp_path)
+    train, verl = plan.recipe.train, plan.verl
+    rollout, actor = verl.actor_rollout_ref.rollout, verl.actor_rollout_ref.actor
+    assert (rollout.n, verl.data.train_batch_size, actor.optim.lr) == (train.rollouts, train.prompts_per_step, train.lr)
+    assert verl.algorithm.norm_adv_by_std_in_grpo == (train.advantage == "deviation")
+    assert verl.algorithm.filter_groups.enable == train.dynamic_sampling
+    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (train.clip_low, train.clip_high, 3.0)
+    assert actor.use_kl_loss == (train.kl_loss > 0)
+    assert rollout.max_model_len >= plan.recipe.reading.chunk_tokens + 2 * plan.recipe.reading.memory_tokens
+    report = "\n".join(plan.lines())
+    assert f"{train.prompts_per_step} prompts x {train.rollouts} rollouts" in report
+    if plan.device == "cuda":
+        assert verl.actor_rollout_ref.model.override_config.attn_implementation in ("sdpa", "flash_attention_2")
+        assert "fits; " in report
+    assert not (tmp_path / "run").exists()
 
-    config = Recipe.load(path, [f"model.path={encoder_files}"])
-    verl = compose(settings(config, RunFolder(tmp_path), config.model.device))
-    train, rollout = config.train, verl.actor_rollout_ref.rollout
-    assert (rollout.n, verl.data.train_batch_size, verl.actor_rollout_ref.actor.optim.lr) == (
-        train.rollouts,
-        train.prompts_per_step,
-        train.lr,
-    )
-    assert verl.algorithm.norm_adv_by_std_in_grpo is False
-    assert verl.actor_rollout_ref.actor.clip_ratio_c == 3.0
-    assert verl.actor_rollout_ref.actor.use_kl_loss == (train.kl_loss > 0)
-    assert rollout.max_model_len >= config.reading.chunk_tokens + 2 * config.reading.memory_tokens
+
+def test_parameters_tokens_and_arithmetic_are_those_worked_out_by_hand(models, tmp_path, a_large_disk):
+    pytest.importorskip("verl")
+    plan = planned(next(p for p in RECIPES if p.stem == "paper_7b"), models, tmp_path)
+    assert plan.shape.parameters == 7_615_616_512  # Qwen2.5-7B
+    assert plan.work.rollouts == 128 * 16
+    assert plan.work.turns == 8
+    assert plan.work.reply_tokens == 2048 * 8 * 1024
+    tokens = plan.work.trained_tokens
+    per_token = 2 * 7_615_616_512 + 2 * 28 * 3584 * plan.work.longest_row
+    assert plan.flops["update"] == pytest.approx(4 * tokens * per_token)
+    assert plan.flops["reference"] == plan.flops["old log-probabilities"] == pytest.approx(tokens * per_token)
+    assert plan.training_bytes()["weights"] == pytest.approx(4 * 7_615_616_512 / 8)  # in shards of 8
+    assert plan.training_bytes()["optimizer"] == 0  # offloaded
+    assert plan.checkpoint_bytes() == 14 * 7_615_616_512
 
 
-def test_a_setting_that_verl_does_not_know_is_refused(encoder_files, tmp_path):
+def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a_large_disk):
+    pytest.importorskip("verl")
+    from memagent_lib.rl import PlanError
+
+    path = next(p for p in RECIPES if p.stem == "7b_8gpu")
+    with pytest.raises(PlanError, match=r"no GPU holds \d+ GB of training and \d+ GB of sampling; add workers"):
+        planned(
+            path, models, tmp_path, "model.workers=1", "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=200000"
+        )
+
+
+def test_a_disk_that_cannot_hold_the_checkpoints_is_refused_with_the_numbers(models, tmp_path, monkeypatch):
+    pytest.importorskip("verl")
+    from memagent_lib.rl import PlanError
+
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(1e12, 0, 100e9))
+    path = next(p for p in RECIPES if p.stem == "7b_8gpu")
+    with pytest.raises(PlanError, match=r"too small by 220 GB: 3 checkpoints of 107 GB and 100 GB free"):
+        planned(path, models, tmp_path)
+
+
+def test_a_setting_that_verl_does_not_know_is_refused():
     pytest.importorskip("verl")
     from memagent_lib.rl.verl_config import compose
 
     with pytest.raises(SettingsError, match=r"no setting 'trainer.nnode'.*'\+trainer.nnode'"):
         compose({"trainer.nnode": 2})
     assert compose({"+trainer.nnode": 2}).trainer.nnode == 2
+
+
+def test_a_local_run_joins_no_other_ray_and_is_reached_from_no_other_machine(models, tmp_path):
+    pytest.importorskip("verl")
+    from memagent_lib.rl.run.ray_cluster import cluster_environment, init_arguments
+    from memagent_lib.rl.verl_config import compose
+
+    recipe, verl = Recipe.load(next(p for p in RECIPES if p.stem == "pocket_demo")), compose({})
+    one, other = (init_arguments(recipe, RunFolder(tmp_path / name), "cpu", verl) for name in ("one", "other"))
+    assert (one["address"], one["num_gpus"]) == ("local", 1)
+    assert cluster_environment(recipe) == {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    assert one["namespace"] != other["namespace"]
+
+
+def test_joining_a_cluster_sizes_no_node_and_ships_the_environment(models, tmp_path):
+    pytest.importorskip("verl")
+    from memagent_lib.rl.run.ray_cluster import cluster_environment, init_arguments, require_devices
+    from memagent_lib.rl.run.training_run import RunError
+    from memagent_lib.rl.verl_config import compose
+
+    recipe = Recipe.load(next(p for p in RECIPES if p.stem == "paper_7b"))
+    given = init_arguments(recipe, RunFolder(tmp_path), "cuda", compose({}))
+    assert given["address"] == "auto"
+    assert cluster_environment(recipe) == {}
+    assert not {"num_gpus", "num_cpus", "object_store_memory"} & set(given)
+    assert given["runtime_env"]["env_vars"]["VERL_FILE_LOGGER_PATH"] == str(RunFolder(tmp_path).verl_metrics)
+    with pytest.raises(RunError, match=r"has 8 GPUs and the run needs 4 nodes x 8 = 32"):
+        require_devices(recipe, {"GPU": 8.0})
+    require_devices(recipe, {"GPU": 32.0})

@@ -1,50 +1,12 @@
-"""From rollouts to optimizer steps: invariants 5 to 8 of the design, on tensors small enough to check by hand."""
+"""From rollouts to optimizer steps: invariants 5, 7 and 8 of the design, on tensors small enough to check by hand."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl")
-
-
-def data_of(rewards, lengths):
-    """verl's batch for rows of ``lengths`` reply tokens, each with its rollout's reward on the last token."""
-    from tensordict import TensorDict
-    from verl import DataProto
-
-    width = max(lengths)
-    mask = torch.tensor([[1] * n + [0] * (width - n) for n in lengths])
-    scores = torch.zeros(len(lengths), width)
-    for row, (reward, length) in enumerate(zip(rewards, lengths, strict=True)):
-        scores[row, length - 1] = reward
-    fields = {"response_mask": mask, "token_level_rewards": scores, "token_level_scores": scores}
-    return DataProto(batch=TensorDict(fields, batch_size=len(lengths)))
-
-
-def advantages(keys, rewards, lengths):
-    import numpy as np
-    from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
-
-    data = data_of(rewards, lengths)
-    data.non_tensor_batch["uid"] = np.array([key.split("_")[0] for key in keys], dtype=object)
-    done = compute_advantage_for_multi_trajectories(data, keys, adv_estimator="grpo", norm_adv_by_std_in_grpo=False)
-    return done.batch["advantages"]
-
-
-def test_the_advantage_is_score_minus_mean_once_per_rollout_for_every_token_of_every_turn():
-    keys = ["a_0_0", "a_0_1", "a_0_2", "a_1_0", "a_1_1", "b_0_0", "b_1_0"]
-    rewards = [1, 1, 1, 0, 0, 1, 1]
-    lengths = [2, 3, 1, 2, 2, 1, 3]
-    given = advantages(keys, rewards, lengths)
-    for row, (want, length) in enumerate(zip([0.5, 0.5, 0.5, -0.5, -0.5, 0.0, 0.0], lengths, strict=True)):
-        assert given[row].tolist() == [want] * length + [0.0] * (3 - length)
-
-
-def test_a_rollout_of_many_turns_does_not_pull_the_baseline():
-    keys = [f"a_0_{i}" for i in range(9)] + ["a_1_0"]
-    given = advantages(keys, [1] * 9 + [0], [1] * 10)
-    assert given.flatten().tolist() == [0.5] * 9 + [-0.5]
 
 
 def test_padding_rows_have_no_reward_no_advantage_and_no_weight():
@@ -67,21 +29,22 @@ def test_padding_rows_have_no_reward_no_advantage_and_no_weight():
 @pytest.mark.parametrize("rows", [5, 40, 41, 333])
 @pytest.mark.parametrize(("ranks", "mini_batches"), [(1, 1), (1, 4), (2, 3)])
 def test_the_number_of_optimizer_steps_does_not_depend_on_the_number_of_rows(rows, ranks, mini_batches):
-    from memagent_lib.rl.trainer import batch_multiple
+    """The trainer's own padding, then verl's own cut into mini-batches, as ``train_mini_batch`` makes it on a rank."""
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils as tu
 
-    multiple = batch_multiple(ranks, mini_batches)
+    from memagent_lib.rl.trainer import MemAgentTrainer
+
+    trainer = object.__new__(MemAgentTrainer)
+    trainer.settings = SimpleNamespace(mini_batches=mini_batches)
+    multiple = trainer._get_required_batch_multiple(ranks)
     padded = math.ceil(rows / multiple) * multiple
-    per_rank = padded // ranks
     assert padded - rows < multiple
-    assert per_rank % mini_batches == 0  # what verl's train_mini_batch asserts
-    assert per_rank // (per_rank // mini_batches) == mini_batches
-
-
-def test_the_last_turn_of_each_rollout_is_found_wherever_it_stands():
-    from memagent_lib.rl.trainer import last_of_session
-
-    keys = ["u-1_0_10", "u-1_0_2", "u-2_0_0", "u-1_1_0", "u-1_0_9"]
-    assert last_of_session(keys) == [True, False, True, True, False]
+    share = TensorDict({"row": torch.arange(padded // ranks)}, batch_size=padded // ranks)
+    size = share.shape[0] // mini_batches
+    batches = list(tu.make_iterator(share, size, epochs=1, seed=1, dataloader_kwargs={"shuffle": mini_batches > 1}))
+    assert len(batches) == mini_batches
+    assert sorted(torch.cat([batch["row"] for batch in batches]).tolist()) == list(range(padded // ranks))
 
 
 def test_unknown_facts_do_not_count():
@@ -92,6 +55,7 @@ def test_unknown_facts_do_not_count():
         "rollout/capture": 0.5,
     }
     assert average_facts([{"retention": -1.0}]) == {}
+    assert average_facts([{"reward": -1.0}]) == {"rollout/reward": -1.0}  # a penalty, and known
 
 
 def test_the_loss_is_divided_by_the_tokens_of_all_ranks_together():
@@ -124,26 +88,41 @@ def test_the_correlation_from_moments_is_pearsons_whatever_the_micro_batches():
     assert difference == pytest.approx((old - new)[mask].abs().mean().item(), abs=1e-6)
 
 
+def loss_of(rows, mask, batch_tokens, loss):
+    """Loss and metrics of some rows of a mini-batch of ``batch_tokens`` tokens on one rank."""
+    from verl.workers.config import FSDPActorConfig
+
+    config = FSDPActorConfig(strategy="fsdp2", ppo_mini_batch_size=4, use_dynamic_bsz=True, rollout_n=2)
+    config.global_batch_info.update(
+        dp_size=1, batch_num_tokens=batch_tokens, global_batch_size=3, loss_scale_factor=None
+    )
+    old, new, gain = rows
+    given = {"old_log_prob": old, "log_prob": new, "advantages": gain * mask, "response_mask": mask}
+    return loss(**given, loss_agg_mode="token-mean", config=config)
+
+
 def test_our_loss_has_the_gradient_of_verls_own():
     from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
-    from verl.workers.config import FSDPActorConfig
 
     from memagent_lib.rl.loss import memagent_loss
 
-    config = FSDPActorConfig(strategy="fsdp2", ppo_mini_batch_size=4, use_dynamic_bsz=True, rollout_n=2)
-    config.global_batch_info.update(dp_size=1, batch_num_tokens=7, global_batch_size=3, loss_scale_factor=None)
     old, mask = -torch.rand(3, 4), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
-    gain = torch.tensor([[0.5], [-0.5], [0.25]]) * mask
-    gradients = []
+    gain, gradients = torch.tensor([[0.5], [-0.5], [0.25]]), []
     for loss in (compute_policy_loss_vanilla, memagent_loss):
         new = (old + 0.3).clone().requires_grad_()
-        loss(
-            old_log_prob=old,
-            log_prob=new,
-            advantages=gain,
-            response_mask=mask,
-            loss_agg_mode="token-mean",
-            config=config,
-        )[0].backward()
+        loss_of((old, new, gain), mask, 7, loss)[0].backward()
         gradients.append(new.grad)
     assert torch.equal(*gradients)
+
+
+def test_rows_trained_are_counted_where_the_loss_is_whatever_the_micro_batches():
+    from memagent_lib.rl.loss import memagent_loss, rows_trained
+
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0], [1, 1, 1]])  # the third is padding
+    old = -torch.rand(5, 3)
+    parts = [
+        loss_of((old[rows], old[rows], torch.ones(len(mask[rows]), 1)), mask[rows], 9, memagent_loss)[1]
+        for rows in (slice(0, 3), slice(3, 5))
+    ]
+    means = {name: (parts[0][name] + parts[1][name]) / 2 for name in parts[0]}  # all that verl hands on
+    assert rows_trained(means) == 4

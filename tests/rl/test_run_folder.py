@@ -80,7 +80,7 @@ def test_an_exported_policy_says_what_its_weights_are_stored_in(tmp_path, dtype)
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
-    from memagent_lib.rl.run.supervisor import export_model
+    from memagent_lib.rl.run.export import export_model
 
     trained = tmp_path / "trained"
     trained.mkdir()

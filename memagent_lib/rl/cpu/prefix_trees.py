@@ -1,7 +1,8 @@
 """Rows that begin alike, computed once: the rollouts of a group share question and chunk, often memory and reply too.
 
-Rows are laid out as trees of their tokens. Every token that several rows have in common, with all that stands before it, is
-one node; a node attends to its ancestors alone, so each row's results are those of the row by itself. Knows only tokens.
+Rows are laid out as trees of their tokens. Every token that several rows have in common, with all that stands before
+it, is one node; a node attends to its ancestors alone, so each row's results are those of the row by itself. Knows
+only tokens.
 """
 
 from __future__ import annotations

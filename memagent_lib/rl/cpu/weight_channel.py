@@ -1,7 +1,7 @@
 """The socket by which an actor hands its weights to the vLLM beside it, named after the run.
 
-verl names it after Ray's job, which is the first one in every Ray of a run's own: two runs on one machine would take each
-other's weights, or fail to bind. Knows nothing of the weights.
+verl names it after Ray's job, which is the first one in every Ray of a run's own: two runs on one machine would take
+each other's weights, or fail to bind. Knows nothing of the weights.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A training run as processes: launcher, supervisor, the process that trains, and the run's folder. Knows no algorithm."""
+"""A training run as processes: launcher, supervisor, the process that trains, the run's folder. Knows no algorithm."""

@@ -1,12 +1,13 @@
-"""What a training run leaves on disk, and how others read it while it runs: status, progress, checkpoints, the exported model.
+"""What a training run leaves on disk, and how others read it meanwhile: status, progress, checkpoints, the exported
+model.
 
-Everything is written atomically or by appending whole lines, so a reader never sees half a fact. Knows no verl and starts
-nothing.
+Everything is written atomically or by appending whole lines, so a reader never sees half a fact. Starts nothing.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.files import read_lines, write_atomically
 from memagent_lib.journal import append_record
+from memagent_lib.rl.config import Recipe
 
 
 class TrainingState(StrEnum):
@@ -73,6 +75,24 @@ class RunFolder:
         return self.path / "config.json"
 
     @property
+    def key(self) -> str:
+        """Tells this run's sockets, actors and namespace from those of every other."""
+        return hashlib.sha256(str(self.path).encode()).hexdigest()[:12]
+
+    @property
+    def left_out(self) -> Path:
+        """Modules that the run's processes do without (:func:`memagent_lib.rl.verl_config.environment`)."""
+        return self.path / "left_out"
+
+    def write_recipe(self, recipe: Recipe, device: str) -> None:
+        write_atomically(self.config, json.dumps({"config": recipe.to_tables(), "device": device}, indent=2))
+
+    def recipe(self) -> tuple[Recipe, str]:
+        """What the run was started with, and the device that was chosen for it."""
+        record = json.loads(self.config.read_text(encoding="utf-8"))
+        return Recipe.from_tables(record["config"]), record["device"]
+
+    @property
     def log(self) -> Path:
         return self.path / "log.txt"
 
@@ -112,23 +132,20 @@ class RunFolder:
 
     def status(self) -> TrainingStatus:
         """The last status written; ``died`` where it says running and no process holds the run."""
+        status = self._written_status()
+        if status.state.over or self.locked():
+            return status
+        status = self._written_status()  # it may have ended in between
+        return status if status.state.over else replace(status, state=TrainingState.DIED)
+
+    def _written_status(self) -> TrainingStatus:
         file = self.path / "status.json"
         if not file.is_file():
             raise FileNotFoundError(f"no training run at {self.path}")
-        status = TrainingStatus.from_record(json.loads(file.read_text(encoding="utf-8")))
-        if status.state.over or self.locked():
-            return status
-        status = TrainingStatus.from_record(
-            json.loads(file.read_text(encoding="utf-8"))
-        )  # it may have ended in between
-        return (
-            status
-            if status.state.over
-            else TrainingStatus.from_record(status.to_record() | {"state": TrainingState.DIED})
-        )
+        return TrainingStatus.from_record(json.loads(file.read_text(encoding="utf-8")))
 
     def lock(self) -> int:
-        """Take the run for this process and those that inherit the file descriptor returned; ``BlockingIOError`` if it is taken."""
+        """Take the run for this process and all that inherit the descriptor returned, or raise ``BlockingIOError``."""
         handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -154,7 +171,7 @@ class RunFolder:
         return self.checkpoints / "latest_checkpointed_iteration.txt"
 
     def latest_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that was written to its end. A note that was being written when verl was killed is empty."""
+        """The newest checkpoint that was written to its end. verl, killed while noting one, leaves an empty note."""
         if not self.checkpoint_note.is_file():
             return None
         noted = self.checkpoint_note.read_text(encoding="utf-8").strip()
@@ -168,7 +185,7 @@ class RunFolder:
 
 
 def keep_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:
-    """Append a rollout's record to the file of its step. Chunks keep their text in it: documents are not stored beside."""
+    """Append a rollout's record to the file of its step. Chunks keep their text: documents are not stored beside."""
     facts = {**result.example.metadata, "step": step, "greedy": greedy}
     kept = replace(result, example=replace(result.example, metadata=facts))
     append_record(traces / f"step_{step:06d}.jsonl", f"{greedy} {result.key}", kept.to_record())

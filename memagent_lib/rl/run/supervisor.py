@@ -1,15 +1,14 @@
 """The process that outlives terminals and notebooks: it owns a training run, its MLflow run and its true end.
 
 ``python -m memagent_lib.rl.run.supervisor RUN_FOLDER``, started by :mod:`memagent_lib.rl.run.launcher`. It starts the
-process that trains, turns verl's metrics into progress, status and MLflow metrics, and ends every process below it. Being
-the only writer of the MLflow store, it needs no lock there and costs training no time.
+process that trains, turns verl's metrics into progress, status and MLflow metrics, and ends every process below it.
+Being the only writer of the MLflow store, it needs no lock there and costs training no time.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import statistics
 import subprocess
@@ -21,11 +20,11 @@ from pathlib import Path
 from types import FrameType
 
 from memagent_lib import processes
-from memagent_lib.agent import AgentSettings
 from memagent_lib.files import read_lines_from, write_atomically
-from memagent_lib.prompts import Template
 from memagent_lib.rl.config import Recipe, flatten
+from memagent_lib.rl.run.export import export_model
 from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus, kept_rollouts
+from memagent_lib.rl.run.ray_cluster import cluster_environment
 from memagent_lib.rl.verl_config import environment
 from memagent_lib.tracking import Experiment, Run, RunStatus, log_readings
 
@@ -101,7 +100,7 @@ class Supervisor:
         return state
 
     def _complete(self, entry: Run, state: TrainingState, error: str) -> str:
-        """Log what is left and close the entry. What MLflow does not take is in the run's folder, and is no reason to call a run failed."""
+        """Log what is left and close the entry. What MLflow does not take is in the run's folder."""
         facts = {TrainingState.FINISHED: {"model": str(self.folder.model)}, TrainingState.FAILED: {"error": error}}
         try:
             self._to_mlflow(entry, over=True)
@@ -121,7 +120,7 @@ class Supervisor:
         self.folder.stop_request.touch()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        environ = os.environ | environment(self.device, self.config.model.workers, self.folder.path)
+        own = environment(self.device, self.config.model.workers, self.folder) | cluster_environment(self.config)
         command = [
             sys.executable,
             "-m",
@@ -129,10 +128,10 @@ class Supervisor:
             str(self.folder.path),
             str(os.getpid()),
         ]
-        return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
+        return subprocess.Popen(command, env=os.environ | own, stdin=subprocess.DEVNULL)
 
     def _follow(self, trainer: subprocess.Popen[bytes], entry: Run) -> None:
-        """Pass on what verl logs until the trainer ends; kill it when it does not stop in time, or has not begun to train."""
+        """Pass on what verl logs until the trainer ends; kill one that does not stop in time or has not begun."""
         offset, over = 0, False
         while not over:
             over = trainer.poll() is not None  # and one more look after the end
@@ -168,7 +167,7 @@ class Supervisor:
             self.unlogged.popleft()
 
     def _model_of(self, entry: Run, step: int) -> str | None:
-        """The MLflow model made by a step: the exported policy, or the step's checkpoint. verl may delete that one's folder later."""
+        """The MLflow model made by a step: the exported policy, or a checkpoint, which verl may delete later."""
         if step in self.models:
             return self.models[step]
         last = self.folder.latest_checkpoint()
@@ -201,46 +200,17 @@ class Supervisor:
         return f"the training process {how}; the log is {self.folder.log}"
 
     def _export(self) -> None:
-        """The last checkpoint's weights with the tokenizer they came with, as one folder that transformers and vLLM load."""
+        """The last checkpoint's weights, with the tokenizer they came with. Adapters stay in their checkpoint."""
+        if self.config.verl.get("actor_rollout_ref.model.lora_rank"):
+            return
         last = self.folder.latest_checkpoint()
         assert last is not None, "a run that finished has a checkpoint"
-        export_model(last.folder / HUGGINGFACE, Path(self.config.model.path), self.folder.model)
-        reading = self.config.reading
-        AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader).save(self.folder.model)
+        original = Path(self.config.model.path)
+        export_model(last.folder / HUGGINGFACE, original, self.folder.model, self.config.reading)
 
     def _say(self, status: TrainingStatus) -> None:
         self.status = status
         self.folder.write_status(status)
-
-
-def export_model(trained: Path, original: Path, target: Path) -> None:
-    """Copy a trained Hugging Face folder to ``target``, in one step; the tokenizer's files are the original's, byte for byte."""
-    part = target.with_name(f"{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(trained, part)
-    for name in (
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "chat_template.jinja",
-        "special_tokens_map.json",
-        "generation_config.json",
-    ):
-        if (original / name).is_file():
-            shutil.copyfile(original / name, part / name)
-    _name_dtype(part)
-    shutil.rmtree(target, ignore_errors=True)
-    part.rename(target)
-
-
-def _name_dtype(model: Path) -> None:
-    """Let ``config.json`` say what the weights are stored in: verl writes bfloat16 whatever it saved, and loaders believe it."""
-    from safetensors import safe_open
-
-    with safe_open(sorted(model.glob("*.safetensors"))[0], "pt") as weights:
-        stored = weights.get_slice(next(iter(weights.keys()))).get_dtype()
-    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    config["dtype"] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[stored]
-    write_atomically(model / "config.json", json.dumps(config, indent=2) + "\n")
 
 
 def watch_over(folder: RunFolder, config: Recipe, device: str) -> int:
@@ -269,5 +239,4 @@ def watch_over(folder: RunFolder, config: Recipe, device: str) -> int:
 
 if __name__ == "__main__":
     folder = RunFolder(Path(sys.argv[1]))
-    record = json.loads(folder.config.read_text(encoding="utf-8"))
-    sys.exit(watch_over(folder, Recipe.from_tables(record["config"]), record["device"]))
+    sys.exit(watch_over(folder, *folder.recipe()))

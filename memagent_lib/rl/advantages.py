@@ -1,0 +1,108 @@
+"""From the rewards of rollouts to the advantages of their turns: the paper's equation, and variants that a recipe can
+ask for.
+
+Rows are named as verl names them: ``{prompt}_{rollout}_{turn}``. Knows neither verl nor tensors.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+SMALLEST_DEVIATION = 1e-6
+
+
+class Credit(StrEnum):
+    """Which turns of a rollout share its advantage ``A``.
+
+    ``shared``: every turn gets ``A``, as published; a rollout of many turns weighs more. ``final``: the answer alone;
+    a baseline that shows what training the memory adds. ``split``: every one of ``n`` turns gets ``A / n``, so that
+    long and short documents pull alike; for batches that mix lengths.
+    """
+
+    SHARED = "shared"
+    FINAL = "final"
+    SPLIT = "split"
+
+
+class Overlong(StrEnum):
+    """What becomes of a reply that was cut at its limit.
+
+    ``keep``: it is trained on like any other, as published. ``mask``: its tokens leave loss and normaliser, because
+    what the policy would have written is unknown; for limits that are often hit early on. ``penalty``: the rollout's
+    reward falls as its replies near their limits (DAPO, arXiv 2503.14476, equation 13, averaged over turns); for
+    memories that should stay short.
+    """
+
+    KEEP = "keep"
+    MASK = "mask"
+    PENALTY = "penalty"
+
+
+class RowName(NamedTuple):
+    """A row's place: which prompt, which rollout of it, which turn of that."""
+
+    prompt: str
+    rollout: str
+    turn: int
+
+    @classmethod
+    def of(cls, key: str) -> RowName:
+        prompt, rollout, turn = key.rsplit("_", 2)
+        return cls(prompt, rollout, int(turn))
+
+
+def length_penalty(reply_tokens: int, limit: int, buffer: float) -> float:
+    """0 up to ``(1 - buffer) * limit`` tokens, then falling in a line to -1 at ``limit``."""
+    room = buffer * limit
+    return -min(1.0, max(0.0, (reply_tokens - (limit - room)) / room))
+
+
+def last_turns(keys: Sequence[str]) -> dict[tuple[str, str], int]:
+    """For each rollout (prompt, rollout) the position among ``keys`` of its last turn."""
+    last: dict[tuple[str, str], int] = {}
+    for position, row in enumerate(map(RowName.of, keys)):
+        held = last.get(row[:2])
+        if held is None or RowName.of(keys[held]).turn < row.turn:
+            last[row[:2]] = position
+    return last
+
+
+def row_advantages(
+    keys: Sequence[str], rewards: Sequence[float], *, by_deviation: bool = False, credit: Credit = Credit.SHARED
+) -> list[float]:
+    """The advantage of every row's tokens; ``rewards`` are per row, and only those of last turns count.
+
+    ``A_i = R_i - mean(R)`` over the rollouts ``i`` of a prompt (arXiv 2507.02259, equation 4), each counted once
+    however many turns it took. With ``by_deviation`` it is GRPO as published: ``A_i / (deviation(R) + 1e-6)``, with
+    the deviation of a sample. A prompt with a single rollout has nothing to compare with: 0.
+    """
+    last = last_turns(keys)
+    groups: dict[str, list[float]] = defaultdict(list)
+    for (prompt, _), position in last.items():
+        groups[prompt].append(float(rewards[position]))
+    turns: dict[tuple[str, str], int] = defaultdict(int)
+    for key in keys:
+        turns[RowName.of(key)[:2]] += 1
+
+    def advantage(row: RowName, position: int) -> float:
+        rollout, group = row[:2], groups[row.prompt]
+        value = float(rewards[last[rollout]]) - statistics.fmean(group)
+        if by_deviation and len(group) > 1:
+            value /= statistics.stdev(group) + SMALLEST_DEVIATION
+        if credit is Credit.FINAL:
+            return value if last[rollout] == position else 0.0
+        return value / turns[rollout] if credit is Credit.SPLIT else value
+
+    return [advantage(RowName.of(key), position) for position, key in enumerate(keys)]
+
+
+def prompts_without_spread(keys: Sequence[str], rewards: Sequence[float]) -> set[str]:
+    """The prompts whose rollouts all have the same reward: their advantages are 0."""
+    seen: dict[str, set[float]] = defaultdict(set)
+    for (prompt, _), position in last_turns(keys).items():
+        seen[prompt].add(float(rewards[position]))
+    return {prompt for prompt, values in seen.items() if len(values) == 1}

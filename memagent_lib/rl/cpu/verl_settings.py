@@ -1,0 +1,70 @@
+"""What verl, vLLM and Ray must be told to train on a bare CPU. Facts behind each line: ``experiments/LOG.md`` and the
+modules beside this one. Knows a recipe; loads none of the three."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.prompts import Encoder
+from memagent_lib.rl.config import Recipe
+
+MICRO_BATCH_TOKENS = 8192
+LARGEST_BUCKET_MB = 2048
+
+
+def verl_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
+    """Settings by dotted name, on top of those that every device has."""
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    return {
+        "trainer.device": "cpu",
+        "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu.engine",  # which registers the loss too
+        "data.dataloader_num_workers": 0,
+        "actor_rollout_ref.model.use_remove_padding": False,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+        "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        f"{actor}.use_torch_compile": False,
+        f"{actor}.fsdp_config.use_torch_compile": False,
+        f"{actor}.fsdp_config.reshard_after_forward": False,
+        f"{actor}.fsdp_config.dtype": "float32",
+        f"+{actor}.fsdp_config.mixed_precision": {"param_dtype": "fp32"},
+        f"{actor}.ppo_max_token_len_per_gpu": max(MICRO_BATCH_TOKENS, encoder.window),
+        "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
+        f"{rollout}.dtype": "float32",
+        f"{rollout}.tensor_model_parallel_size": 1,
+        f"{rollout}.enforce_eager": True,  # CPU vLLM has neither graphs nor a sleep mode
+        f"{rollout}.free_cache_engine": False,
+        f"+{rollout}.enable_sleep_mode": False,
+        f"{rollout}.max_num_seqs": min(256, recipe.train.prompts_per_step * recipe.train.rollouts),
+        f"+{rollout}.engine_kwargs.vllm": {
+            "worker_extension_cls": "memagent_lib.rl.cpu.weights.CpuWeights",
+            "distributed_executor_backend": "uni",  # a worker of its own waits for the engine by spinning
+            "block_size": 32,  # prefixes are shared in whole blocks, and 128 is most of a small prompt
+        },
+        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_mb(recipe.model.path),
+        f"{rollout}.agent.num_workers": 1,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+    }
+
+
+def environment(workers: int, run_key: str) -> dict[str, str]:
+    """Environment variables for the process that trains and all that it starts."""
+    cores = len(os.sched_getaffinity(0))
+    return {
+        "MEMAGENT_RUN_KEY": run_key,
+        "VERL_PLATFORM": "cpu",
+        "VERL_USE_EXTERNAL_MODULES": "memagent_lib.rl.cpu.platform",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # lets one process hold engine and worker
+        "RAY_worker_niceness": "0",  # Ray's own 15 makes the run stand behind anything else on the machine
+        "RAY_prestart_worker_first_driver": "0",  # verl's actors have their own environment and use no such worker
+        "OMP_NUM_THREADS": str(max(1, cores // workers)),
+        "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin at barriers take the cores from the run's other processes
+    }
+
+
+def _bucket_mb(model: str) -> int:
+    """Weights travel in buckets, and the largest tensor must fit in one."""
+    size = sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) >> 20
+    return min(LARGEST_BUCKET_MB, 16 + 2 * size)  # twice: a model stored in half precision is sent in single

@@ -1,0 +1,270 @@
+"""What a training run would need, before any GPU is held: tokens, arithmetic, hours, bytes, and whether it all fits.
+
+Upper bounds from budgets and shapes, with round utilisations that are stated; a plan to refuse what cannot fit and to
+compare recipes with, no promise of speed. Knows verl's composed configuration; starts nothing and needs no GPU.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memagent_lib.prompts import Encoder
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run.folder import RunFolder
+from memagent_lib.trace import Kind
+
+ASSUMED_CHUNKS = 7  # of the published 28K-token documents, where the data is not on this machine
+SAMPLED_EXAMPLES = 64
+UPDATE_SHARE, PREFILL_SHARE, DECODE_SHARE = 0.35, 0.4, 0.08  # of a GPU's dense bf16 peak
+SAFETY = 0.95
+
+
+class PlanError(ValueError):
+    """A run that cannot fit; the message holds the numbers."""
+
+
+class Gpu(NamedTuple):
+    """Memory in bytes, and dense bf16 FLOP/s as its maker states them."""
+
+    memory: float
+    flops: float
+
+
+GPUS = {
+    "RTX 4090 24 GB": Gpu(24e9, 165e12),
+    "A100 80 GB": Gpu(80e9, 312e12),
+    "H100 80 GB": Gpu(80e9, 989e12),
+    "H200 141 GB": Gpu(141e9, 989e12),
+}
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The numbers of a decoder that decide its cost."""
+
+    parameters: int
+    layers: int
+    hidden: int
+    kv_width: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, config: Any) -> ModelShape:
+        """From a Hugging Face configuration; the parameters are counted without allocating any."""
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        parameters = sum(weight.numel() for weight in model.parameters())
+        return cls(parameters, config.num_hidden_layers, config.hidden_size, heads * width, config.vocab_size)
+
+    def forward_flops(self, tokens: float, length: float) -> float:
+        """Of ``tokens`` in rows of ``length``: two per parameter and token, and causal attention."""
+        return tokens * (2 * self.parameters + 2 * self.layers * self.hidden * length)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of one token in bf16."""
+        return 4 * self.layers * self.kv_width
+
+
+@dataclass(frozen=True)
+class Work:
+    """One step, at its longest: every memory full, every reply at its limit."""
+
+    rollouts: int
+    turns: float
+    prompt_tokens: float
+    reply_tokens: float
+    longest_row: int
+    chunks_from: str
+
+    @property
+    def rows(self) -> float:
+        return self.rollouts * self.turns
+
+    @property
+    def trained_tokens(self) -> float:
+        return self.prompt_tokens + self.reply_tokens
+
+    @classmethod
+    def of(cls, recipe: Recipe, encoder: Encoder) -> Work:
+        chunks, source = chunks_per_document(recipe, encoder)
+        rollouts, budget = recipe.train.prompts_per_step * recipe.train.rollouts, recipe.reading.budget
+        read, answer = encoder.prompt_limit(Kind.READ), encoder.prompt_limit(Kind.ANSWER)
+        return cls(
+            rollouts=rollouts,
+            turns=chunks + 1,
+            prompt_tokens=rollouts * (chunks * read + answer),
+            reply_tokens=rollouts * (chunks * budget.memory_tokens + budget.answer_tokens),
+            longest_row=encoder.window,
+            chunks_from=source,
+        )
+
+
+def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
+    """The mean of the first training examples where they are on this machine, else :data:`ASSUMED_CHUNKS`."""
+    from itertools import islice
+
+    from memagent_lib.data import stream
+
+    path = Path(recipe.data.train[0])
+    if not path.is_file():
+        return ASSUMED_CHUNKS, f"assumed: no data at {path}"
+    size = recipe.reading.chunk_tokens
+    counts = [
+        -(-len(encoder.tokenizer.encode(example.document)) // size)
+        for example in islice(stream(path), SAMPLED_EXAMPLES)
+    ]
+    return sum(counts) / len(counts), f"the mean of the first {len(counts)} examples"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe's needs; :meth:`lines` is the report, :meth:`check` refuses what cannot fit any GPU it may run on."""
+
+    recipe: Recipe
+    device: str
+    shape: ModelShape
+    work: Work
+    verl: Any
+    free_disk: float
+
+    @classmethod
+    def of(cls, recipe: Recipe, folder: RunFolder, device: str, verl: Any, encoder: Encoder) -> Plan:
+        from transformers import AutoConfig
+
+        shape = ModelShape.of(AutoConfig.from_pretrained(recipe.model.path))
+        existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
+        return cls(recipe, device, shape, Work.of(recipe, encoder), verl, shutil.disk_usage(existing).free)
+
+    @property
+    def workers(self) -> int:
+        return self.recipe.model.nodes * self.recipe.model.workers
+
+    @property
+    def flops(self) -> dict[str, float]:
+        """Of each part of a step, at most: no prefix is shared. The update recomputes its forward pass."""
+        once = self.shape.forward_flops(self.work.trained_tokens, self.work.longest_row)
+        parts = {
+            "prefill": self.shape.forward_flops(self.work.prompt_tokens, self.work.longest_row),
+            "decode": self.shape.forward_flops(self.work.reply_tokens, self.work.longest_row),
+            "old log-probabilities": 0.0 if self.recipe.train.reuse_logprobs else once,
+            "reference": once if self.recipe.train.kl_loss else 0.0,
+            "update": 4 * once,
+        }
+        return {name: value for name, value in parts.items() if value}
+
+    def hours(self, gpu: Gpu) -> float:
+        """Of one step on all workers."""
+        share = {"prefill": PREFILL_SHARE, "decode": DECODE_SHARE}
+        seconds = sum(value / (gpu.flops * share.get(name, UPDATE_SHARE)) for name, value in self.flops.items())
+        return seconds / self.workers / 3600
+
+    def training_bytes(self) -> dict[str, float]:
+        """Per GPU during the update, by what holds them."""
+        actor = self.verl.actor_rollout_ref.actor
+        shards = actor.fsdp_config.fsdp_size if actor.fsdp_config.fsdp_size > 0 else self.workers
+        lora = self.verl.actor_rollout_ref.model.lora_rank > 0
+        parameters, offloaded = self.shape.parameters, actor.fsdp_config.optimizer_offload
+        tokens = min(actor.ppo_max_token_len_per_gpu, self.work.trained_tokens)
+        moments = 0 if lora or offloaded else (2 if "8bit" in actor.optim.optimizer else 8) * parameters / shards
+        return {
+            "weights": (2 if lora else 4) * parameters / shards,
+            "gradients": 0 if lora else 4 * parameters / shards,
+            "optimizer": moments,
+            "activations": tokens * self.shape.hidden * self.shape.layers * 2,
+            "logits": tokens * self.shape.vocabulary * (2 + 4 + 4),
+            "one layer gathered": 2 * 2 * parameters / self.shape.layers,
+        }
+
+    def rollout_bytes(self) -> dict[str, float]:
+        """Per GPU while sampling: what vLLM must hold at least, with one prompt and reply in its cache."""
+        parallel = self.verl.actor_rollout_ref.rollout.tensor_model_parallel_size
+        weights = 2 * self.shape.parameters / parallel
+        return {"weights": weights, "one row's cache": self.work.longest_row * self.shape.kv_bytes / parallel}
+
+    def checkpoint_bytes(self) -> float:
+        """Weights and moments in fp32 for resuming, and a bf16 copy to load."""
+        lora = self.verl.actor_rollout_ref.model.lora_rank > 0
+        return (6 if lora else 14) * self.shape.parameters
+
+    def fits(self, gpu: Gpu) -> bool:
+        rollout = self.verl.actor_rollout_ref.rollout.gpu_memory_utilization * gpu.memory
+        training = SAFETY * gpu.memory
+        return sum(self.training_bytes().values()) <= training and sum(self.rollout_bytes().values()) <= rollout
+
+    def check(self) -> None:
+        """:class:`PlanError` where no GPU we know fits, or the disk is too small."""
+        kept = self.recipe.train.keep_checkpoints + 1
+        if (needed := kept * self.checkpoint_bytes()) > self.free_disk:
+            sizes = (
+                f"{kept} checkpoints of {self.checkpoint_bytes() / 1e9:.0f} GB and {self.free_disk / 1e9:.0f} GB free"
+            )
+            raise PlanError(f"the disk is too small by {(needed - self.free_disk) / 1e9:.0f} GB: {sizes}")
+        if self.device != "cpu" and not any(map(self.fits, GPUS.values())):
+            training, rollout = (sum(b.values()) / 1e9 for b in (self.training_bytes(), self.rollout_bytes()))
+            advice = "add workers, offload the optimizer, lower ppo_max_token_len_per_gpu or raise tensor parallelism"
+            raise PlanError(f"no GPU holds {training:.0f} GB of training and {rollout:.0f} GB of sampling; {advice}")
+
+    def lines(self) -> Iterator[str]:
+        """The report, line by line."""
+        train, work = self.recipe.train, self.work
+        yield f"model       {self.shape.parameters / 1e9:.2f}B parameters on {self.workers} x {self.device}"
+        yield (
+            f"a step      {train.prompts_per_step} prompts x {train.rollouts} rollouts x {work.turns:.1f} turns = "
+            f"{work.rows:,.0f} rows, {train.mini_batches} optimizer steps ({work.chunks_from})"
+        )
+        yield (
+            f"tokens      at most {work.prompt_tokens / 1e6:,.2f}M of prompts and {work.reply_tokens / 1e6:,.2f}M "
+            f"of replies a step; window {work.longest_row:,}"
+        )
+        yield "arithmetic  " + ", ".join(f"{name} {value:.1e}" for name, value in self.flops.items()) + " FLOP a step"
+        if self.device != "cpu":
+            yield from self._gpu_lines()
+        size, free = self.checkpoint_bytes() / 1e9, self.free_disk / 1e9
+        yield f"disk        {train.keep_checkpoints + 1} checkpoints of {size:.2f} GB; {free:,.0f} GB free here"
+
+    def _gpu_lines(self) -> Iterator[str]:
+        for name, held in (("update", self.training_bytes()), ("sampling", self.rollout_bytes())):
+            parts = ", ".join(f"{part} {size / 1e9:.1f}" for part, size in held.items())
+            yield f"{name:<11} {sum(held.values()) / 1e9:.1f} GB a GPU: {parts}"
+        attention = self.verl.actor_rollout_ref.model.override_config.get("attn_implementation", "flash_attention_2")
+        yield f"attention   {attention}"
+        for name, gpu in GPUS.items():
+            hours = self.hours(gpu)
+            fits = "fits" if self.fits(gpu) else "does not fit"
+            yield f"{name:<15} {fits}; {hours:.2f} h a step, {hours * self.recipe.train.steps:,.0f} h in all"
+        yield (
+            f"assumed     {UPDATE_SHARE:.0%} of peak in passes over rows, {PREFILL_SHARE:.0%} in prefill, "
+            f"{DECODE_SHARE:.0%} in decoding"
+        )
+
+
+def dry_run(recipe: Recipe, run_folder: str | Path) -> Plan:
+    """Compose and validate verl's whole configuration for the recipe's device, on any machine, and plan the run.
+
+    ``auto`` is planned as CUDA. Raises :class:`SettingsError` or :class:`PlanError`; starts nothing.
+    """
+    from verl.utils.config import validate_config
+
+    from memagent_lib.rl.cpu.platform import answer_for_vllm
+    from memagent_lib.rl.run.launcher import resolved
+    from memagent_lib.rl.verl_config import compose, encoder_of, verl_settings
+
+    folder = RunFolder(Path(run_folder).absolute())
+    recipe = resolved(recipe, folder)
+    device = "cpu" if recipe.model.device == "cpu" else "cuda"
+    answer_for_vllm()  # verl's validation asks for its version, under a name that the CPU build does not have
+    verl = compose(verl_settings(recipe, folder, device))
+    validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
+    plan = Plan.of(recipe, folder, device, verl, encoder_of(recipe))
+    plan.check()
+    return plan

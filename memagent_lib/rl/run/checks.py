@@ -1,0 +1,68 @@
+"""What can be known to be wrong before a process is started: leftovers, missing files, a window or a disk too small.
+
+Loads neither torch nor verl; a tokenizer counts the window.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run.folder import RunFolder
+from memagent_lib.rl.run.training_run import RunError
+from memagent_lib.rl.verl_config import ROLLOUT, encoder_of
+from memagent_lib.settings import SettingsError
+from memagent_lib.text import looks_like_path
+
+OVERHEAD_BYTES = 1 << 30  # logs, traces, Ray's session files
+STATE_COPIES = 5  # fp32 weights, two AdamW moments, the exported folder; one more for the write in progress
+
+
+def check(recipe: Recipe, folder: RunFolder, resume: bool) -> None:
+    """Raise :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` for a run that could not finish."""
+    _check_leftovers(folder, resume)
+    for path in (*recipe.data.train, *recipe.data.eval):
+        if not Path(path).is_file():
+            raise SettingsError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
+    _check_window(recipe)
+    _check_disk(recipe, folder)
+
+
+def active(folder: RunFolder) -> RunError:
+    return RunError(f"a run is active in {folder.path}; attach to it, stop it, or choose another folder")
+
+
+def _check_leftovers(folder: RunFolder, resume: bool) -> None:
+    if not folder.config.is_file() or resume:
+        return
+    status = folder.status()
+    if not status.state.over:
+        raise active(folder)
+    last = folder.latest_checkpoint()
+    at = f"with a checkpoint of step {last.step}" if last else "without a checkpoint"
+    advice = "resume it (--resume), or choose another folder"
+    raise RunError(f"{folder.path} holds a run that {status.state} {at}; {advice}")
+
+
+def _check_window(recipe: Recipe) -> None:
+    model = recipe.model.path
+    if looks_like_path(model) and not (Path(model) / "config.json").is_file():
+        raise SettingsError(f"no model at {model}: the folder must hold config.json, a tokenizer and weights")
+    from transformers import AutoConfig
+
+    encoder = encoder_of(recipe)
+    encoder.require_window(AutoConfig.from_pretrained(model).max_position_embeddings, f"the model {model}")
+    given = recipe.verl.get(f"{ROLLOUT}.max_model_len")
+    if given is not None:
+        encoder.require_window(given, f"verl's {ROLLOUT}.max_model_len")
+
+
+def _check_disk(recipe: Recipe, folder: RunFolder) -> None:
+    weights = sum(file.stat().st_size for file in Path(recipe.model.path).glob("*.safetensors"))
+    needed = OVERHEAD_BYTES + STATE_COPIES * weights * (1 + recipe.train.keep_checkpoints)
+    existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        sizes = f"{free / 1e9:.1f} GB free and the run may need {needed / 1e9:.1f} GB"
+        raise RunError(f"the disk of {existing} has {sizes}; free some, or lower keep_checkpoints")

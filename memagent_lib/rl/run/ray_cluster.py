@@ -1,0 +1,104 @@
+"""The Ray under a run: one of its own on this machine, out of reach of any other, or a cluster that is joined.
+
+A run's actors live in a namespace of their own, so that two runs can share a cluster. Knows no algorithm.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run.folder import RunFolder
+from memagent_lib.rl.run.training_run import RunError
+from memagent_lib.rl.verl_config import environment
+
+LOCAL = "local"
+START_TRIES = 5  # a machine under load may not start a node in the half minute that Ray gives it
+LOGICAL_CPUS = 32  # Ray hands out logical CPUs; with fewer, verl's small actors wait for one another for ever
+STORE_BYTES = 1 << 30
+
+
+def cluster_environment(recipe: Recipe) -> dict[str, str]:
+    """Variables that must stand before Ray is imported. A Ray of our own listens on loopback, as it does on macOS."""
+    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if recipe.cluster.address == LOCAL else {}
+
+
+def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> None:
+    """Start or join Ray as ``[cluster] address`` says. A cluster that cannot hold the run is a :class:`RunError`."""
+    import ray
+
+    wanted = init_arguments(recipe, folder, device, verl)
+    if recipe.cluster.address == LOCAL:
+        _start(wanted)
+        return
+    ray.init(**wanted)
+    require_devices(recipe, ray.cluster_resources())
+    _require_folder(folder)
+
+
+def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> dict[str, Any]:
+    """What ``ray.init`` is given. Sizes of a node are named only where the node is ours to start."""
+    from omegaconf import OmegaConf
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    address = recipe.cluster.address
+    runtime = OmegaConf.to_container(OmegaConf.create(get_ppo_ray_runtime_env(verl)))
+    runtime["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
+    own: dict[str, Any] = {"address": address, "namespace": f"memagent-{folder.key}", "log_to_driver": True}
+    if address == LOCAL:
+        own |= {"include_dashboard": False}
+        if device == "cpu":
+            own |= {"num_gpus": recipe.model.workers, "num_cpus": LOGICAL_CPUS, "object_store_memory": STORE_BYTES}
+    else:  # on another machine a worker inherits nothing of this process
+        runtime["env_vars"] |= environment(device, recipe.model.workers, folder)
+    given = OmegaConf.to_container(verl.ray_kwargs.get("ray_init", {}), resolve=True) or {}
+    return own | {key: value for key, value in given.items() if value is not None} | {"runtime_env": runtime}
+
+
+def require_devices(recipe: Recipe, resources: dict[str, float]) -> None:
+    """:class:`RunError` where a cluster has fewer devices than the recipe asks for."""
+    wanted, found = recipe.model.nodes * recipe.model.workers, int(resources.get("GPU", 0))
+    if found < wanted:
+        at = recipe.cluster.address
+        raise RunError(
+            f"the Ray cluster at {at} has {found} GPUs and the run needs {recipe.model.nodes} nodes x "
+            f"{recipe.model.workers} = {wanted}; add nodes, or lower model.nodes or model.workers"
+        )
+
+
+def _start(wanted: dict[str, Any]) -> None:
+    import ray
+
+    os.environ.pop("RAY_ADDRESS", None)  # it would win over "local" in the processes that Ray starts
+    for tries_left in reversed(range(START_TRIES)):
+        try:
+            ray.init(**wanted)
+            return
+        except Exception as error:  # Ray raises a bare one
+            if "timed out during startup" not in str(error) or not tries_left:
+                raise
+            print(f"Ray's node did not start within its 30 seconds; trying again, {tries_left} left", flush=True)
+            ray.shutdown()
+
+
+def _require_folder(folder: RunFolder) -> None:
+    """Every node writes checkpoints and traces into the run's folder."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    @ray.remote(num_cpus=0)
+    def sees(path: str) -> bool:
+        return Path(path).is_file()
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    looks = [
+        sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
+            str(folder.config)
+        )
+        for node in nodes
+    ]
+    blind = [node["NodeManagerHostname"] for node, seen in zip(nodes, ray.get(looks), strict=True) if not seen]
+    if blind:
+        raise RunError(f"{folder.path} is not seen by {', '.join(blind)}; use a folder that all nodes share")

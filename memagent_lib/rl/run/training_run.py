@@ -1,0 +1,96 @@
+"""A training run as others see it: its status, its end, and how to stop it. Starts none and knows no recipe."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+POLL_S = 0.5
+STOP_WAIT_S = 120.0
+
+
+class RunError(RuntimeError):
+    """A run that cannot be started, watched or stopped; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A training run on disk."""
+
+    folder: RunFolder
+
+    def status(self) -> TrainingStatus:
+        return self.folder.status()
+
+    def follow(self, poll_s: float = POLL_S) -> Iterator[TrainingStatus]:
+        """Each new status until the run is over, the present one first."""
+        last = None
+        while last is None or not last.state.over:
+            status = self.status()
+            if last is None or dataclasses.replace(status, updated=0.0) != dataclasses.replace(last, updated=0.0):
+                yield status
+                last = status
+            if not status.state.over:
+                time.sleep(poll_s)
+
+    def wait(self) -> TrainingStatus:
+        """Block until the run is over; :class:`RunError` unless it finished."""
+        *_, status = self.follow()
+        if status.state is not TrainingState.FINISHED:
+            why = status.error or f"see {self.folder.log}"
+            raise RunError(f"the run {self.folder.path} {status.state}: {why}")
+        return status
+
+    def stop(self, wait_s: float = STOP_WAIT_S) -> TrainingStatus:
+        """End the run after the step it is in, with a checkpoint; a step that takes over a minute is cut short.
+
+        The lock says that the supervisor lives, so its pid cannot have been given to another process.
+        """
+        deadline, asked = time.monotonic() + wait_s, False
+        while not (status := self.status()).state.over:
+            if time.monotonic() > deadline:
+                process = status.pid or "not known"
+                raise RunError(f"{self.folder.path} has not stopped within {wait_s:.0f} s; its process is {process}")
+            if status.pid and not asked:  # in its first second a run has not said who it is
+                with suppress(psutil.NoSuchProcess):
+                    psutil.Process(status.pid).send_signal(signal.SIGTERM)
+                asked = True
+            time.sleep(POLL_S)
+        return status
+
+    def stop_at_exit(self) -> None:
+        """Stop the run when this process ends: an interrupt may come before anyone watches the run."""
+
+        def stop() -> None:
+            with suppress(FileNotFoundError):  # someone removed the folder
+                self.stop()
+
+        atexit.register(stop)
+
+    def metrics(self) -> pd.DataFrame:
+        """All metrics of all steps as a frame, one row per step."""
+        import pandas as pd
+
+        rows = self.folder.rows()
+        return pd.DataFrame([{"step": row["step"], "time": row["time"], **row["metrics"]} for row in rows])
+
+
+def attach(run_folder: str | Path) -> TrainingRun:
+    """The run in a folder, to follow or to stop; ``FileNotFoundError`` where there is none."""
+    run = TrainingRun(RunFolder(Path(run_folder).absolute()))
+    run.status()
+    return run

@@ -1,0 +1,80 @@
+"""From rewards to advantages, worked out by hand: invariant 6 of the design, and each variant of it."""
+
+import pytest
+
+from memagent_lib.rl.advantages import Credit, last_turns, length_penalty, prompts_without_spread, row_advantages
+
+# Prompt a: a rollout of three turns that is right, one of two turns that is wrong. Prompt b: two rollouts, both right.
+KEYS = ["a_0_0", "a_0_1", "a_0_2", "a_1_0", "a_1_1", "b_0_0", "b_1_0"]
+REWARDS = [1, 1, 1, 0, 0, 1, 1]
+
+
+def test_the_advantage_is_reward_minus_mean_once_per_rollout_for_every_turn():
+    assert row_advantages(KEYS, REWARDS) == [0.5, 0.5, 0.5, -0.5, -0.5, 0.0, 0.0]
+
+
+def test_a_rollout_of_many_turns_does_not_pull_the_baseline():
+    keys = [f"a_0_{turn}" for turn in range(9)] + ["a_1_0"]
+    assert row_advantages(keys, [1] * 9 + [0]) == [0.5] * 9 + [-0.5]
+
+
+def test_only_the_reward_of_the_last_turn_counts_wherever_it_stands():
+    assert row_advantages(["a_0_10", "a_1_0", "a_0_9"], [1, 0, 7]) == [0.5, -0.5, 0.5]
+
+
+def test_by_deviation_divides_by_that_of_the_sample():
+    keys, rewards = ["a_0_0", "a_1_0", "a_2_0"], [1.0, 0.0, 0.0]  # mean 1/3, variance (4/9 + 1/9 + 1/9) / 2 = 1/3
+    assert row_advantages(keys, rewards, by_deviation=True) == pytest.approx([1.1547, -0.57735, -0.57735], abs=1e-4)
+
+
+def test_credit_for_the_final_turn_leaves_the_memory_untrained():
+    given = row_advantages(KEYS, REWARDS, credit=Credit.FINAL)
+    assert given == [0.0, 0.0, 0.5, 0.0, -0.5, 0.0, 0.0]
+
+
+def test_split_credit_gives_every_rollout_the_same_weight():
+    given = row_advantages(KEYS, REWARDS, credit=Credit.SPLIT)
+    assert given == pytest.approx([0.5 / 3] * 3 + [-0.25] * 2 + [0.0, 0.0])
+
+
+def test_a_single_rollout_has_no_advantage():
+    assert row_advantages(["a_0_0"], [1.0], by_deviation=True) == [0.0]
+
+
+def test_prompts_whose_rollouts_all_scored_alike_are_found():
+    assert prompts_without_spread(KEYS, REWARDS) == {"b"}
+    assert prompts_without_spread(["a_0_0", "a_1_0"], [0.0, 1.0]) == set()
+
+
+def test_the_last_turn_of_each_rollout_is_found_by_number_not_by_place():
+    keys = ["u-1_0_10", "u-1_0_2", "u-2_0_0", "u-1_1_0", "u-1_0_9"]
+    assert last_turns(keys) == {("u-1", "0"): 0, ("u-2", "0"): 2, ("u-1", "1"): 3}
+
+
+def test_the_length_penalty_falls_from_where_the_buffer_begins_to_the_limit():
+    assert [length_penalty(n, limit=100, buffer=0.25) for n in (10, 75, 80, 100)] == pytest.approx([0, 0, -0.2, -1])
+
+
+def test_our_advantages_are_those_of_verl():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("verl")
+    import numpy as np
+    from tensordict import TensorDict
+    from verl import DataProto
+    from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+    keys = [*KEYS, "c_0_0", "c_1_0", "c_1_1", "c_2_0"]
+    rewards, lengths = [*REWARDS, 0.25, 1.0, 1.0, 0.5], [2, 3, 1, 2, 2, 1, 3, 1, 2, 4, 2]
+    mask = torch.tensor([[1] * n + [0] * (max(lengths) - n) for n in lengths])
+    scores = torch.zeros(len(keys), max(lengths))
+    for row, (reward, length) in enumerate(zip(rewards, lengths, strict=True)):
+        scores[row, length - 1] = reward
+    for by_deviation in (False, True):
+        fields = {"response_mask": mask, "token_level_rewards": scores}
+        data = DataProto(batch=TensorDict(fields, batch_size=len(keys)))
+        data.non_tensor_batch["uid"] = np.array([key.split("_")[0] for key in keys], dtype=object)
+        done = compute_advantage_for_multi_trajectories(
+            data, keys, adv_estimator="grpo", norm_adv_by_std_in_grpo=by_deviation
+        )
+        ours = torch.tensor(row_advantages(keys, rewards, by_deviation=by_deviation))[:, None] * mask
+        torch.testing.assert_close(done.batch["advantages"], ours)
