@@ -87,7 +87,10 @@ class Template:
 
     @classmethod
     def load(cls, name: str | Path) -> Template:
-        """A template that ships with the library by its name, or a TOML file of your own by its path."""
+        """A template that ships with the library by its name, or a TOML file of your own by its path.
+
+        White space at the edges of its words is left out, unless the file says ``verbatim = true``.
+        """
         path = Path(name) if str(name).endswith(".toml") else TEMPLATE_FOLDER / f"{name}.toml"
         if not path.is_file():
             shipped = ", ".join(cls.shipped())
@@ -96,8 +99,9 @@ class Template:
             words = tomllib.loads(path.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as broken:
             raise ValueError(f"{path} is not TOML: {broken}") from broken
-        stripped = {key: text.strip() if isinstance(text, str) else text for key, text in words.items()}
-        return parse(cls, {"name": path.stem, **stripped}, str(path))
+        if not words.pop("verbatim", False):
+            words = {key: text.strip() if isinstance(text, str) else text for key, text in words.items()}
+        return parse(cls, {"name": path.stem, **words}, str(path))
 
     @classmethod
     def shipped(cls) -> list[str]:
