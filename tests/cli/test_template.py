@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memagent_lib.cli import main
-from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt
 
@@ -44,7 +44,7 @@ def imported(tmp_path: Path, source: str = SOURCE, *options: str) -> tuple[int, 
     return main(["template", "import", str(tmp_path / "their.py"), "--out", str(out), *options]), out
 
 
-def test_the_words_are_theirs_to_the_last_space_and_nothing_is_run(tmp_path, capsys, tokenizer) -> None:
+def test_the_words_are_theirs_to_the_last_space_and_nothing_is_run(tmp_path, capsys) -> None:
     status, out = imported(tmp_path)
     said = capsys.readouterr().out
     assert status == 0
@@ -60,7 +60,6 @@ def test_the_words_are_theirs_to_the_last_space_and_nothing_is_run(tmp_path, cap
     assert "read          UPDATE: question -> memory -> chunk" in said
     assert "memory before chunk, chunk_first has it the other way" in said
     assert "'No previous memory'" in said
-    Encoder(tokenizer, template, Budget()).encode(prompt)
 
 
 @pytest.mark.parametrize(
