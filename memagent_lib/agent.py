@@ -125,10 +125,13 @@ class Observer:
 
 @dataclass(slots=True)
 class _Asked:
-    """A prompt on its way: with a request until it has its reply."""
+    """A prompt on its way: its request and what the backend gave for it, until it has its reply."""
 
     prompt: Prompt
     request: Request | None = None
+    completion: Completion | None = None
+    started: float = 0.0
+    seconds: float = 0.0
     reply: Reply | None = None
 
 
@@ -141,36 +144,36 @@ class _Session:
 
     def advance(self, finished: list[_Asked]) -> Trace | list[_Asked]:
         """Hand finished prompts to the reader; the prompts that it asks next, or its trace."""
-        replies = tuple(self._observe(asked) for asked in finished)
+        replies = tuple(self._observe(asked.prompt, self.read(asked)) for asked in finished)
+        sent = None if not finished else replies if self._several else replies[0]
         try:
-            if not finished:
-                move = next(self._session)
-            else:
-                move = self._session.send(replies if self._several else replies[0])
+            move = self._session.send(sent)
         except StopIteration as done:
             return done.value
         self._several = isinstance(move, tuple)
         return [self._prepared(prompt) for prompt in (move if self._several else (move,))]
 
-    def read(self, asked: _Asked, completion: Completion, started: float, seconds: float) -> None:
+    def read(self, asked: _Asked) -> Reply:
         """Read a completion as the reply, and keep it. An unfinished thought is no reply: neither memory nor answer."""
-        if self._encoder.tokenizer.still_thinking(completion.text):
-            raise BackendError(
-                f"the model was still thinking when its reply ended ({completion.reply_tokens:,} tokens, at most "
-                f"{asked.request.max_tokens:,}); raise memory_tokens and answer_tokens, or switch its thinking off"
-            )
-        reply = self._encoder.reply(asked.prompt, asked.request, completion)
-        asked.reply = replace(reply, started=started, seconds=seconds)
-        if self._observer.keeper:
-            self._observer.keeper.keep(asked.prompt, asked.reply)
+        if asked.reply is None:
+            if self._encoder.tokenizer.still_thinking(asked.completion.text):
+                raise BackendError(
+                    f"the model was still thinking when its reply ended ({asked.completion.reply_tokens:,} tokens, at "
+                    f"most {asked.request.max_tokens:,}); raise memory_tokens and answer_tokens, or switch its "
+                    "thinking off"
+                )
+            reply = self._encoder.reply(asked.prompt, asked.request, asked.completion)
+            asked.reply = replace(reply, started=asked.started, seconds=asked.seconds)
+            if self._observer.keeper:
+                self._observer.keeper.keep(asked.prompt, asked.reply)
+        return asked.reply
 
     def _prepared(self, prompt: Prompt) -> _Asked:
         if self._observer.keeper and (kept := self._observer.keeper.found(prompt)) is not None:
             return _Asked(prompt, reply=kept)
         return _Asked(prompt, self._encoder.encode(prompt))
 
-    def _observe(self, asked: _Asked) -> Reply:
-        prompt, reply = asked.prompt, asked.reply
+    def _observe(self, prompt: Prompt, reply: Reply) -> Reply:
         if self._observer.on_turn:
             self._observer.on_turn(Turn(prompt, reply))
         if not self._observer.lean:
@@ -184,20 +187,24 @@ async def drive(session: ReaderSession, encoder: Encoder, backend: Backend, obse
     """Answer a reader's prompts until it returns its trace. Prompts yielded as a tuple are asked side by side."""
     reading = _Session(session, encoder, observer or Observer())
 
-    async def answer(asked: _Asked) -> None:
-        if asked.reply is not None:
-            return
-        started, clock = time.time(), time.perf_counter()
-        completion = await backend.complete(asked.request)
-        await _in_thread(reading.read, asked, completion, started, time.perf_counter() - clock)
+    async def complete(asked: _Asked) -> None:
+        if asked.reply is None:
+            asked.started = time.time()
+            began = time.perf_counter()
+            asked.completion = await backend.complete(asked.request)
+            asked.seconds = time.perf_counter() - began
+
+    async def complete_and_keep(asked: _Asked) -> None:
+        await complete(asked)
+        await _in_thread(reading.read, asked)  # kept as it ends, while others are still under way
 
     asked: list[_Asked] = []
     while not isinstance(found := await _in_thread(reading.advance, asked), Trace):
         asked = found
         if len(asked) == 1:
-            await answer(asked[0])
+            await complete(asked[0])
         else:
-            await gather(map(answer, asked))
+            await gather(map(complete_and_keep, asked))
     return found
 
 

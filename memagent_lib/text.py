@@ -23,7 +23,7 @@ THINKING = "<think>"
 END_OF_THINKING = "</think>"
 LONG_CHARS, LONG_TOKENS = 500, 250
 """A text so long is not encoded a second time but for its ends,"""
-MARGIN_TOKENS, SAME_TOKENS = 32, 12
+MARGIN_TOKENS, SAME_TOKENS = 24, 10
 """which are this long, and have this many tokens in common with what is known of it."""
 REMEMBERED_TEXTS = 256
 _SENTENCE_ENDS = ".!?。！？…\n"
@@ -62,34 +62,29 @@ class _Anchor(NamedTuple):
     at: int
     shift: int
 
-    def met(self, ids: list[int], starts: list[int], before: bool) -> int | None:
+    def met(self, seam: Tokens, before: bool) -> int | None:
         """Which token of the seam is this one, if the tokens beside it, inside the part, are the same in both."""
-        found = bisect_left(starts, self.tokens.starts[self.at] + self.shift)
-        here = slice(found - SAME_TOKENS, found) if before else slice(found, found + SAME_TOKENS)
-        there = slice(self.at - SAME_TOKENS, self.at) if before else slice(self.at, self.at + SAME_TOKENS)
-        same = here.start >= 0 and ids[here] == self.tokens.ids[there].tolist()
-        return (
-            found
-            if same and found < len(starts) and starts[found] == self.tokens.starts[self.at] + self.shift
-            else None
-        )
+        place = self.tokens.starts[self.at] + self.shift
+        found = bisect_left(seam.starts, place)
+        if found == len(seam.starts) or seam.starts[found] != place or found < before * SAME_TOKENS:
+            return None
+        back = -SAME_TOKENS if before else 0
+        here = seam.ids[found + back : found + back + SAME_TOKENS]
+        there = self.tokens.ids[self.at + back : self.at + back + SAME_TOKENS]
+        return found if here == there else None
 
 
-def _ends(tokens: Tokens) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """The tokens where a long text's ends are joined to its middle: inner and outer border of each; ``None`` for a
-    short one.
-    """
+def _ends(tokens: Tokens) -> tuple[int, ...] | None:
+    """The tokens between which a long text's ends are encoded again, two at each end; ``None`` for a short one."""
     n = len(tokens.ids)
     if n < LONG_TOKENS:
         return None
-    borders = [
-        _whole(tokens.starts, at) for at in (MARGIN_TOKENS, 2 * MARGIN_TOKENS, n - 2 * MARGIN_TOKENS, n - MARGIN_TOKENS)
-    ]
-    return None if None in borders else ((borders[0], borders[1]), (borders[2], borders[3]))
+    borders = (MARGIN_TOKENS, 2 * MARGIN_TOKENS, n - 2 * MARGIN_TOKENS, n - MARGIN_TOKENS)
+    whole = tuple(_begins_character(tokens.starts, at) for at in borders)
+    return None if None in whole else whole
 
 
-def _whole(starts: array[int], at: int) -> int | None:
-    """The first token from ``at`` on that begins a character."""
+def _begins_character(starts: array[int], at: int) -> int | None:
     return next((i for i in range(at, min(at + 8, len(starts))) if starts[i] > starts[i - 1]), None)
 
 
@@ -173,10 +168,9 @@ class Tokenizer:
             if not ends:
                 seam += part
                 continue
-            (first, upto), (since, last) = ends
-            if (
-                found := self._seam(seam + part[: tokens.starts[upto]], left, _Anchor(tokens, first, len(seam)))
-            ) is None:
+            first, upto, since, last = ends
+            found = self._seam(seam + part[: tokens.starts[upto]], left, _Anchor(tokens, first, len(seam)))
+            if found is None:
                 return self.encode("".join(parts))
             ids += [*found, *tokens.ids[first:last]]
             seam, left = part[tokens.starts[since] :], _Anchor(tokens, last, -tokens.starts[since])
@@ -185,11 +179,12 @@ class Tokenizer:
 
     def _seam(self, text: str, left: _Anchor | None, right: _Anchor | None) -> list[int] | None:
         """The ids of ``text`` between its anchors; ``None`` where it does not meet them with the same tokens."""
-        encoding = self._plain.encode(text, add_special_tokens=False)
-        ids, starts = encoding.ids, [start for start, _ in encoding.offsets]
-        begin = 0 if left is None else left.met(ids, starts, before=True)
-        end = len(ids) if right is None else right.met(ids, starts, before=False)
-        return None if begin is None or end is None or begin > end else ids[begin:end]
+        if left is right is None:
+            return self.encode(text)
+        seam = self.tokens(text)
+        begin = 0 if left is None else left.met(seam, before=True)
+        end = len(seam.ids) if right is None else right.met(seam, before=False)
+        return None if begin is None or end is None or begin > end else seam.ids[begin:end].tolist()
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ``ids`` without special tokens. Ids past the vocabulary (a padded embedding can emit them) are
