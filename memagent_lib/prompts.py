@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from memagent_lib.settings import parse
-from memagent_lib.text import END_OF_THINKING, Tokenizer
+from memagent_lib.tokenizer import END_OF_THINKING, Tokenizer
 from memagent_lib.trace import Kind, Prompt, Reply
 
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"

@@ -10,7 +10,20 @@ import pytest
 import memagent_lib
 
 LIBRARY = Path(memagent_lib.__file__).parent
-LAYERS = ["files", "settings", "text", "trace", "prompts", "scoring", "readers", "backends", "journal", "agent", "data"]
+LAYERS = [
+    "files",
+    "settings",
+    "tokenizer",
+    "text",
+    "trace",
+    "prompts",
+    "scoring",
+    "readers",
+    "backends",
+    "journal",
+    "agent",
+    "data",
+]
 HEAVY = ["torch", "verl", "mlflow", "ipywidgets", "vllm", "transformers", "pandas"]
 ROOMS = [
     "agent",

@@ -17,7 +17,8 @@ import memagent_lib
 LIBRARY = Path(memagent_lib.__file__).parent
 # From the ground up: a room may import what stands before it. Rooms in one row do not know each other.
 ROWS = (
-    ("files", "text", "processes", "settings"),
+    ("files", "tokenizer", "processes", "settings"),
+    ("text",),
     ("trace",),
     ("prompts",),
     ("readers", "scoring"),

@@ -2,18 +2,12 @@
 
 import random
 import tracemalloc
-from array import array
-from bisect import bisect_left
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memagent_lib.agent import Agent
-from memagent_lib.backends import Scripted
-from memagent_lib.prompts import Encoder
-from memagent_lib.text import LONG_TOKENS, Tokenizer, Tokens, chunk_stream, chunks, fit
+from memagent_lib.text import chunk_stream, chunks, fit
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
 SENTENCE = "A small boat drifts past the old mill. "
@@ -64,77 +58,6 @@ def test_fit_finds_the_longest_that_fits_or_says_what_would():
     assert fit(lambda n: 3 + 7 * n, 100) == 13
     with pytest.raises(ValueError, match="at least 3"):
         fit(lambda n: 3 + n, 2)
-
-
-# A long text is encoded once: what is put together from known tokens is what one encoding gives.
-
-PIECES = [
-    "The code of ",
-    "Rain taps. ",
-    "\n",
-    "\n\n",
-    "\U0001f989",
-    "12345",
-    "owl",
-    " ",
-    "   ",
-    "e\u0301",
-    "東京",
-    "====",
-    "<|im_end|>",
-    "don't",
-    "\t",
-]
-
-
-def mixed(rng: random.Random, n: int) -> str:
-    """Text of all kinds, with stretches in which one piece is repeated."""
-    parts = []
-    while sum(map(len, parts)) < n:
-        parts += (
-            rng.choices(PIECES, k=rng.randint(1, 60))
-            if rng.random() < 0.7
-            else [rng.choice(PIECES)] * rng.randint(1, 300)
-        )
-    return "".join(parts)
-
-
-def test_parts_are_encoded_as_their_text_is_whatever_stands_beside_them(tokenizer):
-    rng, joined = random.Random(1), 0
-    for _ in range(150):
-        document = mixed(rng, rng.randint(1, 9000))
-        start, end = sorted(rng.choices(range(len(document) + 1), k=2))
-        block = tokenizer.tokens(document)  # tokens of the middle as they are in other surroundings
-        inner = slice(bisect_left(block.starts, start), bisect_left(block.starts, end))
-        known = Tokens(block.ids[inner], array("I", [s - start for s in block.starts[inner]]))
-        memory = mixed(rng, rng.randint(1, 1500))
-        parts = ["Question: why?\nText: ", document[start:end], "\nMemory: ", memory, "\nWrite."]
-        expected = tokenizer.encode("".join(parts))
-        assert tokenizer.encode_parts(parts, [None, known, None, tokenizer.tokens(memory), None]) == expected
-        assert tokenizer.encode_parts(parts) == expected
-        joined += len(known.ids) > LONG_TOKENS
-    assert joined > 50, "long parts were among them"
-
-
-def test_a_chunk_is_encoded_once_on_its_way_into_a_prompt(tokenizer, encoder, monkeypatch):
-    encoder = Encoder(
-        Tokenizer(tokenizer.hf), encoder.template, replace(encoder.budget, chunk_tokens=2000, memory_tokens=500)
-    )
-    encoded = 0
-
-    class Counting:
-        def encode(self, text, **given):
-            nonlocal encoded
-            encoded += len(text)
-            return plain.encode(text, **given)
-
-    plain, encoder.tokenizer._plain = encoder.tokenizer._plain, Counting()
-    document = SENTENCE * 1500
-    backend = Scripted(lambda text: SENTENCE * 20)
-    trace = Agent(encoder, backend).read(document, "q")
-    assert [list(r.ids) for r in backend.requests] == [tokenizer.chat(r.text) for r in backend.requests]
-    memories = sum(len(turn.reply.text) for turn in trace.turns)
-    assert encoded < 1.35 * (len(document) + memories)
 
 
 # Streaming.

@@ -97,7 +97,7 @@ def measure(examples: Iterable[Example], path: Path | None = None) -> Measured:
 
 def _measured_naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int) -> Measured:
     """In a process of its own, so that neither generator's memory is counted as the other's."""
-    backend = getattr(tokenizer.hf, "backend_tokenizer", tokenizer.hf)
+    backend = tokenizer.backend
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(_naive_alone, backend, task, length_tokens, n, seed).result()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
 from memagent_lib.prompts import Completion, Request
-from memagent_lib.text import looks_like_path
+from memagent_lib.tokenizer import looks_like_path
 
 
 class Transformers:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
 from memagent_lib.prompts import Completion, Request
-from memagent_lib.text import Tokenizer, looks_like_path
+from memagent_lib.tokenizer import Tokenizer, looks_like_path
 
 CPU_KV_CACHE_GB = "1"
 CPU_SETTINGS = {

@@ -30,7 +30,8 @@ from memagent_lib.prompts import Budget, Completion, Request
 from memagent_lib.rl.advantages import Overlong, length_penalty
 from memagent_lib.rl.run.folder import keep_rollout
 from memagent_lib.scoring import score
-from memagent_lib.text import END_OF_THINKING, Chunk, Tokenizer, chunks
+from memagent_lib.text import Chunk, Tokenizer, chunks
+from memagent_lib.tokenizer import END_OF_THINKING
 from memagent_lib.trace import Trace, Turn
 
 FAILURE_FILE = "failure.txt"

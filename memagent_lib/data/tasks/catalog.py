@@ -130,7 +130,7 @@ def _alone(job: _Job, n: int, tokenizer: Tokenizer) -> Iterator[Example]:
 
 def _in_processes(job: _Job, n: int, tokenizer: Tokenizer, workers: int) -> Iterator[Example]:
     """In order, with at most two examples per worker under way: a reader slower than the makers holds them up."""
-    backend = getattr(tokenizer.hf, "backend_tokenizer", tokenizer.hf)
+    backend = tokenizer.backend
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of a notebook or a trainer
     with ProcessPoolExecutor(workers, context, _start_worker, (job, backend)) as pool:
         under_way: deque[Any] = deque()

@@ -17,7 +17,7 @@ from memagent_lib.rl.run.checks import active, check
 from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.run.training_run import POLL_S, RunError, TrainingRun
 from memagent_lib.rl.verl_config import leave_out_slow_imports
-from memagent_lib.text import looks_like_path
+from memagent_lib.tokenizer import looks_like_path
 
 LOCK_WAIT_S = 10.0
 

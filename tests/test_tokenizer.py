@@ -1,0 +1,161 @@
+"""The tokenizer is the model's own, loaded without torch, and long texts are encoded once."""
+
+import os
+import random
+import subprocess
+import sys
+from array import array
+from bisect import bisect_left
+from dataclasses import replace
+
+import pytest
+
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Scripted
+from memagent_lib.prompts import Encoder
+from memagent_lib.tokenizer import LONG_TOKENS, Tokenizer, TokenizerFiles, Tokens
+
+SENTENCE = "A small boat drifts past the old mill. "
+POCKET = "experiments/pocket/trained"
+
+
+PIECES = [
+    "The code of ",
+    "Rain taps. ",
+    "\n",
+    "\n\n",
+    "\U0001f989",
+    "12345",
+    "owl",
+    " ",
+    "   ",
+    "e\u0301",
+    "東京",
+    "====",
+    "<|im_end|>",
+    "don't",
+    "\t",
+]
+
+
+def mixed(rng: random.Random, n: int) -> str:
+    """Text of all kinds, with stretches in which one piece is repeated."""
+    parts = []
+    while sum(map(len, parts)) < n:
+        parts += (
+            rng.choices(PIECES, k=rng.randint(1, 60))
+            if rng.random() < 0.7
+            else [rng.choice(PIECES)] * rng.randint(1, 300)
+        )
+    return "".join(parts)
+
+
+def test_parts_are_encoded_as_their_text_is_whatever_stands_beside_them(tokenizer):
+    rng, joined = random.Random(1), 0
+    for _ in range(150):
+        document = mixed(rng, rng.randint(1, 9000))
+        start, end = sorted(rng.choices(range(len(document) + 1), k=2))
+        block = tokenizer.tokens(document)  # tokens of the middle as they are in other surroundings
+        inner = slice(bisect_left(block.starts, start), bisect_left(block.starts, end))
+        known = Tokens(block.ids[inner], array("I", [s - start for s in block.starts[inner]]))
+        memory = mixed(rng, rng.randint(1, 1500))
+        parts = ["Question: why?\nText: ", document[start:end], "\nMemory: ", memory, "\nWrite."]
+        expected = tokenizer.encode("".join(parts))
+        assert tokenizer.encode_parts(parts, [None, known, None, tokenizer.tokens(memory), None]) == expected
+        assert tokenizer.encode_parts(parts) == expected
+        joined += len(known.ids) > LONG_TOKENS
+    assert joined > 50, "long parts were among them"
+
+
+def test_a_chunk_is_encoded_once_on_its_way_into_a_prompt(tokenizer, encoder, monkeypatch):
+    encoder = Encoder(
+        Tokenizer(tokenizer.hf), encoder.template, replace(encoder.budget, chunk_tokens=2000, memory_tokens=500)
+    )
+    encoded = 0
+
+    class Counting:
+        def encode(self, text, **given):
+            nonlocal encoded
+            encoded += len(text)
+            return plain.encode(text, **given)
+
+    plain, encoder.tokenizer._plain = encoder.tokenizer._plain, Counting()
+    document = SENTENCE * 1500
+    backend = Scripted(lambda text: SENTENCE * 20)
+    trace = Agent(encoder, backend).read(document, "q")
+    assert [list(r.ids) for r in backend.requests] == [tokenizer.chat(r.text) for r in backend.requests]
+    memories = sum(len(turn.reply.text) for turn in trace.turns)
+    assert encoded < 1.35 * (len(document) + memories)
+
+
+# Loading.
+
+HARD_TEMPLATE = """{%- if tools %}tools{% endif -%}
+{%- for m in messages -%}
+    {%- if m.role == "system" %}{{ raise_exception("no system") }}{% endif -%}
+    {%- if loop.index > 9 %}{% break %}{% endif %}
+    {{ bos_token }}{{ m | tojson }}
+    {%- generation %} {{ m["content"] }} {% endgeneration -%}
+{% endfor %}
+{%- if add_generation_prompt %}{{ eos_token }}<|im_start|>assistant
+{% endif %}"""
+
+
+@pytest.mark.parametrize("template", [None, "", HARD_TEMPLATE])
+def test_the_files_alone_give_what_transformers_gives(tokenizer, tmp_path, template):
+    from transformers import AutoTokenizer
+
+    hf = AutoTokenizer.from_pretrained(_saved(tokenizer, tmp_path))
+    if template is not None:
+        hf.chat_template, hf.bos_token = template or None, "<|endoftext|>"
+        hf.save_pretrained(tmp_path)
+        (tmp_path / "chat_template.jinja").unlink(missing_ok=not template)
+        if template:
+            (tmp_path / "chat_template.jinja").write_text(template)
+    ours, theirs = Tokenizer.load(tmp_path), Tokenizer(AutoTokenizer.from_pretrained(tmp_path))
+    assert isinstance(ours._given, TokenizerFiles)
+    text = "The code is 4821. <|im_end|> Gr\u00fc\u00dfe \u6771\u4eac \U0001f989\n\n  don't"
+    assert ours.encode(text) == theirs.encode(text)
+    assert ours.chat(text) == theirs.chat(text)
+    ids = [*theirs.chat(text), *theirs.encode(text), 10_000]
+    assert ours.decode(ids) == theirs.decode(ids) == theirs.hf.decode(ids[:-1], skip_special_tokens=True)
+    assert ours.hf.get_vocab() == theirs.hf.get_vocab()
+
+
+def test_the_pocket_policys_tokenizer_is_the_same_by_both_ways():
+    from transformers import AutoTokenizer
+
+    ours, theirs = Tokenizer.load(POCKET), Tokenizer(AutoTokenizer.from_pretrained(POCKET))
+    text = "Question: What is the code of the silver heron?\nText: The code of the silver heron is 4821.\nMemory: x"
+    assert (
+        ours.chat(text)
+        == theirs.chat(text)
+        == theirs.hf.apply_chat_template(
+            [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=False
+        )
+    )
+
+
+def test_a_client_that_only_talks_to_a_server_loads_neither_torch_nor_transformers():
+    code = f"""
+import sys
+from hostile import serving
+from memagent_lib import open_agent
+with serving(window=4096) as server:
+    agent = open_agent("small", "openai", base_url=server.url, tokenizer={POCKET!r}, budget={{"chunk_tokens": 200}})
+    agent.read("The code of the bold owl is 4821. " * 60, "What is the code of the bold owl?")
+    agent.close()
+print(*(m for m in ("torch", "transformers", "sklearn", "pandas", "mlflow") if m in sys.modules), "end")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stdout.split() == ["end"], done.stderr
+
+
+def _saved(tokenizer, folder):
+    tokenizer.hf.save_pretrained(folder)
+    return folder
