@@ -9,8 +9,7 @@ import pytest
 from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
-from memagent_lib.evaluation import comparison
-from memagent_lib.evaluation import wilson
+from memagent_lib.evaluation import comparison, wilson
 from memagent_lib.workbench import data_plots, plots
 from memagent_lib.workbench.figure_style import INK, LineEnd, label_ends, new_axes
 

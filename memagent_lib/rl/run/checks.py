@@ -13,7 +13,7 @@ from memagent_lib.rl.run.folder import RunFolder
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.verl_config import ROLLOUT, encoder_of
 from memagent_lib.settings import SettingsError
-from memagent_lib.text import looks_like_path
+from memagent_lib.tokenizer import looks_like_path
 
 OVERHEAD_BYTES = 1 << 30  # logs, traces, Ray's session files
 STATE_COPIES = 5  # fp32 weights, two AdamW moments, the exported folder; one more for the write in progress
