@@ -47,7 +47,9 @@ def run(a: argparse.Namespace) -> int:
     if a.dry_run:
         from memagent_lib.rl import dry_run
 
-        print("\n".join(dry_run(config, out).lines()))
+        plan = dry_run(config, out)
+        print("\n".join(plan.lines()))
+        plan.check()
         return 0
     experiment = Experiment.open(config.tracking.uri or a.tracking, experiment=config.tracking.experiment)
     config = replace(config, tracking=replace(config.tracking, uri=experiment.uri))

@@ -1,8 +1,9 @@
 """Reinforcement learning of readers with verl: multi-conversation GRPO, on GPUs and on a bare CPU.
 
-``config`` and ``verl_config`` say what a run is, ``agent_loop``, ``loss`` and ``trainer`` are what verl calls, ``cpu``
-holds what only a CPU needs, ``run`` the processes around a run. Knows verl, vLLM and Ray, and loads none of them here.
-Knows no notebook and no chart.
+``config``, ``verl_config`` and ``training_plan`` say what a run is and needs, ``run_folder`` what it leaves on disk;
+``agent_loop``, ``advantages``, ``loss`` and ``trainer`` are what verl calls, ``cpu`` holds what only a CPU needs,
+``run`` the processes around a run. Knows verl, vLLM and Ray, and loads none of them here. Knows no notebook and no
+chart.
 """
 
 from memagent_lib.rl.advantages import Credit, Overlong
@@ -16,10 +17,9 @@ from memagent_lib.rl.config import (
     TrainingConfig,
     flatten,
 )
-from memagent_lib.rl.plan import Plan, PlanError, dry_run
-from memagent_lib.rl.run.folder import Checkpoint, RunFolder, TrainingState, TrainingStatus, keep_rollout, kept_rollouts
-from memagent_lib.rl.run.launcher import launch, resolved
-from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
+from memagent_lib.rl.run import RunError, TrainingRun, attach, launch, resolved
+from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState, TrainingStatus, keep_rollout, kept_rollouts
+from memagent_lib.rl.training_plan import PlanError, TrainingPlan, dry_run
 
 __all__ = [
     "Checkpoint",
@@ -28,7 +28,6 @@ __all__ = [
     "DataConfig",
     "ModelConfig",
     "Overlong",
-    "Plan",
     "PlanError",
     "ReadingConfig",
     "Recipe",
@@ -36,6 +35,7 @@ __all__ = [
     "RunFolder",
     "TrackingConfig",
     "TrainingConfig",
+    "TrainingPlan",
     "TrainingRun",
     "TrainingState",
     "TrainingStatus",

@@ -28,7 +28,7 @@ from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Budget, Completion, Request
 from memagent_lib.rl.advantages import Overlong, length_penalty
-from memagent_lib.rl.run.folder import keep_rollout
+from memagent_lib.rl.run_folder import keep_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.tokenizer import END_OF_THINKING

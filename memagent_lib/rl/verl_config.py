@@ -14,8 +14,8 @@ from typing import Any
 from memagent_lib.files import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu import verl_settings as cpu
-from memagent_lib.rl.run.folder import RunFolder
+from memagent_lib.rl.cpu import cpu_environment, cpu_settings
+from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer
 
@@ -27,7 +27,7 @@ POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
     """verl's settings by dotted name; those that start with ``+`` are not in verl's own configuration."""
     encoder = encoder_of(recipe)
-    own = cpu.verl_settings(recipe, encoder) if device == "cpu" else _cuda(encoder)
+    own = cpu_settings(recipe, encoder) if device == "cpu" else _cuda(encoder)
     chosen = _model_and_data(recipe, encoder) | _training(recipe) | _rollout(recipe, folder, encoder)
     chosen |= _trainer(recipe, folder) | own
     given = {name.removeprefix("+") for name in recipe.verl}
@@ -96,7 +96,7 @@ def environment(device: str, workers: int, folder: RunFolder) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "",  # where it is set, ten processes compile all of verl and vLLM each time
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
-    } | (cpu.environment(workers, folder.key) if device == "cpu" else {})
+    } | (cpu_environment(workers, folder.key) if device == "cpu" else {})
 
 
 def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:

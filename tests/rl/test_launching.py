@@ -13,9 +13,9 @@ from memagent_lib.data import Example, save
 from memagent_lib.prompts import BudgetError
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run import launcher, training_run
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.run.launcher import launch
 from memagent_lib.rl.run.training_run import RunError, attach
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.settings import SettingsError
 
 

@@ -16,6 +16,7 @@ SHAPES = {
     "Qwen/Qwen2.5-14B-Instruct": ("qwen2", 5120, 13824, 48, 40, 8, 152064),
     "Qwen/Qwen3-0.6B": ("qwen3", 1024, 3072, 28, 16, 8, 151936),
 }
+ACTOR = "actor_rollout_ref.actor"
 TIED = ("Qwen/Qwen3-0.6B", "Qwen/Qwen2.5-1.5B-Instruct")
 
 
@@ -74,6 +75,7 @@ def a_large_disk(monkeypatch):
 def test_the_dry_run_of_a_recipe_passes_verls_validation_and_fits(path, models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
     plan = planned(path, models, tmp_path)
+    plan.check()
     train, verl = plan.recipe.train, plan.verl
     rollout, actor = verl.actor_rollout_ref.rollout, verl.actor_rollout_ref.actor
     assert (rollout.n, verl.data.train_batch_size, actor.optim.lr) == (train.rollouts, train.prompts_per_step, train.lr)
@@ -112,9 +114,7 @@ def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a
 
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
     with pytest.raises(PlanError, match=r"no GPU holds \d+ GB of training and \d+ GB of sampling; add workers"):
-        planned(
-            path, models, tmp_path, "model.workers=1", "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=200000"
-        )
+        planned(path, models, tmp_path, "model.workers=1", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=200000").check()
 
 
 def test_a_disk_that_cannot_hold_the_checkpoints_is_refused_with_the_numbers(models, tmp_path, monkeypatch):
@@ -125,7 +125,7 @@ def test_a_disk_that_cannot_hold_the_checkpoints_is_refused_with_the_numbers(mod
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(1e12, 0, 100e9))
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
     with pytest.raises(PlanError, match=r"too small by 220 GB: 3 checkpoints of 107 GB and 100 GB free"):
-        planned(path, models, tmp_path)
+        planned(path, models, tmp_path).check()
 
 
 def test_a_setting_that_verl_does_not_know_is_refused():

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from memagent_lib.files import read_lines_from
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 
 
 def test_a_status_comes_back_as_it_was_written(tmp_path):

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.run.training_run import TrainingRun
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 
 SUPERVISOR = """
 import os, signal, sys, time
 from pathlib import Path
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 
 folder = RunFolder(Path(sys.argv[1]))
 lock = folder.lock()
@@ -31,7 +31,7 @@ OWNER = """
 import signal, sys
 from pathlib import Path
 from memagent_lib.rl.run.training_run import TrainingRun
-from memagent_lib.rl.run.folder import RunFolder
+from memagent_lib.rl.run_folder import RunFolder
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is born deaf to it
 TrainingRun(RunFolder(Path(sys.argv[1]))).stop_at_exit()

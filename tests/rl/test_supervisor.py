@@ -13,8 +13,8 @@ import pytest
 from memagent_lib.data import Example, save
 from memagent_lib.evaluation import Result
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus, keep_rollout
 from memagent_lib.rl.run.supervisor import Supervisor, ledger_entry
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, keep_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn

@@ -1,1 +1,8 @@
-"""What verl and vLLM need on a bare CPU, and nothing that a GPU uses: platform, engine and weight transfer."""
+"""What only a bare CPU needs: a platform, an engine, a way for weights to reach vLLM, which verl loads by name.
+
+Behind this door is what everybody else may ask for; it loads neither torch nor verl.
+"""
+
+from memagent_lib.rl.cpu.verl_settings import answer_for_vllm, cpu_environment, cpu_settings, require_platform
+
+__all__ = ["answer_for_vllm", "cpu_environment", "cpu_settings", "require_platform"]

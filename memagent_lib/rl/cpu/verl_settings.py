@@ -14,7 +14,7 @@ MICRO_BATCH_TOKENS = 8192
 LARGEST_BUCKET_MB = 2048
 
 
-def verl_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
+def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     """Settings by dotted name, on top of those that every device has."""
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     return {
@@ -48,7 +48,7 @@ def verl_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def environment(workers: int, run_key: str) -> dict[str, str]:
+def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
     """Environment variables for the process that trains and all that it starts."""
     cores = len(os.sched_getaffinity(0))
     return {
@@ -68,3 +68,17 @@ def _bucket_mb(model: str) -> int:
     """Weights travel in buckets, and the largest tensor must fit in one."""
     size = sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) >> 20
     return min(LARGEST_BUCKET_MB, 16 + 2 * size)  # twice: a model stored in half precision is sent in single
+
+
+def require_platform() -> None:
+    """Fail where verl would go on with another platform than the CPU's."""
+    from memagent_lib.rl.cpu.platform import check_registered
+
+    check_registered()
+
+
+def answer_for_vllm() -> None:
+    """Let this process find vLLM's version where its CPU build is installed, under another name."""
+    from memagent_lib.rl.cpu.platform import answer_for_vllm as answer
+
+    answer()

@@ -1,1 +1,9 @@
-"""A training run as processes: launcher, supervisor, the process that trains, the run's folder. Knows no algorithm."""
+"""A training run as processes: launcher, supervisor, and the process that trains. Knows no algorithm.
+
+``supervisor`` and ``training_process`` are programs of their own: nothing imports them.
+"""
+
+from memagent_lib.rl.run.launcher import launch, resolved
+from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
+
+__all__ = ["RunError", "TrainingRun", "attach", "launch", "resolved"]

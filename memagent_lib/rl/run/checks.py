@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run.folder import RunFolder
 from memagent_lib.rl.run.training_run import RunError
+from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl_config import ROLLOUT, encoder_of
 from memagent_lib.settings import SettingsError
 from memagent_lib.tokenizer import looks_like_path

@@ -14,8 +14,8 @@ from pathlib import Path
 from memagent_lib.files import write_atomically
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.checks import active, check
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.run.training_run import POLL_S, RunError, TrainingRun
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl_config import leave_out_slow_imports
 from memagent_lib.tokenizer import looks_like_path
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run.folder import RunFolder
 from memagent_lib.rl.run.training_run import RunError
+from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl_config import environment
 
 LOCAL = "local"

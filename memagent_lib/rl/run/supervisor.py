@@ -23,8 +23,8 @@ from memagent_lib import processes
 from memagent_lib.files import read_lines_from, write_atomically
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run.export import export_model
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus, kept_rollouts
 from memagent_lib.rl.run.ray_cluster import cluster_environment
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, kept_rollouts
 from memagent_lib.rl.verl_config import environment
 from memagent_lib.tracking import Experiment, Run, RunStatus, log_readings
 

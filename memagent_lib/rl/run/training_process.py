@@ -13,8 +13,9 @@ from typing import Any
 from memagent_lib.files import write_atomically
 from memagent_lib.processes import die_with_parent
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run.folder import RunFolder
+from memagent_lib.rl.cpu import require_platform
 from memagent_lib.rl.run.ray_cluster import connect
+from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl_config import compose, verl_settings, write_agent_file
 
 
@@ -24,9 +25,7 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     from verl.utils.config import validate_config
 
     if device == "cpu":
-        from memagent_lib.rl.cpu.platform import check_registered
-
-        check_registered()
+        require_platform()
     write_agent_file(recipe, folder)
     verl = compose(verl_settings(recipe, folder, device))
     validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from memagent_lib.rl.run.folder import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 
 if TYPE_CHECKING:
     import pandas as pd

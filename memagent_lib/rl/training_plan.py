@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run.folder import RunFolder
+from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.trace import Kind
 
 ASSUMED_CHUNKS = 7  # of the published 28K-token documents, where the data is not on this machine
@@ -127,7 +127,7 @@ def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """A recipe's needs; :meth:`lines` is the report, :meth:`check` refuses what cannot fit any GPU it may run on."""
 
     recipe: Recipe
@@ -138,7 +138,7 @@ class Plan:
     free_disk: float
 
     @classmethod
-    def of(cls, recipe: Recipe, folder: RunFolder, device: str, verl: Any, encoder: Encoder) -> Plan:
+    def of(cls, recipe: Recipe, folder: RunFolder, device: str, verl: Any, encoder: Encoder) -> TrainingPlan:
         from transformers import AutoConfig
 
         shape = ModelShape.of(AutoConfig.from_pretrained(recipe.model.path))
@@ -248,15 +248,15 @@ class Plan:
         )
 
 
-def dry_run(recipe: Recipe, run_folder: str | Path) -> Plan:
+def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
     """Compose and validate verl's whole configuration for the recipe's device, on any machine, and plan the run.
 
-    ``auto`` is planned as CUDA. Raises :class:`SettingsError` or :class:`PlanError`; starts nothing.
+    ``auto`` is planned as CUDA. Starts nothing; :meth:`TrainingPlan.check` then says whether it can fit.
     """
     from verl.utils.config import validate_config
 
-    from memagent_lib.rl.cpu.platform import answer_for_vllm
-    from memagent_lib.rl.run.launcher import resolved
+    from memagent_lib.rl.cpu import answer_for_vllm
+    from memagent_lib.rl.run import resolved
     from memagent_lib.rl.verl_config import compose, encoder_of, verl_settings
 
     folder = RunFolder(Path(run_folder).absolute())
@@ -265,6 +265,4 @@ def dry_run(recipe: Recipe, run_folder: str | Path) -> Plan:
     answer_for_vllm()  # verl's validation asks for its version, under a name that the CPU build does not have
     verl = compose(verl_settings(recipe, folder, device))
     validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
-    plan = Plan.of(recipe, folder, device, verl, encoder_of(recipe))
-    plan.check()
-    return plan
+    return TrainingPlan.of(recipe, folder, device, verl, encoder_of(recipe))
