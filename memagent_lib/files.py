@@ -44,6 +44,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     error.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no file that could be replaced; give another path")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:

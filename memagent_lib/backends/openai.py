@@ -193,7 +193,7 @@ def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _completion(body: dict[str, Any], asked_tokens: int) -> Completion:
-    """The completion in a reply. One without text is never a memory: it is tried again, unless a filter took the text."""
+    """The completion in a reply. One without text is never a memory: it is tried again, unless a filter took it."""
     choice, usage = body["choices"][0], body.get("usage") or {}
     message = choice.get("message") or {}
     text = choice["text"] if "text" in choice else message.get("content")

@@ -178,11 +178,13 @@ class Provenance:
     ) -> None:
         memory, held = turn.reply.text, set(origins)
         brought = self._bring(pieces, memory, chunk) if chunk else ()
+        words = [word.lower() for word in WORD.findall(before.text)]
         kept = []
         for number in before.phrases:
             phrase = self.phrases[number]
-            here = [o for o in before.origins if phrase.start <= o < phrase.end]
-            if 2 * sum(o in held for o in here) >= len(here) > 0:
+            here = [(o, word) for o, word in zip(before.origins, words, strict=True) if phrase.start <= o < phrase.end]
+            left = [word for o, word in here if o in held]
+            if 2 * len(left) >= len(here) > 0 and _tells(left):  # without what tells, only filler words are left of it
                 kept.append(number)
             elif phrase.dropped is None:
                 phrase.dropped = self._turns

@@ -32,7 +32,7 @@ _MARKS = {  # UTF-32's begins with UTF-16's
 _HTML_BLOCKS = (
     "address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header "
     "hr li main nav ol p pre section table tr ul"
-).split()
+).split()  # noqa: SIM905
 _HTML_NOISE = ["script", "style", "noscript", "template", "head"]
 
 

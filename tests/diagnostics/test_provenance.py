@@ -160,3 +160,18 @@ def test_a_number_with_points_and_commas_is_one_word_so_a_changed_price_is_marke
         memory, at = note, at + len(text)
     assert provenance.steps[1].dropped == ("1,250.50 euros",)
     assert [memory[p.start : p.end] for p in provenance.steps[1].pieces if p.fresh] == ["1,410.50"]
+
+
+def test_a_phrase_ends_when_what_tells_is_gone_and_only_filler_words_are_left():
+    document = "The code of the bold owl is 4821. Rain taps. "
+    fact = "The code of the bold owl is 4821"
+    chunks = [Chunk(i, document, i * len(document), (i + 1) * len(document), 9) for i in range(3)]
+    memories = [fact, "The code of the mole is", "The code of the mole is"]
+    turns, memory = [], ""
+    for number, (chunk, after) in enumerate(zip(chunks, memories, strict=True)):
+        shown = chunk if not number else Chunk(number, "Snow falls.", chunk.start, chunk.end, 9)
+        turns.append(Turn(Prompt(Kind.READ, "q", memory, shown), Reply(after)))
+        memory = after
+    p = Provenance.of(Trace("q", (*turns, Turn(Prompt(Kind.ANSWER, "q", memory), Reply("4821")))))
+    assert [(phrase.text, phrase.dropped) for phrase in p.phrases] == [(fact, 1)]
+    assert p.evidence("q") == []

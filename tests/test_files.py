@@ -1,0 +1,29 @@
+"""Files are written whole or not at all, and read as far as they are whole."""
+
+import pytest
+
+from memagent_lib.files import read_lines, replacing, write_atomically
+
+
+def test_a_file_is_whole_or_as_it_was_and_nothing_is_left_beside_it(tmp_path):
+    path = tmp_path / "new" / "a.txt"
+    assert write_atomically(path, "Gr\u00fc\u00dfe \ud800") == path
+    assert path.read_text(encoding="utf-8") == "Gr\u00fc\u00dfe ?"
+    write_atomically(path, b"\x00\xff")
+    with pytest.raises(ZeroDivisionError), replacing(path) as unfinished:
+        unfinished.write_text("half")
+        1 / 0  # noqa: B018
+    assert path.read_bytes() == b"\x00\xff" and [p.name for p in path.parent.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "."])
+def test_what_is_no_file_is_never_replaced(path):
+    with pytest.raises(ValueError, match="is no file that could be replaced"):
+        write_atomically(path, "text")
+
+
+def test_lines_are_read_as_far_as_they_are_whole(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    assert read_lines(path) == []
+    path.write_text('{"a": 1}\n\n{"b": 2}\n{"c')
+    assert read_lines(path) == [{"a": 1}, {"b": 2}]
