@@ -1,0 +1,81 @@
+"""Every sampled turn has a seed from run seed, step, example, rollout and turn: invariant 10 of the design."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("verl")
+pytest.importorskip("vllm")
+
+from memagent_lib.data import Example
+
+BUDGET = {"chunk_tokens": 24, "memory_tokens": 8, "answer_tokens": 6, "question_tokens": 8}
+
+
+class Server:
+    """A rollout server that notes how it was asked, and says the same to all."""
+
+    def __init__(self, said: list[int]):
+        self.said, self.asked = said, []
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params):
+        self.asked.append(sampling_params)
+        return SimpleNamespace(
+            token_ids=self.said, log_probs=[0.0] * len(self.said), stop_reason="completed", extra_fields={}
+        )
+
+
+async def seeds(tokenizer, seed: int = 0, step: int = 1, name: str = "a", rollout: int = 0, temperature: float = 1.0):
+    """The seeds of one rollout's turns."""
+    from memagent_lib.rl.agent_loop import MemAgentLoop
+
+    server = Server(list(tokenizer.encode("code")))
+    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "pocket", BUDGET, window=512, seed=seed)
+    example = Example(
+        id=name, task="toy", question="code?", document="the mill drifts " * 20, answers=("x",), rule="exact"
+    )
+    row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": f"s{step}p0"}
+    await loop.run({"temperature": temperature}, **row, global_steps=step, session_id=rollout)
+    return [asked.get("seed") for asked in server.asked]
+
+
+async def test_turns_rollouts_steps_examples_and_runs_all_draw_differently_and_the_same_again(tokenizer):
+    first = await seeds(tokenizer)
+    assert len(first) > 2
+    assert len(set(first)) == len(first)
+    assert await seeds(tokenizer) == first
+    others = [{"seed": 1}, {"step": 2}, {"name": "b"}, {"rollout": 1}]
+    drawn = [seed for other in others for seed in await seeds(tokenizer, **other)]
+    assert not set(first) & set(drawn)
+    assert len(set(drawn)) == len(drawn)
+    assert all(0 <= seed < 1 << 31 for seed in first + drawn)
+
+
+async def test_greedy_reading_needs_no_seed(tokenizer):
+    assert set(await seeds(tokenizer, temperature=0.0)) == {None}
+
+
+def test_prompts_are_named_by_step_and_number_so_that_a_resumed_step_has_the_same_names(monkeypatch):
+    from tensordict import TensorDict
+    from verl.trainer.ppo.v1 import PPOTrainerSync
+    from verl.utils import tensordict_utils as tu
+
+    from memagent_lib.rl.trainer import MemAgentTrainer
+
+    def drawn(self):
+        return tu.get_tensordict({"uid": ["x", "y"], "raw_prompt": ["p", "q"]})
+
+    monkeypatch.setattr(PPOTrainerSync, "_fetch_one_gen_batch", drawn)
+
+    def names(trainer) -> list[str]:
+        batch: TensorDict = trainer._fetch_one_gen_batch()
+        return [tu.get(batch, "uid")[number] for number in range(2)]
+
+    trainer = object.__new__(MemAgentTrainer)
+    trainer._named, trainer.global_steps = (0, 0), 7
+    assert names(trainer) + names(trainer) == ["s000007p00000", "s000007p00001", "s000007p00002", "s000007p00003"]
+    resumed = object.__new__(MemAgentTrainer)
+    resumed._named, resumed.global_steps = (0, 0), 7
+    assert names(resumed) == ["s000007p00000", "s000007p00001"]
