@@ -101,9 +101,10 @@ def _start(folder: RunFolder, lock: int) -> None:
     """The lock's descriptor is inherited, so the run is taken for as long as its supervisor lives."""
     command = [sys.executable, "-m", "memagent_lib.rl.run.supervisor", str(folder.path)]
     with folder.log.open("ab") as log:
-        subprocess.Popen(
+        detached = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock]
         )
+    detached.returncode = 0  # nobody here waits for it; without one, Python warns when this object goes
 
 
 def _absolute(paths: tuple[str, ...]) -> tuple[str, ...]:
