@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.data import Example, make, preset, save
-from memagent_lib.data.drafting import ExampleKey, Length, Plan, weave
+from memagent_lib.data.drafting import DraftPlan, ExampleKey, Length, weave
 from memagent_lib.data.tasks import configured
 from memagent_lib.text import Tokenizer, fit
 
@@ -110,7 +110,7 @@ def naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int
     """The same tasks the obvious way: build the document, tokenise all of it, and bisect on how much filler goes in."""
     for index in range(n):
         plan = configured(task).plan(ExampleKey(task, seed, index, Length(tokens=length_tokens)))
-        if not isinstance(plan, Plan):
+        if not isinstance(plan, DraftPlan):
             raise ValueError(
                 f"the naive generator knows tasks of facts in filler, not {task!r} ({preset(task).family})"
             )
@@ -121,7 +121,7 @@ def naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int
         )
 
 
-def _naive_text(plan: Plan, tokenizer: Tokenizer, limit: int) -> str:
+def _naive_text(plan: DraftPlan, tokenizer: Tokenizer, limit: int) -> str:
     stock = list(islice(plan.filler.units(), limit))
 
     def build(n: int) -> str:

@@ -1,65 +1,139 @@
-"""``memagent data``: make examples of a task, or list the tasks."""
+"""``memagent data``: make examples of a task, convert other projects' files, or list both."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, key_value, option, switch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memagent_lib.data import Example, Filtered
+
 EXAMPLES = """\
 examples:
-  memagent data --list                         every task, what it asks for, what a guess scores
+  memagent data --list                         every task, what it asks for, what a guess scores; every format
   memagent data --list vt                      one task with its parameters
   memagent data vt --length-tokens 32000 --n 200 --out vt.parquet
-  memagent data niah_single_1 --chunks 16 --out needles.parquet --seed 7
+  memagent data needle distractors=1 --chunks 16 --out needles.parquet --seed 7
+  memagent data --from hotpot hotpot_train_v1.1.json --documents 200 --n 8192 --rule boxed --out train.parquet
+  memagent data --from ruler data/niah_single_1/validation.jsonl --out niah.parquet
 """
+USAGE = """memagent data --list [TASK]
+       memagent data TASK [key=value ...] --out FILE.parquet [options]
+       memagent data --from FORMAT FILE [FILE ...] [key=value ...] --out FILE.parquet [options]"""
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "data", run, "make examples of a task, or list the tasks", EXAMPLES)
-    verb.usage = "memagent data --list [TASK]\n       memagent data TASK [key=value ...] --out FILE.parquet [options]"
+    verb = add_verb(
+        verbs, "data", run, "make examples of a task, convert other projects' files, or list both", EXAMPLES
+    )
+    verb.usage = USAGE
     verb.add_argument("task", nargs="?", metavar="TASK", help="a name from --list")
-    own = "the task's own parameters; --list TASK shows them"
+    own = "the task's own parameters (--list TASK shows them), or the format's"
     verb.add_argument("settings", nargs="*", metavar="key=value", help=own)
-    switch(verb, "--list", "show every task, or one with its parameters")
+    switch(verb, "--list", "show every task and format, or one task with its parameters")
     option(verb, "--out", "FILE.parquet", "where the examples go")
-    option(verb, "--n", "N", "how many examples", default=128)
+    option(verb, "--n", "N", "how many examples; 128 of a task, all of a file unless given")
+    option(verb, "--seed", "N", "other examples of a task (0 unless given); another order of a file's questions")
     option(verb, "--length-tokens", "N", "document length in tokens; or give --chunks, or --documents")
     option(verb, "--chunks", "N", "document length in chunks")
-    option(verb, "--documents", "N", "document length in documents, for tasks that have a pool of them")
+    option(verb, "--documents", "N", "document length in documents, where there is a pool of them")
     option(verb, "--chunk-tokens", "N", "chunk length in tokens; the task's own unless given")
-    option(verb, "--rule", "JUDGE", "another judge than the task's own")
-    option(verb, "--seed", "N", "another seed makes other examples", default=0)
+    option(verb, "--rule", "JUDGE", "another judge than the task's own, such as boxed for training")
     option(verb, "--workers", "N", "processes; the examples are the same for any number", default=1)
     option(verb, "--model", "MODEL", "whose tokenizer counts", default=POCKET)
+    files = verb.add_argument_group("other projects' files")
+    files.add_argument("--from", dest="origin", nargs="+", metavar=("FORMAT", "FILE"), help="a format and its files")
+    option(files, "--first", "N", "begin with this question of the order, counted from 0", default=0)
+    apart = "leave out questions that this data set asks; may be given several times"
+    option(files, "--apart-from", "FILE.parquet", apart, action="append", default=[])
+    known = "leave out questions that this model answers without the document; may be given several times"
+    option(files, "--drop-known", "MODEL", known, action="append", default=[])
+    option(files, "--samples", "N", "how often each model is asked each question", default=2)
+    option(files, "--backend", "NAME", "how those models run: vllm, transformers or openai", default="vllm")
+    option(files, "--base-url", "URL", "their server, for --backend openai")
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.data import describe, make, save
-    from memagent_lib.data.tasks import configured
-    from memagent_lib.text import Tokenizer
+    from memagent_lib.data import describe
 
     if a.list:
-        return _print_tasks(describe(a.task))
-    if a.task is None or a.out is None:
+        return _print_tasks(describe(a.task), with_formats=a.task is None)
+    if not a.out or not (a.task or a.origin):
         raise ValueError(
-            "say which task and where to write it: memagent data TASK --out FILE.parquet; see memagent data --list"
+            "say what and where to write it: memagent data TASK --out FILE.parquet, or "
+            "memagent data --from FORMAT FILE --out FILE.parquet; see memagent data --list"
         )
+    return _convert(a) if a.origin else _make(a)
+
+
+def _make(a: argparse.Namespace) -> int:
+    from memagent_lib.data import configured, make, require_parquet, save
+    from memagent_lib.text import Tokenizer
+
     parameters = dict(key_value(text) for text in a.settings)
+    for name in parameters:
+        if name in ("n", "seed", "length_tokens", "chunks", "documents", "chunk_tokens", "rule", "workers"):
+            raise ValueError(f"{name} is an option of every task: --{name.replace('_', '-')} {parameters[name]}")
     configured(a.task, **parameters)  # what is wrong with the task is said before a tokenizer is loaded
-    lengths = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
-    examples = make(
-        a.task, a.n, a.seed, Tokenizer.load(a.model), chunk_tokens=a.chunk_tokens, workers=a.workers, rule=a.rule,
-        **lengths, **parameters,
-    )  # fmt: skip
-    print(f"{a.n:,} examples of {a.task} in {save(examples, a.out)}")
+    require_parquet(a.out)
+    size = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
+    more = {"chunk_tokens": a.chunk_tokens, "workers": a.workers, "rule": a.rule}
+    n = 128 if a.n is None else a.n
+    examples = make(a.task, n, a.seed or 0, Tokenizer.load(a.model), **size, **more, **parameters)
+    print(f"{n:,} examples of {a.task} in {save(_with_progress(examples, n), a.out)}")
     return 0
 
 
-def _print_tasks(rows: Sequence[dict[str, str]]) -> int:
+def _convert(a: argparse.Namespace) -> int:
+    from memagent_lib.data import Choice, Length, convert, require_parquet, save
+    from memagent_lib.text import Tokenizer
+
+    form, *rest = [*a.origin, *([a.task] if a.task else []), *a.settings]
+    settings = [text for text in rest if "=" in text and not Path(text).exists()]
+    paths = [text for text in rest if text not in settings]
+    if not paths:
+        raise ValueError(f"no file after --from {form}; give at least one: memagent data --from FORMAT FILE ...")
+    require_parquet(a.out)
+    given = {"tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
+    length = Length(**given, chunk_tokens=a.chunk_tokens or 5000) if any(given.values()) else None
+    known = _no_context_filter(a) if a.drop_known else None
+    choice = Choice(first=a.first, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
+    tokenizer = Tokenizer.load(a.model) if length else None
+    options = dict(key_value(text) for text in settings)
+    chosen, examples = convert(form, paths, choice, length=length, tokenizer=tokenizer, rule=a.rule, **options)
+    written = save(_with_progress(examples, len(chosen.kept)), a.out)
+    print(f"{len(chosen.kept):,} questions of {', '.join(paths)} in {written} ({chosen.told()})")
+    return 0
+
+
+def _with_progress(examples: Iterable[Example], n: int) -> Iterable[Example]:
+    from tqdm.auto import tqdm
+
+    return tqdm(examples, total=n, unit="example", disable=None)
+
+
+def _no_context_filter(a: argparse.Namespace) -> Callable[[Sequence[Example]], Filtered]:
+    """MemAgent's filter: each model is asked each question some times, at temperature 1 and top_p 0.7."""
+    from memagent_lib.agent import open_agent
+    from memagent_lib.backends import Sampling
+    from memagent_lib.data import drop_known
+
+    sampling = Sampling(temperature=1.0, top_p=0.7)
+    agents = [open_agent(m, a.backend, reader="blind", sampling=sampling, base_url=a.base_url) for m in a.drop_known]
+    return lambda examples: drop_known(examples, agents, a.samples)
+
+
+def _print_tasks(rows: Sequence[dict[str, str]], with_formats: bool) -> int:
     from rich.console import Console
     from rich.table import Table
+
+    from memagent_lib.data import FORMATS
 
     table = Table(box=None, pad_edge=False)
     for column in ("task", "asks for", "a guess scores"):
@@ -70,6 +144,11 @@ def _print_tasks(rows: Sequence[dict[str, str]]) -> int:
             table.add_row(f"[bold]{(family := row['family'])}[/bold]")
         needs = "" if row["needs"] == "nothing" else f" (needs {row['needs']})"
         table.add_row(f"  {row['task']}", row["asks for"] + needs, row["chance"])
+    if with_formats:
+        table.add_row("[bold]--from[/bold]")
+        for name, known in FORMATS.items():
+            options = f"; takes {', '.join(f'{option}=' for option in known.options)}" if known.options else ""
+            table.add_row(f"  {name}", known.files + options, "")
     Console().print(table)
     if len(rows) == 1:
         print(f"\nparameters: {rows[0]['parameters']}")

@@ -155,7 +155,7 @@ class Fact(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class DraftPlan:
     """What a task decides before the length is known: a question, its answers, the facts and the filler.
 
     Facts of equal depth keep their order. In a ``numbered`` plan facts and filler are documents under numbered
@@ -220,7 +220,7 @@ def joined(documents: Sequence[str]) -> str:
     return DOCUMENT_SEPARATOR.join(heading(i) + document for i, document in enumerate(documents, 1))
 
 
-def weave(fillers: Sequence[str], plan: Plan) -> Draft:
+def weave(fillers: Sequence[str], plan: DraftPlan) -> Draft:
     """The text with each fact at its depth among the fillers."""
     parts: list[str] = []
     before, places = 0, [0] * len(plan.facts)
@@ -243,7 +243,7 @@ def weave(fillers: Sequence[str], plan: Plan) -> Draft:
 class _Units:
     """A plan's filler as far as it was needed, with the running sum of what it costs."""
 
-    def __init__(self, plan: Plan, meter: Meter):
+    def __init__(self, plan: DraftPlan, meter: Meter):
         self.plan, self.meter = plan, meter
         self.texts: list[str] = []
         self.sums = [0]

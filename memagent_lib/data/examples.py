@@ -27,8 +27,8 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One question about one document, whose text may have been left out. ``rule`` names the judge; ``metadata`` holds what
-    else the generator knows (depth, seed, ...).
+    """One question about one document, whose text may have been left out. ``rule`` names the judge; ``metadata`` holds
+    what else the generator knows (depth, seed, ...).
     """
 
     id: str

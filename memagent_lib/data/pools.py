@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, ExampleKey, Fact, Filler, Plan, heading, joined
+from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, DraftPlan, ExampleKey, Fact, Filler, heading, joined
 from memagent_lib.data.examples import Example, Span
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Pool:
             metadata={"question_id": asked.id, "documents": len(texts), **asked.metadata},
         )
 
-    def plan(self, asked: PoolQuestion, key: ExampleKey, rule: str) -> Plan:
+    def plan(self, asked: PoolQuestion, key: ExampleKey, rule: str) -> DraftPlan:
         """A question over gold documents at random depths, then its own, then others of the pool: as many as a length
         takes.
         """
@@ -85,7 +85,7 @@ class Pool:
             rest = random.Random(seed).sample(range(len(self.documents)), len(self.documents))
             return (self.documents[i] for i in (*near, *(i for i in rest if i not in used)))
 
-        return Plan(
+        return DraftPlan(
             question=asked.question,
             answers=asked.answers,
             facts=tuple(facts),

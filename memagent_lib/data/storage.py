@@ -9,6 +9,7 @@ the order would take a column of references, which verl does not resolve.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,19 +54,19 @@ def load(path: str | Path, limit: int | None = None) -> list[Example]:
     return list(stream(path, limit))
 
 
-def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
-    """The examples of a parquet file one at a time, in order; at most a row group's documents are in memory."""
-    import pyarrow as pa
+def question_ids(path: str | Path) -> list[str]:
+    """The ids of a file's questions: those that its examples have from their source, else their own."""
     import pyarrow.parquet as pq
 
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
-    try:
-        _require_columns(path, pq.read_schema(path).names)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} is not a parquet file ({error}); for other projects' files: {_CONVERT}") from error
-    file = pq.ParquetFile(path, read_dictionary=["document"])
+    extras = pq.read_table(_checked(path), columns=["extra_info"])["extra_info"].to_pylist()
+    return [json.loads(extra["metadata"]).get("question_id", extra["id"]) for extra in extras]
+
+
+def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
+    """The examples of a parquet file one at a time, in order; at most a row group's documents are in memory."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
     given = 0
     for group in range(file.num_row_groups):
         for example in _read_group(file, group):
@@ -154,7 +155,19 @@ def _read_group(file: Any, group: int) -> Iterator[Example]:
             yield Example.from_record(record | {"document": texts[place]})
 
 
-def _require_columns(path: Path, found: list[str]) -> None:
+def _checked(path: str | Path) -> Path:
+    """The path of a file that holds examples; an error that says what to do where it does not."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
+    try:
+        found = pq.read_schema(path).names
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is not a parquet file ({error}); for other projects' files: {_CONVERT}") from error
     if missing := [name for name in COLUMNS if name not in found]:
         hint = f"; this looks like MemAgent's own parquet: {_CONVERT}" if "context" in found else ""
         raise ValueError(f"{path} lacks the column {', '.join(missing)}; it has {', '.join(found)}{hint}")
+    return path

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from memagent_lib.agent import Agent, open_agent
 from memagent_lib.backends import Sampling, Scripted
-from memagent_lib.data import Example, Span
-from memagent_lib.data.tasks import world
+from memagent_lib.data import Example, Span, world
 from memagent_lib.files import model as model_path
 from memagent_lib.prompts import Budget, Completion, Encoder, Template
 from memagent_lib.text import Tokenizer

@@ -191,3 +191,30 @@ def test_a_haystack_that_is_not_utf8_is_an_error_with_the_line(tokenizer, tmp_pa
     (tmp_path / "bad.txt").write_bytes(b"Fine.\nStill fine.\nCaf\xe9 here.\n")
     with pytest.raises(ValueError, match=r"bad.txt, line 3: byte 0xe9 at offset 21 is not UTF-8"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path)))
+
+
+@pytest.mark.slow
+def test_workers_end_with_their_parent(tokenizer_folder):
+    """A maker that is killed while its workers work leaves none behind."""
+    import subprocess
+    import sys
+    import time
+
+    import psutil
+
+    code = (
+        "from memagent_lib.data import make; from memagent_lib.text import Tokenizer\n"
+        "if __name__ == '__main__':\n"
+        f"    counter = Tokenizer.load({tokenizer_folder!r})\n"
+        "    made = make('multihop_2', 500, 1, counter, length_tokens=400_000, workers=2)\n"
+        "    print(next(made).id, flush=True); next(made); import time; time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as maker:
+        assert maker.stdout.readline().startswith("multihop_2-")
+        workers = psutil.Process(maker.pid).children(recursive=True)
+        assert len(workers) >= 2
+        maker.kill()
+    deadline = time.monotonic() + 60
+    while any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)

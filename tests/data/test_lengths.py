@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memagent_lib.data import TASKS, drafting, make
-from memagent_lib.data.drafting import ExampleKey, Fact, Filler, Length, Meter, Plan, weave
+from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact, Filler, Length, Meter, weave
 from memagent_lib.data.tasks import world
 from memagent_lib.data.tasks.words import drawn, noise, prose
 from memagent_lib.text import chunks
@@ -130,8 +130,8 @@ def test_documents_are_counted_only_where_there_is_a_pool(tokenizer):
         list(make("vt", 1, 1, tokenizer, documents=5))
 
 
-def plan(facts: list[Fact], filler: Filler | None = None, **more) -> Plan:
-    return Plan(question="q?", answers=("a",), facts=tuple(facts), filler=filler or noise(), **more)
+def plan(facts: list[Fact], filler: Filler | None = None, **more) -> DraftPlan:
+    return DraftPlan(question="q?", answers=("a",), facts=tuple(facts), filler=filler or noise(), **more)
 
 
 @given(

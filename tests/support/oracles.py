@@ -112,7 +112,8 @@ _TAKE = r"(\w+) (?:took|picked up|grabbed) the (\w+)\."
 _DROP = r"(\w+) (?:put down|left|set) the (\w+)(?: there| aside)?\."
 
 
-def _story(question: str, document: str) -> str:
+def _been(document: str) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Where everybody is, and where every thing has been."""
     where: dict[str, str] = {}
     holds: dict[str, str] = {}
     been: dict[str, list[str]] = {}
@@ -127,12 +128,24 @@ def _story(question: str, document: str) -> str:
                 been[thing].append(place)
         elif dropper and holds.get(dropped) == dropper:
             del holds[dropped]
+    return where, been
+
+
+def _story(question: str, document: str) -> str:
+    where, been = _been(document)
     if found := re.fullmatch(r"Where is (\w+) now\?", question):
         return box(where[found[1]])
     if found := re.fullmatch(r"Where is the (\w+)\?", question):
         return box(been[found[1]][-1])
     thing, place = re.fullmatch(r"Where was the (\w+) before it was in the (\w+)\?", question).groups()
     return box(been[thing][been[thing].index(place) - 1])
+
+
+def _track(question: str, document: str) -> str:
+    """All places that a thing has been, in order, none twice in a row."""
+    thing = re.fullmatch(r"Where is the (\w+)\?", question)[1]
+    places = _been(document)[1].get(thing, [])
+    return box(" ".join(place for i, place in enumerate(places) if not i or places[i - 1] != place))
 
 
 def _sides(question: str, document: str) -> str:
@@ -173,6 +186,7 @@ _SOLVERS = {
     "fwe": _count,
     "multihop": _multihop,
     "comparison": _comparison,
+    "track": _track,
     "qa1": _story,
     "qa2": _story,
     "qa3": _story,

@@ -7,12 +7,12 @@ ours, and there are more places, so that guessing pays less. What is asked, and 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from memagent_lib.data.drafting import ExampleKey, Fact, Plan
+from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact
 from memagent_lib.data.tasks.presets import Preset, require_at_least
-from memagent_lib.data.tasks.words import distinct, prose, terms
+from memagent_lib.data.tasks.words import prose, terms
 
 PEOPLE = ("Agnes", "Bruno", "Clara", "Dimitri", "Esther", "Farid", "Greta", "Hamid")
 PLACES = terms(
@@ -34,13 +34,21 @@ _GIVES = (
     "{who} passed the {thing} to {other}.",
 )
 _SIDES = {"north": "south", "south": "north", "east": "west", "west": "east"}
-Told = tuple[list[str], list[int], str, str, float]
-"""Facts in order, the places of those that are needed, question, answer, and the chance of a good guess."""
+
+
+class Told(NamedTuple):
+    """Facts in order, the places of those that are needed, question, answer, and what a good guess scores."""
+
+    facts: list[str]
+    needed: set[int]
+    question: str
+    answer: str
+    chance: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """bAbI-style task ``number`` (1 to 5) with about ``events`` facts.
+    """bAbI-style task ``number`` (1 to 5) with about ``events`` facts, where things are carried twice as many.
 
     1: where is a person; 2: where is a thing; 3: where was a thing before; 4: what lies next to what; 5: who gave what
     to whom.
@@ -54,22 +62,22 @@ class Story:
             raise ValueError(f"number must be one of 1 to 5, got {self.number}")
         require_at_least(8, events=self.events)
 
-    def plan(self, key: ExampleKey) -> Plan:
+    def plan(self, key: ExampleKey) -> DraftPlan:
         rng = key.rng()
-        told, needed, question, answer, chance = _STORIES[self.number](rng, self.events)
-        depths = sorted(rng.random() for _ in told)
+        told = _STORIES[self.number](rng, self.events)
+        depths = sorted(rng.random() for _ in told.facts)
         facts = [
-            (Fact.needed if place in needed else Fact)(sentence, depth)
-            for place, (sentence, depth) in enumerate(zip(told, depths, strict=True))
+            (Fact.needed if place in told.needed else Fact)(sentence, depth)
+            for place, (sentence, depth) in enumerate(zip(told.facts, depths, strict=True))
         ]
-        return Plan(
-            question=question,
-            answers=(answer,),
+        return DraftPlan(
+            question=told.question,
+            answers=(told.answer,),
             facts=tuple(facts),
             filler=prose(rng.getrandbits(64)),
-            rule="one_of:" + "|".join(label for label in _labels(self.number) if label not in question),
+            rule="one_of:" + "|".join(label for label in _labels(self.number) if label not in told.question),
             separator=" ",
-            metadata={"supports": len(needed), "chance": round(chance, 4)},
+            metadata={"supports": len(told.needed), "chance": round(told.chance, 4)},
         )
 
 
@@ -83,125 +91,120 @@ def _say(rng: random.Random, forms: tuple[str, ...], **parts: str) -> str:
 
 
 def _where_is_who(rng: random.Random, events: int) -> Told:
-    people, facts, last = rng.sample(PEOPLE, 4), [], {}
-    for _ in range(events):
-        who, place = rng.choice(people), rng.choice(PLACES)
-        last[who] = (len(facts), place)
-        facts.append(_say(rng, _MOVES, who=who, place=place))
+    """In the end nobody is where another is, so that no place stands out."""
+    last: dict[str, tuple[int, str]] = {}
+    while len({place for _, place in last.values()}) < 4:
+        people, facts, last = rng.sample(PEOPLE, 4), [], {}
+        for _ in range(events):
+            who, place = rng.choice(people), rng.choice(PLACES)
+            last[who] = (len(facts), place)
+            facts.append(_say(rng, _MOVES, who=who, place=place))
     who = rng.choice(sorted(last))
     at, place = last[who]
-    return facts, [at], f"Where is {who} now?", place, 1 / len(PLACES)
+    return Told(facts, {at}, f"Where is {who} now?", place, 1 / len(PLACES))
 
 
-class _Carried:
-    """People who walk about; ``track`` follows the thing that will be asked about: the fact and place of each stop it
-    makes.
-    """
+class _Walkers:
+    """People who walk about and carry things; ``tracks`` has the facts and places of where each thing has been."""
 
-    def __init__(self, rng: random.Random):
+    def __init__(self, rng: random.Random, events: int):
         self.rng, self.facts = rng, list[str]()
-        self.people, (self.thing, *self.others) = rng.sample(PEOPLE, 3), rng.sample(OBJECTS, 3)
-        self.holder: str | None = None
-        self.taken = -1
-        self.spot: dict[str, tuple[int, str]] = {}
-        self.track: list[tuple[int, str]] = []
+        self.people, self.things = rng.sample(PEOPLE, 4), rng.sample(OBJECTS, 4)
+        self.spot: dict[str, str] = {}
+        self.moved: dict[str, int] = {}
+        self.holder: dict[str, str] = {}
+        self.taken: dict[str, int] = {}
+        self.tracks: dict[str, list[tuple[int, str]]] = {thing: [] for thing in self.things}
+        while len(self.facts) < events:
+            self._step(rng.choice(self.people))
 
-    def move(self, who: str) -> None:
-        here = self.spot.get(who, (0, ""))[1]
-        place = self.rng.choice([p for p in PLACES if p != here])
-        self.spot[who] = (len(self.facts), place)
-        if who == self.holder:
-            self.track.append((len(self.facts), place))
+    def _step(self, who: str) -> None:
+        held = [thing for thing in self.things if self.holder.get(thing) == who]
+        near = [thing for thing in self.things if self._lies_near(thing, who)]
+        if near and self.rng.random() < 0.5:
+            self._take(who, self.rng.choice(near))
+        elif held and self.rng.random() < 0.15:
+            thing = self.rng.choice(held)
+            del self.holder[thing]
+            self.facts.append(_say(self.rng, _DROPS, who=who, thing=thing))
+        else:
+            self._move(who, held)
+
+    def _lies_near(self, thing: str, who: str) -> bool:
+        """Whether someone can pick a thing up: nobody has it, and it is here or has not been told of."""
+        here, track = self.spot.get(who), self.tracks[thing]
+        return here is not None and thing not in self.holder and (not track or track[-1][1] == here)
+
+    def _take(self, who: str, thing: str) -> None:
+        self.holder[thing], self.taken[thing] = who, len(self.facts)
+        if not self.tracks[thing]:
+            self.tracks[thing].append((self.moved[who], self.spot[who]))
+        self.facts.append(_say(self.rng, _TAKES, who=who, thing=thing))
+
+    def _move(self, who: str, held: list[str]) -> None:
+        place = self.rng.choice([place for place in PLACES if place != self.spot.get(who)])
+        self.spot[who], self.moved[who] = place, len(self.facts)
+        for thing in held:
+            self.tracks[thing].append((len(self.facts), place))
         self.facts.append(_say(self.rng, _MOVES, who=who, place=place))
 
-    def take(self, who: str) -> None:
-        self.holder, self.taken = who, len(self.facts)
-        if not self.track:
-            self.track.append(self.spot[who])
-        self.facts.append(_say(self.rng, _TAKES, who=who, thing=self.thing))
 
-    def drop(self) -> None:
-        self.facts.append(_say(self.rng, _DROPS, who=self.holder or "", thing=self.thing))
-        self.holder = None
-
-    def chatter(self) -> None:
-        """Somebody who does not hold the thing walks, or picks up something else."""
-        who = self.rng.choice([p for p in self.people if p != self.holder])
-        if self.others and who in self.spot and self.rng.random() < 0.15:
-            self.facts.append(_say(self.rng, _TAKES, who=who, thing=self.others.pop()))
-        else:
-            self.move(who)
-
-
-def _carried(rng: random.Random, events: int, stops: int) -> _Carried:
-    """One person takes the thing somewhere and carries it to ``stops`` more places, amid the walks of others."""
-    story = _Carried(rng)
-    who = rng.choice(story.people)
-    steps: list[Callable[[], None]] = [
-        lambda: story.move(who),
-        lambda: story.take(who),
-        *[lambda: story.move(who)] * stops,
-    ]
-    if rng.random() < 0.5:
-        steps.append(story.drop)
-    after = rng.randrange(3)  # walks once the thing has found its place, the carrier's own among them
-    slots = sorted(rng.randrange(max(1, events - len(steps) - after)) for _ in steps)
-    for slot, step in zip(slots, steps, strict=True):
-        while len(story.facts) < slot:
-            story.chatter()
-        step()
-    for _ in range(after):
-        (story.chatter if story.holder else lambda: story.move(rng.choice(story.people)))()
-    return story
+def _carried(rng: random.Random, events: int, stops: int) -> tuple[_Walkers, str]:
+    """A story in which three things or more went to ``stops`` places and ended in different ones, and one of them."""
+    while True:
+        story = _Walkers(rng, events)
+        tracks = {thing: track for thing, track in story.tracks.items() if len(track) >= stops}
+        ends = {thing: tuple(place for _, place in track[-2:]) for thing, track in tracks.items()}
+        once = [thing for thing in tracks if [place for _, place in tracks[thing]].count(ends[thing][-1]) == 1]
+        if len(once) >= 3 and all(len({ends[thing][i] for thing in once}) == len(once) for i in (0, 1)):
+            return story, rng.choice(once)
 
 
 def _where_is_what(rng: random.Random, events: int) -> Told:
-    story = _carried(rng, events, stops=1 + rng.randrange(2))
-    at, place = story.track[-1]
-    return story.facts, sorted({at, story.taken}), f"Where is the {story.thing}?", place, 1 / len(PLACES)
+    story, thing = _carried(rng, 2 * events, stops=2)
+    at, place = story.tracks[thing][-1]
+    needed = {at, story.taken[thing]}
+    return Told(story.facts, needed, f"Where is the {thing}?", place, 1 / len(PLACES))
 
 
 def _where_was_what(rng: random.Random, events: int) -> Told:
-    story = _carried(rng, events, stops=2 + rng.randrange(2))
-    places = [place for _, place in story.track]
-    if places.count(places[-1]) > 1:  # "before the attic" must mean one moment
-        return _where_was_what(rng, events)
-    (before, answer), (at, place) = story.track[-2:]
-    question = f"Where was the {story.thing} before it was in the {place}?"
-    return story.facts, sorted({before, at, story.taken}), question, answer, 1 / (len(PLACES) - 1)
+    story, thing = _carried(rng, 2 * events, stops=3)
+    (before, answer), (at, place) = story.tracks[thing][-2:]
+    question = f"Where was the {thing} before it was in the {place}?"
+    return Told(story.facts, {before, at, story.taken[thing]}, question, answer, 1 / (len(PLACES) - 1))
 
 
 def _what_lies_where(rng: random.Random, events: int) -> Told:
     spots = rng.sample(PLACES, min(len(PLACES), events + 1) // 2 * 2)
-    facts, pairs = [], []
-    for a, b in zip(spots[::2], spots[1::2], strict=True):
-        side = rng.choice(sorted(_SIDES))
-        pairs.append((a, side, b))
-        facts.append(f"The {a} lies {side} of the {b}.")
+    sides = rng.sample(sorted(_SIDES), 2)  # of each side there are several pairs, so that the side alone says little
+    pairs = [(a, sides[i % 2], b) for i, (a, b) in enumerate(zip(spots[::2], spots[1::2], strict=True))]
+    rng.shuffle(pairs)
+    facts = [f"The {a} lies {side} of the {b}." for a, side, b in pairs]
     at = rng.randrange(len(pairs))
     a, side, b = pairs[at]
     if rng.random() < 0.5:
-        return facts, [at], f"What lies {side} of the {b}?", a, 1 / (len(PLACES) - 1)
-    return facts, [at], f"What is the {a} {side} of?", b, 1 / (len(PLACES) - 1)
+        return Told(facts, {at}, f"What lies {side} of the {b}?", a, 1 / (len(PLACES) - 1))
+    return Told(facts, {at}, f"What is the {a} {side} of?", b, 1 / (len(PLACES) - 1))
 
 
 def _who_gave_what(rng: random.Random, events: int) -> Told:
+    """Everybody gives once and gets once, so that no name stands out."""
+    circle, ahead = rng.sample(PEOPLE, len(PEOPLE)), rng.randrange(1, len(PEOPLE))
     facts, gifts = [], []
-    pairs = distinct(lambda draw: " ".join(draw.sample(PEOPLE, 2)), len(OBJECTS), rng)
-    for thing, pair in zip(rng.sample(OBJECTS, len(OBJECTS)), pairs, strict=True):
-        who, other = pair.split()
-        if len(facts) + 2 > max(events, 8):
-            break
+    for i, thing in enumerate(rng.sample(OBJECTS, min(len(OBJECTS), events // 2))):
+        who, other = circle[i], circle[(i + ahead) % len(circle)]
         facts.append(_say(rng, _TAKES, who=who, thing=thing))
         gifts.append((len(facts), who, thing, other))
         facts.append(_say(rng, _GIVES, who=who, thing=thing, other=other))
     at, who, thing, other = rng.choice(gifts)
-    asked = rng.randrange(3)
-    if asked == 0:
-        return facts, [at], f"Who gave the {thing} to {other}?", who, 1 / (len(PEOPLE) - 1)
-    if asked == 1:
-        return facts, [at], f"To whom did {who} give the {thing}?", other, 1 / (len(PEOPLE) - 1)
-    return facts, [at], f"What did {who} give to {other}?", thing, 1 / len(OBJECTS)
+    question, answer = rng.choice(
+        [
+            (f"Who gave the {thing} to {other}?", who),
+            (f"To whom did {who} give the {thing}?", other),
+            (f"What did {who} give to {other}?", thing),
+        ]
+    )
+    return Told(facts, {at}, question, answer, 1 / (len(PEOPLE) - 1))
 
 
 _STORIES = {1: _where_is_who, 2: _where_is_what, 3: _where_was_what, 4: _what_lies_where, 5: _who_gave_what}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -22,16 +23,17 @@ from memagent_lib.data.tasks import (
     multihop,
     needles,
     pocket_world,
-    ruler,
+    retrieval,
 )
 from memagent_lib.data.tasks.presets import Preset, Task
+from memagent_lib.processes import die_with_parent
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
 TASKS: Mapping[str, Preset] = {
     **needles.PRESETS,
     **pocket_world.PRESETS,
-    **ruler.PRESETS,
+    **retrieval.PRESETS,
     **counting.PRESETS,
     **document_questions.PRESETS,
     **multihop.PRESETS,
@@ -132,7 +134,7 @@ def _in_processes(job: _Job, n: int, tokenizer: Tokenizer, workers: int) -> Iter
     """In order, with at most two examples per worker under way: a reader slower than the makers holds them up."""
     backend = tokenizer.backend
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of a notebook or a trainer
-    with ProcessPoolExecutor(workers, context, _start_worker, (job, backend)) as pool:
+    with ProcessPoolExecutor(workers, context, _start_worker, (job, backend, os.getpid())) as pool:
         under_way: deque[Any] = deque()
         for index in range(n):
             under_way.append(pool.submit(_work, index))
@@ -145,7 +147,8 @@ def _in_processes(job: _Job, n: int, tokenizer: Tokenizer, workers: int) -> Iter
 _worker: SimpleNamespace = SimpleNamespace()
 
 
-def _start_worker(job: _Job, backend: Any) -> None:
+def _start_worker(job: _Job, backend: Any, parent: int) -> None:
+    die_with_parent(parent)
     # Only the Rust tokenizer travels: importing transformers in every worker costs seconds and hundreds of megabytes.
     _worker.job, _worker.meter = job, Meter(Tokenizer(SimpleNamespace(backend_tokenizer=backend)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memagent_lib.data.drafting import ExampleKey, Fact, Plan
+from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact
 from memagent_lib.data.tasks.presets import Preset, require_at_least
 from memagent_lib.data.tasks.words import compound, distinct, english, number, prose, terms
 
@@ -26,7 +26,7 @@ class Updates:
     def __post_init__(self) -> None:
         require_at_least(1, entries=self.entries, times=self.times)
 
-    def plan(self, key: ExampleKey) -> Plan:
+    def plan(self, key: ExampleKey) -> DraftPlan:
         rng = key.rng()
         things = distinct(compound, self.entries, rng)
         values = distinct(number, self.entries * self.times, rng)
@@ -40,7 +40,7 @@ class Updates:
             sentence = f"The price of {thing}{changed} {value}."
             facts.append((Fact.needed if place == own[-1] else Fact)(sentence, depth))
         stale = [values[place] for place in own[:-1]]
-        return Plan(
+        return DraftPlan(
             question=_PRICE.format(things[0]),
             answers=(values[own[-1]],),
             facts=tuple(facts),
@@ -64,7 +64,7 @@ class Ordering:
         if not 2 <= self.events <= len(ORDINALS):
             raise ValueError(f"events must be 2 to {len(ORDINALS)}, got {self.events}")
 
-    def plan(self, key: ExampleKey) -> Plan:
+    def plan(self, key: ExampleKey) -> DraftPlan:
         rng = key.rng()
         ports = distinct(lambda draw: f"Port {draw.choice(english('noun')).capitalize()}", self.ports, rng)
         goods = distinct(compound, self.ports * self.events, rng)
@@ -79,7 +79,7 @@ class Ordering:
             facts.append((Fact.needed if place in own[: asked + 1] else Fact)(sentence, depth))
         ask = "In the order of the document, what was the {} load that a ship brought to {}?".format
         others = [(nth, port) for nth in range(self.events) for port in ports if (nth, port) != (asked, ports[0])]
-        return Plan(
+        return DraftPlan(
             question=ask(ORDINALS[asked], ports[0]),
             answers=(goods[own[asked]],),
             facts=tuple(facts),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from memagent_lib.data.drafting import ExampleKey, Plan
+from memagent_lib.data.drafting import DraftPlan, ExampleKey
 from memagent_lib.data.formats import read_hotpot_pool, read_squad_pool
 from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
 from memagent_lib.data.tasks.presets import Preset, require_at_least, require_known
@@ -39,7 +39,7 @@ class DocumentQuestions:
         require_known(tuple(_READERS), kind=self.kind)
         require_at_least(0, first=self.first)
 
-    def plan(self, key: ExampleKey) -> Plan:
+    def plan(self, key: ExampleKey) -> DraftPlan:
         if self.pool_path is None:
             raise ValueError(
                 f"this task asks the questions of a file, and none is named; set pool_path to {_SOURCES[self.kind]}"

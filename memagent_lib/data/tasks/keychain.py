@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from memagent_lib.data.drafting import ExampleKey, Fact, Plan
+from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact
 from memagent_lib.data.tasks.changes import Updates
 from memagent_lib.data.tasks.multihop import MultiHop
 from memagent_lib.data.tasks.presets import Preset, require_at_least, require_known
@@ -35,7 +35,7 @@ class KeyChain:
         require_at_least(1, links=self.links, decoys=self.decoys)
         require_known(tuple(INNER), task=self.task)
 
-    def plan(self, key: ExampleKey) -> Plan:
+    def plan(self, key: ExampleKey) -> DraftPlan:
         rng, inner = key.rng(), INNER[self.task].plan(key)
         if len(inner.decoys) < self.decoys:
             raise ValueError(f"a document of {self.task} has {len(inner.decoys)} other questions; lower decoys to that")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, ExampleKey, Fact, Filler, Length, Plan
+from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, DraftPlan, ExampleKey, Fact, Filler, Length
 from memagent_lib.data.examples import Span
 from memagent_lib.data.tasks.presets import Preset, require_at_least, require_known
 from memagent_lib.data.tasks.worlds import World, world
@@ -105,7 +105,7 @@ class MultiHop:
         if self.hops not in (known := HOPS[self.shape]):
             raise ValueError(f"a {self.shape} question has {' or '.join(map(str, known))} hops, got {self.hops}")
 
-    def plan(self, key: ExampleKey) -> Plan:
+    def plan(self, key: ExampleKey) -> DraftPlan:
         """Every :data:`QUESTIONS_PER_WORLD` examples a new world begins; a longer document only adds people who are not
         asked about.
         """
@@ -114,7 +114,7 @@ class MultiHop:
         rng = key.rng(f"{self.shape} {self.hops}")
         return self._comparison(of, rng, key, place) if self.shape == "comparison" else self._chain(of, rng)
 
-    def _chain(self, of: World, rng: random.Random) -> Plan:
+    def _chain(self, of: World, rng: random.Random) -> DraftPlan:
         route = rng.choice([route for route in ROUTES if len(route.relations) == self.hops])
         walks: list[Walk] = []
         while len(walks) <= self.decoys:
@@ -133,7 +133,7 @@ class MultiHop:
             decoys=tuple(route.words.format(walk.name) for walk in others),
         )
 
-    def _comparison(self, of: World, rng: random.Random, key: ExampleKey, place: int) -> Plan:
+    def _comparison(self, of: World, rng: random.Random, key: ExampleKey, place: int) -> DraftPlan:
         """No two things of a world are compared twice: the second comes after the first in a circle, less than half way
         round.
         """
@@ -176,7 +176,7 @@ class MultiHop:
         relations: tuple[str, ...],
         decoys: tuple[str, ...] = (),
         **metadata: float,
-    ) -> Plan:
+    ) -> DraftPlan:
         steps = [step for walk in gold for step in walk.steps]
         beside = [step.document for walk in others for step in walk.steps]
         facts = [Fact(of.documents[i], rng.random(), (Span(start, end),)) for i, start, end in steps]
@@ -190,7 +190,7 @@ class MultiHop:
 
         names = [of.entities[step.document].name for step in steps]
         shape = {"shape": self.shape, "hops": self.hops, "gold_names": names, "relations": list(relations)}
-        return Plan(
+        return DraftPlan(
             question=question,
             answers=(answer,),
             facts=tuple(facts),

@@ -10,7 +10,7 @@ from memagent_lib.data.examples import Example
 
 
 class Planned(Protocol):
-    """An example but for its document, such as a :class:`memagent_lib.data.drafting.Plan`."""
+    """An example but for its document, such as a :class:`memagent_lib.data.drafting.DraftPlan`."""
 
     def example(self, key: ExampleKey, meter: Meter) -> Example: ...
 

@@ -168,85 +168,84 @@ def _links(by_kind: dict[str, list[int]], rng: random.Random) -> dict[str, dict[
 def _entity(
     names: Mapping[int, str], kind: str, i: int, links: dict[str, dict[int, int]], rng: random.Random
 ) -> Entity:
-    own = {relation: table[i] for relation, table in links.items() if i in table}
+    draws, sentences = _ABOUT[kind]
+    targets = {relation: table[i] for relation, table in links.items() if i in table}
+    values = {"name": names[i]} | {name: draw(rng) for name, draw in draws.items()}
+    values |= {relation: names[target] for relation, target in targets.items()}
     text, facts = names[i], {}
-    for number, (sentence, relation, value, target) in enumerate(_SENTENCES[kind](names[i], own, names, rng)):
-        text += "\n" if not number else " "
+    for template, relation in sentences:
+        if relation is not None and relation not in values:
+            continue
+        sentence = template.format(**values)
+        text += " " if "\n" in text else "\n"
         if relation:
-            facts[relation] = WorldFact(value, len(text), len(text) + len(sentence), target)
+            end = len(text) + len(sentence)
+            facts[relation] = WorldFact(values[relation], len(text), end, targets.get(relation))
         text += sentence
     return Entity(names[i], kind, text, facts)
 
 
-class Stated(NamedTuple):
-    """A sentence, the relation it states (if any), the value it gives, and the entity that it leads to."""
-
-    sentence: str
-    relation: str | None = None
-    value: str = ""
-    target: int | None = None
+Draws = dict[str, Callable[[random.Random], str]]
 
 
-_Sentences = Callable[[str, dict[str, int], Mapping[int, str], random.Random], list[Stated]]
+def _number(least: int, below: int, form: str = "") -> Callable[[random.Random], str]:
+    return lambda rng: format(rng.randrange(least, below), form)
 
 
-def _person(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Stated]:
-    year, city = str(rng.randrange(1700, 2000)), names[links["born in"]]
-    said = [
-        Stated(f"{name} is known as a {rng.choice(_TRADES)} and as a patient correspondent."),
-        Stated(f"{name} was born in the city of {city}.", "born in", city, links["born in"]),
-        Stated(f"The year of birth of {name} is {year}.", "birth year", year),
-    ]
-    if (teacher := links.get("taught by")) is not None:
-        said.append(Stated(f"The teacher of {name} was {names[teacher]}.", "taught by", names[teacher], teacher))
-    if (company := links.get("founder of")) is not None:
-        said.append(Stated(f"{name} founded the company {names[company]}.", "founder of", names[company], company))
-    boxes = rng.randrange(2, 60)
-    return [*said, Stated(f"Letters by {name} are kept in {boxes} boxes and have not been printed.")]
+def _one_of(things: Sequence[str]) -> Callable[[random.Random], str]:
+    return lambda rng: rng.choice(things)
 
 
-def _work(what: str, relation: str, verb: str, done: str) -> _Sentences:
-    def sentences(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Stated]:
-        maker, year = links[relation], str(rng.randrange(1800, 2020))
-        style, stars = rng.choice(_STYLES), rng.randrange(1, 10)
-        return [
-            Stated(f"{name} is a {what} in the manner of a {style}."),
-            Stated(f"The {what} {name} was {verb} {names[maker]}.", relation, names[maker], maker),
-            Stated(f"{name} was first {done} in {year}.", "year", year),
-            Stated(f"Reviewers gave it {stars} stars out of ten, and it was soon forgotten by most."),
-        ]
-
-    return sentences
+def _work(what: str, relation: str, done: str) -> tuple[Draws, tuple[tuple[str, str | None], ...]]:
+    draws = {"year": _number(1800, 2020), "style": _one_of(_STYLES), "stars": _number(1, 10)}
+    return draws, (
+        (f"{{name}} is a {what} in the manner of a {{style}}.", None),
+        (f"The {what} {{name}} was {relation} {{{relation}}}.", relation),
+        (f"{{name}} was first {done} in {{year}}.", "year"),
+        ("Reviewers gave it {stars} stars out of ten, and it was soon forgotten by most.", None),
+    )
 
 
-def _company(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Stated]:
-    founder, city, year = links["founded by"], links["based in"], str(rng.randrange(1750, 2020))
-    goods, staff = rng.choice(_GOODS), rng.randrange(12, 9000)
-    return [
-        Stated(f"{name} is a company that makes {goods} and little else."),
-        Stated(f"{name} was founded by {names[founder]}.", "founded by", names[founder], founder),
-        Stated(f"{name} opened its doors in {year}.", "year", year),
-        Stated(f"The head office of {name} is in the city of {names[city]}.", "based in", names[city], city),
-        Stated(f"Some {staff:,} people work there, most of them by day."),
-    ]
-
-
-def _city(name: str, links: dict[str, int], names: Mapping[int, str], rng: random.Random) -> list[Stated]:
-    mayor, river = links["governed by"], f"{_syllables(rng)}{_syllables(rng).lower()}"
-    bridges, minutes = rng.randrange(3, 90), rng.randrange(4, 30)
-    return [
-        Stated(f"{name} is a city with {bridges} bridges and a weekly market."),
-        Stated(f"The mayor of {name} is {names[mayor]}.", "governed by", names[mayor], mayor),
-        Stated(f"{name} lies on the river {river}.", "river", river),
-        Stated(f"Its trams run every {minutes} minutes except on holidays."),
-    ]
-
-
-_SENTENCES: dict[str, _Sentences] = {
-    "person": _person,
-    "film": _work("film", "directed by", "directed by", "shown"),
-    "novel": _work("novel", "written by", "written by", "printed"),
-    "company": _company,
-    "city": _city,
+_PERSON: Draws = {"birth year": _number(1700, 2000), "trade": _one_of(_TRADES), "boxes": _number(2, 60)}
+_COMPANY: Draws = {"year": _number(1750, 2020), "goods": _one_of(_GOODS), "staff": _number(12, 9000, ",")}
+_CITY: Draws = {
+    "river": lambda rng: f"{_syllables(rng)}{_syllables(rng).lower()}",
+    "bridges": _number(3, 90),
+    "minutes": _number(4, 30),
 }
+_ABOUT: dict[str, tuple[Draws, tuple[tuple[str, str | None], ...]]] = {
+    "person": (
+        _PERSON,
+        (
+            ("{name} is known as a {trade} and as a patient correspondent.", None),
+            ("{name} was born in the city of {born in}.", "born in"),
+            ("The year of birth of {name} is {birth year}.", "birth year"),
+            ("The teacher of {name} was {taught by}.", "taught by"),
+            ("{name} founded the company {founder of}.", "founder of"),
+            ("Letters by {name} are kept in {boxes} boxes and have not been printed.", None),
+        ),
+    ),
+    "film": _work("film", "directed by", "shown"),
+    "novel": _work("novel", "written by", "printed"),
+    "company": (
+        _COMPANY,
+        (
+            ("{name} is a company that makes {goods} and little else.", None),
+            ("{name} was founded by {founded by}.", "founded by"),
+            ("{name} opened its doors in {year}.", "year"),
+            ("The head office of {name} is in the city of {based in}.", "based in"),
+            ("Some {staff} people work there, most of them by day.", None),
+        ),
+    ),
+    "city": (
+        _CITY,
+        (
+            ("{name} is a city with {bridges} bridges and a weekly market.", None),
+            ("The mayor of {name} is {governed by}.", "governed by"),
+            ("{name} lies on the river {river}.", "river"),
+            ("Its trams run every {minutes} minutes except on holidays.", None),
+        ),
+    ),
+}
+"""What a document of each kind draws, and its sentences with the relations they state; what it lacks is not said."""
 _KINDS_OF_BLOCK = _kinds(BLOCK)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from memagent_lib.data.examples import Example
+from memagent_lib.data import Example
 from memagent_lib.diagnostics import Fate
 from memagent_lib.evaluation import Result
 from memagent_lib.workbench.html_pages import Page, render

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
-from memagent_lib.data.drafting import ExampleKey, Fact, Filler, Plan
+from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact, Filler
 from memagent_lib.data.formats import utf8_text
 from memagent_lib.data.tasks.presets import Preset, require_at_least, require_known
 from memagent_lib.data.tasks.words import compound, distinct, drawn, identifier, listed, noise, number, prose
@@ -58,7 +58,7 @@ class Niah:
         if self.depth is not None and not 0 <= self.depth <= 1:
             raise ValueError(f"depth must be a share between 0 and 1, got {self.depth}")
 
-    def plan(self, key: ExampleKey) -> Plan:
+    def plan(self, key: ExampleKey) -> DraftPlan:
         rng = key.rng()
         keys = distinct(KINDS[self.key_kind][0], self.keys, rng)
         values = distinct(KINDS[self.value_kind][0], self.keys * self.values, rng)
@@ -69,7 +69,7 @@ class Niah:
             (Fact.needed if owner in asked else Fact)(self._needle(owner, value), depth)
             for owner, value, depth in zip(owners, values, depths, strict=True)
         ]
-        return Plan(
+        return DraftPlan(
             question=self._question(asked),
             answers=tuple(value for owner, value in zip(owners, values, strict=True) if owner in asked),
             facts=tuple(facts),
@@ -111,7 +111,7 @@ class Tracing:
     def __post_init__(self) -> None:
         require_at_least(1, chains=self.chains, hops=self.hops)
 
-    def plan(self, key: ExampleKey) -> Plan:
+    def plan(self, key: ExampleKey) -> DraftPlan:
         rng, links = key.rng(), self.hops + 1
         variables = distinct(lambda draw: "".join(draw.choices(string.ascii_uppercase, k=5)), self.chains * links, rng)
         values = distinct(lambda draw: number(draw, 5), self.chains, rng)
@@ -123,7 +123,7 @@ class Tracing:
             facts += [
                 (Fact if chain else Fact.needed)(sentence, depth) for sentence, depth in zip(said, depths, strict=True)
             ]
-        return Plan(
+        return DraftPlan(
             question=_VALUE_QUESTION.format(values[0], links),
             answers=tuple(variables[:links]),
             facts=tuple(facts),

@@ -1,0 +1,156 @@
+"""Other projects' files become data sets: which of their questions, and over how much text.
+
+The questions of some files have an order: the files' own, or one that a seed and the questions' ids make. A data set is
+a stretch of it, so two stretches that do not overlap share no question, at whatever length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.data.drafting import ExampleKey, Length, Meter
+from memagent_lib.data.examples import Example
+from memagent_lib.data.filtering import Filtered
+from memagent_lib.data.formats import format_named, read_original, require_file
+from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
+from memagent_lib.data.storage import question_ids
+from memagent_lib.scoring import judge_named
+from memagent_lib.text import Tokenizer
+
+Filter = Callable[[Sequence[Example]], Filtered]
+_LEAST_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which questions: ``n`` (``None``: all) from place ``first`` on, in the order of ``seed`` (``None``: the files').
+
+    Questions that one of the data sets ``apart_from`` asks are left out, and so are those that ``known`` drops; later
+    ones take their place.
+    """
+
+    first: int = 0
+    n: int | None = None
+    seed: int | None = None
+    apart_from: tuple[str | Path, ...] = ()
+    known: Filter | None = None
+
+    def __post_init__(self) -> None:
+        if self.first < 0 or (self.n is not None and self.n < 1):
+            raise ValueError(f"first must be at least 0 and n at least 1, got {self.first} and {self.n}")
+
+    def of(self, questions: Sequence[Example]) -> Chosen:
+        """The chosen ones of some questions, which are examples whose documents do not matter."""
+        ids = [question.id for question in questions]
+        order = list(questions) if self.seed is None else shuffled(questions, ids, self.seed)
+        asked = {name for path in self.apart_from for name in question_ids(path)}
+        left = [question for question in order[self.first :] if question.id not in asked]
+        made = Chosen(left_out=len(order[self.first :]) - len(left))
+        wanted, at = len(left) if self.n is None else self.n, 0
+        while at < len(left) and len(made.kept) < wanted:
+            batch = left[at : at + self._batch(wanted - len(made.kept))]
+            made.add(self.known(batch) if self.known else Filtered(tuple(batch), (), ()))
+            at += len(batch)
+        del made.kept[wanted:]
+        if len(made.kept) < (self.n or 1):
+            raise ValueError(
+                f"{self.n or 1:,} questions were asked for and {len(made.kept):,} are left: "
+                f"{len(order):,} in the files, {min(self.first, len(order)):,} before the first asked for, "
+                f"{made.told()}; ask for fewer"
+            )
+        return made
+
+    def _batch(self, wanted: int) -> int:
+        return max(wanted, _LEAST_BATCH) if self.known else wanted
+
+
+@dataclass(slots=True)
+class Chosen:
+    """The questions that were chosen, in order, and how many were passed over on the way."""
+
+    left_out: int
+    kept: list[Example] = field(default_factory=list)
+    known: int = 0
+    failed: int = 0
+
+    def add(self, filtered: Filtered) -> None:
+        self.kept += filtered.kept
+        self.known += len(filtered.known)
+        self.failed += len(filtered.failed)
+
+    def told(self) -> str:
+        counts = (("asked in another file", self.left_out), ("known without the document", self.known))
+        return (
+            ", ".join(f"{n:,} {what}" for what, n in (*counts, ("could not be asked", self.failed)) if n)
+            or "none left out"
+        )
+
+
+def convert(
+    form: str,
+    paths: Sequence[str | Path],
+    choice: Choice,
+    *,
+    length: Length | None = None,
+    tokenizer: Tokenizer | None = None,
+    rule: str | None = None,
+    **options: Any,
+) -> tuple[Chosen, Iterator[Example]]:
+    """What was chosen of some files in one of :data:`memagent_lib.data.FORMATS`, and the examples of it.
+
+    With a ``length``, formats with a pool put documents of the file around each question. ``rule`` changes the judge.
+    ``options`` are the format's own.
+    """
+    known = format_named(form)
+    if rule:
+        judge_named(rule)
+    for path in paths:
+        require_file(path)
+    if length is None:
+        given = {**options, **({"rule": rule} if rule and "rule" in known.options else {})}
+        chosen, examples = _as_they_are(form, paths, choice, given)
+    elif known.pool is None:
+        raise ValueError(f"the documents of {known.files} are as long as they are; leave out the length")
+    else:
+        chosen, examples = _among_others(form, [known.pool(path) for path in paths], choice, length, tokenizer)
+    return chosen, (replace(example, rule=rule) if rule else example for example in examples)
+
+
+def _as_they_are(
+    form: str, paths: Sequence[str | Path], choice: Choice, options: dict[str, Any]
+) -> tuple[Chosen, Iterator[Example]]:
+    """Two passes over the files, the first for the questions alone: their documents are never in memory all at once."""
+
+    def read() -> Iterator[Example]:
+        for path in paths:
+            for example in read_original(path, form, **options):
+                yield replace(example, metadata={"question_id": example.id, **example.metadata})
+
+    def bare(example: Example) -> Example:
+        return replace(example, id=example.metadata["question_id"], document="", evidence=())
+
+    chosen = choice.of([bare(example) for example in read()])
+    wanted = {example.id for example in chosen.kept}
+    return chosen, (example for example in read() if example.metadata["question_id"] in wanted)
+
+
+def _among_others(
+    form: str, pools: Sequence[Pool], choice: Choice, length: Length, tokenizer: Tokenizer
+) -> tuple[Chosen, Iterator[Example]]:
+    asked: dict[str, tuple[Pool, PoolQuestion]] = {q.id: (pool, q) for pool in pools for q in pool.questions}
+    bare = [
+        Example(id=name, task=form, question=q.question, document="", answers=q.answers)
+        for name, (_, q) in asked.items()
+    ]
+    chosen, meter = choice.of(bare), Meter(tokenizer)
+
+    def make(place: int, name: str) -> Example:
+        pool, question = asked[name]
+        key = ExampleKey(form, choice.seed or 0, place, length)
+        made = pool.plan(question, key, "contains").example(key, meter)
+        return replace(made, id=f"{form}-{length.label}-{name}")
+
+    return chosen, (make(place, example.id) for place, example in enumerate(chosen.kept))

@@ -1,0 +1,180 @@
+"""From a download to a data set: which questions are chosen, over how much text, by commands from an empty folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from memagent_lib.cli.main import main
+from memagent_lib.data import load, read_original, save
+from memagent_lib.data.conversion import Choice, convert
+from memagent_lib.data.drafting import Length
+from memagent_lib.data.filtering import Filtered
+from memagent_lib.data.storage import question_ids
+from memagent_lib.files import root
+
+POCKET = str(root() / "experiments" / "pocket" / "warm_start")
+
+
+def asked(form, path, tokenizer=None, length=None, **choice) -> list[str]:
+    _, examples = convert(form, [path], Choice(**choice), length=length, tokenizer=tokenizer)
+    return [example.metadata["question_id"] for example in examples]
+
+
+def test_stretches_of_one_order_share_no_question_at_any_length(hotpot_file, tokenizer):
+    short, long = Length(documents=12), Length(documents=40)
+    train = asked("hotpot", hotpot_file, tokenizer, short, n=30, seed=5)
+    test = asked("hotpot", hotpot_file, tokenizer, long, first=30, n=20, seed=5)
+    assert len({*train, *test}) == 50
+    assert asked("hotpot", hotpot_file, tokenizer, long, n=30, seed=5) == train
+    assert set(asked("hotpot", hotpot_file, tokenizer, short, n=30, seed=6)) != set(train)
+    in_order = [example.metadata["question_id"] for example in read_original(hotpot_file, "hotpot")]
+    assert asked("hotpot", hotpot_file, tokenizer, short, n=9, first=2) == in_order[2:11]
+
+
+def test_files_with_documents_of_their_own_are_chosen_from_alike(tmp_path):
+    rows = [{"question": f"q{i}?", "document": f"d{i}", "answers": ["a"]} for i in range(40)]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    everything = asked("plain", path)
+    assert everything == [f"mine-{i}" for i in range(1, 41)]
+    train, test = asked("plain", path, n=25, seed=1), asked("plain", path, first=25, seed=1)
+    assert sorted([*train, *test]) == sorted(everything)
+    with pytest.raises(ValueError, match="as long as they are; leave out the length"):
+        asked("plain", path, length=Length(documents=3))
+
+
+def test_questions_of_another_data_set_are_left_out_and_told(hotpot_file, tmp_path, tokenizer):
+    first = save(convert("hotpot", [hotpot_file], Choice(n=20, seed=1))[1], tmp_path / "first.parquet")
+    choice = Choice(n=30, seed=2, apart_from=(first,))
+    chosen, examples = convert("hotpot", [hotpot_file], choice, length=Length(documents=12), tokenizer=tokenizer)
+    second = save(examples, tmp_path / "second.parquet")
+    assert set(question_ids(first)).isdisjoint(question_ids(second))
+    assert len(question_ids(second)) == 30
+    assert chosen.told() == "20 asked in another file"
+
+
+def test_known_questions_are_replaced_by_later_ones_until_there_are_enough(hotpot_file):
+    seen: list[str] = []
+
+    def known(examples):
+        seen.extend(example.id for example in examples)
+        odd = [example for example in examples if int(example.id.rpartition("-")[2]) % 2]
+        return Filtered(tuple(e for e in examples if e not in odd), tuple(odd), ())
+
+    chosen, examples = convert("hotpot", [hotpot_file], Choice(n=20, known=known))
+    ids = [example.metadata["question_id"] for example in examples]
+    assert len(ids) == 20
+    assert all(int(name.rpartition("-")[2]) % 2 == 0 for name in ids)
+    assert chosen.known == len(seen) - len([s for s in seen if int(s.rpartition("-")[2]) % 2 == 0])
+    with pytest.raises(ValueError, match=r"40 questions were asked for and 30 are left: 60 in the files, .*30 known"):
+        convert("hotpot", [hotpot_file], Choice(n=40, known=known))
+
+
+@pytest.fixture
+def empty_folder(tmp_path, monkeypatch, hotpot_file, squad_file):
+    shutil.copy(hotpot_file, tmp_path / "hotpot_train_v1.1.json")
+    shutil.copy(hotpot_file, tmp_path / "hotpot_dev_distractor_v1.json")
+    shutil.copy(squad_file, tmp_path / "dev-v2.0.json")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def data(*words: str | int) -> int:
+    return main(["data", *map(str, words), "--model", POCKET])
+
+
+def test_the_hotpot_recipe_makes_training_and_evaluation_sets_that_share_no_question(empty_folder, capsys):
+    train = ("--from", "hotpot", "hotpot_train_v1.1.json", "--rule", "boxed", "--seed", 0)
+    assert data(*train, "--n", 20, "--length-tokens", 3000, "--out", "train.parquet") == 0
+    assert "20 questions of hotpot_train_v1.1.json in train.parquet (none left out)" in capsys.readouterr().out
+    evaluate = ("--from", "hotpot", "hotpot_dev_distractor_v1.json", "--apart-from", "train.parquet", "--n", 10)
+    for documents in (12, 50):
+        assert data(*evaluate, "--documents", documents, "--out", f"hqa_{documents}.parquet") == 0
+        assert "20 asked in another file" in capsys.readouterr().out
+    made, short, long = (load(f"{name}.parquet") for name in ("train", "hqa_12", "hqa_50"))
+    assert {e.rule for e in made} == {"boxed"}
+    assert {e.rule for e in short} == {"contains"}
+    assert [e.metadata["documents"] for e in long] == [50] * 10
+    assert [e.question for e in short] == [e.question for e in long]
+    assert {e.question for e in made}.isdisjoint(e.question for e in short)
+    assert all(e.metadata["tokens"] <= 3000 for e in made)
+
+
+def test_every_format_is_converted_by_one_command(empty_folder):
+    folder = empty_folder / "niah_single_1"
+    folder.mkdir()
+    needle = "noise\nThe magic number for red-fox is: 12.\nnoise"
+    asks = "What is the special magic number for red-fox mentioned in the provided text?"
+    eval_record = {"context": "Document 1:\nA", "input": "q?", "answers": ["a"], "num_docs": 1, "index": 0}
+    longbench = {"dataset": "qasper", "input": "q?", "context": "c", "answers": ["a"], "_id": "x"}
+    own = {"question": "q?", "document": "d", "answers": ["a"]}
+    content = {
+        "niah_single_1/validation.jsonl": json.dumps({"index": 0, "input": f"{needle}\n{asks}", "outputs": ["12"]}),
+        "eval_50.json": json.dumps([eval_record]),
+        "eval_niah_single_1_8192.json": json.dumps([{"context": needle, "input": asks, "outputs": ["12"]}]),
+        "qasper.jsonl": json.dumps(longbench),
+        "qa1.json": json.dumps([{"input": "i", "question": "Where is Mary?", "target": "garden"}]),
+        "passkey.jsonl": json.dumps({"id": 0, "context": "c", "input": "q", "answer": "71432"}),
+        "mine.jsonl": json.dumps(own),
+    }
+    for name, text in content.items():
+        (empty_folder / name).write_text(text)
+    for form, name in [
+        ("ruler", "niah_single_1/validation.jsonl"),
+        ("memagent", "eval_50.json"),
+        ("memagent", "eval_niah_single_1_8192.json"),
+        ("longbench", "qasper.jsonl"),
+        ("babilong", "qa1.json"),
+        ("infinitebench", "passkey.jsonl"),
+        ("plain", "mine.jsonl"),
+        ("hotpot", "hotpot_dev_distractor_v1.json"),
+        ("squad", "dev-v2.0.json"),
+    ]:
+        assert data("--from", form, name, "--out", "out.parquet", "--n", 1) == 0, form
+        assert len(load("out.parquet")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--from", "hotpot", "--out", "x.parquet"], "no file after --from hotpot; give at least one"),
+        (["--from", "csv", "a.csv", "--out", "x.parquet"], "no format 'csv'; choose from babilong"),
+        (["--from", "squad", "gone.json", "--out", "x.parquet"], "no file at gone.json"),
+        (["--from", "squad", "dev-v2.0.json", "--out", "x.jsonl"], "end the name x.jsonl in .parquet"),
+        (["--from", "squad", "dev-v2.0.json", "--n", "99", "--out", "x.parquet"], "99 questions were asked for and 10"),
+        (["--from", "squad", "dev-v2.0.json", "pool=x", "--out", "x.parquet"], "format 'squad' takes no pool"),
+        (["--from", "squad", "dev-v2.0.json", "--rule", "odd", "--out", "x.parquet"], "no judge 'odd'"),
+        (
+            ["needle", "chunk_tokens=96", "--chunks", "2", "--out", "x.parquet"],
+            "option of every task: --chunk-tokens 96",
+        ),
+        (["needle", "--chunks", "2", "--out", "x.jsonl"], "end the name x.jsonl in .parquet"),
+        (["--out", "x.parquet"], "say what and where to write it"),
+    ],
+)
+def test_a_wrong_command_names_the_fix_and_writes_nothing(words, said, empty_folder, capsys):
+    assert data(*words) == 2
+    assert said in capsys.readouterr().err
+    assert not list(empty_folder.glob("x.*"))
+
+
+def test_every_parameter_that_the_list_shows_can_be_given(capsys):
+    from memagent_lib.cli.arguments import key_value
+    from memagent_lib.data import TASKS, describe
+    from memagent_lib.data.tasks import configured
+
+    for name in TASKS:
+        shown = describe(name)[0]["parameters"]
+        given = dict(key_value(text.replace("=None", "=''").replace("=True", "=true")) for text in shown.split(", "))
+        given = {key: value for key, value in given.items() if value not in ("", "False")}
+        assert configured(name, **given) == TASKS[name].task, name
+
+
+@pytest.mark.slow
+def test_questions_that_the_policy_knows_without_the_document_are_dropped(empty_folder, capsys):
+    words = ("--from", "squad", "dev-v2.0.json", "--drop-known", POCKET, "--backend", "transformers", "--samples", 1)
+    assert data(*words, "--out", "x.parquet") == 0
+    assert "10 questions of dev-v2.0.json" in capsys.readouterr().out

@@ -1,0 +1,164 @@
+"""Nothing but the question tells the answer: who ignores a part of it does no better than a pick among candidates."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+
+import pytest
+from oracles import read
+
+from memagent_lib.data import Example, make
+from memagent_lib.data.drafting import ExampleKey, Length
+from memagent_lib.data.tasks.multihop import COMPARISONS, ROUTES, MultiHop
+from memagent_lib.scoring import boxed, score
+
+N = 300
+"""Of tasks that a world makes; of the others, which cost less, three times as many: their noise is 1.5 points."""
+STARTS = {"film": r"The film (.+?) was directed by", "novel": r"The novel (.+?) was written by",
+          "company": r"(?m)^Document \d+:\n(.+ Works)$", "person": r"The year of birth of (.+?) is \d"}  # fmt: skip
+
+
+def all_values(pattern: str):
+    return lambda _, document: re.findall(pattern, document)
+
+
+def last_prices(_: str, document: str) -> list[str]:
+    return list(dict(re.findall(r"The price of (\S+) (?:has changed and is now|is) (\d+)\.", document)).values())
+
+
+def chain_ends(question: str, document: str) -> list[str]:
+    """The ends of all complete chains of the question's relations, in the order of the document."""
+    route = next(r for r in ROUTES if re.fullmatch(re.escape(r.words).replace(r"\{\}", ".+"), question))
+    return [
+        end for name in re.findall(STARTS[route.kind], document) if (end := _end(route.words.format(name), document))
+    ]
+
+
+def _end(question: str, document: str) -> str | None:
+    try:
+        return boxed(read("multihop", question, document))
+    except TypeError:  # a chain that leaves the document
+        return None
+
+
+def hidden_questions(_: str, document: str) -> list[str]:
+    ends = re.findall(r"\[[0-9a-f-]{36} -> ([^\]]*\?)\]", document)
+    return [end for asked in ends if (end := _end(asked, document))]
+
+
+def nth_loads(question: str, document: str) -> list[str]:
+    """The asked place in the order, of every port."""
+    ports = dict.fromkeys(re.findall(r"to (Port \w+)\.", document))
+    asked = re.sub(r"Port \w+", "{}", question)
+    return [boxed(read("ordering", asked.format(port), document)) for port in ports]
+
+
+def whereabouts(question: str, document: str) -> list[str]:
+    """Where everybody is, or where every thing is or was before."""
+    if "now" in question:
+        return list(dict(re.findall(r"(\w+) (?:went|walked over|is off|hurried) to the (\w+)\.", document)).values())
+    things = dict.fromkeys(re.findall(r"(?:took|picked up|grabbed) the (\w+)\.", document))
+    ends = []
+    for thing in things:
+        places = boxed(read("track", f"Where is the {thing}?", document)).split(" ")
+        if len(places) > ("before" in question) + 1 and places.count(places[-1]) == 1:
+            ends.append(places[-2 if "before" in question else -1])
+    return ends
+
+
+def neighbours(question: str, document: str) -> list[str]:
+    side = re.search(r"north|south|east|west", question)[0]
+    pairs = re.findall(rf"The (\w+) lies {side} of the (\w+)\.", document)
+    return [pair[question.startswith("What is")] for pair in pairs]
+
+
+def gift_parts(question: str, document: str) -> list[str]:
+    which = {"Who": 0, "Wha": 1, "To ": 2}[question[:3]]
+    gifts = re.findall(r"([A-Z]\w+) (?:gave|handed|passed) the (\w+) to ([A-Z]\w+)\.", document)
+    return [gift[which] for gift in gifts]
+
+
+CANDIDATES = {
+    "needle": ({"chunks": 2, "chunk_tokens": 160}, all_values(r" is (\d{4})\.")),
+    "niah_multikey_2": ({"length_tokens": 900}, all_values(r" is (\d+)\.")),
+    "niah_multikey_3": ({"length_tokens": 1600}, all_values(r" is (\S+)\.")),
+    "multihop_2": ({"documents": 30}, chain_ends),
+    "multihop_3": ({"documents": 30}, chain_ends),
+    "multihop_4": ({"documents": 40}, chain_ends),
+    "keychain": ({"documents": 40}, hidden_questions),
+    "qa1": ({"length_tokens": 700}, whereabouts),
+    "qa2": ({"length_tokens": 1000}, whereabouts),
+    "qa3": ({"length_tokens": 1000}, whereabouts),
+    "qa4": ({"length_tokens": 700}, neighbours),
+    "qa5": ({"length_tokens": 700}, gift_parts),
+    "updates": ({"length_tokens": 900}, last_prices),
+    "ordering": ({"length_tokens": 900}, nth_loads),
+}
+"""How long, and what a reader takes for candidates that ignores the question's names.
+
+Not here: RULER's single, multi-value and multi-query needles, vt, cwe and fwe, which by RULER's definition ask for all
+that the document has of a kind; comparisons, whose candidates stand in the question (below); questions of files.
+"""
+HABITS = {
+    "the first": lambda found, _: found[0],
+    "the last": lambda found, _: found[-1],
+    "the middle": lambda found, _: found[len(found) // 2],
+    "the most frequent": lambda found, _: Counter(found).most_common(1)[0][0],
+    "the least frequent": lambda found, _: Counter(found).most_common()[-1][0],
+    "any": lambda found, rng: rng.choice(found),
+}
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+def test_ignoring_the_names_of_a_question_scores_no_more_than_a_pick_among_candidates(name, tokenizer):
+    size, candidates = CANDIDATES[name]
+    rng, chance, scores = random.Random(0), 0.0, dict.fromkeys(HABITS, 0.0)
+    n = N if "documents" in size else 3 * N
+    for example in make(name, n, 11, tokenizer, **size):
+        found = candidates(example.question, example.document)
+        assert example.answers[0] in found
+        chance += 1 / len(set(found))
+        for habit, pick in HABITS.items():
+            scores[habit] += _right(example, pick(found, rng))
+    assert chance / n < 0.52  # a document with one candidate alone would make the bound below empty
+    for habit, value in scores.items():
+        assert value / n <= chance / n + 0.05, (habit, value / n, chance / n)
+
+
+def _right(example: Example, said: str) -> float:
+    return score(example.rule, f"\\boxed{{{said}}}", example.answers).value
+
+
+@pytest.mark.parametrize("name", ["comparison", "comparison_4"])
+def test_comparing_without_the_documents_of_the_two_is_a_guess(name, tokenizer):
+    hits = Counter()
+    for example in make(name, N, 11, tokenizer, documents=30):
+        a, b = re.search(r", (.+) or (.+)\?", example.question).groups()
+        at = {said: example.document.index(said) for said in (a, b)}
+        longer, named_more = max(a, b, key=len), max((a, b), key=example.document.count)
+        guesses = {"first": a, "last": b, "alphabet": min(a, b), "longer": longer, "named more": named_more}
+        guesses["stands first"] = min(at, key=at.get)
+        hits.update(habit for habit, said in guesses.items() if _right(example, said))
+    assert all(0.43 <= hits[habit] / N <= 0.55 for habit in hits), hits
+
+
+@pytest.mark.parametrize(("shape", "hops"), [("bridge", 2), ("chain", 3), ("chain", 4)])
+@pytest.mark.parametrize("documents", [24, 60, 200])
+def test_a_document_of_any_length_has_at_least_five_complete_decoy_chains(shape, hops, documents, tokenizer):
+    name = f"multihop_{hops}"
+    for example in make(name, 4, 3, tokenizer, documents=documents):
+        ends = chain_ends(example.question, example.document)
+        assert len(set(ends) - set(example.answers)) >= 5
+
+
+def test_every_route_and_comparison_is_asked():
+    asked = [
+        MultiHop(hops=hops, shape=shape).plan(ExampleKey("x", 1, i, Length(documents=40))).question
+        for shape, hops in (("bridge", 2), ("chain", 3), ("chain", 4), ("comparison", 2), ("comparison", 4))
+        for i in range(40)
+    ]
+    for route in (*ROUTES, *COMPARISONS):
+        words = re.sub(r"\\\{\w*\\\}", ".+", re.escape(route.words))
+        assert any(re.fullmatch(words, question) for question in asked), route
