@@ -91,8 +91,8 @@ class Circuit:
         if self._failures >= self._policy.gone_after_failures and silent_s >= self._policy.gone_after_s:
             self.open(
                 f"the server at {self._server} is gone: {self._failures} attempts in a row failed over "
-                f"{silent_s:.0f} s, the last with {failure}; start it again and run the same command, finished turns are "
-                "kept in the journal"
+                f"{silent_s:.0f} s, the last with {failure}; start it again and run the same command, finished turns "
+                "are kept in the journal"
             )
 
     def refused(self, refusal: BackendError) -> None:

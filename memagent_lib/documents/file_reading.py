@@ -178,7 +178,7 @@ class _Progress:
     def _silent(self) -> None:
         raise BackendError(
             f"the model answered with nothing ({self._turns} turns); if it thinks first, raise memory_tokens and "
-            "answer_tokens; otherwise check that the model is an instruction-tuned one and its chat template the right one"
+            "answer_tokens; otherwise check that it is an instruction-tuned model and its chat template the right one"
         )
 
 

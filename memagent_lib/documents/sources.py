@@ -29,10 +29,10 @@ _MARKS = {  # UTF-32's begins with UTF-16's
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_HTML_BLOCKS = (
+_HTML_BLOCKS = (  # noqa: SIM905
     "address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header "
     "hr li main nav ol p pre section table tr ul"
-).split()  # noqa: SIM905
+).split()
 _HTML_NOISE = ["script", "style", "noscript", "template", "head"]
 
 

@@ -118,7 +118,7 @@ def test_a_journal_makes_a_second_call_free_and_a_different_call_an_error(agent,
     asked = len(agent.backend.requests)
     assert read_files(agent, **call).trace == first.trace
     assert len(agent.backend.requests) == asked
-    with pytest.raises(JournalError, match="belongs to another reading: questions was"):
+    with pytest.raises(JournalError, match="belongs to another job: questions was"):
         read_files(agent, **(call | {"questions": [question("bold owl")]}))
     with pytest.raises(JournalError, match="model was None and is 'other'"):
         read_files(agent, **call, settings={"model": "other"})
