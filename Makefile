@@ -28,13 +28,18 @@ ifneq ($(PIP_INDEX_URL),)
   export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: demo test lab lint clean install doctor chromium screenshots
+.PHONY: demo test check lab lint clean install doctor chromium screenshots
 
 demo: $(READY)
 	$(BIN)/memagent demo
 
 test: $(READY) chromium
 	$(BIN)/python -m pytest
+
+# The quick part, before a commit: style, the rules of the house, and the tests that start no engine, kernel or server.
+QUICK := $(wildcard tests/test_*.py) tests/readers tests/diagnostics tests/evaluation tests/cli/test_template.py
+check: lint
+	$(BIN)/python -m pytest -m "not slow and not browser and not gpu" $(QUICK)
 
 # Some tests drive a real browser, which no Python index has. Where it cannot be installed, those tests fail and say what to do.
 chromium:

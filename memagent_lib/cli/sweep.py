@@ -10,11 +10,12 @@ EXAMPLES = """\
 A grid: every combination of the values, four here. Parameters are those of the notebook's tagged cell.
 
   notebook = "notebooks/03_evaluate.ipynb"
-  folder = "runs/memory_sizes"                 # results and executed notebooks; {folder} stands for it below
+  folder = "runs/memory_sizes"                 # results and executed notebooks; {folder} stands for it below, and
+                                               # {point} for a name of what varies, so no point overwrites another
   workers = 2                                  # points side by side
   [parameters]
   data = "runs/study/data"
-  results = "{folder}/results"
+  results = "{folder}/results/{point}"
   [grid]
   memory_tokens = [16, 32]
   readers = [["overwrite"], ["gated"]]

@@ -11,6 +11,7 @@ from memagent_lib.workbench.sweep import (
     SweepResult,
     SweepSpec,
     SweepStage,
+    gather_sweep,
     run_sweep,
     show_sweep,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "SweepStage",
     "case_study",
     "data_plots",
+    "gather_sweep",
     "inspector",
     "load_recipe",
     "panel",

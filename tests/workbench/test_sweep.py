@@ -17,7 +17,7 @@ import pytest
 from memagent_lib.cli.demo import demo
 from memagent_lib.files import root
 from memagent_lib.tracking import Experiment, load_runs
-from memagent_lib.workbench.sweep import SweepError, SweepSpec, SweepStage, run_sweep, show_sweep
+from memagent_lib.workbench.sweep import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
 from memagent_lib.workbench.sweep.runner import only_sweep_in
 from memagent_lib.workbench.sweep.specification import plan
 
@@ -390,3 +390,26 @@ def test_each_point_is_told_what_varies_and_its_parameters_are_columns(notebook,
     frame = run_sweep(spec(stage)).frame
     assert [json.loads((workspace / "s" / f"{x}.json").read_text()) for x in (1, 2)] == [{"x": 1}, {"x": 2}]
     assert frame[["point", "x", "name"]].to_numpy().tolist() == [["x=1", 1, "b"], ["x=2", 2, "b"]]
+
+
+def test_every_points_rows_are_kept_and_gathered_with_what_varies_as_columns(notebook, spec, workspace: Path) -> None:
+    logs = """
+import pandas as pd
+from memagent_lib.tracking import Experiment
+Experiment.open(tracking).join(run_id).table(pd.DataFrame({'tenfold': [10 * x, 10 * x + 1]}), 'results.parquet')"""
+    stage = SweepStage(name="grid", notebook=notebook(logs), grid={"x": [1, 2]})
+    run_sweep(spec(stage, parameters={"folder": "{folder}/{point}"}))
+    rows = gather_sweep(workspace / "s")
+    assert rows[["point", "x", "tenfold"]].to_numpy().tolist() == [
+        ["x=1", 1, 10], ["x=1", 1, 11], ["x=2", 2, 20], ["x=2", 2, 21],
+    ]  # fmt: skip
+    with pytest.raises(SweepError, match=r"no finished point of the sweep in .* logged other\.parquet"):
+        gather_sweep(workspace / "s", "other.parquet")
+
+
+def test_a_text_may_hold_the_name_of_its_point(notebook, spec, workspace: Path) -> None:
+    stage = SweepStage(
+        name="one", notebook=notebook(APPEND), grid={"x": [1, 2]}, parameters={"folder": "{folder}/{point}"}
+    )
+    (points,) = plan(spec(stage, parameters={}))
+    assert [p.parameters["folder"] for p in points] == [f"{workspace}/s/x=1", f"{workspace}/s/x=2"]

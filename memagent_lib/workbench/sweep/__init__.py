@@ -3,7 +3,16 @@
 Knows notebooks by their parameters only: what they compute and where their results go is theirs.
 """
 
-from memagent_lib.workbench.sweep.runner import SweepResult, run_sweep, show_sweep
+from memagent_lib.workbench.sweep.runner import SweepResult, gather_sweep, run_sweep, show_sweep
 from memagent_lib.workbench.sweep.specification import SweepError, SweepPoint, SweepSpec, SweepStage
 
-__all__ = ["SweepError", "SweepPoint", "SweepResult", "SweepSpec", "SweepStage", "run_sweep", "show_sweep"]
+__all__ = [
+    "SweepError",
+    "SweepPoint",
+    "SweepResult",
+    "SweepSpec",
+    "SweepStage",
+    "gather_sweep",
+    "run_sweep",
+    "show_sweep",
+]

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,10 @@ def run_sweep(
     with only_sweep_in(spec.path), terminable():
         experiment = Experiment.open(spec.tracking)
         parent = _parent_run(experiment, spec)
-        _write(spec.path / "sweep.json", {"name": spec.name, "run_id": parent.id, "points": _listed(stages)})
+        _write(
+            spec.path / "sweep.json",
+            {"name": spec.name, "run_id": parent.id, "tracking": experiment.uri, "points": _listed(stages)},
+        )
         with SweepBoard(stages, quiet) as board:
             _SweepRun(spec, experiment, parent, board, retry).run(stages)
         result = SweepResult(spec.path, parent.id, _frame(stages))
@@ -76,15 +79,42 @@ def run_sweep(
 def show_sweep(folder: str | Path) -> bool:
     """Print how the sweep in ``folder`` stands, from any process; whether all of its points are finished."""
     folder = place(folder)
-    sweep = _read(folder / "sweep.json")
-    if "points" not in sweep:
-        raise SweepError(f"no sweep has run in {folder}")
+    sweep = _sweep_of(folder)
     rows = [point | _record(folder / point["record"], point["key"]) for point in sweep["points"]]
     pid = _running_in(folder)
     if pid is None:  # a point cannot run without its sweep
         rows = [r | {"status": PointState.WAITING} if r["status"] == PointState.RUNNING else r for r in rows]
     show_states(rows, f"{sweep['name']}: " + (f"running, process {pid}" if pid else "not running"))
     return all(row["status"] == PointState.FINISHED for row in rows)
+
+
+def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataFrame:
+    """The rows that every finished point logged as ``table`` to its run, with what varies as columns."""
+    import tempfile
+
+    import pandas as pd
+
+    folder = place(folder)
+    sweep, frames = _sweep_of(folder), []
+    experiment = Experiment.open(sweep["tracking"])
+    for point in sweep["points"]:
+        record = _record(folder / point["record"], point["key"])
+        if record["status"] != PointState.FINISHED:
+            continue
+        with tempfile.TemporaryDirectory() as copied, suppress(TrackingError):  # not every notebook logs a table
+            rows = pd.read_parquet(experiment.join(record["run_id"]).fetch(table, copied))
+            varied = {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in point["varied"].items()}
+            frames.append(rows.assign(point=point["point"], **varied))
+    if not frames:
+        raise SweepError(f"no finished point of the sweep in {folder} logged {table}")
+    return pd.concat(frames, ignore_index=True)
+
+
+def _sweep_of(folder: Path) -> dict[str, Any]:
+    sweep = _read(folder / "sweep.json")
+    if "tracking" not in sweep:
+        raise SweepError(f"no sweep has run in {folder}")
+    return sweep
 
 
 @dataclass(frozen=True)
@@ -256,11 +286,12 @@ def _write(file: Path, record: Mapping[str, Any]) -> None:
     write_atomically(file, json.dumps(record, indent=1))
 
 
-def _listed(stages: Sequence[Sequence[SweepPoint]]) -> list[dict[str, str]]:
-    """What :func:`show_sweep` needs of each point."""
+def _listed(stages: Sequence[Sequence[SweepPoint]]) -> list[dict[str, Any]]:
+    """What :func:`show_sweep` and :func:`gather_sweep` need of each point."""
+    points = [point for stage in stages for point in stage]
     return [
-        {"stage": p.stage, "point": p.label, "key": p.key, "record": str(_record_file(p).relative_to(p.folder))}
-        for points in stages
+        {"stage": p.stage, "point": p.label, "varied": dict(p.varied), "key": p.key}
+        | {"record": str(_record_file(p).relative_to(p.folder))}
         for p in points
     ]
 

@@ -22,7 +22,7 @@ from memagent_lib.settings import SettingsError, parse
 
 OWN_PARAMETERS = ("tracking", "run_id", "point")
 """What the sweep itself gives to every notebook that has them."""
-FOLDER_MARK = "{folder}"
+FOLDER_MARK, POINT_MARK = "{folder}", "{point}"
 _TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "dict": dict}
 
 
@@ -61,8 +61,8 @@ class SweepStage:
 class SweepSpec:
     """A sweep: stages run one after the other, the points of a stage side by side.
 
-    ``parameters`` go to every stage whose notebook has them; ``{folder}`` in a text is the sweep's folder. ``tracking``
-    is an MLflow store: a folder or an address.
+    ``parameters`` go to every stage whose notebook has them; in their texts ``{folder}`` is the sweep's folder and
+    ``{point}`` a name of what varies. ``tracking`` is an MLflow store: a folder or an address.
     """
 
     name: str
@@ -140,11 +140,7 @@ class SweepPoint:
 
     @cached_property
     def label(self) -> str:
-        """What varies, in a line. Paths in the sweep's folder are shown from there."""
-        shown = (
-            f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in self.varied.items()
-        )
-        return ", ".join(shown).replace(f"{FOLDER_MARK}/", "")
+        return _label(self.varied)
 
     @property
     def name(self) -> str:
@@ -176,7 +172,8 @@ def _point(
 ) -> SweepPoint:
     notebook = place(stage.notebook)
     shared = {name: value for name, value in spec.parameters.items() if name in known}
-    given = _filled(shared | dict(stage.parameters) | varied, spec.path)
+    given = shared | dict(stage.parameters) | varied
+    given = _filled(given, {FOLDER_MARK: str(spec.path), POINT_MARK: _file_name(_label(varied)) or "all"})
     _check(stage, notebook, known, given)
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     said = [("".join(c["source"]), c["cell_type"], c.get("metadata", {}).get("tags", [])) for c in cells]
@@ -217,12 +214,20 @@ def _check(stage: SweepStage, notebook: Path, known: Mapping[str, dict[str, str]
             raise SweepError(f"{notebook.name}: {name} must be {says}, got {value!r}")
 
 
-def _filled(value: Any, folder: Path) -> Any:
+def _filled(value: Any, marks: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return value.replace(FOLDER_MARK, str(folder))
+        for mark, text in marks.items():
+            value = value.replace(mark, text)
+        return value
     if isinstance(value, list | tuple):
-        return [_filled(each, folder) for each in value]
-    return {name: _filled(each, folder) for name, each in value.items()} if isinstance(value, Mapping) else value
+        return [_filled(each, marks) for each in value]
+    return {name: _filled(each, marks) for name, each in value.items()} if isinstance(value, Mapping) else value
+
+
+def _label(varied: Mapping[str, Any]) -> str:
+    """What varies, in a line. Paths in the sweep's folder are shown from there."""
+    shown = (f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in varied.items())
+    return ", ".join(shown).replace(f"{FOLDER_MARK}/", "")
 
 
 def _file_name(label: str) -> str:
