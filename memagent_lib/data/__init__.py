@@ -9,6 +9,7 @@ from memagent_lib.data.drafting import Length
 from memagent_lib.data.examples import Example, Span, data_hash
 from memagent_lib.data.filtering import Filtered, drop_known
 from memagent_lib.data.formats import FORMATS, read_original
+from memagent_lib.data.overview import data_files
 from memagent_lib.data.splits import make_splits, split_file
 from memagent_lib.data.storage import count, load, require_parquet, save, stream
 from memagent_lib.data.tasks import TASKS, configured, describe, make, preset, world
@@ -24,6 +25,7 @@ __all__ = [
     "configured",
     "convert",
     "count",
+    "data_files",
     "data_hash",
     "describe",
     "drop_known",

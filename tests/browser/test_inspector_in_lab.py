@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Page, expect
 
-from memagent_lib.data.examples import Example, Span
+from memagent_lib.data import Example, Span
 from memagent_lib.evaluation import Result, write_results
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk

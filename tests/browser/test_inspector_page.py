@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Page, expect
 
-from memagent_lib.data.examples import Example, Span
+from memagent_lib.data import Example, Span
 from memagent_lib.evaluation import Result
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk

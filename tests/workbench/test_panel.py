@@ -81,7 +81,7 @@ def test_steps_that_a_resumed_run_does_again_are_forgotten(held: RunFolder) -> N
 def test_the_newest_steps_rollouts_come_first_and_in_a_step_wrong_ones(held: RunFolder, lost: Result) -> None:
     keep_rollout(held.traces, replace(lost, example=replace(lost.example, id="e4")), 3, greedy=False)
     rollouts = Follower(held).look().rollouts
-    assert [(r.step, r.example, r.right) for r in rollouts] == [
+    assert [(r.example.metadata["step"], r.example.id, r.correct) for r in rollouts] == [
         (3, "e4", False),
         (3, "e3", True),
         (2, "e2", False),

@@ -51,7 +51,7 @@ def results() -> pd.DataFrame:
                 facts
                 | {
                     "example": f"{chunks}-{i}",
-                    "document_chars": 500 * chunks,
+                    "document": f"document {chunks}-{i}",
                     "answers": str(i),
                     "score": float(i < hits),
                     "depth": (i + 0.5) / n,
@@ -215,9 +215,9 @@ def test_policies_that_read_nothing_in_common_cannot_be_paired(results: pd.DataF
     said = "'before' and 'after' have read no document in common with the reader"
     with pytest.raises(ValueError, match=f"{said} 'blind'"):
         comparison.paired(results, "before", "after", reader="blind")
-    longer = results["document_chars"].where(results["policy"] == "before", results["document_chars"] + 1)
+    others = results["document"].where(results["policy"] == "before", "another " + results["document"])
     with pytest.raises(ValueError, match=said):  # the same ids, for other documents
-        comparison.paired(results.assign(document_chars=longer), "before", "after")
+        comparison.paired(results.assign(document=others), "before", "after")
 
 
 def test_the_pictures_of_a_data_set_show_every_document_and_every_fact(tokenizer, tmp_path) -> None:

@@ -308,7 +308,7 @@ class View {
   }
 
   others(entry) {
-    return entry ? this.all().filter((e) => e.key !== entry.key && e.example === entry.example && e.chars === entry.chars) : [];
+    return entry ? this.all().filter((e) => e.key !== entry.key && e.example === entry.example && e.document === entry.document) : [];
   }
 
   async look(text) {
@@ -346,7 +346,7 @@ class View {
   // Another reading: of the same example if there is one in the list, else the first.
   change(listed) {
     const before = this.entries.get(this.state.key);
-    const next = listed.find((e) => before && e.example === before.example && e.chars === before.chars) ?? listed[0];
+    const next = listed.find((e) => before && e.example === before.example && e.document === before.document) ?? listed[0];
     Object.assign(this.state, { key: next?.key ?? "", turn: undefined });
   }
 

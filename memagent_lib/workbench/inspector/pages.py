@@ -27,7 +27,7 @@ def document(example: Example, most_chars: int = 4000) -> Page:
     start = max(0, min(middle - most_chars // 2, len(text) - most_chars))
     end = min(len(text), start + most_chars)
     shown = marked(text[start:end], [(a - start, b - start) for a, b in spans])
-    body = {"example": _about(example), "pieces": shown, "before": start > 0, "after": end < len(text)}
+    body = {"example": _about(example, len(text)), "pieces": shown, "before": start > 0, "after": end < len(text)}
     return Page(example.id, render("document.html", **body))
 
 
@@ -77,20 +77,20 @@ def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
 
 
 def _page(named: Sequence[tuple[str, Result]], live: str = "") -> Page:
-    example = named[0][1].example
+    example, characters = named[0][1].example, named[0][1].characters
     of = [Readings({name: [result]}) for name, result in named]
     notable = [readings.notable(key) for readings in of for key in readings.results]
     if len({len(result.trace.turns) for _, result in named}) == 1:  # turn beside turn
         notable = [sorted({turn for turns in notable for turn in turns})] * len(notable)
     sides = [_side(readings, turns) for readings, turns in zip(of, notable, strict=True)]
-    body = render("reading.html", example=_about(example), sides=sides, live=live, fate_words=FATE_WORDS)
+    body = render("reading.html", example=_about(example, characters), sides=sides, live=live, fate_words=FATE_WORDS)
     return Page(example.id, body)
 
 
-def _about(example: Example) -> dict[str, Any]:
+def _about(example: Example, characters: int) -> dict[str, Any]:
     known = ("chunks", "depth", "hops", "task")
     metadata = [f"{name} {value}" for name, value in example.metadata.items() if name in known]
-    facts = [example.id, *metadata, f"{len(example.document):,} characters", f"accepted: {' | '.join(example.answers)}"]
+    facts = [example.id, *metadata, f"{characters:,} characters", f"accepted: {' | '.join(example.answers)}"]
     return {"question": example.question, "facts": facts}
 
 

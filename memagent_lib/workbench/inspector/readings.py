@@ -39,9 +39,9 @@ class Readings:
     def add(self, policy: str, result: Result) -> str:
         """Take one more reading in; returns its key."""
         example = result.example
-        key = f"{policy}/{result.reader}/{example.metadata.get('chunks', '')}/{len(example.document)}/{example.id}"
+        key = f"{policy}/{result.reader}/{example.metadata.get('chunks', '')}/{result.document}/{example.id}"
         if key not in self.results:
-            self._of_document[example.id, len(example.document)].append(key)
+            self._of_document[example.id, result.document].append(key)
         self.results[key], self.policies[key] = result, policy
         return key
 
@@ -59,12 +59,12 @@ class Readings:
             "name": line_name(policy, result.reader),
             "example": e.id,
             "chunks": e.metadata.get("chunks"),
-            "chars": len(e.document),
+            "document": result.document,
             "question": e.question,
             "answers": list(e.answers),
             "answer": result.trace.answer[:_ANSWER_CHARS],
             "score": value,
-            "right": value >= 1,
+            "right": result.correct,
             "turns": len(result.trace.turns),
             "fates": _tags(result),
         }
@@ -195,7 +195,7 @@ class Readings:
         """The reading of the same document that is called ``name``; with ``None``, by the same reader and another
         policy.
         """
-        for key in self._of_document[entry["example"], entry["chars"]]:
+        for key in self._of_document[entry["example"], entry["document"]]:
             policy, reader = self.policies[key], self.results[key].reader
             other = reader == entry["reader"] and policy != entry["policy"]
             if key != entry["key"] and (other if name is None else line_name(policy, reader) == name):

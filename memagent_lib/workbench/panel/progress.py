@@ -18,7 +18,6 @@ from typing import NamedTuple
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.files import read_lines_from
 from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus
-from memagent_lib.trace import Trace
 
 SECONDS, TURNS = "perf/time_per_step", "rows/produced"
 KEPT_ROLLOUTS = 24
@@ -26,21 +25,6 @@ _LOG_BYTES = 64 << 10
 _LOG_LINES = 40
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRollout:
-    """A rollout that training kept. ``greedy``: of a held-out example, in an evaluation between steps."""
-
-    step: int
-    example: str
-    score: float
-    greedy: bool
-    trace: Trace
-
-    @property
-    def right(self) -> bool:
-        return self.score >= 1
 
 
 class RunProblem(NamedTuple):
@@ -61,7 +45,7 @@ class Progress:
     status: TrainingStatus
     stopping: bool = False
     points: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
-    rollouts: tuple[KeptRollout, ...] = ()
+    rollouts: tuple[Result, ...] = ()
     last_step_at: float | None = None
     problem: RunProblem | None = None
 
@@ -94,7 +78,7 @@ class Follower:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self._forget()
-        self._traces: dict[Path, tuple[int, list[KeptRollout]]] = {}
+        self._traces: dict[Path, tuple[int, list[Result]]] = {}
 
     def _forget(self) -> None:
         self._file, self._offset, self._last = 0, 0, None
@@ -128,25 +112,20 @@ class Follower:
                 if math.isfinite(value):
                     self._points[name].append((row["step"], value))
 
-    def _rollouts(self) -> tuple[KeptRollout, ...]:
+    def _rollouts(self) -> tuple[Result, ...]:
         """The newest rollouts: by step, the last one first, and in each step wrong ones before right ones."""
-        newest: list[KeptRollout] = []
+        newest: list[Result] = []
         for file in sorted(self.folder.traces.glob("step_*.jsonl"), reverse=True):
             newest += reversed(self._of(file))
             if len(newest) >= KEPT_ROLLOUTS:
                 break
-        return tuple(sorted(newest[:KEPT_ROLLOUTS], key=lambda kept: (-kept.step, kept.right)))
+        return tuple(sorted(newest[:KEPT_ROLLOUTS], key=lambda kept: (-kept.example.metadata["step"], kept.correct)))
 
-    def _of(self, file: Path) -> list[KeptRollout]:
+    def _of(self, file: Path) -> list[Result]:
         size = file.stat().st_size
         if self._traces.get(file, (-1, []))[0] != size:
-            self._traces[file] = (size, [_kept(result) for result in read_results(file)])
+            self._traces[file] = (size, read_results(file))
         return self._traces[file][1]
-
-
-def _kept(result: Result) -> KeptRollout:
-    facts = result.example.metadata
-    return KeptRollout(facts["step"], result.example.id, result.score.value, facts["greedy"], result.trace)
 
 
 def _problem(folder: RunFolder, status: TrainingStatus) -> RunProblem:

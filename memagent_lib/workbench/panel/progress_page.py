@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from memagent_lib.evaluation import Result
 from memagent_lib.files import root
 from memagent_lib.rl import TrainingRun
 from memagent_lib.workbench.figure_style import COLOURS
 from memagent_lib.workbench.html_pages import markup, render
 from memagent_lib.workbench.panel.curve_charts import WINDOW, Points, smoothed, svg_chart
-from memagent_lib.workbench.panel.progress import Follower, KeptRollout, Progress
+from memagent_lib.workbench.panel.progress import Follower, Progress
 from memagent_lib.workbench.panel.run_access import attach
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def curves(progress: Progress) -> Markup:
     return render("run_curves.html", charts=charts, missing=missing, smoothed=smooth, window=WINDOW)
 
 
-def rollout(kept: KeptRollout) -> Markup:
+def rollout(kept: Result) -> Markup:
     """A rollout turn by turn: the memory after each chunk, with the chunk to unfold, then the answer."""
     turns = [_turn(i, turn) for i, turn in enumerate(kept.trace.turns, start=1)]
     return render("kept_rollout.html", question=kept.trace.question, turns=turns)
@@ -147,11 +148,12 @@ def _turn(place: int, turn: Turn) -> dict[str, object]:
     return {"name": name, "text": reply.text, "cut": reply.cut, "chunk": prompt.chunk and _short(prompt.chunk.text)}
 
 
-def label(kept: KeptRollout) -> str:
+def label(kept: Result) -> str:
     """One line for a list: right or wrong, step, answer."""
-    held_out = " held out" if kept.greedy else ""
+    about = kept.example.metadata
+    held_out = " held out" if about["greedy"] else ""
     answer = " ".join(kept.trace.answer.split())[:40] or "no answer"
-    return f"{'✓' if kept.right else '✗'} step {kept.step}{held_out}: {answer}"
+    return f"{'✓' if kept.correct else '✗'} step {about['step']}{held_out}: {answer}"
 
 
 def span(seconds: float) -> str:

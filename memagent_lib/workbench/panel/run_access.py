@@ -106,15 +106,15 @@ def curve(run: TrainingRun) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run_id", "metric", "step", "value"]).astype({"metric": str})
 
 
-def log_training(ledger: Experiment, run_id: str, status: TrainingStatus, figure: Figure) -> None:
+def log_training(experiment: Experiment, run_id: str, status: TrainingStatus, figure: Figure) -> None:
     """Add the curve to the training's own MLflow run, and hang that run below the one that the notebook was given.
 
     A run that is only just starting has no entry in MLflow yet; then there is nothing to add to.
     """
     if not status.mlflow_run:
         return
-    run = ledger.join(status.mlflow_run)
+    run = experiment.join(status.mlflow_run)
     run.figure(figure, "reward.png")
     if run_id:
         run.tags({PARENT_TAG: run_id})
-        ledger.join(run_id).tags({"train_run": run.id})
+        experiment.join(run_id).tags({"train_run": run.id})
