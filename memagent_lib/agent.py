@@ -95,8 +95,7 @@ def open_agent(
     if isinstance(backend, str):
         given = {name: value for name, value in options.items() if value not in (None, "", 0)}
         backend = open_backend(backend, path, sampling, **given)
-    source = {"model": files.model_hash(str(model)), "sampling": asdict(sampling or Sampling())}
-    return Agent(encoder, backend, reader, source)
+    return Agent(encoder, backend, reader, files.model_hash(str(model)))
 
 
 class Keeper(Protocol):
@@ -217,15 +216,16 @@ class Agent:
     encoder: Encoder
     backend: Backend
     reader: Reader = overwrite
-    source: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What the replies come from: the hash of the model's weights and the sampling."""
+    weights: str = ""
+    """Whose replies they are: the hash of a model folder's weights, or a model's name."""
 
     @property
     def identity(self) -> dict[str, Any]:
         """All that a reply depends on beside document and question: what a journal or a cache is keyed by."""
         words, budget = asdict(self.encoder.template), asdict(self.encoder.budget)
-        reader = getattr(self.reader, "__name__", "reader")
-        return {"reader": reader, "template": words, "budget": budget, **self.source}
+        reader, sampling = getattr(self.reader, "__name__", "reader"), getattr(self.backend, "sampling", Sampling())
+        weights, drawn = self.weights or type(self.backend).__name__, asdict(sampling)
+        return {"reader": reader, "template": words, "budget": budget, "sampling": drawn, "model": weights}
 
     def __post_init__(self) -> None:
         self.encoder.require_window(self.backend.window, "the model's window", shows(self.reader))

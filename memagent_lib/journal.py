@@ -3,7 +3,8 @@
 Line 1 says what the replies depend on (the identity); then one line per finished turn; then, per finished reading, one
 record with everything in it. A turn is found again by the content of its prompt, so a reader needs no state of its own
 to resume. One ``write`` per line survives the death of the process (not of the machine). Knows prompts and replies;
-knows no example and no score."""
+knows no example and no score.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Journal:
     examples.
 
     Opening a file that is no journal, or one with another identity, is an error and leaves it untouched. A context
-    manager."""
+    manager.
+    """
 
     def __init__(self, path: str | Path, identity: Mapping[str, Any]):
         self.path = Path(path)

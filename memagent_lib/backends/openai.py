@@ -56,7 +56,7 @@ class OpenAICompatible:
     ):
         if api not in APIS:
             raise ValueError(f"no api {api!r}; choose from {', '.join(APIS)}")
-        self.model, self._api, self._sampling = model, api, sampling
+        self.model, self._api, self.sampling = model, api, sampling
         self.base_url, self._headers = _address(base_url, api_key)
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         self._extra, self._rng = extra or {}, rng or random.Random()
@@ -137,7 +137,7 @@ class OpenAICompatible:
             raise RetryableError(f"half a reply: {said[:80].decode(errors='replace')!r}") from broken
 
     def _body(self, request: Request) -> dict[str, Any]:
-        s = self._sampling
+        s = self.sampling
         body: dict[str, Any] = {
             "model": self.model,
             "max_tokens": request.max_tokens,

@@ -46,7 +46,7 @@ class Transformers:
         self.device = device or _best_device(torch)
         self._model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(model)
-        self._sampling, self._batch_size, self._threads = sampling, batch_size, threads
+        self.sampling, self._batch_size, self._threads = sampling, batch_size, threads
         self.window = window or self._model.config.max_position_embeddings
         self._waiting: list[tuple[Request, asyncio.Future]] = []
         self._worker: asyncio.Task | None = None
@@ -100,7 +100,7 @@ class Transformers:
             torch.set_num_threads(
                 self._threads
             )  # counts for the calling thread, which is one of the event loop's workers
-        s = self._sampling
+        s = self.sampling
         drawn: dict[str, Any] = (
             {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0}
             if s.temperature

@@ -57,14 +57,14 @@ class VLLM:
             raise FileNotFoundError(f"no model folder {model!r}")
         self._engine = _start(model, window, threads, engine)
         self._tokenizer = Tokenizer.load(model)
-        self._sampling = sampling
+        self.sampling = sampling
         self._ids = count()
         self.window = self._engine.window
 
     def drawing(self, sampling: Sampling) -> VLLM:
         """The same engine with replies drawn in another way."""
         other = copy(self)
-        other._sampling = sampling
+        other.sampling = sampling
         return other
 
     async def generate(self, request: Request) -> Any:
@@ -94,7 +94,7 @@ class VLLM:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        s = self._sampling
+        s = self.sampling
         return SamplingParams(
             max_tokens=request.max_tokens,
             temperature=s.temperature,

@@ -9,9 +9,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from memagent_lib.cli import data, demo, doctor, lab, read, serve, sweep, template, train, training_runs
+from memagent_lib.cli import data, demo, doctor, evaluate, lab, read, serve, sweep, template, train, training_runs
 
-VERBS = (doctor, demo, data, read, serve, train, training_runs, sweep, template, lab)
+VERBS = (doctor, demo, data, read, evaluate, serve, train, training_runs, sweep, template, lab)
 EPILOG = """\
 the main path:
   memagent doctor                              what this machine has and lacks

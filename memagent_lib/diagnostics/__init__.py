@@ -2,7 +2,8 @@
 every reader.
 
 Capture, retention and fate are defined here and nowhere else; rollouts, result tables, MLflow, inspector and plots read
-them off a :class:`Diagnosis`. Knows traces and evidence spans. Knows no model, no file and no chart."""
+them off a :class:`Diagnosis`. Knows traces and evidence spans. Knows no model, no file and no chart.
+"""
 
 from memagent_lib.diagnostics.fates import Diagnosis, FactHistory, Fate, diagnose, evidence_in, live_memories
 from memagent_lib.diagnostics.provenance import MemoryChange, MemoryPiece, Phrase, Provenance

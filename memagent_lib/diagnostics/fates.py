@@ -2,13 +2,14 @@
 
 A fact is *captured* when it is in memory right after the chunk that holds its end, and *retained* when a captured fact
 is in memory at the end. What is in memory after a turn follows from the prompts: a turn replaces the memories that it
-was shown."""
+was shown.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -45,7 +46,8 @@ class FactHistory:
 
     ``fates`` has one entry per turn of the trace, ``None`` for a turn of a reader without memory. ``captured`` is
     ``None`` where the reader keeps no memory or the place is unknown; ``retained`` is ``None`` where there was nothing
-    to retain."""
+    to retain.
+    """
 
     span: tuple[int, int] | None
     words: tuple[str, ...]
@@ -85,14 +87,17 @@ class Diagnosis:
 
 
 def diagnose(
-    trace: Trace, evidence: Iterable[tuple[int, int]], answers: Sequence[str], document: str | None = None
+    trace: Trace,
+    evidence: Iterable[tuple[int, int]],
+    answers: Sequence[str],
+    document: str | Sequence[str] | None = None,
 ) -> Diagnosis:
     """What became of the facts at ``evidence`` (character spans of the document), from the trace of any reader.
 
     A fact is told by the accepted answers that stand inside its span, any one of them; a fact without an answer by the
     names and numbers in it that the question does not give away (where it has none, by its uncommon words), all of
-    them. Its text comes from ``document``, else from the chunks. Without evidence the accepted answers are one fact
-    whose place is unknown."""
+    them. Its text comes from ``document`` (or is given there, a text per span), else from the chunks. Without evidence
+    the accepted answers are one fact whose place is unknown."""
     kept = any(turn.prompt.kind.reads for turn in trace.turns)
     held = [_spoken("\n".join(live)) for live in live_memories(trace)] if kept else []
     spans = [(int(start), int(end)) for start, end in evidence]
@@ -100,13 +105,11 @@ def diagnose(
         told = _telling("", answers, trace.question)
         facts = (_history(None, told, held, _last_read(trace), len(trace.turns)),) if answers else ()
     else:
-        facts = tuple(
-            _history(
-                span, _telling(_text_of(trace, span, document), answers, trace.question), held,
-                _turn_of(trace, span[1]), len(trace.turns),
-            )
-            for span in spans
-        )  # fmt: skip
+        texts = [_text_of(trace, span, document, number) for number, span in enumerate(spans)]
+        told = [_telling(text, answers, trace.question) for text in texts]
+        due = [_turn_of(trace, end) for _, end in spans]
+        every = zip(spans, told, due, strict=True)
+        facts = tuple(_history(span, words, held, turn, len(trace.turns)) for span, words, turn in every)
     fates = tuple(_worst([fact.fates[turn] for fact in facts]) for turn in range(len(trace.turns)))
     return Diagnosis(facts, fates)
 
@@ -116,7 +119,8 @@ def live_memories(trace: Trace) -> list[tuple[str, ...]]:
 
     A turn's reply replaces the memories that its prompt showed: the one memory of most readers, a slot of
     ``multislot``, the memory of a part of ``map_merge``, both that a merge joins. One that was shown again from the
-    past (``recall``) is not held."""
+    past (``recall``) is not held.
+    """
     live: list[str] = []
     after = []
     for turn in trace.turns:
@@ -189,10 +193,10 @@ def _last_read(trace: Trace) -> int | None:
     return max((i for i, turn in enumerate(trace.turns) if turn.prompt.kind.reads), default=None)
 
 
-def _text_of(trace: Trace, span: tuple[int, int], document: str | None) -> str:
+def _text_of(trace: Trace, span: tuple[int, int], document: str | Sequence[str] | None, number: int) -> str:
     start, end = span
     if document:
-        return document[start:end]
+        return document[start:end] if isinstance(document, str) else document[number]
     chunks = [t.prompt.chunk for t in trace.reads if t.prompt.chunk and _is_slice(t.prompt.chunk)]
     inside = sorted((c for c in chunks if c.start < end and start < c.end), key=lambda c: c.start)
     return "".join(c.text[max(start, c.start) - c.start : min(end, c.end) - c.start] for c in inside)
@@ -208,11 +212,18 @@ def _telling(text: str, answers: Sequence[str], question: str) -> tuple[tuple[st
     inside = tuple(answer for answer in answers if not text or _spoken(answer) in spoken)
     if inside:
         return inside, False
-    asked = set(_spoken(question).split())
-    words = [w for w in dict.fromkeys(WORD.findall(text)) if w.lower() not in COMMON_WORDS]
-    new = [word for word in words if _plain(word) not in asked]
+    return tuple(telling_words(dict.fromkeys(WORD.findall(text)), set(_spoken(question).split()))), True
+
+
+def telling_words(words: Iterable[str], known: Container[str] = ()) -> list[str]:
+    """Of some words those that tell what they are about: the names and numbers that are not ``known``, else the
+    uncommon words.
+    """
+    words = list(words)
+    uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
+    new = [word for word in uncommon if _plain(word) not in known]
     names = [word for word in new if word[0].isupper() or any(c.isdigit() for c in word)]
-    return tuple(names or new or words), True
+    return names or new or uncommon
 
 
 def _spoken(text: str) -> str:

@@ -3,7 +3,8 @@ own.
 
 A memory's words are matched, longest run first, with the memory before it (kept) and with the chunk just read (brought
 in); what matches neither is the model's own wording. Word runs are exact; nothing is guessed by likeness. Works turn by
-turn, so that a huge document need not be at hand afterwards. Knows traces; knows no files."""
+turn, so that a huge document need not be at hand afterwards. Knows traces; knows no files.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from memagent_lib.diagnostics.fates import COMMON_WORDS, WORD
+from memagent_lib.diagnostics.fates import COMMON_WORDS, WORD, telling_words
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Trace, Turn
 
@@ -178,13 +179,14 @@ class Provenance:
     ) -> None:
         memory, held = turn.reply.text, set(origins)
         brought = self._bring(pieces, memory, chunk) if chunk else ()
-        words = [word.lower() for word in WORD.findall(before.text)]
+        said = [(word.group(), origin) for word, origin in zip(WORD.finditer(before.text), before.origins, strict=True)]
         kept = []
         for number in before.phrases:
             phrase = self.phrases[number]
-            here = [(o, word) for o, word in zip(before.origins, words, strict=True) if phrase.start <= o < phrase.end]
-            left = [word for o, word in here if o in held]
-            if 2 * len(left) >= len(here) > 0 and _tells(left):  # without what tells, only filler words are left of it
+            here = [(word, origin) for word, origin in said if phrase.start <= origin < phrase.end]
+            telling = set(telling_words(word for word, _ in here))
+            left = [origin in held for word, origin in here if word in telling or not telling]
+            if 2 * sum(left) >= len(left) > 0:  # it ends when what tells is gone, whatever filler is left
                 kept.append(number)
             elif phrase.dropped is None:
                 phrase.dropped = self._turns

@@ -3,6 +3,7 @@
 Knows agents, examples and diagnoses. Knows no MLflow, no notebook and no chart.
 """
 
+from memagent_lib.evaluation.benchmarks import benchmark_rows, benchmark_table
 from memagent_lib.evaluation.comparison import SAME, paired, paired_interval
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate, journal_path
 from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan
@@ -13,20 +14,22 @@ from memagent_lib.evaluation.results import (
     to_frame,
     turns_to_frame,
     write_results,
-)  # fmt: skip
+)
 from memagent_lib.evaluation.tables import (
     Rate,
     fates_at_the_end,
     gather_rows,
     mixtures,
+    overview,
     save_rows,
     summarise,
     table,
     wilson,
-)  # fmt: skip
+)
 
 __all__ = [
-    "RESULT_COLUMNS", "SAME", "EvaluationPlan", "Rate", "Result", "aevaluate", "evaluate", "evaluate_plan",
-    "fates_at_the_end", "gather_rows", "journal_path", "mixtures", "paired", "paired_interval", "read_results",
-    "save_rows", "summarise", "table", "to_frame", "turns_to_frame", "wilson", "write_results",
+    "RESULT_COLUMNS", "SAME", "EvaluationPlan", "Rate", "Result", "aevaluate", "benchmark_rows", "benchmark_table",
+    "evaluate", "evaluate_plan", "fates_at_the_end", "gather_rows", "journal_path", "mixtures", "overview", "paired",
+    "paired_interval", "read_results", "save_rows", "summarise", "table", "to_frame", "turns_to_frame", "wilson",
+    "write_results",
 ]  # fmt: skip

@@ -19,7 +19,8 @@ def paired(results: pd.DataFrame, left: str, right: str, reader: str = "overwrit
     """Policy ``right`` minus policy ``left`` on the documents that both read, one row per length.
 
     Columns: ``difference`` of the mean scores, its 95 % interval ``low, high``, ``n`` documents, and on how many of
-    them one alone scored higher (``right_only``, ``left_only``). A document that failed for either is left out."""
+    them one alone scored higher (``right_only``, ``left_only``). A document that failed for either is left out.
+    """
     import pandas as pd
 
     rows = results[(results["reader"] == reader) & results["score"].notna()]

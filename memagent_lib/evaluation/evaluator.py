@@ -1,7 +1,8 @@
 """Examples x agent: bounded concurrency, one error boundary, one record per result, resumed by turn.
 
 A failed example is an error result that keeps its reason; it is never an empty answer scored as wrong. Knows agents and
-examples; knows no table."""
+examples; knows no table.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +24,9 @@ from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
 from memagent_lib.trace import Trace
 
+IN_FLIGHT_CHARS = 1 << 26
+"""How much text of documents is read side by side: about four documents of 3.5M tokens, or 500 of 32K."""
+
 
 async def aevaluate(
     agent: Agent,
@@ -37,19 +41,46 @@ async def aevaluate(
 
     With a ``journal``, finished results and turns are found there again, and kept. With a store of ``documents``,
     results whose document has no room there go without its text: the readings of a thousand huge documents then need
-    the memory of a few."""
-    waiting, results = enumerate(examples), {}
+    the memory of a few.
+    """
+    waiting, results, room = enumerate(examples), {}, _Room(IN_FLIGHT_CHARS)
 
     async def work() -> None:
-        for number, example in waiting:  # all workers share it; fetching one may read a file, briefly
+        while (taken := await room.fetch(waiting)) is not None:
+            number, example = taken
             result = await _result(agent, example, journal)
             stored = documents is None or documents.add(result.document, example.document)
             results[number] = result if stored else result.lean()
+            await room.give(len(example.document))
             if on_result:
                 on_result(results[number])
 
     await gather(work() for _ in range(concurrency))
     return [results[number] for number in sorted(results)]
+
+
+class _Room:
+    """How many characters of documents are read at a time, and always at least one document."""
+
+    def __init__(self, most: int):
+        self._most, self._free, self._changed, self._turn = most, most, asyncio.Condition(), asyncio.Lock()
+
+    async def fetch(self, waiting: Iterator[tuple[int, Example]]) -> tuple[int, Example] | None:
+        """The next example once there is room for its document; only one waits, so that no others are in memory."""
+        async with self._turn:
+            taken = next(waiting, None)  # may read a file, briefly
+            if taken is None:
+                return None
+            size = min(len(taken[1].document), self._most)
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._free >= size)
+                self._free -= size
+        return taken
+
+    async def give(self, size: int) -> None:
+        async with self._changed:
+            self._free += min(size, self._most)
+            self._changed.notify_all()
 
 
 def evaluate(
@@ -65,7 +96,8 @@ def evaluate(
 
     What is kept is found again by all that a reply depends on (:attr:`Agent.identity`, question, document): other
     weights, words or budgets are read in a file of their own beside it. Errors are tried again; scores are derived
-    again, by today's judges."""
+    again, by today's judges.
+    """
     total = len(examples) if total is None and hasattr(examples, "__len__") else total
     with _progress(total, progress) as advance:
         if folder is None:

@@ -2,7 +2,8 @@
 table's row.
 
 :data:`COLUMNS` is the whole definition of the result table: a new column is a new line there. In a record a chunk is
-its place; its text is stored only where it is no slice of a document that is stored too. Knows no agent."""
+its place; its text is stored only where it is no slice of a document that is stored too. Knows no agent.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +33,11 @@ TURN_TABLE = ["example", "reader", "chunks", "score", *TURN_COLUMNS, "evidence",
 
 
 class LeftOutDocument(NamedTuple):
+    """What is known of a document without its text: its hash, its length, and the texts of the example's evidence."""
+
     hash: str
     characters: int
+    facts: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1)
@@ -52,7 +56,8 @@ class Result:
     """One example's score and trace, or the error that stopped it.
 
     ``left_out`` stands for a document whose text was left out: its hash and its length in characters. ``code`` says
-    which version of the library read and judged."""
+    which version of the library read and judged.
+    """
 
     example: Example = field(repr=False)
     reader: str
@@ -85,7 +90,15 @@ class Result:
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """What became of the facts that the question needs; only where there is a trace."""
-        return diagnose(self.trace, self.example.evidence, self.example.answers, self.example.document)
+        document = self.example.document or (self.left_out and self.left_out.facts)
+        return diagnose(self.trace, self.example.evidence, self.example.answers, document)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The texts of the evidence."""
+        if self.left_out:
+            return self.left_out.facts
+        return tuple(self.example.document[start:end] for start, end in self.example.evidence)
 
     def row(self) -> dict[str, Any]:
         """The result as one row of :data:`COLUMNS`."""
@@ -107,6 +120,7 @@ class Result:
             "example": facts,
             "document": self.document,
             "characters": self.characters,
+            "facts": self.facts,
             "reader": self.reader,
             "seconds": self.seconds,
             "trace": trace,
@@ -128,14 +142,14 @@ class Result:
                 chunk.setdefault("text", text[chunk["start"] : chunk["end"]])
         evidence = tuple(Span(*span) for span in facts.pop("evidence"))
         example = Example(document=text, evidence=evidence, answers=tuple(facts.pop("answers")), **facts)
-        about = None if text else LeftOutDocument(record["document"], record["characters"])
+        about = None if text else LeftOutDocument(record["document"], record["characters"], tuple(record["facts"]))
         rest = {name: record[name] for name in ("reader", "seconds", "error", "code")}
         judged = record["score"] and Score(**record["score"])
         return cls(example, trace=trace and Trace.from_record(trace), score=judged, left_out=about, **rest)
 
     def lean(self) -> Result:
         """The result without its document's text."""
-        about = LeftOutDocument(self.document, self.characters)
+        about = LeftOutDocument(self.document, self.characters, self.facts)
         for turn in self.trace.turns if self.trace else ():
             if turn.prompt.chunk is not None:
                 drop_text(turn.prompt.chunk)
@@ -161,7 +175,9 @@ COLUMNS: dict[str, Callable[[Result], Any]] = {
     "task": lambda r: r.example.task,
     "reader": lambda r: r.reader,
     "chunks": lambda r: r.example.metadata.get("chunks"),
+    "file": lambda r: r.example.metadata.get("file") and Path(r.example.metadata["file"]).name,
     "document_chars": lambda r: r.characters,
+    "document_tokens": _of_trace(lambda r: sum(t.prompt.chunk.tokens for t in r.trace.reads if t.prompt.chunk) or None),
     "depth": depth,
     "score": _of_score("value"),
     "answer": _of_score("answer"),

@@ -72,6 +72,22 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     return wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
 
 
+def overview(results: pd.DataFrame) -> pd.DataFrame:
+    """A row per task, reader and file or length: n, how many failed, the score with its interval, capture and
+    retention.
+    """
+    import pandas as pd
+
+    lengths = "chunks" if results["chunks"].notna().all() else "document_chars"
+    by = ["task", "reader", "file" if results["file"].notna().all() else lengths]
+    summary = summarise(results, by)
+    summary["score"] = [shown(row) for row in summary.to_dict("records")]
+    summary["n"] = summary["scored"] + summary["failed"]
+    for name in ("capture", "retention"):
+        summary[name] = ["" if pd.isna(share) else f"{100 * share:.1f} %" for share in summary[name]]
+    return summary[[*by, "n", "failed", "score", "capture", "retention"]]
+
+
 def shown(row: Mapping[str, Any]) -> str:
     """One cell of a table: a rate with its interval and n, and how many failed; no rate where all did."""
     failed = f", {row['failed']} failed" if row["failed"] else ""

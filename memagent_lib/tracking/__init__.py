@@ -5,6 +5,7 @@ widget.
 from memagent_lib.tracking.evaluations import (
     Pair,
     choose,
+    evaluate_files,
     evaluations,
     load_readings,
     load_results,
@@ -12,13 +13,14 @@ from memagent_lib.tracking.evaluations import (
     log_readings,
     log_results,
     small_pair,
-)  # fmt: skip
-from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, flatten, load_curve, load_runs
+)
+from memagent_lib.tracking.frames import load_curve, load_runs
+from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, flatten
 from memagent_lib.tracking.store import TrackingError, store_uri
 from memagent_lib.tracking.traces import log_traces, search_traces
 
 __all__ = [
-    "PARENT_TAG", "Experiment", "Pair", "Run", "RunStatus", "TrackingError", "choose", "evaluations", "flatten",
-    "load_curve", "load_readings", "load_results", "load_runs", "load_turns", "log_readings", "log_results",
-    "log_traces", "search_traces", "small_pair", "store_uri",
+    "PARENT_TAG", "Experiment", "Pair", "Run", "RunStatus", "TrackingError", "choose", "evaluate_files",
+    "evaluations", "flatten", "load_curve", "load_readings", "load_results", "load_runs", "load_turns",
+    "log_readings", "log_results", "log_traces", "search_traces", "small_pair", "store_uri",
 ]  # fmt: skip

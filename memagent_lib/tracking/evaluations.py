@@ -1,7 +1,8 @@
 """Evaluations in MLflow: what is logged of results, reading it back, and choosing two evaluations that can be compared.
 
 A run keeps its results as the file of records that an evaluation writes (:mod:`memagent_lib.evaluation`), as a table,
-as metrics with the length as their step, and as MLflow traces. Knows runs and results; knows no notebook."""
+as metrics with the length as their step, and as MLflow traces. Knows runs and results; knows no notebook.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +11,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.agent import open_agent
+from memagent_lib.agent import Agent, open_agent
 from memagent_lib.backends import Sampling
 from memagent_lib.data import make
 from memagent_lib.evaluation import (
     SAME,
+    EvaluationPlan,
     Result,
     evaluate,
+    evaluate_plan,
     mixtures,
     read_results,
+    save_rows,
     summarise,
     to_frame,
     turns_to_frame,
     write_results,
 )  # fmt: skip
 from memagent_lib.files import place
-from memagent_lib.tracking.runs import Experiment, Run, load_runs
+from memagent_lib.tracking.frames import load_runs
+from memagent_lib.tracking.runs import Experiment, Run
 from memagent_lib.tracking.store import TrackingError
-from memagent_lib.tracking.traces import log_traces
+from memagent_lib.tracking.traces import log_traces, trace_id_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +51,10 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
 
     With ``model`` the metrics are also those of the MLflow model with its weights. The step counts chunks, and is 0 for
     documents whose length was not asked for in chunks. ``labels`` become columns (``policy="trained"``), and ``run_id``
-    is one of them, so a table of many runs says where each row is from."""
-    frame = to_frame(results).assign(**labels, run_id=run.id)
+    is one of them, so a table of many runs says where each row is from.
+    """
+    traces = [trace_id_of(run, result) for result in results]
+    frame = to_frame(results).assign(**labels, run_id=run.id, trace_id=traces)
     run.table(frame, ROWS)
     used = run.uses(model) if model else None
     for row in summarise(frame.assign(chunks=frame["chunks"].astype(float).fillna(0))).to_dict("records"):
@@ -60,6 +68,31 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
         run.tags({"mixed": "; ".join(notes)})
     log_readings(run, results, **labels)
     return frame
+
+
+def evaluate_files(
+    run: Run,
+    agent: Agent,
+    plan: EvaluationPlan,
+    folder: str | Path,
+    model: str = "",
+    policy: str = "",
+    concurrency: int = 64,
+) -> tuple[list[Result], pd.DataFrame]:
+    """Evaluate an agent on data files of any length and log it: what ``memagent evaluate`` and 03_evaluate do.
+
+    Finished turns and results are kept below ``folder`` and found there by the same call after a crash; the rows are
+    kept as ``POLICY.parquet`` in it, for figures over several policies."""
+    policy = policy or Path(model).name
+    run.data(*plan.files)
+    results = evaluate_plan(agent, plan, place(folder) / "readings", concurrency)
+    rows = log_results(run, results, model, policy=policy, chunk_tokens=agent.encoder.budget.chunk_tokens)
+    save_rows(rows, folder, _file_name(policy))
+    return results, rows
+
+
+def _file_name(policy: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_. " else "-" for c in policy)
 
 
 def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 20, **tags: Any) -> int:
@@ -183,7 +216,8 @@ def small_pair(
     threads: int = 0,
 ) -> Pair:
     """Evaluate two pocket policies on a few generated documents, each in a run of its own; of a single one, its
-    likeliest replies and replies drawn at temperature 1, as training draws them."""
+    likeliest replies and replies drawn at temperature 1, as training draws them.
+    """
     there = [m for m in models if (place(m) / "config.json").is_file()]
     if not there:
         raise FileNotFoundError(f"no model at {', '.join(models)}; `make demo` trains one")

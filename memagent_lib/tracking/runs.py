@@ -3,14 +3,15 @@
 One explicit store, by default a SQLite file in the workspace; no environment variable and no global active run. Whoever
 starts a job opens the experiment and creates its runs; workers are handed ids and :meth:`Experiment.join`. A run names
 the process that owns it: one that was killed outright is found out, and its run ended, when the experiment is next
-opened on that machine."""
+opened on that machine.
+"""
 
 from __future__ import annotations
 
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
@@ -120,7 +121,8 @@ class Experiment:
             known = with_retries(
                 self.client.get_run, run_id
             ).data.params  # a sweep logs its point's; MLflow lets nobody change one
-            run.params({name: value for name, value in flatten(params or {}).items() if name not in known})
+            given = flatten(params or {})
+            run.params({name: value for name, value in given.items() if not _is_known(name, value, known)})
             with run.measured():
                 yield run
             return
@@ -155,10 +157,6 @@ class Run:
     experiment: Experiment
     id: str
 
-    @property
-    def ledger(self) -> Experiment:
-        return self.experiment
-
     def params(self, params: Mapping[str, Any]) -> None:
         """Parameters as resolved; nested tables become dotted names. A value too long for MLflow is kept in
         ``parameters.json``.
@@ -171,7 +169,7 @@ class Run:
             flat |= {name: f"({len(value):,} characters, see parameters.json)" for name, value in long.items()}
         entries = [Param(name, value) for name, value in flat.items()]
         for batch in _batches(entries, 100):
-            with_retries(self.experiment.client.log_batch, self.id, params=batch)
+            self._call("log_batch", params=batch)
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
         """Numbers at a step; with the id of a logged model (:meth:`model`, :meth:`uses`) they are that model's too."""
@@ -179,22 +177,21 @@ class Run:
 
         now = int(time.time() * 1000)
         entries = [
-            Metric(_metric_name(n), float(value), now, step, model) for n, value in metrics.items() if value is not None
+            Metric(metric_name(n), float(value), now, step, model) for n, value in metrics.items() if value is not None
         ]
         for batch in _batches(entries, 500):
-            with_retries(self.experiment.client.log_batch, self.id, metrics=batch)
+            self._call("log_batch", metrics=batch)
 
     def tags(self, tags: Mapping[str, str]) -> None:
         for name, value in tags.items():
-            with_retries(self.experiment.client.set_tag, self.id, name, str(value))
+            self._call("set_tag", name, str(value))
 
     def file(self, path: str | Path, folder: str | None = None) -> None:
         """A file or a folder as an artifact."""
-        log = self.experiment.client.log_artifacts if Path(path).is_dir() else self.experiment.client.log_artifact
-        with_retries(log, self.id, str(path), folder)
+        self._call("log_artifacts" if Path(path).is_dir() else "log_artifact", str(path), folder)
 
     def text(self, text: str, name: str) -> None:
-        with_retries(self.experiment.client.log_text, self.id, text, name)
+        self._call("log_text", text, name)
 
     def table(self, frame: pd.DataFrame, name: str) -> None:
         """A frame as an artifact; ``name`` ends in ``.parquet`` or ``.csv``."""
@@ -214,16 +211,16 @@ class Run:
 
         from memagent_lib.data import data_hash
 
-        source = {str(f): json.dumps({"uri": str(place(f))}) for f in files}
-        sets = [Dataset(Path(f).name, data_hash(f), "local", source[str(f)]) for f in files]
+        sets = [Dataset(Path(f).name, data_hash(f), "local", json.dumps({"uri": str(place(f))})) for f in files]
         inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", use)]) for dataset in sets]
-        with_retries(self.experiment.client.log_inputs, self.id, datasets=inputs)
+        self._call("log_inputs", datasets=inputs)
 
     def model(self, folder: str | Path, name: str, step: int = 0, metrics: Mapping[str, float] | None = None) -> str:
         """A policy that this run made, as an MLflow model with the metrics of its step; returns its id.
 
         Its tags say where it is (``folder``) and the hash of its ``weights``. Small ones are copied whole, of large
-        ones only the place is kept: MLflow would double tens of gigabytes."""
+        ones only the place is kept: MLflow would double tens of gigabytes.
+        """
         from mlflow.entities import LoggedModelOutput
 
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
@@ -233,7 +230,7 @@ class Run:
         if size <= COPIED_WHOLE_BYTES:
             with_retries(self.experiment.client.log_model_artifacts, made, str(folder))
         with_retries(self.experiment.client.finalize_logged_model, made, "READY")
-        with_retries(self.experiment.client.log_outputs, self.id, [LoggedModelOutput(made, step)])
+        self._call("log_outputs", [LoggedModelOutput(made, step)])
         self.metrics(metrics or {}, step, made)
         return made
 
@@ -247,11 +244,17 @@ class Run:
         found = with_retries(
             client.search_logged_models, [self.experiment.experiment_id], f"tags.weights = '{weights}'", max_results=1
         )
-        used = found[0].model_id if found else self._register(model, Path(model).name, {"files": "in the folder only"})
-        if not found:
+        if found:
+            used = found[0].model_id
+        else:
+            used = self._register(model, _model_name(model), {"files": "in the folder only"})
             with_retries(client.finalize_logged_model, used, "READY")
         with_retries(client.log_inputs, self.id, models=[LoggedModelInput(used)])
         return used
+
+    def _call(self, what: str, *given: Any, **named: Any) -> Any:
+        """A method of the client, on this run."""
+        return with_retries(getattr(self.experiment.client, what), self.id, *given, **named)
 
     def _register(self, folder: str | Path, name: str, tags: Mapping[str, str]) -> str:
         given = {"folder": str(folder), "weights": model_hash(folder), **tags}
@@ -272,70 +275,28 @@ class Run:
             monitor.finish()
 
     def end(self, status: RunStatus | str = RunStatus.FINISHED) -> None:
-        with_retries(self.experiment.client.set_terminated, self.id, str(RunStatus(status)))
+        self._call("set_terminated", str(RunStatus(status)))
 
     def resume(self) -> None:
         """Set an ended run RUNNING again: its work goes on, in this process."""
         self.tags({OWNER_TAG: this_process()})
-        with_retries(self.experiment.client.update_run, self.id, status=str(RunStatus.RUNNING))
+        self._call("update_run", status=str(RunStatus.RUNNING))
 
     @property
     def status(self) -> RunStatus:
-        return RunStatus(with_retries(self.experiment.client.get_run, self.id).info.status)
+        return RunStatus(self._call("get_run").info.status)
 
     def fetch(self, artifact: str, into: str | Path) -> Path:
         """An artifact's path: in place where the store is on this machine, else a copy in ``into``."""
         from mlflow.exceptions import MlflowException
 
-        where = urlsplit(with_retries(self.experiment.client.get_run, self.id).info.artifact_uri)
+        where = urlsplit(self._call("get_run").info.artifact_uri)
         if where.scheme in ("", "file") and (here := Path(unquote(where.path)) / artifact).exists():
             return here
         try:
-            return Path(with_retries(self.experiment.client.download_artifacts, self.id, artifact, str(into)))
+            return Path(self._call("download_artifacts", artifact, str(into)))
         except (MlflowException, OSError) as failure:
             raise TrackingError(f"run {self.id} has no artifact {artifact!r}") from failure
-
-
-def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
-    """One row per run, newest first: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (a
-    file's hash), ``metrics.*``, ``params.*`` and ``tags.*``.
-
-    ``where`` is MLflow's filter language, as in ``"params.model = 'x' and metrics.score > 0.5"``.
-    """
-    import pandas as pd
-
-    rows, token = [], None
-    while True:
-        page = with_retries(
-            experiment.client.search_runs,
-            [experiment.experiment_id],
-            where,
-            max_results=1000,
-            order_by=["start_time DESC"],
-            page_token=token,
-        )
-        rows += [_run_row(run) for run in page]
-        if not (token := page.token):
-            break
-    first = ["run_id", "name", "status", "started", "seconds", "parent"]
-    frame = pd.DataFrame(rows)
-    return frame[first + sorted(set(frame.columns) - set(first))] if rows else pd.DataFrame(columns=first)
-
-
-def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
-    """A run's metrics over its steps, long form: ``run_id, metric, step, value, seconds`` since the run began. All
-    metrics by default.
-    """
-    import pandas as pd
-
-    client = run.experiment.client
-    stored = with_retries(client.get_run, run.id)
-    rows = []
-    for name in metrics or sorted(stored.data.metrics):
-        history = with_retries(client.get_metric_history, run.id, _metric_name(name))
-        rows += [(run.id, m.key, m.step, m.value, (m.timestamp - stored.info.start_time) / 1000) for m in history]
-    frame = pd.DataFrame(rows, columns=["run_id", "metric", "step", "value", "seconds"])
-    return frame.sort_values(["metric", "step", "seconds"], ignore_index=True)
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -370,31 +331,23 @@ def _status_of(failure: BaseException) -> RunStatus:
     return RunStatus.FAILED
 
 
-def _metric_name(name: str) -> str:
+def _is_known(name: str, value: str, known: Mapping[str, str]) -> bool:
+    """Whether a run has a parameter already, or its value under its last name (``budget.chunk_tokens`` is
+    ``chunk_tokens``).
+    """
+    return name in known or known.get(name.rpartition(".")[2]) == value
+
+
+def _model_name(folder: str | Path) -> str:
+    """What a policy is called: its folder's name, or what a folder that is just called ``model`` belongs to."""
+    parts = [part for part in Path(folder).parts if part not in ("model", "actor", "huggingface", "/")]
+    own = Path(folder).name in ("model", "huggingface")
+    return " ".join(parts[-2:] if own else parts[-1:]) or "model"
+
+
+def metric_name(name: str) -> str:
     """MLflow allows letters, digits and ``_-. :/`` in names; verl's have ``@`` and others."""
     return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in name)
-
-
-def _run_row(run: Any) -> dict[str, Any]:
-    import pandas as pd
-
-    info, data = run.info, run.data
-    row = {
-        "run_id": info.run_id,
-        "name": info.run_name,
-        "status": info.status,
-        "started": pd.Timestamp(info.start_time, unit="ms", tz="UTC"),
-        "seconds": (info.end_time - info.start_time) / 1000 if info.end_time else None,
-        "parent": data.tags.get(PARENT_TAG),
-    }
-    tags = {f"tags.{k}": v for k, v in data.tags.items() if not k.startswith("mlflow.")}
-    row |= {f"data.{seen.dataset.name}": seen.dataset.digest for seen in run.inputs.dataset_inputs}
-    return (
-        row
-        | {f"params.{k}": v for k, v in data.params.items()}
-        | {f"metrics.{k}": v for k, v in data.metrics.items()}
-        | tags
-    )
 
 
 def _batches(items: list[T], size: int) -> Iterator[list[T]]:

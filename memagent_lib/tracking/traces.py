@@ -13,7 +13,6 @@ MLflow's own filter language finds them: ``tags.question ILIKE '%owl%'`` · ``fe
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,8 +44,9 @@ _OF_ROW = ("example", "task", "reader", "chunks", "answer", "capture", "retentio
 _WHOLE = ("chunks", "cut_memories", "turns", "turns_left_out")
 _SHARES = ("capture", "retention")
 TRACE_COLUMNS = [
-    "trace_id", "run_id", "example", "task", "reader", "chunks", "question", "answer", "score", "capture", "retention", "fate",
-    "finish_reason", "cut_memories", "turns", "turns_left_out", "prompt_tokens", "reply_tokens", "seconds", "document",
+    "trace_id", "run_id", "example", "task", "reader", "chunks", "question", "answer", "score", "capture", "retention",
+    "fate", "finish_reason", "cut_memories", "turns", "turns_left_out", "prompt_tokens", "reply_tokens", "seconds",
+    "document",
 ]  # fmt: skip
 
 
@@ -63,7 +63,8 @@ def log_traces(
     """Log the readings of results as traces of the run; ``tags`` are added to each.
 
     Of more than ``max_traces``, every reader and length gets its share, wrong and right readings in turn. All is
-    written when this returns; a store that takes no spans is a :class:`TrackingError`."""
+    written when this returns; a store that takes no spans is a :class:`TrackingError`.
+    """
     traced = [r for r in results if r.trace is not None]
     chosen = list(islice(_fairly(traced), max_traces))
     turns_left_out, spans = 0, []
@@ -78,6 +79,13 @@ def log_traces(
             spans = []
     _to_store(run.experiment, "log_spans", run.experiment.experiment_id, spans)
     return LeftOut(len(traced) - len(chosen), turns_left_out)
+
+
+def trace_id_of(run: Run, result: Result) -> str:
+    """The id of a reading's trace in MLflow; the same reading logged to its run again is the same trace."""
+    about = result.example.metadata
+    facts = (run.id, result.reader, result.key, about.get("step"), about.get("greedy"))
+    return f"tr-{digest(' '.join(map(str, facts)))}"
 
 
 def kept_turns(result: Result, limit: int) -> list[int]:
@@ -102,7 +110,8 @@ def search_traces(experiment: Experiment, where: str = "", run: Run | None = Non
     read.
 
     ``where`` is MLflow's filter language; the module's docstring gives examples. More than ``limit`` is an error, not a
-    cut."""
+    cut.
+    """
     import pandas as pd
 
     clauses = [where] if where else []
@@ -157,7 +166,7 @@ def _info(run: Run, result: Result, turns_left_out: int, tags: Mapping[str, Any]
     }
     usage = _usage(row["prompt_tokens"], row["reply_tokens"])
     return TraceInfo(
-        trace_id=f"tr-{secrets.token_hex(16)}",
+        trace_id=trace_id_of(run, result),
         trace_location=TraceLocation.from_experiment_id(run.experiment.experiment_id),
         request_time=round(1000 * started),
         execution_duration=milliseconds,
@@ -251,7 +260,7 @@ class _Spans:
     def add(self, name: str, kind: str, times: tuple[int, int], asked: Any, said: Any, facts: Mapping) -> None:
         from mlflow.entities import Span
 
-        own = secrets.token_hex(8)
+        own = digest(f"{self._trace} {len(self.spans)}")[:16]
         attributes = {"mlflow.traceRequestId": self._trace, "mlflow.spanType": kind}
         attributes |= {"mlflow.spanInputs": asked, "mlflow.spanOutputs": said, **facts}
         record = {
@@ -270,7 +279,8 @@ class _Spans:
 
 def _times(info: TraceInfo, turns: Sequence[Turn]) -> list[tuple[int, int]]:
     """When each turn began and ended, in nanoseconds, as measured. A turn without a time takes none: it stands in its
-    place among the others, a microsecond after the one before."""
+    place among the others, a microsecond after the one before.
+    """
     times, before = [], info.request_time * 1_000_000
     for turn in turns:
         start = round(turn.reply.started * 1e9) or before + 1000

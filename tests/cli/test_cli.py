@@ -12,7 +12,7 @@ from memagent_lib.cli import main, parser
 from memagent_lib.cli.doctor import ENGINES, Finding, Health, examine, report
 
 ROOT = Path(__file__).parents[2]
-VERBS = ["doctor", "demo", "data", "read", "serve", "train", "follow", "stop", "sweep", "template", "lab"]
+VERBS = ["doctor", "demo", "data", "read", "evaluate", "serve", "train", "follow", "stop", "sweep", "template", "lab"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -1,4 +1,4 @@
-"""Capture, retention and fate, held to traces worked by hand: what each reader leaves behind, what became of each fact."""
+"""Capture, retention and fate, held to traces worked by hand: what readers leave behind, what became of each fact."""
 
 from __future__ import annotations
 
@@ -190,6 +190,16 @@ def test_a_fact_without_an_answer_is_told_by_what_the_question_does_not_give_awa
     trace = read(overwrite, sliced(fact, " Wind."), [memory, memory, "x"], question)
     told = diagnose(trace, [(0, len(fact))], ["Greenwich"])
     assert told.capture == float(held)
+
+
+def test_the_texts_of_the_evidence_do_for_a_document_that_is_gone():
+    trace = read(overwrite, CHUNKS, ["-", "4711", "4711", "Ada Lovelace", "Ada Lovelace", "x"])
+    whole = diagnose(trace, BOTH, ["4711"], DOCUMENT)
+    lean = Trace(trace.question, tuple(
+        Turn(Prompt(t.prompt.kind, t.prompt.question, t.prompt.memory, t.prompt.chunk and Chunk(
+            t.prompt.chunk.index, "", t.prompt.chunk.start, t.prompt.chunk.end, 1)), t.reply) for t in trace.turns
+    ))  # fmt: skip
+    assert diagnose(lean, BOTH, ["4711"], (OWL, OTTER)) == whole
 
 
 def test_a_span_of_which_no_word_is_known_is_not_judged():

@@ -8,7 +8,10 @@ from memagent_lib.diagnostics import Provenance
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
-DOCUMENT = "Rain taps on the roof. The violet otter lives in Oslo. Snow covers the road. The bold owl has 4821 feathers. Leaves gather."
+DOCUMENT = (
+    "Rain taps on the roof. The violet otter lives in Oslo. Snow covers the road. The bold owl has 4821 feathers. "
+    "Leaves gather."
+)
 CUTS = [0, 55, 77, len(DOCUMENT)]
 CHUNKS = [Chunk(i, DOCUMENT[a:b], a, b, 9) for i, (a, b) in enumerate(itertools.pairwise(CUTS))]
 
@@ -175,3 +178,9 @@ def test_a_phrase_ends_when_what_tells_is_gone_and_only_filler_words_are_left():
     p = Provenance.of(Trace("q", (*turns, Turn(Prompt(Kind.ANSWER, "q", memory), Reply("4821")))))
     assert [(phrase.text, phrase.dropped) for phrase in p.phrases] == [(fact, 1)]
     assert p.evidence("q") == []
+
+
+def test_a_phrase_ends_when_what_tells_is_gone_whatever_filler_words_are_left():
+    memories = ["The violet otter lives in Oslo.", "The violet otter lives in a house.", "The otter lives in a house."]
+    (phrase, *_) = Provenance.of(trace_of(memories, "Oslo")).phrases
+    assert (phrase.text, phrase.brought, phrase.dropped) == ("The violet otter lives in Oslo", 0, 1)

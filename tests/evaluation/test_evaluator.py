@@ -117,7 +117,7 @@ def test_what_changes_a_reply_is_read_again_and_what_does_not_is_not(needle_enco
     encoder = Encoder(needle_encoder.tokenizer, words, needle_encoder.budget)
     assert requests(lambda backend: Agent(encoder, backend))[0] == 8
     assert requests(lambda backend: Agent(needle_encoder, backend, blind))[0] == 2
-    assert requests(lambda backend: Agent(needle_encoder, backend, source={"model": "other"}))[0] == 8
+    assert requests(lambda backend: Agent(needle_encoder, backend, weights="other"))[0] == 8
     assert len(list(tmp_path.glob("overwrite-*.jsonl"))) == 3 and len(list(tmp_path.glob("blind-*.jsonl"))) == 1
 
 

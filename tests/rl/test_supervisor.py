@@ -56,7 +56,7 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
     save([example], tmp_path / "train.parquet")
     save([replace(example, id="b")], tmp_path / "test.parquet")
     read = Turn(Prompt(Kind.READ, QUESTION, "", Chunk(0, document, 0, len(document), 9)), Reply("The code is 4711."))
-    trace = Trace(QUESTION, (read, Turn(Prompt(Kind.ANSWER, QUESTION, "The code is 4711."), Reply("4711"))))
+    trace = Trace(QUESTION, (read, Turn(Prompt(Kind.ANSWER, QUESTION, "The code is 4711."), Reply("\\boxed{4711}"))))
     folder.traces.mkdir()
     result = Result(example, "overwrite", 0.5, trace, score("match_part", trace.answer, example.answers))
     keep_rollout(folder.traces, result, 1, greedy=False)

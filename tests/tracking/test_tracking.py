@@ -29,6 +29,8 @@ from memagent_lib.tracking import (
     load_runs,
     load_turns,
     log_readings,
+    log_results,
+    search_traces,
 )
 
 PROCESSES, RUNS_EACH, STEPS = 4, 5, 12
@@ -133,6 +135,24 @@ def test_a_joined_run_is_left_to_whoever_started_it(workspace: Path) -> None:
     parent.end(RunStatus.FAILED)
     row = load_runs(ledger).iloc[0]
     assert (row["params.a"], row["params.b"], row["status"]) == ("1", "2", "FAILED")
+
+
+def test_a_parameter_is_not_logged_twice_under_two_names(workspace: Path) -> None:
+    experiment = Experiment.open(workspace)
+    point = experiment.start("point", {"chunk_tokens": 128, "n": [4]})
+    with experiment.run("ignored", {"budget": {"chunk_tokens": 128, "memory_tokens": 32}, "n": [4]}, run_id=point.id):
+        pass
+    params = load_runs(experiment).iloc[0].filter(like="params.").to_dict()
+    assert params == {"params.chunk_tokens": "128", "params.n": "[4]", "params.budget.memory_tokens": "32"}
+
+
+def test_readings_logged_again_are_the_same_traces_and_rows_lead_to_them(workspace: Path, kept, lost) -> None:
+    run = Experiment.open(workspace).start("one")
+    rows = log_results(run, [kept, lost], policy="p")
+    log_results(run, [kept, lost], policy="p")
+    found = search_traces(run.experiment)
+    assert sorted(found["trace_id"]) == sorted(rows["trace_id"])
+    assert found.set_index("trace_id").loc[rows["trace_id"], "example"].tolist() == ["kept", "lost"]
 
 
 def test_a_run_that_does_not_exist_is_a_clear_error(workspace: Path) -> None:

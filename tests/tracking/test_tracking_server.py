@@ -105,7 +105,8 @@ def test_a_sweep_logs_to_a_server_as_to_a_file(server: str, tmp_path: Path) -> N
     )
     cell = nbformat.v4.new_code_cell
     parameters = 'x: int = 0\ntracking: str = "runs"\nrun_id: str = ""'
-    log = "from memagent_lib.tracking import Experiment\nExperiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"
+    log = "from memagent_lib.tracking import Experiment\n"
+    log += "Experiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"
     book.cells = [cell(parameters, metadata={"tags": ["parameters"]}), cell(log)]
     nbformat.write(book, tmp_path / "one.ipynb")
     stage = SweepStage(name="one", notebook=str(tmp_path / "one.ipynb"), grid={"x": [1, 2]})

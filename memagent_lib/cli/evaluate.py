@@ -1,0 +1,64 @@
+"""``memagent evaluate``: read data files with memory, and say how good it was."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from memagent_lib.cli.agent_options import add_agent_options, agent_of
+from memagent_lib.cli.arguments import Verbs, add_verb, option
+
+EXAMPLES = """\
+examples:
+  memagent evaluate runs/study/data/test_4.parquet --model experiments/pocket/trained --out runs/evaluated
+  memagent evaluate hqa_50.parquet hqa_25600.parquet --n 128 --model NAME --backend openai \\
+      --base-url http://localhost:8000/v1 --out runs/hqa          (the same command continues after a crash)
+"""
+
+
+def add_parser(verbs: Verbs) -> None:
+    verb = add_verb(verbs, "evaluate", run, "read data files of any length and score the answers", EXAMPLES)
+    verb.add_argument("data", nargs="+", metavar="DATA", help="parquet files that `memagent data` wrote")
+    option(verb, "--out", "FOLDER", "keeps every finished turn, the results, and the inspector's page", required=True)
+    option(verb, "--n", "N", "how many examples of each file; 0 takes all", default=0)
+    option(verb, "--policy", "NAME", "what tables and figures call it; the model's name unless given", default="")
+    option(verb, "--concurrency", "N", "documents read side by side", default=64)
+    option(verb, "--tracking", "WHERE", "the MLflow store: a folder or a server's address", default="runs")
+    add_agent_options(verb)
+
+
+def run(a: argparse.Namespace) -> int:
+    from memagent_lib.evaluation import EvaluationPlan, benchmark_table, mixtures, overview
+    from memagent_lib.files import place
+    from memagent_lib.tracking import Experiment, evaluate_files
+
+    plan = EvaluationPlan([place(file) for file in a.data], [a.n])  # what is wrong is said before a model is loaded
+    agent = agent_of(a)
+    policy, identity = a.policy or a.model.rstrip("/").rpartition("/")[2], agent.identity
+    plan = EvaluationPlan(plan.files, plan.n, [identity["reader"]])
+    words = {"template": agent.encoder.template.name, "budget": agent.encoder.budget, "sampling": identity["sampling"]}
+    facts = {"model": a.model, "policy": policy, "data": a.data, "n": a.n, "reader": identity["reader"], **words}
+    try:
+        with Experiment.open(a.tracking).run(f"evaluate {policy}", facts | {"backend": a.backend}) as tracked:
+            results, rows = evaluate_files(tracked, agent, plan, a.out, a.model, policy, a.concurrency)
+    finally:
+        agent.close()
+    print(overview(rows).to_string(index=False))
+    if len(table := benchmark_table(results, policy)):
+        print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
+    for note in mixtures(rows):
+        print(f"warning: {note}", file=sys.stderr)
+    page = _page(results, policy, a.out)
+    print(f"\nrun {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
+    return 0 if rows["score"].notna().any() else 1
+
+
+def _page(results: list, policy: str, folder: str) -> str:
+    from memagent_lib.files import place
+    from memagent_lib.workbench import inspector
+
+    read = [result for result in results if result.trace is not None]
+    if not read:
+        return "; every reading failed"
+    path = inspector.to_html({policy: read}).save(place(folder) / "inspector.html")
+    return f"; inspector page {path}"

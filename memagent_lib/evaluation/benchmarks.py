@@ -1,0 +1,133 @@
+"""A benchmark's own metrics on our results, with published numbers of other models beside them, marked as such.
+
+RULER's tasks by RULER's own match, and their average; questions with short answers by sub-EM, strict and lenient.
+Published numbers are data (``published.csv``, from the tables of arXiv 2507.02259). Knows results; knows no agent."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memagent_lib.evaluation.results import Result
+from memagent_lib.evaluation.tables import wilson
+from memagent_lib.scoring import score
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PUBLISHED = Path(__file__).parent / "published.csv"
+RULER_TASKS = (
+    "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
+    "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_1", "qa_2",
+)  # fmt: skip
+AVERAGE, AVERAGE_OF_TEN = "RULER average", "RULER average of 10"
+STRICT, LENIENT, MATCH = "sub-EM strict", "sub-EM lenient", "RULER match"
+_SUB_EM = ("boxed", "contains", "exact", "lenient", "f1", "f1_hotpot")
+_OF_QUESTIONS = {"7K": 7e3, "14K": 14e3, "28K": 28e3, "56K": 56e3, "112K": 112e3, "224K": 224e3, "448K": 448e3,
+                 "896K": 896e3, "1.75M": 1.75e6, "3.5M": 3.5e6}  # fmt: skip
+_OF_RULER = {f"{k}K": 1024 * k for k in (4, 8, 16, 32, 64, 128, 256, 512, 1024)}
+_TOKEN_CHARS = 4.4  # of English, where a reader counted no tokens
+
+
+def metrics_of(result: Result) -> dict[str, float]:
+    """The metrics of the benchmark that a scored result belongs to; its own judge's score where it belongs to none."""
+    example, reply = result.example, result.trace.answer
+    if example.task in RULER_TASKS:
+        rule = "match_part" if example.task.startswith("qa_") else "match_all"
+        return {MATCH: score(rule, reply, example.answers).value}
+    if example.rule in _SUB_EM:
+        rules = {STRICT: "contains", LENIENT: "lenient"}
+        return {name: score(rule, reply, example.answers).value for name, rule in rules.items()}
+    return {example.rule: result.score.value}
+
+
+def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
+    """One row per task, metric, reader and length: ``task, metric, reader, length, score, low, high, n``; scores in per
+    cent.
+    """
+    import pandas as pd
+
+    found: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    for result in results:
+        if result.score is None:
+            continue
+        for metric, value in metrics_of(result).items():
+            found[result.example.task, metric, result.reader, length_of(result)].append(value)
+    rows = [_row(*key, values) for key, values in found.items()]
+    return pd.DataFrame(rows + _averages(rows), columns=[*_KEY, "score", "low", "high", "n"])
+
+
+def benchmark_table(results: Iterable[Result], name: str = "ours") -> pd.DataFrame:
+    """Our scores with their interval and n beside those that others published at the same task and length, one row per
+    model.
+    """
+    import pandas as pd
+
+    published = pd.read_csv(PUBLISHED)
+    known = {*RULER_TASKS, *published["task"]}
+    ours = benchmark_rows(result for result in results if result.example.task in known)
+    rows = []
+    for (task, metric), group in ours.groupby(["task", "metric"], sort=False):
+        for reader, line in group.groupby("reader", sort=False):
+            shown = {row["length"]: _shown(row) for row in line.to_dict("records")}
+            rows.append({"task": task, "metric": metric, "model": f"{name}, {reader}", **shown})
+        there = published[published["task"].isin([task, *([AVERAGE_OF_TEN] if task == AVERAGE else [])])]
+        there = there[there["length"].isin(set(group["length"]))]
+        for (model, source), line in there.groupby(["model", "source"], sort=False):
+            shown = {row["length"]: f"{row['score']:.1f}" for row in line.to_dict("records")}
+            rows.append({"task": task, "metric": metric, "model": f"published: {model} ({source})", **shown})
+    lengths = sorted({name for row in rows for name in row} - {"task", "metric", "model"}, key=_tokens_of)
+    return pd.DataFrame(rows, columns=["task", "metric", "model", *lengths]).fillna("")
+
+
+def length_of(result: Result) -> str:
+    """The length of a document as benchmarks name it (``8K``, ``3.5M``): the published length nearest to its tokens."""
+    read = sum(t.prompt.chunk.tokens for t in result.trace.reads if t.prompt.chunk) if result.trace else 0
+    tokens = read or result.characters / _TOKEN_CHARS
+    known = _OF_RULER if result.example.task in RULER_TASKS else _OF_QUESTIONS
+    nearest = min(known, key=lambda name: abs(math.log(known[name] / max(1, tokens))))
+    return nearest if 0.7 < tokens / known[nearest] < 1.35 else _named(round(tokens))
+
+
+_KEY = ("task", "metric", "reader", "length")
+
+
+def _row(task: str, metric: str, reader: str, length: str, values: list[float]) -> dict[str, Any]:
+    rate = wilson(sum(values), len(values))
+    shares = {"score": 100 * rate.value, "low": 100 * rate.low, "high": 100 * rate.high, "n": rate.n}
+    return dict(zip(_KEY, (task, metric, reader, length), strict=True)) | shares
+
+
+def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """RULER's average over its tasks at each length, where there are at least two."""
+    groups: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["task"] in RULER_TASKS:
+            groups[row["reader"], row["length"]].append(row)
+    made = []
+    for (reader, length), of in groups.items():
+        if len(of) > 1:
+            facts = {"task": AVERAGE, "metric": f"of {len(of)} tasks", "reader": reader, "length": length}
+            mean = sum(row["score"] for row in of) / len(of)
+            made.append(facts | {"score": mean, "low": math.nan, "high": math.nan, "n": sum(row["n"] for row in of)})
+    return made
+
+
+def _shown(row: dict[str, Any]) -> str:
+    interval = f" [{row['low']:.1f}, {row['high']:.1f}]" if row["low"] == row["low"] else ""
+    return f"{row['score']:.1f}{interval} (n={row['n']})"
+
+
+def _named(tokens: int) -> str:
+    """Two digits of a length between the published ones."""
+    if tokens < 1000:
+        return str(tokens)
+    thousands = float(f"{tokens / 1e3:.2g}")
+    return f"{thousands:g}K" if thousands < 1000 else f"{thousands / 1000:.2g}M"
+
+
+def _tokens_of(name: str) -> float:
+    return float(name.rstrip("KM")) * {"K": 1e3, "M": 1e6}.get(name[-1], 1)

@@ -1,0 +1,138 @@
+"""``memagent evaluate`` from data files to a table: against a server, resumed, with published numbers beside ours."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hostile import serving
+
+from memagent_lib.cli import main
+from memagent_lib.data import Example, Span, make, save
+from memagent_lib.evaluation import Result, benchmark_rows, benchmark_table
+from memagent_lib.scoring import score
+from memagent_lib.tracking import Experiment, load_results, load_runs
+
+
+def reply(body: dict) -> dict:
+    """A perfect reader of needles, as a server's model says it."""
+    (message,) = body["messages"]
+    text = message["content"]
+    key = re.search(r"code of the (\w+ \w+)\?", text).group(1)
+    found = re.search(rf"The code of the {key} is (\d+)\.", text)
+    said = found.group(0) if found else "nothing yet"
+    if "Write the answer" in text:
+        said = f"\\boxed{{{found.group(1)}}}" if found else "\\boxed{unknown}"
+    return {"choices": [{"message": {"role": "assistant", "content": said}, "finish_reason": "stop"}], "usage": {}}
+
+
+@pytest.fixture
+def needles(tokenizer, tmp_path) -> Path:
+    examples = make("needle", 5, 3, tokenizer, chunks=3, chunk_tokens=200)
+    return save(examples, tmp_path / "needles.parquet")
+
+
+def test_data_files_become_a_table_a_run_and_a_page_and_a_second_call_asks_nothing(
+    needles, tokenizer_folder, workspace, tmp_path, capsys
+):
+    with serving() as server:
+        server.reply = reply
+        command = ["evaluate", str(needles), "--n", "4", "--out", str(tmp_path / "out"), "--model", "small"]
+        command += ["--backend", "openai", "--api", "chat", "--base-url", server.url, "--window", "4096"]
+        command += ["--tokenizer", tokenizer_folder, "--template", "pocket", "--tracking", str(workspace)]
+        command += ["--chunk-tokens", "200", "--memory-tokens", "60", "--answer-tokens", "16"]
+        assert main(command) == 0
+        posts = server.posts
+        assert main(command) == 0
+        assert server.posts == posts, "what was read is not asked again"
+    said = capsys.readouterr().out
+    assert "100.0 % [51.0, 100.0] (n=4)" in said and "needles.parquet" in said
+    assert "4711" not in said and (tmp_path / "out" / "inspector.html").read_text().startswith("<!doctype html>")
+    runs = load_runs(Experiment.open(workspace))
+    assert runs["metrics.score"].tolist() == [1.0, 1.0] and set(runs["name"]) == {"evaluate small"}
+    assert len(load_results(Experiment.open(workspace).join(runs["run_id"][0]))) == 4
+
+
+def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys):
+    for data, n, says in [(tmp_path / "none.parquet", "1", "no examples at"), (needles, "9", "has 5 examples")]:
+        assert main(["evaluate", str(data), "--n", n, "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2
+        assert says in capsys.readouterr().err
+
+
+def of_task(kept: Result, task: str, rule: str, answer: str, answers: tuple[str, ...], chars: int) -> Result:
+    example = replace(kept.example, task=task, rule=rule, answers=answers, document="x" * chars, evidence=())
+    turns = kept.trace.turns
+    said = replace(turns[-1], reply=replace(turns[-1].reply, text=answer))
+    trace = replace(kept.trace, turns=(said,))
+    return replace(kept, example=example, trace=trace, score=score(rule, answer, answers))
+
+
+def test_benchmarks_are_scored_by_their_own_metrics_with_published_numbers_marked_as_such(kept):
+    tokens = 8192
+    results = [
+        of_task(kept, "niah_multivalue", "match_all", "it is a and b", ("a", "b", "c", "d"), int(4.4 * tokens)),
+        of_task(kept, "niah_single_1", "match_all", "it is 7", ("7",), int(4.4 * tokens)),
+        of_task(kept, "hotpotqa", "lenient", "\\boxed{in Paris}", ("Paris",), int(4.4 * 7000)),
+        of_task(kept, "hotpotqa", "lenient", "\\boxed{Rome}", ("Paris",), int(4.4 * 7000)),
+    ]
+    rows = benchmark_rows(results).set_index(["task", "metric"])
+    assert rows["score"].to_dict() == {
+        ("niah_multivalue", "RULER match"): 50.0,
+        ("niah_single_1", "RULER match"): 100.0,
+        ("hotpotqa", "sub-EM strict"): 50.0,
+        ("hotpotqa", "sub-EM lenient"): 50.0,
+        ("RULER average", "of 2 tasks"): 75.0,
+    }
+    table = benchmark_table(results, "mine").set_index(["task", "model"])
+    assert table.loc[("niah_multivalue", "mine, overwrite"), "8K"] == "50.0 [9.5, 90.5] (n=1)"
+    published = [model for task, model in table.index if task == "hotpotqa" and model != "mine, overwrite"]
+    assert published and all(re.fullmatch(r"published: .* \(arXiv 2507\.02259 v[12]\)", model) for model in published)
+    cells = table.loc[("RULER average", "published: RL-MemAgent-14B (arXiv 2507.02259 v1)"), "8K"]
+    assert cells == "97.5" or cells == "97.4"
+
+
+LONG = """
+    import resource, sys
+    from memagent_lib.agent import Agent
+    from memagent_lib.backends import Scripted
+    from memagent_lib.evaluation import EvaluationPlan, evaluate_plan
+    from memagent_lib.prompts import Budget, Encoder, Template
+    from memagent_lib.text import Tokenizer
+
+    def say(text):
+        noted = "4711" in text
+        return ("\\\\boxed{4711}" if noted else "no") if "Write the answer" in text else "code 4711" if noted else "-"
+
+    encoder = Encoder(Tokenizer.load(sys.argv[1]), Template.load("pocket"), Budget())
+    backend = Scripted(lambda text: say(text))
+    backend.requests = type("Forgotten", (), {"append": lambda self, request: None})()
+    (result,) = evaluate_plan(Agent(encoder, backend), EvaluationPlan([sys.argv[2]]), sys.argv[3], progress=False)
+    tokens = sum(t.prompt.chunk.tokens for t in result.trace.reads)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(tokens, result.score.value, result.diagnosis.retention, most)
+"""
+
+
+@pytest.mark.slow
+def test_an_example_of_three_and_a_half_million_tokens_is_read_under_a_gigabyte(tmp_path):
+    words = "Rain taps on the roof all night and a small boat drifts past the old mill. "
+    needle = "The code of the bold owl is 4711. "
+    document = needle + words * 194_000
+    example = Example(
+        id="long", task="needle", question="What is the code of the bold owl?", document=document, answers=("4711",),
+        evidence=(Span(0, len(needle) - 1),),
+    )  # fmt: skip
+    data = save([example], tmp_path / "long.parquet")
+    pocket = Path(__file__).parents[2] / "experiments/pocket/warm_start"
+    command = [sys.executable, "-c", textwrap.dedent(LONG), str(pocket), str(data), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    tokens, value, retention, megabytes = done.stdout.split()
+    assert int(tokens) >= 3_500_000 and float(value) == float(retention) == 1.0
+    assert int(megabytes) < 1000, megabytes
+    assert json.loads((tmp_path / "out" / "documents.jsonl").read_text())["record"]["text"] == document
