@@ -12,7 +12,7 @@ from memagent_lib.agent import open_agent
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.files import place
 from memagent_lib.tracking import Experiment, Run, TrackingError, load_results
-from memagent_lib.workbench.html_pages import Page, markup, render
+from memagent_lib.workbench.html_pages import Page
 from memagent_lib.workbench.inspector.pages import still
 from memagent_lib.workbench.inspector.readings import Readings
 from memagent_lib.workbench.kernel import in_jupyter
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from memagent_lib.workbench.inspector.editing import Opener
     from memagent_lib.workbench.inspector.widget import Inspector
 
-SCRIPT = Path(__file__).parent / "inspector.js"
-ROOM_MB = 8.0
 Source = Run | str | Path
 
 
@@ -63,23 +61,6 @@ def show(
     from memagent_lib.workbench.inspector.widget import Inspector
 
     return Inspector(readings, state, agents, live)
-
-
-def to_html(readings: Readings | Mapping[str, Iterable[Result]], room_mb: float = ROOM_MB, **opening: Any) -> Page:
-    """The inspector as a page of its own that needs no kernel and no network. Readings go in whole, those that it
-    opens with first, until ``room_mb`` is full; where one had no room, the page says so.
-    """
-    readings = readings if isinstance(readings, Readings) else Readings(readings)
-    state = readings.opening(**opening)
-    first = readings.entry(state["key"])
-    keys = sorted(readings.results, key=lambda key: readings.results[key].example.id != first["example"])
-    kept = readings.embedded(keys, room_mb * 1e6)
-    data = {"catalog": readings.catalog(), "state": state, "room": f"{room_mb:g} MB", **kept}
-    whole = sum(len(kept["details"].get(key, ())) == len(readings.results[key].trace.turns) for key in keys)
-    script = markup(SCRIPT.read_text(encoding="utf-8").replace("</", "<\\/"))
-    escaped = markup(json.dumps(data).replace("<", "\\u003c"))
-    counts = {"left_out": len(keys) - whole, "all": len(keys), "room": data["room"]}
-    return Page(first["example"], render("interactive.html", data=escaped, script=script, **counts))
 
 
 def _live(source: Any) -> str:

@@ -13,9 +13,9 @@ import traitlets
 
 from memagent_lib.evaluation import Result
 from memagent_lib.workbench.inspector.editing import Agents, Opener, read_on
+from memagent_lib.workbench.inspector.interactive_page import ROOM_MB, SCRIPT, to_html
 from memagent_lib.workbench.inspector.pages import still
 from memagent_lib.workbench.inspector.readings import Readings
-from memagent_lib.workbench.inspector.views import ROOM_MB, SCRIPT, to_html
 
 STYLE = SCRIPT.parent / "templates" / "inspector.css"
 SAVED_BYTES = 300_000
