@@ -1,4 +1,6 @@
-"""Budgets name their numbers, nothing in a document is a control token, templates are exact (design, invariants 2 to 4)."""
+"""Budgets name their numbers, nothing in a document is a control token, templates are exact (design, invariants 2 to
+4).
+"""
 
 import copy
 import json

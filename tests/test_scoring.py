@@ -168,7 +168,9 @@ def numbers_in(text: str, signed: bool = False) -> list[str]:
 
 
 def oracle_number(found: list[str], gold: tuple[str, ...]) -> float:
-    """InfiniteBench's passkey, number string, Math.Find and Code.Run: equal as text, or as numbers where either has a point."""
+    """InfiniteBench's passkey, number string, Math.Find and Code.Run: equal as text, or as numbers where either has a
+    point.
+    """
     said = "".join(found[:1])
     plain = [g for g in gold if g.lstrip("-").replace(".", "", 1).isdecimal()]
     as_numbers = any("." in said + g and float(said) == float(g) for g in plain) if said else False
@@ -331,7 +333,9 @@ SUMMARIES += [
 
 
 def oracle_rouge(reply: str, answer: str) -> dict[str, tuple[float, float]]:
-    """Recall and F: sets of n-grams for 1 and 2; for L the union over sentences of longest common subsequences, as sets."""
+    """Recall and F: sets of n-grams for 1 and 2; for L the union over sentences of longest common subsequences, as
+    sets.
+    """
 
     def sentences(text):
         return [" ".join(s.split()) for s in text.split(".") if s.strip()]

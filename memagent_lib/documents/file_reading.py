@@ -14,10 +14,11 @@ from typing import Any
 from memagent_lib.agent import Agent, Observer
 from memagent_lib.backends import BackendError
 from memagent_lib.diagnostics import Phrase, Provenance
+from memagent_lib.documents.reading_page import fragment, page
 from memagent_lib.documents.sources import Document, Part, parts_from
 from memagent_lib.files import write_atomically
 from memagent_lib.journal import Journal
-from memagent_lib.readers import question_list, several_questions
+from memagent_lib.readers import overwrite, question_list, several_questions
 from memagent_lib.scoring import boxed
 from memagent_lib.trace import Trace, Turn
 
@@ -63,13 +64,9 @@ class FileReading:
 
     def to_html(self, path: str | Path) -> Path:
         """Write one self-contained page: answer, evidence with its place, the memory's history."""
-        from memagent_lib.documents.reading_page import page
-
         return write_atomically(path, page(self))
 
     def _repr_html_(self) -> str:
-        from memagent_lib.documents.reading_page import fragment
-
         return fragment(self)
 
 
@@ -183,8 +180,6 @@ class _Progress:
 
 
 def _asking_all(agent: Agent, questions: Sequence[str]) -> Agent:
-    from memagent_lib.readers import overwrite
-
     if agent.reader is not overwrite:
         raise ValueError(
             f"several questions in one pass need the reader 'overwrite', not {agent.reader.__name__!r}; "

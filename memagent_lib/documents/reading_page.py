@@ -8,28 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from memagent_lib.diagnostics import MemoryChange, MemoryPiece, Phrase
+from memagent_lib.diagnostics import MemoryChange, MemoryPiece, Phrase, Provenance
+from memagent_lib.documents.sources import Document
 from memagent_lib.scoring import boxed
+from memagent_lib.trace import Trace
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-    from memagent_lib.documents.file_reading import FileReading
 
 SHOWN_CHANGES = 400
 SHOWN_EVIDENCE = 40
 SHOWN_FILES = 20
 
 
-def page(reading: FileReading) -> str:
+class Readable(Protocol):
+    """What the page shows of a finished reading (:class:`memagent_lib.documents.FileReading`)."""
+
+    questions: tuple[str, ...]
+    trace: Trace
+    document: Document
+    provenance: Provenance
+    seconds: float
+
+    @property
+    def answers(self) -> dict[str, str]: ...
+
+    @property
+    def warnings(self) -> list[str]: ...
+
+    def evidence(self, question: str) -> list[tuple[Phrase, str]]: ...
+
+
+def page(reading: Readable) -> str:
     from markupsafe import Markup
 
     return _templates().get_template("page.html").render(title=reading.questions[0], body=Markup(fragment(reading)))
 
 
-def fragment(reading: FileReading) -> str:
+def fragment(reading: Readable) -> str:
     """The page's body, which a notebook shows as it is."""
     return _templates().get_template("reading.html").render(
         answers=[_answer(reading, question) for question in reading.questions],
@@ -47,7 +65,7 @@ def _templates() -> Environment:
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
-def _answer(reading: FileReading, question: str) -> dict[str, Any]:
+def _answer(reading: Readable, question: str) -> dict[str, Any]:
     answer, pieces = reading.provenance.answers.get(question, (reading.answers.get(question, ""), ()))
     evidence = reading.evidence(question)
     return {
@@ -71,7 +89,7 @@ def _quoted(phrase: Phrase, place: str) -> dict[str, str]:
     }
 
 
-def _facts(reading: FileReading) -> list[str]:
+def _facts(reading: Readable) -> list[str]:
     trace, names = reading.trace, reading.document.names
     more = f" and {len(names) - SHOWN_FILES} more" if len(names) > SHOWN_FILES else ""
     return [
@@ -83,7 +101,7 @@ def _facts(reading: FileReading) -> list[str]:
     ]
 
 
-def _history(reading: FileReading) -> dict[str, Any]:
+def _history(reading: Readable) -> dict[str, Any]:
     every = reading.provenance.steps
     changes = [change for change in every if change.pieces or change.dropped or change.signal]
     told = f"{len(changes):,} turns changed the memory, {len(every) - len(changes):,} left it as it was"
@@ -94,7 +112,7 @@ def _history(reading: FileReading) -> dict[str, Any]:
     return {"told": told, "turns": [_turn(reading, change) for change in changes]}
 
 
-def _turn(reading: FileReading, change: MemoryChange) -> dict[str, Any]:
+def _turn(reading: Readable, change: MemoryChange) -> dict[str, Any]:
     return {
         "number": change.turn + 1,
         "place": str(reading.document.place(change.chunk[0])),

@@ -6,8 +6,7 @@ import json
 import re
 from typing import Any
 
-from memagent_lib.data.tasks.pocket_words import ADJECTIVES, CODES, FILLER, NAMES, NOUNS
-from memagent_lib.data.tasks.pocket_world import Ask, question
+from memagent_lib.data import ADJECTIVES, CODES, FILLER, NAMES, NOUNS, Ask, pocket_question
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt
@@ -53,7 +52,7 @@ def build_tokenizer() -> Any:
 
 def _corpus() -> list[str]:
     template, key = Template.load("pocket"), "bold owl"
-    questions = [question(ask, [key, key]) for ask in Ask]
+    questions = [pocket_question(ask, [key, key]) for ask in Ask]
     prompts = [
         template.render(Prompt(kind, asked, chunk=Chunk(0, "", 0, 0, 0))) for kind in Kind for asked in questions
     ]

@@ -14,8 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from memagent_lib.data.tasks.pocket_words import ADJECTIVES, CODES, FILLER, NAMES, NOUNS
-from memagent_lib.data.tasks.pocket_world import Ask, Crowd, PocketFact, Riddle, riddle
+from memagent_lib.data import ADJECTIVES, CODES, FILLER, NAMES, NOUNS, Ask, Crowd, PocketFact, Riddle, riddle
 from memagent_lib.pocket.pocket_tokenizer import UNKNOWN
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk, Tokenizer

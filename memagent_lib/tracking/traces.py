@@ -50,7 +50,7 @@ TRACE_COLUMNS = [
 ]  # fmt: skip
 
 
-class LeftOut(NamedTuple):
+class TracesLeftOut(NamedTuple):
     """What the bounds left out: whole traces, and turns of traces that were kept."""
 
     traces: int
@@ -59,7 +59,7 @@ class LeftOut(NamedTuple):
 
 def log_traces(
     run: Run, results: Iterable[Result], max_traces: int = MAX_TRACES, max_turns: int = MAX_TURNS, **tags: Any
-) -> LeftOut:
+) -> TracesLeftOut:
     """Log the readings of results as traces of the run; ``tags`` are added to each.
 
     Of more than ``max_traces``, every reader and length gets its share, wrong and right readings in turn. All is
@@ -78,7 +78,7 @@ def log_traces(
             _to_store(run.experiment, "log_spans", run.experiment.experiment_id, spans)
             spans = []
     _to_store(run.experiment, "log_spans", run.experiment.experiment_id, spans)
-    return LeftOut(len(traced) - len(chosen), turns_left_out)
+    return TracesLeftOut(len(traced) - len(chosen), turns_left_out)
 
 
 def trace_id_of(run: Run, result: Result) -> str:

@@ -1,4 +1,6 @@
-"""Headless Chromium, and the servers of `make lab` on a workspace of their own. Nothing here skips: without Chromium the tests fail."""
+"""Headless Chromium, and the servers of `make lab` on a workspace of their own. Nothing here skips: without Chromium
+the tests fail.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ FLAGS = [
 NOT_OURS = (
     "/ajax-api/",  # MLflow's page asks its server who the user is, which a server without accounts does not know
     "Could not restore the debugger state",  # JupyterLab's, when a kernel starts anew
-    "Error: widget model not found",  # of a page opened again, before it has asked the kernel; tests look for what it shows then
+    # of a page opened again, before it has asked the kernel; tests look for what it shows then
+    "Error: widget model not found",
 )
 TOKEN = "for-the-tests-alone"
 expect.set_options(timeout=20_000)  # a kernel on a busy machine answers late
@@ -36,7 +39,9 @@ expect.set_options(timeout=20_000)  # a kernel on a busy machine answers late
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium per file of tests: while it is open, playwright keeps an event loop running, which async tests cannot bear."""
+    """One Chromium per file of tests: while it is open, playwright keeps an event loop running, which async tests
+    cannot bear.
+    """
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if not found:
         pytest.fail(NO_CHROMIUM, pytrace=False)
@@ -48,7 +53,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
-    """A fresh tab that can reach this machine only. A script that throws in it, or writes an error to the console, fails the test."""
+    """A fresh tab that can reach this machine only. A script that throws in it, or writes an error to the console,
+    fails the test.
+    """
     with browser.new_context(viewport={"width": 1400, "height": 900}) as context:
         away, errors = [], []
         context.route(

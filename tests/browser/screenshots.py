@@ -1,4 +1,6 @@
-"""`make screenshots`: the README's pictures of the workbench, taken of the real servers on the run that `make demo` left."""
+"""`make screenshots`: the README's pictures of the workbench, taken of the real servers on the run that `make demo`
+left.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The inspector inside JupyterLab, its texts coming from the kernel: a paper-sized reading, a reload, a kernel that starts anew."""
+"""The inspector inside JupyterLab, its texts coming from the kernel: a paper-sized reading, a reload, a kernel that
+starts anew.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A newcomer's first minutes, with the real model: from the printed address to an inspected memory, and back after a reload."""
+"""A newcomer's first minutes, with the real model: from the printed address to an inspected memory, and back after a
+reload.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Notebook 04_train on a run that goes on elsewhere: the test plays the run, by writing the files that a supervisor writes."""
+"""Notebook 04_train on a run that goes on elsewhere: the test plays the run, by writing the files that a supervisor
+writes.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,7 @@ class PlayedRun:
             Prompt(Kind.ANSWER, "What is the code of the owl?", memory),
             Reply(f"answer {self.step}", prompt_tokens=9, reply_tokens=3),
         )
-        example = Example(
-            id=str(self.step), task="needle", question="What?", document=chunk.text, answers=("4711",)
-        )
+        example = Example(id=str(self.step), task="needle", question="What?", document=chunk.text, answers=("4711",))
         result = Result(example, "overwrite", 1.0, Trace("What?", (read, answer)), Score(0.0, "", "wrong"))
         keep_rollout(self.folder.traces, result, self.step, greedy=False)
         self.say(TrainingState.RUNNING, reward)
@@ -71,7 +71,9 @@ class PlayedRun:
 
 @pytest.fixture
 def run(lab) -> Iterator[PlayedRun]:
-    """In the folder and of the settings that the notebook's own defaults name, so that it attaches instead of starting a run."""
+    """In the folder and of the settings that the notebook's own defaults name, so that it attaches instead of starting
+    a run.
+    """
     folder = RunFolder(lab.root / "runs/study/train")
     played = PlayedRun(folder)
     store = [f"tracking.uri='{Experiment.open('runs').uri}'", "tracking.experiment='memagent'"]

@@ -1,4 +1,6 @@
-"""What `memagent read` does, from files to the page that is sent to a colleague; and everything that can be wrong with them."""
+"""What `memagent read` does, from files to the page that is sent to a colleague; and everything that can be wrong with
+them.
+"""
 
 import re
 from html.parser import HTMLParser

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib.pocket.forgetting import (
+from experiments.pocket.forgetting import (
     CODE,
     CROWDED,
     DIGITS,

@@ -52,7 +52,7 @@ assert (importlib.metadata.version, dist.init_process_group) == before
 
 
 def test_only_listed_names_are_stood_in_for():
-    from memagent_lib.rl.cpu.platform import device_module
+    from memagent_lib.rl.cpu.cpu_device import device_module
 
     module = device_module()
     assert module.get_device_name() == "CPU"

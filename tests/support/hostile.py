@@ -1,4 +1,6 @@
-"""A small OpenAI-compatible server that misbehaves on purpose, for tests. Listens on loopback, port 0, in a thread of its own."""
+"""A small OpenAI-compatible server that misbehaves on purpose, for tests. Listens on loopback, port 0, in a thread of
+its own.
+"""
 
 from __future__ import annotations
 

@@ -7,18 +7,31 @@ lists. Knows no model; a tokenizer only counts.
 
 from memagent_lib.data.tasks.catalog import TASKS, configured, describe, make, preset
 from memagent_lib.data.tasks.document_questions import HQA_DOCUMENTS
+from memagent_lib.data.tasks.pocket_words import ADJECTIVES, CODES, FILLER, NAMES, NOUNS
+from memagent_lib.data.tasks.pocket_world import Ask, Crowd, PocketFact, Riddle, pocket_question, riddle
 from memagent_lib.data.tasks.presets import Preset, Task
 from memagent_lib.data.tasks.worlds import World, world
 
 __all__ = [
+    "ADJECTIVES",
+    "CODES",
+    "FILLER",
     "HQA_DOCUMENTS",
+    "NAMES",
+    "NOUNS",
     "TASKS",
+    "Ask",
+    "Crowd",
+    "PocketFact",
     "Preset",
+    "Riddle",
     "Task",
     "World",
     "configured",
     "describe",
     "make",
+    "pocket_question",
     "preset",
+    "riddle",
     "world",
 ]

@@ -67,7 +67,7 @@ class Riddle:
 
     @property
     def question(self) -> str:
-        return question(self.ask, self.keys)
+        return pocket_question(self.ask, self.keys)
 
     @property
     def rule(self) -> str:
@@ -79,7 +79,7 @@ def random_thing(rng: random.Random) -> str:
     return f"{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}"
 
 
-def question(ask: Ask, keys: Sequence[str]) -> str:
+def pocket_question(ask: Ask, keys: Sequence[str]) -> str:
     """The wording of a task; ``multikey`` takes two keys, the others one."""
     if ask is Ask.MULTIKEY:
         return f"What are the codes of the {keys[0]} and the {keys[1]}?"

@@ -1,6 +1,6 @@
 """The pocket policy: a memory agent small enough to watch learning on a laptop, and how it is warmed up.
 
-``python -m memagent_lib.pocket.forgetting.warm_start --out FOLDER`` makes the committed warm start: a byte-level BPE
+``python -m experiments.pocket.forgetting.warm_start --out FOLDER`` makes the committed warm start: a byte-level BPE
 tokenizer of Qwen2's kind, a Qwen2 model of 0.75M parameters, and supervised turns of
 :mod:`memagent_lib.data.tasks.needles`. Their teacher reads perfectly and keeps badly: a crowded text drives what it
 knew out of its memory. The warm start learns both; what to keep is left to reinforcement.
@@ -426,7 +426,7 @@ def main() -> None:
     from torch import multiprocessing
 
     parser = argparse.ArgumentParser(
-        prog="python -m memagent_lib.pocket.forgetting.warm_start", description=__doc__.splitlines()[0]
+        prog="python -m experiments.pocket.forgetting.warm_start", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
