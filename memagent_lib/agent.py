@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 from memagent_lib import files
 from memagent_lib.backends import Backend, BackendError, Sampling, open_backend
 from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
-from memagent_lib.readers import CONTINUING, Reader, ReaderSession, overwrite, reader_named, shows
+from memagent_lib.readers import CONTINUING, READERS, Reader, ReaderSession, reader_named, shows
 from memagent_lib.settings import parse
 from memagent_lib.text import Chunk, Tokenizer, chunk_stream, drop_text
 from memagent_lib.trace import Prompt, Reply, Trace, Turn
@@ -215,7 +215,7 @@ class Agent:
 
     encoder: Encoder
     backend: Backend
-    reader: Reader = overwrite
+    reader: Reader = READERS["overwrite"]
     weights: str = ""
     """Whose replies they are: the hash of a model folder's weights, or a model's name."""
 

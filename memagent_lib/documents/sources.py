@@ -53,7 +53,7 @@ class SourcePlace(NamedTuple):
         return f"{self.name}, {f'page {self.page}, ' if self.page else ''}character {self.offset:,}"
 
 
-class LeftOut(NamedTuple):
+class SkippedFile(NamedTuple):
     """Something in a folder that is not read, and why."""
 
     path: Path
@@ -149,12 +149,12 @@ def parts_from(records: Iterable[Mapping[str, Any]]) -> list[Part]:
     return [Part(**record) for record in records]
 
 
-def _files(paths: Sequence[Path]) -> tuple[list[Path], list[LeftOut]]:
+def _files(paths: Sequence[Path]) -> tuple[list[Path], list[SkippedFile]]:
     """The files to read, folders opened in the order of their names, and what is left out of folders."""
     if not paths:
         raise DocumentError("no file to read; give at least one file or folder")
     files: list[Path] = []
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedFile] = []
     for path in paths:
         if not path.exists():
             raise DocumentError(f"no file or folder {str(path)!r}")
@@ -168,7 +168,7 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[LeftOut]]:
             raise DocumentError(f"the folder {str(path)!r} holds no files")
         for file in inside:
             if reason := _unreadable(file, path):
-                left_out.append(LeftOut(file, reason))
+                left_out.append(SkippedFile(file, reason))
             else:
                 files.append(file)
     if not files:
