@@ -1,4 +1,4 @@
-"""The dozen names of ``memagent_lib``: lazy, complete, and a mistake lists them; the core layers import downwards only."""
+"""The dozen names of ``memagent_lib``: lazy, complete, and a mistake lists them."""
 
 import ast
 import subprocess
@@ -9,21 +9,6 @@ import pytest
 
 import memagent_lib
 
-LIBRARY = Path(memagent_lib.__file__).parent
-LAYERS = [
-    "files",
-    "settings",
-    "tokenizer",
-    "text",
-    "trace",
-    "prompts",
-    "scoring",
-    "readers",
-    "backends",
-    "journal",
-    "agent",
-    "data",
-]
 HEAVY = ["torch", "verl", "mlflow", "ipywidgets", "vllm", "transformers", "pandas"]
 ROOMS = [
     "agent",
@@ -69,20 +54,3 @@ def test_every_name_is_there_listed_and_known_to_type_checkers():
 def test_an_unknown_name_lists_what_there_is():
     with pytest.raises(AttributeError, match=r"memagent_lib has no 'open_agnet'; it has Agent, Budget, .*open_agent"):
         memagent_lib.open_agnet  # noqa: B018
-
-
-def _imports(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text())
-    names = [n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
-    names += [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
-    return {n.split(".")[1] for n in names if n.startswith("memagent_lib.") and n.count(".") >= 1}
-
-
-def test_the_core_layers_import_downwards_only():
-    for rank, layer in enumerate(LAYERS):
-        files = (
-            [LIBRARY / f"{layer}.py"] if (LIBRARY / f"{layer}.py").exists() else sorted((LIBRARY / layer).rglob("*.py"))
-        )
-        allowed = set(LAYERS[: rank + 1])
-        for file in files:
-            assert _imports(file) <= allowed, f"{file.name} imports {_imports(file) - allowed}"
