@@ -72,7 +72,8 @@ def bench_read(
     s, wanted = settings or ReadBench(), list(measures) or list(MEASURES)
     if unknown := set(wanted) - set(MEASURES):
         raise ValueError(f"no measure {', '.join(sorted(unknown))}; choose from {', '.join(MEASURES)}")
-    from memagent_lib.backends.vllm import VLLM, environment
+    from memagent_lib.backends.vllm import VLLM
+    from memagent_lib.backends.vllm_thread import environment
 
     found = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -8,14 +8,13 @@ processes cost more than a small model's arithmetic and every process imports vL
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
+from memagent_lib.backends.vllm_thread import ThreadEngine
 from memagent_lib.prompts import Completion, Request
 from memagent_lib.tokenizer import Tokenizer, looks_like_path
 
@@ -126,8 +125,6 @@ def _start(model: str, window: int | None, threads: int | None, options: dict[st
     if window is not None:
         settings["max_model_len"] = window
     if on_cpu:
-        from memagent_lib.backends.vllm_thread import ThreadEngine
-
         return ThreadEngine(settings | CPU_SETTINGS | options, threads)
     return ProcessEngine(settings | options)
 
@@ -155,18 +152,3 @@ class ProcessEngine:
 
     def shutdown(self) -> None:
         self._engine.shutdown()
-
-
-@contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Environment variables that an engine reads only while it starts."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

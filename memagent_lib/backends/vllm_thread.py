@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import queue
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from memagent_lib.backends.interface import BackendError
@@ -162,8 +165,6 @@ def _tell(waiting: Future, failure: Exception) -> None:
 def _engine(settings: dict[str, Any], threads: int | None) -> Any:
     import torch
 
-    from memagent_lib.backends.vllm import environment
-
     set_num_threads = torch.set_num_threads
     if threads is not None:
         set_num_threads(threads)  # OpenMP counts threads per calling thread, so this binds the engine's alone
@@ -175,3 +176,18 @@ def _engine(settings: dict[str, Any], threads: int | None) -> Any:
             return LLMEngine.from_engine_args(EngineArgs(**settings))
     finally:
         torch.set_num_threads = set_num_threads  # vLLM's CPU worker replaces it for the whole process
+
+
+@contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Environment variables that an engine reads only while it starts."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -210,12 +210,14 @@ def test_a_span_of_which_no_word_is_known_is_not_judged():
 
 def test_rollouts_tables_and_fates_are_one_number(kept, lost):
     pytest.importorskip("verl")
-    from memagent_lib.workbench.inspector.story import story
-
     from memagent_lib.rl.agent_loop import rollout_facts
+    from memagent_lib.workbench.inspector import Readings
+    from memagent_lib.workbench.inspector.readings import LETTERS
 
     for result in (kept, lost):
         facts, row = rollout_facts(result), result.row()
         assert (facts["capture"], facts["retention"]) == (row["capture"], row["retention"])
-        assert [turn.fate for turn in story(result)] == list(result.diagnosis.fates)
+        readings = Readings({"policy": [result]})
+        (entry,) = readings.catalog()
+        assert readings.story(entry["key"])["fates"] == "".join(LETTERS[fate] for fate in result.diagnosis.fates)
     assert [r.row()["retention"] for r in (kept, lost)] == [1.0, 0.0]
