@@ -35,7 +35,7 @@ def test_a_wrong_path_is_one_line_on_stderr_and_status_2(capsys, tmp_path):
     said = capsys.readouterr().err
     assert said == (
         "memagent data: no model folder './no-such-model'; "
-        "give a folder that holds config.json and tokenizer.json, or a hub name\n"
+        "give one that holds config.json and tokenizer.json, or a hub name\n"
     )
 
 
