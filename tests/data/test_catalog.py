@@ -9,7 +9,7 @@ import pytest
 from memagent_lib.data import TASKS, data_hash, describe, load, make, save
 from memagent_lib.data.tasks import configured
 
-OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
+OFFLINE = [name for name, preset in TASKS.items() if not preset.needs and preset.family != "pocket world"]
 RULER = {  # haystack, kinds of key and value, and how many keys, values and asked keys, from RULER's synthetic.yaml
     "niah_single_1": ("noise", "words", "numbers", 1, 1, 1),
     "niah_single_2": ("essays", "words", "numbers", 1, 1, 1),
@@ -97,11 +97,11 @@ def test_every_task_is_described():
     rows = describe()
     assert [row["task"] for row in rows] == list(TASKS)
     assert all(row["asks for"] and row["family"] and row["parameters"] for row in rows)
-    assert {row["task"] for row in rows if row["needs"] != "nothing"} == set(TASKS) - set(OFFLINE)
+    assert {row["task"] for row in rows if row["needs"] != "nothing"} == {name for name in TASKS if TASKS[name].needs}
 
 
 def test_an_unknown_task_names_the_known_ones(tokenizer):
-    with pytest.raises(ValueError, match=r"no task 'nih'; choose from needle, niah_single_1, .*ordering"):
+    with pytest.raises(ValueError, match=r"no task 'nih'; choose from needle, .*niah_single_1, .*ordering"):
         make("nih", 1, 1, tokenizer, length_tokens=900)
 
 

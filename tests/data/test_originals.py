@@ -106,7 +106,7 @@ def test_squad_asks_only_what_can_be_answered_and_knows_where(squad_file):
         assert example.question.startswith("Who is the patron of")
         assert [example.document[s.start : s.end] for s in example.evidence] == [example.answers[0]]
         assert len(example.answers) == 2
-        assert score(example.rule, f"It is {example.answers[1]}", example.answers).value == 1
+        assert score(example.rule, f"\\boxed{{{example.answers[1]}}}", example.answers).value == 1
     assert len(read_squad_pool(squad_file).documents) == 10
 
 
