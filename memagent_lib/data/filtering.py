@@ -7,24 +7,15 @@ document; a question is dropped when any reply scores, or merely holds an accept
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
+from memagent_lib.agent import Agent, gather, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data.examples import Example
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
-from memagent_lib.trace import Trace
-
-
-class BlindAgent(Protocol):
-    """What is asked: an :class:`memagent_lib.agent.Agent` whose reader is ``blind``."""
-
-    reader: Any
-
-    def read(self, document: str, question: str) -> Trace: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +40,7 @@ class Filtered:
 
 
 def drop_known(
-    examples: Sequence[Example], agents: Sequence[BlindAgent], samples: int = 2, concurrency: int = 64
+    examples: Sequence[Example], agents: Sequence[Agent], samples: int = 2, concurrency: int = 64
 ) -> Filtered:
     """Ask each agent each question ``samples`` times without its document, and drop what any reply knows.
 
@@ -67,8 +58,7 @@ def drop_known(
     known: list[Example] = []
     kept: list[Example] = []
     failed: list[Example] = []
-    with ThreadPoolExecutor(concurrency) as threads:
-        verdicts = list(threads.map(lambda example: _verdict(example, agents, samples), examples))
+    verdicts = run_sync(_verdicts(examples, agents, samples, concurrency))
     for example, verdict in zip(examples, verdicts, strict=True):
         (failed if verdict is None else known if verdict else kept).append(example)
     return Filtered(tuple(kept), tuple(known), tuple(failed))
@@ -79,13 +69,21 @@ def knows(reply: str, example: Example) -> bool:
     return any(score(rule, reply, example.answers).value for rule in ("boxed", "match_part"))
 
 
-def _verdict(example: Example, agents: Sequence[BlindAgent], samples: int) -> bool | None:
-    replies = [_known_to(agent, example) for agent in agents for _ in range(samples)]
-    return True if True in replies else None if None in replies else False
+async def _verdicts(
+    examples: Sequence[Example], agents: Sequence[Agent], samples: int, concurrency: int
+) -> list[bool | None]:
+    """Per example, whether any reply knows it; ``None`` where none does and one could not be had."""
+    places = asyncio.Semaphore(concurrency)
 
+    async def known_to(agent: Agent, example: Example) -> bool | None:
+        async with places:
+            try:
+                return knows((await agent.aread("", example.question)).answer, example)
+            except (BackendError, BudgetError):
+                return None
 
-def _known_to(agent: BlindAgent, example: Example) -> bool | None:
-    try:
-        return knows(agent.read("", example.question).answer, example)
-    except (BackendError, BudgetError):
-        return None
+    async def verdict(example: Example) -> bool | None:
+        replies = await gather(known_to(agent, example) for agent in agents for _ in range(samples))
+        return True if True in replies else None if None in replies else False
+
+    return await gather(map(verdict, examples))
