@@ -122,7 +122,7 @@ def test_a_journal_makes_a_second_call_free_and_a_different_call_an_error(agent,
     assert len(agent.backend.requests) == asked
     with pytest.raises(JournalError, match="belongs to another job: questions was"):
         read_files(agent, **(call | {"questions": [question("bold owl")]}))
-    with pytest.raises(JournalError, match="model was None and is 'other'"):
+    with pytest.raises(JournalError, match="model was 'Scripted' and is 'other'"):
         read_files(agent, **call, settings={"model": "other"})
 
 
