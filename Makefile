@@ -28,7 +28,7 @@ ifneq ($(PIP_INDEX_URL),)
   export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: demo test check lab lint clean install doctor chromium screenshots
+.PHONY: notebooks demo test check lab lint clean install doctor chromium screenshots
 
 demo: $(READY)
 	$(BIN)/memagent demo
@@ -45,6 +45,10 @@ check: lint
 chromium:
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit; done; \
 	echo "installing Chromium for the tests in a browser"; $(AS_ROOT) sh -c '$(GET_CHROMIUM)' || true
+
+# Notebooks 01 to 08 in order on their defaults, in an empty checkout: a quarter of an hour or more on 2 cores.
+notebooks: $(READY)
+	$(BIN)/python -m pytest -m chain
 
 # make lab LAB="--port 8890"
 lab: $(READY)

@@ -61,6 +61,11 @@ class ReadBench:
     def memory_tokens(self) -> int:
         return max(8, round(self.chunk_tokens / PUBLISHED_RATIO))
 
+    @property
+    def short_memory_tokens(self) -> int:
+        """A memory so short that prefill is at least half of a turn."""
+        return max(4, self.chunk_tokens // 32)
+
 
 def bench_read(
     tokenizer: str | Path,

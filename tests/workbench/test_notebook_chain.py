@@ -23,21 +23,23 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    monkeypatch.delenv(
-        "PYTEST_CURRENT_TEST", raising=False
-    )  # a kernel that sees it leaves its output without a descriptor
     return tmp_path
 
 
+@pytest.mark.chain
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_01_to_08_run_in_order_on_their_defaults_in_an_empty_checkout(checkout: Path) -> None:
+def test_01_to_08_run_in_order_on_their_defaults_in_an_empty_checkout(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study, told = checkout / "runs" / "study", {}
     (study / "executed").mkdir(parents=True)
     for path in sorted((checkout / "notebooks").glob("0[1-8]_*.ipynb")):
-        executed = papermill.execute_notebook(
-            path, study / "executed" / path.name, cwd=checkout, kernel_name="python3", progress_bar=False
-        )
+        with monkeypatch.context() as kernel:  # one that sees pytest leaves its output without a descriptor
+            kernel.delenv("PYTEST_CURRENT_TEST")
+            executed = papermill.execute_notebook(
+                path, study / "executed" / path.name, cwd=checkout, kernel_name="python3", progress_bar=False
+            )
         told[path.stem[:2]] = shown(executed)
         if path.stem.startswith("03"):
             made = {p.stem: pd.read_parquet(p) for p in (study / "results").glob("*.parquet")}

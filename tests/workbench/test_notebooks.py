@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import nbformat
@@ -72,6 +73,9 @@ def tiny_model(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
     )  # fmt: skip
     Qwen2ForCausalLM(config).save_pretrained(folder)
     tokenizer.hf.save_pretrained(folder)
+    budget = {"chunk_tokens": 48, "memory_tokens": 24, "answer_tokens": 12, "question_tokens": 32}
+    settings = {"template": "pocket", "budget": budget, "reader": "overwrite"}
+    (folder / "memagent.json").write_text(json.dumps(settings))
     return str(folder)
 
 
