@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 from pathlib import Path
 
 import nbformat
@@ -79,6 +80,16 @@ def tiny_model(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+def reweighted(model: str, folder: Path) -> str:
+    """A copy of a model with other weights: two policies of the same ones would share one journal."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(model, folder)
+    weights = {name: 1.01 * tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return str(folder)
+
+
 @pytest.mark.slow
 def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_model: str, workspace: Path) -> None:
     """All notebooks but training as one sweep, on a random policy but for the one that reads a file."""
@@ -104,6 +115,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     read = {"data": "{folder}/data", "chunks": [1, 3], "n": [3, 2], **budget}
     drawn = {"policies": ["one"], "figure_file": "{folder}/f.png", "table_file": "{folder}/t.csv"}
     inspected = {"before": "one", "after": "other", "chunks": 3, "page_file": "{folder}/m.html"}
+    other = {"policy": "other", "model": reweighted(tiny_model, workspace / "other_model")}
     quick = {"warm_start": tiny_model, "trained": [tiny_model], "chunks": 2, "n": 2, "backend": "transformers"}
     own = {"model": "experiments/pocket/warm_start", "backend": "transformers", "page_file": "{folder}/r.html"}
     compared = {"left": "one", "right": "other", "page_file": "{folder}/c.html"}
@@ -115,7 +127,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
         stages=(
             stage("quickstart", "00_quickstart", parameters=quick),
             stage("data", "01_make_data", parameters={"folder": "{folder}/data", "chunk_tokens": 48, **made}),
-            stage("evaluate", "03_evaluate", parameters=read, points=[{"policy": "one"}, {"policy": "other"}]),
+            stage("evaluate", "03_evaluate", parameters=read, points=[{"policy": "one"}, other]),
             stage("figure", "05_length_extrapolation", parameters=drawn),
             stage("inspect", "06_inspect_memory", parameters=inspected),
             stage("read", "02_read_with_memory", parameters=own),
