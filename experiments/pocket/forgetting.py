@@ -11,7 +11,6 @@ Knows torch and transformers; knows no verl and no vLLM. Everything is a functio
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import re
@@ -20,7 +19,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +33,8 @@ from memagent_lib.data.tasks.needles import (
     random_key,
     random_value,
 )
+from memagent_lib.pocket.model import compare_words
+from memagent_lib.pocket.pocket_tokenizer import train_tokenizer
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk, Tokenizer
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt
@@ -99,33 +99,7 @@ class ForgettingTurn(NamedTuple):
 
 def build_tokenizer() -> Any:
     """Byte-level BPE in which every word of the needle world is one token and digits stand alone."""
-    from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
-    from tokenizers import Tokenizer as RawTokenizer
-    from transformers import Qwen2Tokenizer
-    from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
-
-    raw = RawTokenizer(models.BPE())
-    raw.normalizer = normalizers.NFC()
-    split = pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), behavior="isolated", invert=False)
-    raw.pre_tokenizer = pre_tokenizers.Sequence(
-        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=4096, min_frequency=2, show_progress=False, initial_alphabet=alphabet, special_tokens=SPECIAL
-    )
-    raw.train_from_iterator(_corpus() * 4, trainer)
-    state = json.loads(raw.to_str())["model"]
-    tokenizer = Qwen2Tokenizer(
-        vocab=state["vocab"],
-        merges=[tuple(merge) for merge in state["merges"]],
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        extra_special_tokens=["<|im_start|>"],
-        model_max_length=4096,
-    )
-    tokenizer.chat_template = CHAT
-    return tokenizer
+    return train_tokenizer(_corpus())
 
 
 def _corpus() -> list[str]:
@@ -171,7 +145,7 @@ def build_model(tokenizer: Any, seed: int = 0) -> Any:
     model = Qwen2ForCausalLM(config)
     with torch.no_grad():
         look_back(model)
-        compare_words(model, seed)
+        compare_words(model, seed, back=(2, 3))
     return model
 
 
@@ -191,34 +165,6 @@ def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
         q[head, :pairs] = strength * torch.cos((head + 1) * rates)
         q[head, size // 2 : size // 2 + pairs] = -strength * torch.sin((head + 1) * rates)
         k[head, :pairs] = strength
-
-
-def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6, heads: int = 3) -> None:
-    """Make heads of the second layer look where the words two and three back stand three and four back: induction heads
-    (Olsson et al. 2022, arXiv 2209.11895) for keys of two words. The first layer's heads copy what they see into a
-    subspace each.
-
-    A head compares words in a few dimensions, in which some pairs look alike; each of ``heads`` has others.
-    """
-    import torch
-
-    config = model.config
-    width, size = config.hidden_size, model.model.layers[0].self_attn.head_dim
-    generator = torch.Generator().manual_seed(seed)
-    basis = torch.linalg.qr(torch.randn(width, width, generator=generator))[0]
-    read = torch.linalg.qr(torch.randn(width, size, generator=generator))[0].T
-    first, second = model.model.layers[0].self_attn, model.model.layers[1].self_attn
-    for head in range(config.num_attention_heads):
-        rows = slice(head * size, (head + 1) * size)
-        first.v_proj.weight[rows] = read
-        first.o_proj.weight[:, rows] = gain * basis[:, rows]
-    slow = list(range(5, size // 2))  # rotary pairs that hardly turn within a prompt
-    for head, (shift, back) in product(range(heads), ((0, 2), (size // 2, 3))):
-        dimensions = [head * size + shift + i for i in slow]
-        turn = torch.linalg.qr(torch.randn(size, len(dimensions), generator=generator))[0].T
-        seen = [basis[:, (b - 1) * size : b * size] for b in (back, back + 1)]
-        second.q_proj.weight[dimensions] = match * turn @ seen[0].T
-        second.k_proj.weight[dimensions] = match * turn @ seen[1].T
 
 
 class ForgettingTeacher:

@@ -21,6 +21,11 @@ CHAT = (
 
 def build_tokenizer() -> Any:
     """Every word of the world is one token after a space, and digits stand alone."""
+    return train_tokenizer(_corpus())
+
+
+def train_tokenizer(corpus: list[str]) -> Any:
+    """Byte-level BPE of Qwen2's kind in which every word of the corpus is one token."""
     from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
     from tokenizers import Tokenizer as RawTokenizer
     from transformers import Qwen2Tokenizer
@@ -36,7 +41,7 @@ def build_tokenizer() -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=4096, min_frequency=2, show_progress=False, initial_alphabet=alphabet, special_tokens=SPECIAL
     )
-    raw.train_from_iterator(_corpus() * 4, trainer)
+    raw.train_from_iterator(corpus * 4, trainer)
     state = json.loads(raw.to_str())["model"]
     tokenizer = Qwen2Tokenizer(
         vocab=state["vocab"],
