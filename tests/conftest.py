@@ -27,8 +27,10 @@ CHAT = (
 )
 CORPUS = [
     "The code of the violet otter is 4821. A small boat drifts past the old mill. Rain taps on the roof all night.",
-    "You are reading a long document piece by piece to answer a question. Rewrite the memory so that it serves the question.",
-    "Question: What is the code of the bold owl?\nText: nothing\nMemory: nothing yet\nWrite the new memory.\nWrite the answer.",
+    "You are reading a long document piece by piece to answer a question. "
+    "Rewrite the memory so that it serves the question.",
+    "Question: What is the code of the bold owl?\nText: nothing\nMemory: nothing yet\n"
+    "Write the new memory.\nWrite the answer.",
 ]
 
 

@@ -1,5 +1,6 @@
 """Processes: what lives, what has ended, and what is left behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -55,16 +56,19 @@ print(child.pid, flush=True)
 """
     done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, timeout=60, check=True)
     pid = int(done.stdout)
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(pid).wait(timeout=30)
-    except psutil.NoSuchProcess:
-        pass
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_request_to_end_closes_what_is_open():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Terminated), terminable():
-        os.kill(os.getpid(), signal.SIGTERM)
-        signal.pause()
+
+    def waits() -> None:
+        with terminable():
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+
+    with pytest.raises(Terminated):
+        waits()
     assert signal.getsignal(signal.SIGTERM) is before

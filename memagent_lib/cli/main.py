@@ -9,15 +9,29 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from memagent_lib.cli import data, demo, doctor, evaluate, lab, read, serve, sweep, template, train, training_runs
+from memagent_lib.cli import (
+    data,
+    demo,
+    doctor,
+    evaluate,
+    lab,
+    read,
+    report,
+    serve,
+    sweep,
+    template,
+    train,
+    training_runs,
+)
 
-VERBS = (doctor, demo, data, read, evaluate, serve, train, training_runs, sweep, template, lab)
+VERBS = (doctor, demo, data, read, evaluate, serve, train, training_runs, sweep, report, template, lab)
 EPILOG = """\
 the main path:
   memagent doctor                              what this machine has and lacks
   memagent demo                                data, training, evaluation, figure: all of it, small
   memagent train experiments/recipes/pocket_demo.toml
   memagent sweep experiments/demo.toml         any notebook over any grid
+  memagent report runs/demo                    one page of it: figures, tables, readings
   memagent read FILE --question "..." --model MODEL --html report.html
   memagent lab                                 JupyterLab and MLflow, side by side
 

@@ -3,7 +3,7 @@
 Knows agents, examples and diagnoses. Knows no MLflow, no notebook and no chart.
 """
 
-from memagent_lib.evaluation.benchmarks import benchmark_rows, benchmark_table
+from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
 from memagent_lib.evaluation.comparison import SAME, paired, paired_interval
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate, journal_path
 from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan
@@ -28,8 +28,8 @@ from memagent_lib.evaluation.tables import (
 )
 
 __all__ = [
-    "RESULT_COLUMNS", "SAME", "EvaluationPlan", "Rate", "Result", "aevaluate", "benchmark_rows", "benchmark_table",
-    "evaluate", "evaluate_plan", "fates_at_the_end", "gather_rows", "journal_path", "mixtures", "overview", "paired",
-    "paired_interval", "read_results", "save_rows", "summarise", "table", "to_frame", "turns_to_frame", "wilson",
-    "write_results",
+    "PUBLISHED", "RESULT_COLUMNS", "SAME", "EvaluationPlan", "Rate", "Result", "aevaluate", "benchmark_rows",
+    "benchmark_table", "evaluate", "evaluate_plan", "fates_at_the_end", "gather_rows", "journal_path", "mixtures",
+    "overview", "paired", "paired_interval", "read_results", "save_rows", "summarise", "table", "to_frame",
+    "turns_to_frame", "wilson", "write_results",
 ]  # fmt: skip

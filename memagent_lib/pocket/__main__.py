@@ -16,6 +16,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--unplanted", action="store_true", help="begin from random weights: what the planted lookup heads save"
     )
+    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch (default: 1)")
     arguments = parser.parse_args()
     make(
         arguments.out,
@@ -23,4 +24,5 @@ if __name__ == "__main__":
         aware=arguments.aware,
         start=arguments.start,
         planted=not arguments.unplanted,
+        threads=arguments.threads,
     )

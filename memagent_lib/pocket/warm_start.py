@@ -42,7 +42,7 @@ PHASES = (
     Phase(24, 150, drill=1.0),
     Phase(32, 150, drill=0.3),
     Phase(64, 250, drill=0.1),
-    Phase(96, 650, drill=0.03),
+    Phase(96, 1650, drill=0.03),
 )
 UNPLANTED = (
     Phase(16, 200, repeat=1.0),
@@ -152,6 +152,7 @@ def make(
     start: Path | None = None,
     planted: bool = True,
     phases: Iterable[Phase] = (),
+    threads: int = 1,
 ) -> None:
     """Make a warm start and write it as a Hugging Face folder, again every 200 steps. ``start`` continues from such a
     folder.
@@ -159,7 +160,7 @@ def make(
     import torch
     from transformers import AutoModelForCausalLM
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
     model = AutoModelForCausalLM.from_pretrained(start) if start else build_model(tokenizer, seed, planted=planted)
 

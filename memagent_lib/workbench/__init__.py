@@ -4,6 +4,7 @@ Knows results, runs and training runs by their records. Knows no model server an
 """
 
 from memagent_lib.workbench import case_study, data_plots, inspector, panel, plots
+from memagent_lib.workbench.evaluation_report import EvaluationReport
 from memagent_lib.workbench.panel import load_recipe, watch
 from memagent_lib.workbench.sweep import (
     SweepError,
@@ -17,6 +18,7 @@ from memagent_lib.workbench.sweep import (
 )
 
 __all__ = [
+    "EvaluationReport",
     "SweepError",
     "SweepPoint",
     "SweepResult",

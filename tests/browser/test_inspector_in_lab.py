@@ -23,13 +23,16 @@ QUESTION, NEEDLE = "What is the code of the bold owl?", "The code of the bold ow
 FROM_KEY_TO_TEXT = """() => new Promise((done) => addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
     const start = performance.now();
-    const look = () => document.querySelector(".ma-detail[data-turn]") ? done(performance.now() - start) : requestAnimationFrame(look);
+    const shown = () => document.querySelector(".ma-detail[data-turn]");
+    const look = () => shown() ? done(performance.now() - start) : requestAnimationFrame(look);
     look();
 }, { capture: true }))"""
 FROM_CLICK_TO_TEXT = """async (turn) => {
     const canvas = document.querySelector(".ma-time"), box = canvas.getBoundingClientRect(), start = performance.now();
-    canvas.dispatchEvent(new PointerEvent("pointerdown", { clientX: box.left + ((turn + 0.5) / 724) * box.width, bubbles: true }));
-    while (document.querySelector(".ma-detail").dataset.turn !== String(turn + 1)) await new Promise(requestAnimationFrame);
+    const clientX = box.left + ((turn + 0.5) / 724) * box.width;
+    canvas.dispatchEvent(new PointerEvent("pointerdown", { clientX, bubbles: true }));
+    const shown = () => document.querySelector(".ma-detail").dataset.turn;
+    while (shown() !== String(turn + 1)) await new Promise(requestAnimationFrame);
     return performance.now() - start;
 }"""
 

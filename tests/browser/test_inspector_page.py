@@ -208,7 +208,8 @@ MOVES = """async () => {
                 const start = performance.now();
                 const clientX = box.left + ((turn + 0.5) / 724) * box.width;
                 canvas.dispatchEvent(new PointerEvent('pointerdown', { clientX, bubbles: true }));
-                while (document.querySelector('.ma-detail').dataset.turn !== String(turn + 1)) await new Promise(requestAnimationFrame);
+                const shown = () => document.querySelector('.ma-detail').dataset.turn;
+                while (shown() !== String(turn + 1)) await new Promise(requestAnimationFrame);
                 times.push(performance.now() - start);
             }
             return times;

@@ -3,7 +3,14 @@
 Knows notebooks by their parameters only: what they compute and where their results go is theirs.
 """
 
-from memagent_lib.workbench.sweep.runner import SweepResult, gather_sweep, run_sweep, show_sweep
+from memagent_lib.workbench.sweep.runner import (
+    SweepResult,
+    gather_sweep,
+    is_sweep,
+    run_sweep,
+    show_sweep,
+    unfinished_points,
+)
 from memagent_lib.workbench.sweep.specification import SweepError, SweepPoint, SweepSpec, SweepStage
 
 __all__ = [
@@ -13,6 +20,8 @@ __all__ = [
     "SweepSpec",
     "SweepStage",
     "gather_sweep",
+    "is_sweep",
     "run_sweep",
     "show_sweep",
+    "unfinished_points",
 ]

@@ -110,6 +110,18 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataF
     return pd.concat(frames, ignore_index=True)
 
 
+def is_sweep(folder: str | Path) -> bool:
+    """Whether a sweep has run in a folder."""
+    return (place(folder) / "sweep.json").is_file()
+
+
+def unfinished_points(folder: str | Path) -> list[str]:
+    """The points of the sweep in ``folder`` that have no result, each with its state."""
+    folder = place(folder)
+    records = ((point, _record(folder / point["record"], point["key"])) for point in _sweep_of(folder)["points"])
+    return [f"{p['stage']}, {p['point']}: {r['status']}" for p, r in records if r["status"] != PointState.FINISHED]
+
+
 def _sweep_of(folder: Path) -> dict[str, Any]:
     sweep = _read(folder / "sweep.json")
     if "tracking" not in sweep:

@@ -1,0 +1,185 @@
+"""One page for a sweep or a folder of evaluations: figures, tables, differences, cost, and the readings behind every
+number.
+
+Everything comes from result rows and the runs that they name, so a page can be made again at any time. Knows runs and
+results; knows no agent.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memagent_lib.evaluation import PUBLISHED, Result, gather_rows, mixtures, paired, summarise
+from memagent_lib.files import place
+from memagent_lib.tracking import Experiment, load_results, load_runs
+from memagent_lib.workbench.html_pages import Page, markup, render
+from memagent_lib.workbench.inspector import Readings, to_html
+from memagent_lib.workbench.plots import accuracy_by_length
+from memagent_lib.workbench.sweep import gather_sweep, is_sweep, unfinished_points
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAGE_MB = 12.0
+_LINE, _CELL = ["policy", "reader"], ["task", "policy", "reader", "length"]
+_COMPARED = "overwrite"
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """Result rows of several policies, tasks, readers and lengths, and what a page says of them.
+
+    ``rows`` are those of :func:`memagent_lib.evaluation.to_frame` with ``policy`` and ``run_id``; ``missing`` names
+    what should be there and is not.
+    """
+
+    title: str
+    rows: pd.DataFrame
+    experiment: Experiment
+    missing: Sequence[str] = field(default_factory=tuple)
+
+    @classmethod
+    def of(cls, folder: str | Path, tracking: str | Path = "runs", first: str = "") -> EvaluationReport:
+        """A sweep's folder, or one that ``memagent evaluate`` or 03_evaluate filled (rows in ``POLICY.parquet``).
+
+        The other policies are compared with ``first``.
+        """
+        path = place(folder)
+        if is_sweep(path):
+            rows, missing = gather_sweep(path), unfinished_points(path)
+        else:
+            rows, missing = gather_rows(path, [first] if first else []), []
+        known = rows["chunks"].notna().all()
+        rows = rows.assign(length=rows["chunks"].astype(int) if known else rows["file"].fillna("one document"))
+        return cls(path.name, rows, Experiment.open(tracking), tuple(missing))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader must know before any number: points that are missing, mixtures, cells in which all failed."""
+        counts = summarise(self.rows, _CELL)
+        broken = [
+            f"{row['policy']}, {row['reader']}, {row['task']} at {row['length']}: all {row['failed']} failed"
+            for row in counts[counts["scored"] == 0].to_dict("records")
+        ]
+        return [*(f"missing: {point}" for point in self.missing), *mixtures(self.rows), *broken]
+
+    def readings(self) -> dict[str, list[Result]]:
+        """The readings that the runs kept, by policy; each cell's wrong ones first."""
+        found: dict[str, list[Result]] = {}
+        for policy, run_id in self.rows[["policy", "run_id"]].drop_duplicates().itertuples(index=False):
+            found.setdefault(policy, []).extend(load_results(self.experiment.join(run_id)))
+        return found
+
+    def page(self, room_mb: float = PAGE_MB) -> Page:
+        """A page that needs no network: a cell of a table opens the readings behind it in the inspector below."""
+        readings = Readings(self.readings())
+        first = _first_of_cells(readings)
+        inspector = to_html(readings, room_mb, set(first.values())).body if readings.results else ""
+        body = render(
+            "report.html",
+            title=self.title,
+            warnings=self.warnings,
+            tasks=[self._task(task, rows, first) for task, rows in self.rows.groupby("task", sort=False)],
+            runs=self._runs(),
+            published=_published(),
+            inspector=markup(inspector),
+        )
+        return Page(f"Report: {self.title}", body)
+
+    def _task(self, task: str, rows: pd.DataFrame, first: Mapping[tuple, str]) -> dict[str, Any]:
+        lengths = sorted(rows["length"].unique())
+        cells = summarise(rows, _CELL).set_index([*_LINE, "length"])
+        costs = rows.assign(tokens=rows["prompt_tokens"] + rows["reply_tokens"])
+        means = costs.groupby([*_LINE, "length"])[["turns", "tokens", "seconds"]].mean()
+        lines = []
+        for policy, reader in rows[_LINE].drop_duplicates().itertuples(index=False, name=None):
+            shown = []
+            for length in lengths:
+                at = (policy, reader, length)
+                cell = {"key": first.get((task, *at), ""), "policy": policy, "reader": reader, "length": str(length)}
+                shown.append(cell | _shown(cells.loc[at], means.loc[at]) if at in cells.index else None)
+            lines.append({"policy": policy, "reader": reader, "cells": shown})
+        names = [f"{length:,} chunks" if rows["chunks"].notna().all() else str(length) for length in lengths]
+        figures = [_svg(accuracy_by_length(rows, title=task))] if rows["chunks"].notna().all() else []
+        return {"name": task, "lengths": names, "lines": lines, "figures": figures, "pairs": _pairs(rows)}
+
+    def _runs(self) -> list[dict[str, Any]]:
+        runs = load_runs(self.experiment).set_index("run_id")
+        told = []
+        for policy, run_id in self.rows[["policy", "run_id"]].drop_duplicates().itertuples(index=False):
+            row = runs.loc[run_id].dropna()
+            params = {name.removeprefix("params."): value for name, value in row.items() if name.startswith("params.")}
+            told.append(
+                {"policy": policy, "id": run_id, "started": f"{row['started']:%Y-%m-%d %H:%M} UTC"}
+                | {"settings": json.dumps(params, indent=1), "machine": _machine(self.experiment, run_id)}
+            )
+        return told
+
+
+def _first_of_cells(readings: Readings) -> dict[tuple, str]:
+    """For each cell the key of the reading that it opens: a wrong one where there is one."""
+    first: dict[tuple, str] = {}
+    for key, result in readings.results.items():  # of every policy, wrong ones come first
+        length = result.example.metadata.get("chunks") or Path(result.example.metadata.get("file", "one document")).name
+        first.setdefault((result.example.task, readings.policies[key], result.reader, length), key)
+    return first
+
+
+def _shown(cell: Mapping[str, Any], cost: Mapping[str, float]) -> dict[str, Any]:
+    """A cell of a table in words: score, interval, n, failures; below it capture and retention, and the cost."""
+    numbers = {name: f"{100 * cell[name]:.1f}" for name in ("accuracy", "low", "high") if cell["scored"]}
+    kept = {name: f"{100 * cell[name]:.0f} %" for name in ("capture", "retention") if cell[name] == cell[name]}
+    spent = {name: f"{cost[name]:,.0f}" for name in ("turns", "tokens", "seconds") if cost[name] == cost[name]}
+    return numbers | {"n": int(cell["scored"]), "failed": int(cell["failed"]), "kept": kept, "spent": spent}
+
+
+def _pairs(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Every later policy minus the first, on the documents that both read with memory."""
+    if rows["chunks"].isna().any():
+        return []
+    rows = rows[(rows["reader"] == _COMPARED) & rows["score"].notna()]
+    documents = rows.groupby("policy", sort=False)["document"].agg(set).to_dict()
+    left, *others = documents or [""]
+    told = []
+    for right in (name for name in others if documents[name] & documents[left]):
+        for row in paired(rows, left, right, _COMPARED).to_dict("records"):
+            apart = row["low"] > 0 or row["high"] < 0
+            points = {part: f"{100 * row[part]:+.1f}" for part in ("difference", "low", "high")}
+            told.append(row | points | {"left": left, "right": right, "apart": apart})
+    return told
+
+
+def _published() -> list[dict[str, Any]]:
+    """The published numbers, a row per task and model; of other models, and on other documents."""
+    import pandas as pd
+
+    table = pd.read_csv(PUBLISHED)
+    rows = []
+    for (task, model, source), line in table.groupby(["task", "model", "source"], sort=False):
+        shown = ", ".join(f"{length}: {score:.1f}" for length, score in zip(line["length"], line["score"], strict=True))
+        rows.append({"task": task, "model": model, "source": source, "scores": shown})
+    return rows
+
+
+def _machine(experiment: Experiment, run_id: str) -> str:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        return Path(experiment.join(run_id).fetch("environment.json", folder)).read_text(encoding="utf-8")
+
+
+def _svg(axes: Any) -> Any:
+    """A figure as markup, in the page's own theme."""
+    import matplotlib.pyplot as plt
+
+    text = io.StringIO()
+    axes.figure.savefig(text, format="svg")
+    plt.close(axes.figure)
+    svg = text.getvalue()
+    return markup(re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL))
