@@ -27,8 +27,9 @@ from memagent_lib.text import Chunk, Tokenizer, chunk_stream, drop_text
 from memagent_lib.trace import Prompt, Reply, Trace, Turn
 
 T = TypeVar("T")
-TOKENIZING_THREADS = 4
 SETTINGS_FILE = "memagent.json"
+_TOKENIZERS = ThreadPoolExecutor(4, thread_name_prefix="memagent-tokens")  # its threads start with its first work
+_LOOP_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,16 +297,16 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _in_thread(work: Callable[..., T], *given: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(_tokenizers(), work, *given)
+    return await asyncio.get_running_loop().run_in_executor(_TOKENIZERS, work, *given)
 
 
-@lru_cache(maxsize=1)
-def _tokenizers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(TOKENIZING_THREADS, thread_name_prefix="memagent-tokens")
-
-
-@lru_cache(maxsize=1)
 def _loop() -> asyncio.AbstractEventLoop:
+    with _LOOP_LOCK:  # lru_cache alone lets threads that meet here start a loop each
+        return _started_loop()
+
+
+@lru_cache(maxsize=1)
+def _started_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="memagent-loop", daemon=True).start()
     return loop

@@ -5,10 +5,12 @@ import json
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from memagent_lib import agent as driver
 from memagent_lib.agent import Agent, AgentSettings, Observer, chunks_after, gather, open_agent, run_sync
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.prompts import Budget, Completion, Template
@@ -105,6 +107,21 @@ def test_an_interrupt_cancels_the_work():
     with pytest.raises(KeyboardInterrupt):
         interrupted(work())
     assert cancelled.wait(5)
+
+
+def test_threads_that_meet_before_there_is_a_loop_share_one(monkeypatch):
+    def slowly():
+        time.sleep(0.05)
+        return loop()
+
+    async def where():
+        return asyncio.get_running_loop()
+
+    loop = asyncio.new_event_loop
+    driver._started_loop.cache_clear()
+    monkeypatch.setattr(asyncio, "new_event_loop", slowly)
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(lambda _: run_sync(where()), range(8)))) == 1
 
 
 def test_tokenising_happens_off_the_event_loop(encoder):
