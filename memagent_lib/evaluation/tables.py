@@ -64,11 +64,14 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
 
 
 def table(results: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy with its interval, n and failures, one row per policy and reader, one column per length."""
-    summary = summarise(results, by=("policy", "reader", "chunks"))
+    """Accuracy with its interval, n and failures, one row per policy and reader (of several tasks: and task), one
+    column per length.
+    """
+    lines = ["task"] * (results["task"].nunique() > 1) + ["policy", "reader"]
+    summary = summarise(results, by=(*lines, "chunks"))
     summary["shown"] = [shown(row) for row in summary.to_dict("records")]
-    wide = summary.pivot(index=["policy", "reader"], columns="chunks", values="shown").fillna("")
-    order = list(dict.fromkeys(zip(results["policy"], results["reader"], strict=True)))
+    wide = summary.pivot(index=lines, columns="chunks", values="shown").fillna("")
+    order = list(results[lines].drop_duplicates().itertuples(index=False, name=None))
     return wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
 
 

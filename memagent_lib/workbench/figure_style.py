@@ -69,15 +69,15 @@ class LineEnd(NamedTuple):
     colour: str
 
 
-def new_axes(width: float, height: float, columns: int = 1) -> Any:
-    """Axes of a new figure in the common look: one, or with ``columns`` a row of them."""
+def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> Any:
+    """Axes of a new figure in the common look: one, or with ``columns`` and ``rows`` an array of them, row by row."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
     _load_backend()
     with mpl.rc_context(_SETTINGS):
-        made = plt.subplots(1, columns, figsize=(width, height), squeeze=False)[1][0]
-    return made if columns > 1 else made[0]
+        made = plt.subplots(rows, columns, figsize=(width, height), squeeze=False)[1].ravel()
+    return made if len(made) > 1 else made[0]
 
 
 @cache
@@ -181,14 +181,11 @@ def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> N
 
     Works in shares of the axes' height, so scales may be logarithmic.
     """
-    from matplotlib.lines import Line2D
-
     if any(len(end.name) > LONGEST_LABEL for end in ends):
-        more = [*(Line2D([], [], color=end.colour, marker="o", markersize=4.5, label=end.name) for end in ends), *more]
+        more = [*_line_handles(ends), *more]
         ends = ()
     if more:
-        look = {"frameon": False, "labelcolor": INK, "fontsize": 9}
-        ax.figure.legend(handles=more, loc="outside lower center", ncols=2, **look)
+        _legend(ax, more, 2)
     ax.autoscale_view()  # the limits that the shares below are of
     right = max((end.x for end in ends), default=0)
     for share, end in _spread(ax, ends):
@@ -203,6 +200,22 @@ def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> N
             fontsize=9.5,
             annotation_clip=False,
         )
+
+
+def legend_below(ax: Axes, ends: Sequence[LineEnd], readers: Iterable[str]) -> None:
+    """One legend for all axes of a figure: the lines' names, and the line styles of the baselines among ``readers``."""
+    _legend(ax, [*_line_handles(ends), *style_handles(readers)], 4)
+
+
+def _line_handles(ends: Sequence[LineEnd]) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    return [Line2D([], [], color=end.colour, marker="o", markersize=4.5, label=end.name) for end in ends]
+
+
+def _legend(ax: Axes, handles: Sequence[Any], columns: int) -> None:
+    look = {"frameon": False, "labelcolor": INK, "fontsize": 9}
+    ax.figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
 
 
 def _spread(ax: Axes, ends: Sequence[LineEnd]) -> list[tuple[float, LineEnd]]:

@@ -5,6 +5,7 @@ Colour says which policy, line style says which reader; every interval is drawn.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from memagent_lib.evaluation import Rate, summarise, wilson
@@ -22,6 +23,7 @@ from memagent_lib.workbench.figure_style import (
     dashes_of,
     finish,
     label_ends,
+    legend_below,
     length_axis,
     length_axis_label,
     length_label,
@@ -36,6 +38,7 @@ from memagent_lib.workbench.figure_style import (
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 REWARD = "critic/score/mean"
 COSTS = {"tokens": "tokens per document", "seconds": "seconds per document"}
@@ -50,8 +53,31 @@ def accuracy_by_length(
     Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, lengths are given in
     tokens too. Baselines are thin and in their policy's colour; they share one legend of line styles.
     """
-    table = summarise(results, by=("policy", "reader", "chunks"))
-    ax, colours, ends = ax or new_axes(6.8, 4.6), colours_of(results["policy"]), []
+    ax = ax or new_axes(6.8, 4.6)
+    ends, told = _accuracy_lines(results, ax, colours_of(results["policy"]))
+    label_ends(ax, ends, style_handles(results["reader"]))
+    return finish(ax, title, told)
+
+
+def accuracy_by_task(results: pd.DataFrame, columns: int = 3) -> Figure:
+    """:func:`accuracy_by_length`; of several tasks a panel for each, side by side, with one legend."""
+    tasks = list(results["task"].unique())
+    if len(tasks) == 1:
+        return accuracy_by_length(results).figure
+    rows, colours = -(-len(tasks) // columns), colours_of(results["policy"])
+    axes = new_axes(4.3 * columns, 3.3 * rows + 0.6, columns, rows)
+    for task, ax in zip(tasks, axes, strict=False):
+        _, told = _accuracy_lines(results[results["task"] == task], ax, colours)
+        finish(ax, task.replace("_", " "), told)
+    for ax in axes[len(tasks) :]:
+        ax.remove()
+    legend_below(axes[0], [LineEnd(0, 0, policy, colour) for policy, colour in colours.items()], results["reader"])
+    return axes[0].figure
+
+
+def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str]) -> tuple[list[LineEnd], str]:
+    """Draw the lines; returns where those with memory end, and what the marks mean."""
+    table, ends = summarise(results, by=("policy", "reader", "chunks")), []
     for (policy, reader), line in table.groupby(["policy", "reader"], sort=False):
         line, colour, main = line.sort_values("chunks"), colours[policy], reader not in BASELINE_WORDS
         look = MAIN_LINE if main else THIN_LINE
@@ -63,8 +89,7 @@ def accuracy_by_length(
             ax.vlines(line["chunks"], line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
     share_axis(ax, "accuracy")
     length_axis(ax, table["chunks"], only_value(results, "chunk_tokens"))
-    label_ends(ax, ends, style_handles(table["reader"]))
-    return finish(ax, title, f"{counted('per point', table['scored'])}, 95 % Wilson intervals")
+    return ends, f"{counted('per point', table['scored'])}, 95 % Wilson intervals"
 
 
 def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -303,6 +328,7 @@ __all__ = [
     "GREY",
     "accuracy_by_depth",
     "accuracy_by_length",
+    "accuracy_by_task",
     "capture_and_retention",
     "cost_by_length",
     "memory_by_turn",
