@@ -75,6 +75,20 @@ class Diagnosis:
         return _share(fact.retained for fact in self.facts)
 
     @property
+    def steps(self) -> tuple[float | None, ...]:
+        """For each turn, of the facts that it could note or keep the share that are in memory after it.
+
+        It could keep what was in memory before it, and note what is read or in memory for the first time. ``None``
+        where there was nothing to do: a fact that was lost or never noted is not held against later turns.
+        """
+        before = (tuple(Fate.AHEAD for _ in self.facts), *zip(*(fact.fates for fact in self.facts), strict=True))
+        after = before[1:]
+        return tuple(
+            _share(now is Fate.HELD for old, now in zip(*turn, strict=True) if _could(old, now))
+            for turn in zip(before, after, strict=False)
+        )
+
+    @property
     def fate(self) -> Fate | None:
         """How it ended."""
         return self.fates[-1] if self.fates else None
@@ -174,6 +188,11 @@ def _fates(stands: Sequence[bool], due: int | None) -> tuple[Fate, ...]:
         read = due is not None and turn >= due
         fates.append(Fate.HELD if stand else Fate.LOST if noted else Fate.MISSED if read else Fate.AHEAD)
     return tuple(fates)
+
+
+def _could(before: Fate | None, after: Fate | None) -> bool:
+    """Whether it was up to a turn that a fact is in memory after it."""
+    return before is Fate.HELD or (before is Fate.AHEAD and after in (Fate.HELD, Fate.MISSED))
 
 
 def _worst(fates: Sequence[Fate | None]) -> Fate | None:

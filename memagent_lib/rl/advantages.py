@@ -100,9 +100,35 @@ def row_advantages(
     return [advantage(RowName.of(key), position) for position, key in enumerate(keys)]
 
 
-def prompts_without_spread(keys: Sequence[str], rewards: Sequence[float]) -> set[str]:
-    """The prompts whose rollouts all have the same reward: their advantages are 0."""
+def step_advantages(keys: Sequence[str], steps: Sequence[float | None]) -> list[float]:
+    """``S_ij = s_ij - mean(s_j)``: what a turn noted and kept of the evidence, against the same turn of the group.
+
+    ``s_ij`` is :attr:`~memagent_lib.diagnostics.Diagnosis.steps` of turn ``j`` of rollout ``i``. The mean is over the
+    rollouts of a prompt whose turn ``j`` had something to note or keep; a turn that had not gets 0.
+    """
+    groups: dict[tuple[str, int], list[float]] = defaultdict(list)
+    rows = [RowName.of(key) for key in keys]
+    for row, step in zip(rows, steps, strict=True):
+        if step is not None:
+            groups[row.prompt, row.turn].append(step)
+    return [
+        0.0 if step is None else step - statistics.fmean(groups[row.prompt, row.turn])
+        for row, step in zip(rows, steps, strict=True)
+    ]
+
+
+def prompts_without_spread(
+    keys: Sequence[str], rewards: Sequence[float], steps: Sequence[float | None] | None = None
+) -> set[str]:
+    """The prompts whose rollouts all have the same reward, and in each turn the same step reward where these count:
+    their advantages are 0.
+    """
     seen: dict[str, set[float]] = defaultdict(set)
+    noted: dict[tuple[str, int], set[float]] = defaultdict(set)
     for (prompt, _), position in last_turns(keys).items():
         seen[prompt].add(float(rewards[position]))
-    return {prompt for prompt, values in seen.items() if len(values) == 1}
+    for row, step in zip(map(RowName.of, keys), steps or (), strict=False):
+        if step is not None:
+            noted[row.prompt, row.turn].add(step)
+    spread = {prompt for (prompt, _), values in noted.items() if len(values) > 1}
+    return {prompt for prompt, values in seen.items() if len(values) == 1} - spread

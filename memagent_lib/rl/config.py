@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -44,17 +44,53 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataConfig:
-    """Parquet files of examples; ``eval_examples`` of ``eval`` are read greedily every ``eval_every`` steps."""
+class Stage:
+    """So many ``steps`` on examples of ``files``; 0, which only the last stage may say, is the rest of the run."""
 
-    train: tuple[str, ...]
+    files: tuple[str, ...]
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "steps")
+        if not self.files:
+            raise ValueError("files must be a path or a list of paths, got none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """Parquet files of examples. ``eval_examples`` of ``eval`` are read greedily every ``eval_every`` steps.
+
+    ``train`` is shuffled and used up before it is shuffled again. ``[[data.stages]]`` in its place, tables of ``files``
+    and ``steps``, are a curriculum: short documents first where long ones are never answered, so that groups have
+    spread. ``mix = "tasks"`` draws equally many examples of every task in the files of a stage, for tasks of which one
+    would drown the others; ``"examples"`` draws every example equally often. Both hold for one file and for several.
+    """
+
+    train: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    mix: Literal["tasks", "examples"] = "tasks"
     eval: tuple[str, ...]
     eval_examples: int = -1
 
     def __post_init__(self) -> None:
-        for name in ("train", "eval"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} must be a path or a list of paths, got none")
+        if not self.eval:
+            raise ValueError("eval must be a path or a list of paths, got none")
+        if bool(self.train) == bool(self.stages):
+            got = "both" if self.train else "neither"
+            raise ValueError(f"train must be a path or a list of paths, or [[data.stages]] be given; got {got}")
+        if any(not stage.steps for stage in self.stages[:-1]):
+            raise ValueError("every stage but the last needs steps")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All training files, each once."""
+        return tuple(dict.fromkeys(self.train + tuple(file for stage in self.stages for file in stage.files)))
+
+    def with_paths(self, place: Callable[[str], str]) -> DataConfig:
+        """The same with ``place`` applied to every path."""
+        stages = tuple(dataclasses.replace(stage, files=tuple(map(place, stage.files))) for stage in self.stages)
+        train, tests = tuple(map(place, self.train)), tuple(map(place, self.eval))
+        return dataclasses.replace(self, train=train, stages=stages, eval=tests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +230,23 @@ class Recipe:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     verl: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        planned = sum(stage.steps for stage in self.data.stages)
+        if self.data.stages and self.data.stages[-1].steps and planned < self.train.steps:
+            advice = "leave steps out of the last stage, and it lasts to the end"
+            raise ValueError(f"train.steps is {self.train.steps} and the stages have {planned} in all; {advice}")
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages that the run reaches, each with its number of steps."""
+        left, reached = self.train.steps, []
+        for stage in self.data.stages or (Stage(files=self.data.train),):
+            steps = min(stage.steps or left, left)
+            if steps:
+                reached.append(dataclasses.replace(stage, steps=steps))
+            left -= steps
+        return tuple(reached)
+
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         """Read a TOML file; each override is ``table.key=value`` with a TOML value, or a bare word for a string.
@@ -216,7 +269,10 @@ class Recipe:
         """Build from nested dicts, as a TOML file holds them; :class:`SettingsError` names what is wrong in them."""
         tables = dict(tables)
         if isinstance(data := tables.get("data"), Mapping):
-            tables["data"] = {key: [value] if isinstance(value, str) else value for key, value in data.items()}
+            data = _lists(data, "train", "eval")
+            if isinstance(stages := data.get("stages"), list):
+                data["stages"] = [_lists(stage, "files") if isinstance(stage, Mapping) else stage for stage in stages]
+            tables["data"] = data
         if isinstance(verl := tables.get("verl"), Mapping):
             tables["verl"] = flatten(verl)
         return parse(cls, tables, "the recipe")
@@ -233,6 +289,11 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         name = f"{prefix}{key}"
         flat |= flatten(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
     return flat
+
+
+def _lists(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """``table`` with a list of one in place of a string, where a list of paths is meant."""
+    return {key: [value] if key in names and isinstance(value, str) else value for key, value in table.items()}
 
 
 def _apply(tables: dict[str, Any], override: str) -> None:

@@ -11,6 +11,7 @@ The loss normaliser is verl's: tokens of the mini-batch, summed over ranks.
 from __future__ import annotations
 
 import math
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,15 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
+from memagent_lib.data import count
 from memagent_lib.rl.advantages import Credit, RowName, last_turns, prompts_without_spread, row_advantages
 from memagent_lib.rl.agent_loop import FAILURE_FILE, MAY_BE_UNKNOWN, UNKNOWN, RolloutError
+from memagent_lib.rl.curriculum import Curriculum, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained
 
 TRAINER = "memagent"
@@ -45,7 +50,7 @@ class MemAgentTrainer(PPOTrainerSync):
 
     def __init__(self, config: Any):
         self.settings = config.trainer.v1.memagent
-        self._named = (0, 0)
+        self._drawn = (0, 0)
         super().__init__(config)
 
     def _build_replay_buffer(self) -> ReplayBuffer:
@@ -62,14 +67,24 @@ class MemAgentTrainer(PPOTrainerSync):
                 self._save_checkpoint()
             raise StopRequested(f"asked to stop after step {self.global_steps}")
 
+    def _init_dataloader(self) -> None:
+        """verl's; training draws from the same rows by :class:`Curriculum`, of which there is nothing to save."""
+        super()._init_dataloader()
+        stages, tasks = self.settings.stages, self.train_dataset.dataframe["data_source"][:]
+        found = iter(enumerate(tasks))
+        rows = {file: list(islice(found, count(file))) for file in self.config.data.train_files}
+        shares = [(stage.steps, shares_of([rows[file] for file in stage.files], self.settings.mix)) for stage in stages]
+        self.curriculum = Curriculum(tuple(shares), self.config.data.train_batch_size, self.settings.seed)
+
     def _fetch_one_gen_batch(self) -> TensorDict:
-        """Prompts named by step and number, where verl draws names: seeds and the order of rows follow from them."""
-        batch = super()._fetch_one_gen_batch()
-        step, count = self._named
-        count = count if step == self.global_steps else 0
-        names = [f"s{self.global_steps:06d}p{count + number:05d}" for number in range(len(batch))]
-        self._named = (self.global_steps, count + len(names))
-        return tensordict_with(batch, "uid", names)
+        """The step's next prompts, named by step and number: seeds and the order of rows follow from the names."""
+        step, drawn = self._drawn
+        drawn = drawn if step == self.global_steps else 0
+        numbers = range(drawn, drawn + (self.config.data.gen_batch_size or self.config.data.train_batch_size))
+        self._drawn = (self.global_steps, numbers.stop)
+        batch = collate_fn([self.train_dataset[self.curriculum.row(self.global_steps, number)] for number in numbers])
+        names = [f"s{self.global_steps:06d}p{number:05d}" for number in numbers]
+        return tu.get_tensordict(batch | {"uid": np.array(names, dtype=object)})
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
         try:
@@ -212,15 +227,6 @@ class MemAgentTrainer(PPOTrainerSync):
         """verl's, whose reward averages over rows and so weights long documents more, over rollouts instead."""
         super()._compute_metrics(batch, metrics, *rest, **named)
         metrics["critic/score/mean"], metrics["critic/rewards/mean"] = metrics["rollout/acc"], metrics["rollout/reward"]
-
-
-def tensordict_with(batch: TensorDict, name: str, values: list[str]) -> TensorDict:
-    """``batch`` with a column of strings replaced."""
-    from verl.utils import tensordict_utils as tu
-
-    batch.pop(name)
-    tu.assign_non_tensor_stack(batch, name, values)
-    return batch
 
 
 def _agreement_metrics(found: dict[str, float]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,20 +111,40 @@ class Work:
 
 
 def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
-    """The mean of the first training examples where they are on this machine, else :data:`ASSUMED_CHUNKS`."""
-    from itertools import islice
-
+    """The mean over the steps of a run, from the first examples of each file; :data:`ASSUMED_CHUNKS` without files."""
     from memagent_lib.data import stream
 
-    path = Path(recipe.data.train[0])
-    if not path.is_file():
-        return ASSUMED_CHUNKS, f"assumed: no data at {path}"
-    size = recipe.reading.chunk_tokens
-    counts = [
-        -(-len(encoder.tokenizer.encode(example.document)) // size)
-        for example in islice(stream(path), SAMPLED_EXAMPLES)
-    ]
-    return sum(counts) / len(counts), f"the mean of the first {len(counts)} examples"
+    if missing := [path for path in recipe.data.files if not Path(path).is_file()]:
+        return ASSUMED_CHUNKS, f"assumed: no data at {missing[0]}"
+    size, weighted, seen = recipe.reading.chunk_tokens, 0.0, 0
+    for stage in recipe.stages:
+        each = max(1, SAMPLED_EXAMPLES // len(stage.files))
+        documents = [example.document for path in stage.files for example in islice(stream(path), each)]
+        counts = [-(-len(encoder.tokenizer.encode(document)) // size) for document in documents]
+        weighted += stage.steps * sum(counts) / len(counts)
+        seen += len(counts)
+    return weighted / recipe.train.steps, f"from the first {seen} examples"
+
+
+def stage_lines(recipe: Recipe) -> Iterator[str]:
+    """What each stage trains on; how often it uses an example, where its files are on this machine."""
+    from memagent_lib.data import count
+
+    first = 1
+    for stage in recipe.stages:
+        prompts, last = stage.steps * recipe.train.prompts_per_step, first + stage.steps - 1
+        where = f"steps {first:,} to {last:,}: {prompts:,} prompts of {', '.join(map(_short, stage.files))}"
+        if all(Path(path).is_file() for path in stage.files):
+            examples = sum(map(count, stage.files))
+            where += f", {examples:,} examples, {prompts / examples:.1f} each"
+        yield f"stage       {where}"
+        first = last + 1
+    if unreached := recipe.data.stages[len(recipe.stages) :]:
+        yield f"stage       {len(unreached)} not reached: the run has {recipe.train.steps:,} steps"
+
+
+def _short(path: str) -> str:
+    return "/".join(Path(path).parts[-2:])
 
 
 @dataclass(frozen=True)
@@ -222,6 +243,7 @@ class TrainingPlan:
             f"a step      {train.prompts_per_step} prompts x {train.rollouts} rollouts x {work.turns:.1f} turns = "
             f"{work.rows:,.0f} rows, {train.mini_batches} optimizer steps ({work.chunks_from})"
         )
+        yield from stage_lines(self.recipe)
         yield (
             f"tokens      at most {work.prompt_tokens / 1e6:,.2f}M of prompts and {work.reply_tokens / 1e6:,.2f}M "
             f"of replies a step; window {work.longest_row:,}"

@@ -21,11 +21,14 @@ from memagent_lib.text import Tokenizer
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 AGENT_FILE = "agent_loop.json"
+DRAWING = {f"data.{name}" for name in ("shuffle", "train_files", "train_max_samples", "filter_overlong_prompts")}
 POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 
 
 def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
     """verl's settings by dotted name; those that start with ``+`` are not in verl's own configuration."""
+    if taken := DRAWING & set(recipe.verl):
+        raise SettingsError(f"[verl] has {', '.join(sorted(taken))}; which examples a step trains on is said in [data]")
     encoder = encoder_of(recipe)
     own = cpu_settings(recipe, encoder) if device == "cpu" else _cuda(encoder)
     chosen = _model_and_data(recipe, encoder) | _training(recipe) | _rollout(recipe, folder, encoder)
@@ -103,7 +106,7 @@ def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     return {
         "actor_rollout_ref.model.path": recipe.model.path,
         "actor_rollout_ref.model.external_lib": "memagent_lib.rl.loss",  # registers the loss in the workers
-        "data.train_files": list(recipe.data.train),
+        "data.train_files": list(recipe.data.files),
         "data.val_files": list(recipe.data.eval),
         "data.val_max_samples": recipe.data.eval_examples,
         "data.train_batch_size": recipe.train.prompts_per_step,
@@ -179,6 +182,9 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
         "trainer.resume_mode": "auto",
         "trainer.v1.trainer_mode": "sync",  # what our trainer is a kind of; verl asks for it by this name
         "+trainer.v1.memagent": {
+            "stages": [asdict(stage) for stage in recipe.stages],
+            "mix": recipe.data.mix,
+            "seed": train.seed,
             "mini_batches": train.mini_batches,
             "credit": str(train.credit),
             "skip_equal_groups": train.skip_equal_groups,

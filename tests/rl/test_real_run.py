@@ -65,16 +65,17 @@ def finished(tmp_path_factory, tokenizer) -> TrainingRun:
     home = tmp_path_factory.mktemp("training")
     make_policy(home / "policy", tokenizer)
     own = Tokenizer.load(home / "policy")
-    # Batches of 4 in the file's order: short documents, then long ones, then both.
-    save(examples(own, [1, 1, 1, 1, 6, 5, 6, 6, 1, 6, 2, 3]), home / "train.parquet")
+    stages = []
+    for name, lengths in (("short", [1, 1, 1, 1]), ("long", [6, 5, 6, 6]), ("both", [1, 6, 2, 3])):
+        save(examples(own, lengths), home / f"{name}.parquet")
+        stages.append({"files": str(home / f"{name}.parquet"), "steps": 1})
     save(examples(own, [2]), home / "eval.parquet")
     config = Recipe.from_tables(
         {
             "model": {"path": str(home / "policy"), "device": "cpu"},
-            "data": {"train": str(home / "train.parquet"), "eval": str(home / "eval.parquet")},
+            "data": {"stages": stages, "eval": str(home / "eval.parquet")},
             "reading": {"template": "pocket", "chunk_tokens": CHUNK_TOKENS, **REPLIES},
             "train": TRAIN | {"steps": STEPS, "mini_batches": MINI_BATCHES, "eval_every": STEPS},
-            "verl": {"data.shuffle": False},
         }
     )
     run = launch(config, home / "run")
@@ -116,7 +117,12 @@ def test_the_run_finished_and_says_so_everywhere(finished):
     assert entry.info.status == "FINISHED"
     assert [m.step for m in store.get_metric_history(status.mlflow_run, "rollout/acc")] == [1, 2, 3]
     assert entry.data.params["train.rollouts"] == "3"
-    assert sorted(seen.dataset.name for seen in entry.inputs.dataset_inputs) == ["eval.parquet", "train.parquet"]
+    assert sorted(seen.dataset.name for seen in entry.inputs.dataset_inputs) == [
+        "both.parquet",
+        "eval.parquet",
+        "long.parquet",
+        "short.parquet",
+    ]
     models = {m.model_id: m for m in store.search_logged_models([entry.info.experiment_id])}
     assert [models[used.model_id].name for used in entry.inputs.model_inputs] == ["policy"]
     assert [models[made.model_id].tags["folder"] for made in entry.outputs.model_outputs] == [

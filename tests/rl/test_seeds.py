@@ -55,27 +55,3 @@ async def test_turns_rollouts_steps_examples_and_runs_all_draw_differently_and_t
 
 async def test_greedy_reading_needs_no_seed(tokenizer):
     assert set(await seeds(tokenizer, temperature=0.0)) == {None}
-
-
-def test_prompts_are_named_by_step_and_number_so_that_a_resumed_step_has_the_same_names(monkeypatch):
-    from tensordict import TensorDict
-    from verl.trainer.ppo.v1 import PPOTrainerSync
-    from verl.utils import tensordict_utils as tu
-
-    from memagent_lib.rl.trainer import MemAgentTrainer
-
-    def drawn(self):
-        return tu.get_tensordict({"uid": ["x", "y"], "raw_prompt": ["p", "q"]})
-
-    monkeypatch.setattr(PPOTrainerSync, "_fetch_one_gen_batch", drawn)
-
-    def names(trainer) -> list[str]:
-        batch: TensorDict = trainer._fetch_one_gen_batch()
-        return [tu.get(batch, "uid")[number] for number in range(2)]
-
-    trainer = object.__new__(MemAgentTrainer)
-    trainer._named, trainer.global_steps = (0, 0), 7
-    assert names(trainer) + names(trainer) == ["s000007p00000", "s000007p00001", "s000007p00002", "s000007p00003"]
-    resumed = object.__new__(MemAgentTrainer)
-    resumed._named, resumed.global_steps = (0, 0), 7
-    assert names(resumed) == ["s000007p00000", "s000007p00001"]

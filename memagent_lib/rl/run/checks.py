@@ -22,7 +22,7 @@ STATE_COPIES = 5  # fp32 weights, two AdamW moments, the exported folder; one mo
 def check(recipe: Recipe, folder: RunFolder, resume: bool) -> None:
     """Raise :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` for a run that could not finish."""
     _check_leftovers(folder, resume)
-    for path in (*recipe.data.train, *recipe.data.eval):
+    for path in (*recipe.data.files, *recipe.data.eval):
         if not Path(path).is_file():
             raise SettingsError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
     _check_window(recipe)

@@ -46,7 +46,7 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
 
 def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
     """Paths made absolute and the tracking store named, so that the run means the same from any working directory."""
-    data = dataclasses.replace(recipe.data, train=_absolute(recipe.data.train), eval=_absolute(recipe.data.eval))
+    data = recipe.data.with_paths(lambda path: str(Path(path).expanduser().absolute()))
     model, tracking, reading = recipe.model, recipe.tracking, recipe.reading
     if looks_like_path(model.path):
         model = dataclasses.replace(model, path=str(Path(model.path).expanduser().absolute()))
@@ -105,7 +105,3 @@ def _start(folder: RunFolder, lock: int) -> None:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock]
         )
     detached.returncode = 0  # nobody here waits for it; without one, Python warns when this object goes
-
-
-def _absolute(paths: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(str(Path(path).expanduser().absolute()) for path in paths)

@@ -52,7 +52,7 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
     }  # MLflow takes no plus sign
     entry = ledger.start(config.tracking.run_name or folder.path.name, params, tags={"memagent.kind": "train"})
     write_atomically(note, entry.id)
-    entry.data(*config.data.train, use="training")
+    entry.data(*config.data.files, use="training")
     entry.data(*config.data.eval, use="evaluation")
     entry.uses(config.model.path)
     return entry

@@ -22,11 +22,7 @@ def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
     from memagent_lib.rl import Recipe
 
     config = Recipe.load(place(recipe), settings)
-    data = replace(
-        config.data,
-        train=tuple(str(place(p)) for p in config.data.train),
-        eval=tuple(str(place(p)) for p in config.data.eval),
-    )
+    data = config.data.with_paths(lambda path: str(place(path)))
     return replace(config, data=data, model=replace(config.model, path=model(config.model.path)))
 
 

@@ -1,0 +1,183 @@
+"""Which examples a step trains on: stages in order, tasks in equal shares, nothing that depends on what came before."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from memagent_lib.rl import Recipe
+from memagent_lib.rl.curriculum import Curriculum, shares_of
+from memagent_lib.settings import SettingsError
+
+FILES = [[(0, "needle"), (1, "hops"), (2, "needle"), (3, "needle")], [(4, "hops"), (5, "update"), (6, "needle")]]
+TABLES = {
+    "model": {"path": "policy"},
+    "data": {"eval": "e.parquet"},
+    "reading": {"template": "pocket"},
+    "train": {"steps": 10, "prompts_per_step": 4},
+}
+
+
+def drawn(curriculum: Curriculum, *steps: int) -> list[int]:
+    return [curriculum.row(step, number) for step in steps for number in range(curriculum.prompts)]
+
+
+def test_files_are_one_share_for_each_task_or_one_for_all():
+    assert shares_of(FILES, "tasks") == ((1, 4), (0, 2, 3, 6), (5,))
+    assert shares_of(FILES, "examples") == ((0, 1, 2, 3, 4, 5, 6),)
+
+
+def test_tasks_have_equal_shares_however_many_examples_they_have():
+    curriculum = Curriculum(((6, ((1, 4), (0, 2, 3, 6), (5,))),), prompts=4, seed=0)
+    task = {row: name for file in FILES for row, name in file}
+    for steps in range(1, 7):
+        seen = Counter(task[row] for row in drawn(curriculum, *range(1, steps + 1)))
+        assert max(seen.values()) - min(seen.values()) <= 1
+    rows = Counter(drawn(curriculum, *range(1, 7)))  # 24 prompts, 8 of each task
+    assert rows == {1: 4, 4: 4, 0: 2, 2: 2, 3: 2, 6: 2, 5: 8}
+
+
+def test_a_share_is_used_up_before_it_is_shuffled_anew():
+    curriculum = Curriculum(((100, (tuple(range(12)),)),), prompts=4, seed=3)
+    epochs = [drawn(curriculum, *range(first, first + 3)) for first in (1, 4, 7)]
+    assert [sorted(rows) for rows in epochs] == [list(range(12))] * 3
+    assert len(set(map(tuple, [*epochs, range(12)]))) == 4
+
+
+def test_stages_follow_each_other_and_the_last_one_stays():
+    curriculum = Curriculum(((2, ((0, 1, 2),)), (1, ((3, 4),)), (1, ((5, 6, 7),))), prompts=2, seed=0)
+    assert set(drawn(curriculum, 1, 2)) <= {0, 1, 2}
+    assert set(drawn(curriculum, 3)) == {3, 4}
+    assert set(drawn(curriculum, 4, 5, 6)) == {5, 6, 7}
+
+
+def test_a_step_draws_the_same_rows_whatever_was_drawn_before_and_other_rows_with_another_seed():
+    stages = ((5, (tuple(range(40)), tuple(range(40, 60)))), (5, (tuple(range(60, 90)),)))
+    whole = [drawn(Curriculum(stages, 8, 0), step) for step in range(1, 11)]
+    assert [drawn(Curriculum(stages, 8, 0), step) for step in (7, 3, 10)] == [whole[6], whole[2], whole[9]]
+    assert [drawn(Curriculum(stages, 8, 1), step) for step in range(1, 11)] != whole
+
+
+def test_replaced_prompts_come_from_the_steps_stage_and_do_not_move_the_next_step():
+    curriculum = Curriculum(((2, (tuple(range(40)),)), (2, (tuple(range(40, 80)),))), prompts=8, seed=0)
+    fresh = {step: [curriculum.row(step, number) for number in range(8, 16)] for step in (1, 2, 3)}
+    assert len(set(fresh[1])) == 8
+    assert fresh[1] != fresh[2]
+    assert fresh[1] != drawn(curriculum, 2)
+    assert set(fresh[3]) <= set(range(40, 80))
+
+
+def recipe(**data: object) -> Recipe:
+    return Recipe.from_tables(TABLES | {"data": TABLES["data"] | data})
+
+
+def test_a_recipe_has_the_stages_that_its_steps_reach():
+    plain = recipe(train=["a.parquet", "b.parquet"])
+    assert [(stage.files, stage.steps) for stage in plain.stages] == [(("a.parquet", "b.parquet"), 10)]
+    staged = recipe(stages=[{"files": "a.parquet", "steps": 4}, {"files": ["b.parquet", "a.parquet"]}])
+    assert [(stage.files, stage.steps) for stage in staged.stages] == [
+        (("a.parquet",), 4),
+        (("b.parquet", "a.parquet"), 6),
+    ]
+    assert staged.data.files == ("a.parquet", "b.parquet")
+    assert Recipe.from_tables(staged.to_tables()) == staged
+    short = recipe(stages=[{"files": "a.parquet", "steps": 10}, {"files": "b.parquet", "steps": 30}])
+    assert [stage.files for stage in short.stages] == [("a.parquet",)]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({}, "or [[data.stages]] be given; got neither"),
+        ({"train": "a.parquet", "stages": [{"files": "a.parquet"}]}, "got both"),
+        ({"stages": [{"files": "a.parquet"}, {"files": "b.parquet"}]}, "every stage but the last needs steps"),
+        ({"stages": [{"files": [], "steps": 2}]}, "files must be a path"),
+        ({"stages": [{"files": "a.parquet", "step": 2}]}, "has no key step; it has files, steps"),
+        ({"stages": [{"files": "a.parquet", "steps": 3}]}, "train.steps is 10 and the stages have 3 in all"),
+        ({"train": "a.parquet", "mix": "files"}, "data.mix must be 'tasks' or 'examples', got 'files'"),
+    ],
+)
+def test_stages_that_cannot_be_meant_are_refused(data, words):
+    with pytest.raises(SettingsError) as refused:
+        recipe(**data)
+    assert words in str(refused.value)
+
+
+def test_the_plan_says_what_each_stage_trains_on(tmp_path):
+    from memagent_lib.data import Example, save
+    from memagent_lib.rl.training_plan import stage_lines
+
+    facts = {"task": "toy", "question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
+    short = str(save([Example(id=str(number), **facts) for number in range(8)], tmp_path / "short.parquet"))
+    stages = [{"files": short, "steps": 4}, {"files": [short, "away.parquet"], "steps": 6}, {"files": "x", "steps": 9}]
+    assert list(stage_lines(recipe(stages=stages))) == [
+        f"stage       steps 1 to 4: 16 prompts of {tmp_path.name}/short.parquet, 8 examples, 2.0 each",
+        f"stage       steps 5 to 10: 24 prompts of {tmp_path.name}/short.parquet, away.parquet",
+        "stage       1 not reached: the run has 10 steps",
+    ]
+
+
+def test_verls_own_ways_to_draw_examples_are_refused_and_not_ignored(tmp_path, tokenizer):
+    from memagent_lib.rl import RunFolder
+    from memagent_lib.rl.verl_config import verl_settings
+
+    tokenizer.hf.save_pretrained(tmp_path / "policy")
+    tables = TABLES | {"data": TABLES["data"] | {"train": "a.parquet"}, "verl": {"data.shuffle": False}}
+    with pytest.raises(SettingsError, match=r"\[verl\] has data.shuffle; .* is said in \[data\]"):
+        verl_settings(Recipe.from_tables(tables), RunFolder(tmp_path), "cpu")
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's loader asks torch for it
+def test_the_trainer_draws_the_curriculums_rows_from_the_files_of_each_stage(tmp_path, tokenizer):
+    pytest.importorskip("verl")
+    pytest.importorskip("vllm")
+    from omegaconf import OmegaConf
+    from verl.utils import tensordict_utils as tu
+
+    from memagent_lib.data import Example, save
+    from memagent_lib.rl.trainer import MemAgentTrainer
+    from memagent_lib.rl.verl_config import compose
+
+    def saved(name: str, tasks: dict[str, int]) -> str:
+        facts = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
+        examples = [Example(id=f"{name}-{task}-{n}", task=task, **facts) for task in tasks for n in range(tasks[task])]
+        return str(save(examples, tmp_path / f"{name}.parquet"))
+
+    one, two = saved("one", {"needle": 9, "hops": 3}), saved("two", {"needle": 4, "update": 2})
+    config = compose(
+        {
+            "data.train_files": [one, two],
+            "data.val_files": [two],
+            "data.train_batch_size": 4,
+            "data.dataloader_num_workers": 0,
+            "trainer.total_training_steps": 9,
+        }
+    )
+    stages = [{"files": [two], "steps": 2}, {"files": [one, two], "steps": 7}]
+    OmegaConf.update(config, "trainer.v1.memagent", {"stages": stages, "mix": "tasks", "seed": 0}, force_add=True)
+
+    def resumed(step: int) -> MemAgentTrainer:
+        trainer = object.__new__(MemAgentTrainer)
+        trainer.config, trainer.settings, trainer.tokenizer = config, config.trainer.v1.memagent, tokenizer.hf
+        trainer.processor, trainer.trainer_mode, trainer.parameter_sync_step = None, "sync", 1
+        trainer._drawn, trainer.global_steps = (0, 0), step
+        trainer._init_dataloader()
+        return trainer
+
+    def fetched(trainer: MemAgentTrainer) -> list[tuple[str, str]]:
+        batch = trainer._fetch_one_gen_batch()
+        ids = [row["id"] for row in tu.get(batch, "extra_info")]
+        return list(zip(tu.get(batch, "uid"), ids, strict=True))
+
+    trainer, seen = resumed(1), []
+    for trainer.global_steps in range(1, 9):
+        seen.append(fetched(trainer))
+    assert [name for name, _ in seen[1]] == [f"s000002p{number:05d}" for number in range(4)]
+    assert {id.split("-")[0] for _, id in seen[0] + seen[1]} == {"two"}
+    assert Counter(id.split("-")[1] for _, id in seen[0] + seen[1]) == {"needle": 4, "update": 4}
+    later = Counter(id.split("-")[1] for step in seen[2:8] for _, id in step)
+    assert later == {"needle": 8, "hops": 8, "update": 8}
+    again = resumed(5)
+    assert fetched(again) == seen[4]
+    assert [name for name, _ in fetched(again)] == [f"s000005p{number:05d}" for number in range(4, 8)]
