@@ -47,8 +47,9 @@ chromium:
 	echo "installing Chromium for the tests in a browser"; $(AS_ROOT) sh -c '$(GET_CHROMIUM)' || true
 
 # Notebooks 01 to 08 in order on their defaults, in an empty checkout: a quarter of an hour or more on 2 cores.
+# make notebooks CHECKOUT=FOLDER keeps the checkout there; once more, it continues after the last notebook that ended.
 notebooks: $(READY)
-	$(BIN)/python -m pytest -m chain
+	$(BIN)/python -m pytest -m chain --exitfirst --durations=8 $(if $(CHECKOUT),--checkout "$(CHECKOUT)") tests/workbench/test_notebook_chain.py
 
 # make lab LAB="--port 8890"
 lab: $(READY)

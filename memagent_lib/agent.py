@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 from memagent_lib import files
 from memagent_lib.backends import Backend, BackendError, Sampling, open_backend
 from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
-from memagent_lib.readers import CONTINUING, READERS, Reader, ReaderSession, reader_named, shows
+from memagent_lib.readers import READERS, Reader, ReaderSession, continues, reader_named, shows
 from memagent_lib.settings import parse
 from memagent_lib.text import Chunk, Tokenizer, chunk_stream, drop_text
 from memagent_lib.trace import Prompt, Reply, Trace, Turn
@@ -100,9 +100,7 @@ def open_agent(
 
 
 class Keeper(Protocol):
-    """Where finished turns are kept as they finish, and found again by a later try
-    (:class:`memagent_lib.journal.Journal`).
-    """
+    """Where finished turns are kept and found again by a later try (:class:`memagent_lib.journal.Journal`)."""
 
     def found(self, prompt: Prompt) -> Reply | None: ...
 
@@ -210,9 +208,7 @@ async def drive(session: ReaderSession, encoder: Encoder, backend: Backend, obse
 
 @dataclass(frozen=True)
 class Agent:
-    """A model that reads documents: encoder + backend + reader. ``aread`` is for asynchronous code, ``read`` for
-    everything else.
-    """
+    """A model that reads documents: encoder + backend + reader; ``aread`` for asynchronous code, else ``read``."""
 
     encoder: Encoder
     backend: Backend
@@ -239,9 +235,9 @@ class Agent:
         observer: Observer | None = None,
     ) -> Trace:
         """Read a document, or continue ``earlier`` with a document that follows what it has read."""
-        name = getattr(self.reader, "__name__", "reader")
-        if earlier is not None and name not in CONTINUING:
-            raise ValueError(f"the reader {name!r} cannot continue a reading; choose from {', '.join(CONTINUING)}")
+        if earlier is not None and not continues(self.reader):
+            name, able = getattr(self.reader, "__name__", "reader"), filter(lambda n: continues(READERS[n]), READERS)
+            raise ValueError(f"the reader {name!r} cannot continue a reading; choose from {', '.join(able)}")
         blocks = [document] if isinstance(document, str) else document
         chunks = chunk_stream(blocks, self.encoder.tokenizer, self.encoder.budget.chunk_tokens)
         if earlier is None:
@@ -250,14 +246,9 @@ class Agent:
             session = self.reader(question, chunks_after(earlier, chunks), earlier=earlier)
         return await drive(session, self.encoder, self.backend, observer)
 
-    def read(
-        self,
-        document: str | Iterable[str],
-        question: str,
-        earlier: Trace | None = None,
-        observer: Observer | None = None,
-    ) -> Trace:
-        return run_sync(self.aread(document, question, earlier, observer))
+    def read(self, document: str | Iterable[str], question: str, **options: Any) -> Trace:
+        """:meth:`aread` with its options, from synchronous code."""
+        return run_sync(self.aread(document, question, **options))
 
     def close(self) -> None:
         run_sync(self.backend.close())

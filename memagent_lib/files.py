@@ -24,12 +24,12 @@ _MARKS = ("pyproject.toml", "notebooks")
 _HASHED_WHOLE_BYTES = 64 << 20
 
 
-def root(start: str | Path | None = None) -> Path:
-    """The first folder from ``start`` (the working directory) upward that holds ``pyproject.toml`` and ``notebooks``.
+def root() -> Path:
+    """The first folder from the working directory upward that holds ``pyproject.toml`` and ``notebooks``.
 
     Where there is none (the library was installed, not cloned) it is the folder itself.
     """
-    here = Path(start or Path.cwd()).resolve()
+    here = Path.cwd().resolve()
     return next((p for p in (here, *here.parents) if all((p / mark).exists() for mark in _MARKS)), here)
 
 
@@ -40,9 +40,7 @@ def place(path: str | Path) -> Path:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A path to write to, in the folder of ``path``; the file there becomes ``path`` when the block ends without an
-    error.
-    """
+    """A path beside ``path`` to write to; its file becomes ``path`` when the block ends without an error."""
     path = Path(path)
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is no file that could be replaced; give another path")
@@ -80,9 +78,7 @@ def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]]
 
 
 def first_model(names: Sequence[str]) -> str:
-    """The first of some model folders that is there, by the name it was given: a run's own policy, say, else a
-    committed one.
-    """
+    """The first of some model folders that is there, by the name it was given."""
     found = next((name for name in names if (place(name) / "config.json").is_file()), None)
     if found is None:
         raise FileNotFoundError(f"no model at {', '.join(map(str, names))}; `make demo` trains one")
@@ -90,9 +86,12 @@ def first_model(names: Sequence[str]) -> str:
 
 
 def model(name: str) -> str:
-    """A model folder as an absolute path, or a hub name as it is."""
-    folder = place(name)
-    return str(folder) if folder.is_dir() else name
+    """A model folder as an absolute path, or a hub name as it is.
+
+    A folder that is not below :func:`root` is looked for beside the library too: a clone's own models, from anywhere.
+    """
+    folders = (place(name), PACKAGE.parent / name)
+    return next((str(folder) for folder in folders if folder.is_dir()), name)
 
 
 def model_hash(model: str | Path) -> str:
@@ -110,21 +109,26 @@ def model_hash(model: str | Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def code_hash(package: Path = PACKAGE) -> str:
+def code_hash() -> str:
     """16 hex digits that change when a source file or template of the library does."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in package.rglob("*") if p.suffix in {".py", ".toml", ".js", ".css"}):
-        digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+    for path in sorted(p for p in PACKAGE.rglob("*") if p.suffix in {".py", ".toml", ".js", ".css"}):
+        digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def code_version(folder: Path = PACKAGE) -> dict[str, str]:
+def code_version() -> dict[str, str]:
     """What ran: the git commit, whether anything tracked was changed since, and :func:`code_hash`. ``unknown`` without
     git.
     """
-    commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
     dirty = "unknown" if changes is None else str(bool(changes)).lower()
     return {"git_commit": commit or "unknown", "git_dirty": dirty, "code_hash": code_hash()}
+
+
+def cores() -> int:
+    """How many cores this process may use; macOS cannot say, and has all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)
@@ -134,15 +138,15 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "system": platform.platform(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
     }
 
 
-def _git(folder: Path, *command: str) -> str | None:
+def _git(*command: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *command], capture_output=True, text=True, timeout=20, check=True
+            ["git", "-C", str(PACKAGE), *command], capture_output=True, text=True, timeout=20, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -74,9 +74,7 @@ class Journal:
         return TurnKeeper(self, key)
 
     def finish(self, key: str, record: Mapping[str, Any], failed: bool = False) -> None:
-        """Append the record of a reading; of several with one key the last counts. Turns of a ``failed`` one stay for
-        the next try.
-        """
+        """Append the record of a reading; the last of a key counts. Turns of a ``failed`` one stay for the next try."""
         line = self._write({"reading": key, "record": record} | ({"failed": True} if failed else {}))
         with self._lock:
             self._ended(key, line, failed)

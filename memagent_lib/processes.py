@@ -50,9 +50,7 @@ def this_process() -> str:
 
 
 def is_gone(process: str) -> bool:
-    """Whether a process named by :func:`this_process` has ended. ``False`` for one of another machine: nobody here can
-    know.
-    """
+    """Whether a process named by :func:`this_process` has ended; ``False`` for one of another machine."""
     host, pid, start = process.rsplit(" ", 2)
     if host != _host():
         return False

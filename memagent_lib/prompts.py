@@ -177,16 +177,12 @@ class Encoder:
         self.prompt_limit = lru_cache(maxsize=64)(self.prompt_limit)
 
     def overhead(self, kind: Kind) -> int:
-        """The tokens of a prompt of this kind beside its question, memory and chunk, and one for each seam between
-        them.
-        """
+        """The tokens of a prompt of this kind beside question, memory and chunk, and one for each seam between them."""
         bare = self.template.words(kind).format(**dict.fromkeys(_PARTS[kind], "x"))
         return self.tokenizer.chat_tokens + self._counted(bare)
 
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
-        """The longest prompt of this kind: template + question + memory + chunk. ``memories`` may be shown, with a seam
-        between each.
-        """
+        """The longest prompt of this kind: template + question + memories, with seams between them, + chunk."""
         budget, parts = self.budget, _PARTS[kind]
         memory = max(budget.memory_tokens, self._counted(self.template.empty_memory)) * memories + SEAM_TOKENS * (
             memories - 1

@@ -48,7 +48,8 @@ def _messages(cls: type, where: str, refused: Any) -> Iterator[str]:
         elif error["type"] in ("value_error", "assertion_error"):
             yield f"{_in(where, named)}: {error['ctx']['error']}"
         else:
-            right = error["msg"].replace("Input should be", "must be")
+            right = error["msg"].replace("Input should be", "must be").replace("greater than or equal to", "at least")
+            right = right.replace("less than or equal to", "at most")
             yield f"{_in(where, named)} {right}, got {error['input']!r}"
 
 

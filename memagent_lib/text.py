@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from memagent_lib.tokenizer import LONG_CHARS, Tokenizer, Tokens
@@ -70,9 +70,7 @@ def chunks(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk
 
 
 def _sliced(blocks: Iterable[str], size: int) -> Iterator[str]:
-    """``blocks`` in pieces of at most ``size``: tokenising a whole gigabyte at once would take two hundred times its
-    size.
-    """
+    """``blocks`` in pieces of at most ``size``: tokenising takes two hundred times a text's size."""
     return (block[at : at + size] for block in blocks for at in range(0, len(block), size))
 
 
@@ -132,24 +130,3 @@ def _natural_break(text: str, starts: Sequence[int], last: int, floor: int) -> i
         if space is None and (here.isspace() or before.isspace()):
             space = at
     return space
-
-
-def fit(measure: Callable[[int], int], limit: int) -> int:
-    """The largest ``n >= 0`` for which ``measure(n) <= limit``, where ``measure`` grows with ``n``; by doubling, then
-    bisection.
-
-    Raises ``ValueError`` when not even ``measure(0)`` fits.
-    """
-    if (least := measure(0)) > limit:
-        raise ValueError(
-            f"the shortest possible text has length {least:,}, and {limit:,} was asked for; ask for at least {least:,}"
-        )
-    low, high = 0, 1
-    while measure(high) <= limit:
-        low, high = high, 2 * high
-        if high > 1 << 40:
-            raise ValueError("the text does not grow with its number of parts")
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if measure(middle) <= limit else (low, middle)
-    return low

@@ -34,6 +34,10 @@ CORPUS = [
 ]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--checkout", help="the folder in which the chain of notebooks runs, and continues")
+
+
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
     from transformers import PreTrainedTokenizerFast

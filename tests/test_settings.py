@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from annotated_types import Interval
 
 from memagent_lib.settings import SettingsError, parse
 
@@ -81,3 +82,15 @@ def test_everything_that_is_wrong_is_said_at_once():
 def test_what_is_no_table_is_refused():
     with pytest.raises(SettingsError, match=r"cart.toml must be a table, got \[1\]"):
         parse(Cart, [1], "cart.toml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded:
+    wheels: Annotated[int, Interval(ge=1, le=4)] = 4
+
+
+@pytest.mark.parametrize(("wheels", "said"), [(0, "at least 1, got 0"), (5, "at most 4, got 5")])
+def test_a_bound_beside_a_type_is_held_and_named(wheels, said):
+    assert parse(Bounded, {"wheels": 4}, "cart.toml") == Bounded()
+    with pytest.raises(SettingsError, match=f"cart.toml: wheels must be {said}"):
+        parse(Bounded, {"wheels": wheels}, "cart.toml")

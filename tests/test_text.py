@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memagent_lib.text import chunk_stream, chunks, fit
+from memagent_lib.text import chunk_stream, chunks
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
 SENTENCE = "A small boat drifts past the old mill. "
@@ -52,12 +52,6 @@ def test_blocks_of_a_stream_do_not_move_the_cuts(tokenizer, monkeypatch):
     whole = chunks(text, tokenizer, 7)
     monkeypatch.setattr("memagent_lib.text.BLOCK_CHARS", 1)
     assert list(chunk_stream(blocks, tokenizer, 7)) == whole
-
-
-def test_fit_finds_the_longest_that_fits_or_says_what_would():
-    assert fit(lambda n: 3 + 7 * n, 100) == 13
-    with pytest.raises(ValueError, match="at least 3"):
-        fit(lambda n: 3 + n, 2)
 
 
 # Streaming.

@@ -10,7 +10,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memagent_lib.data import Example, make, preset, save
 from memagent_lib.data.drafting import DraftPlan, ExampleKey, Length, weave
 from memagent_lib.data.tasks import configured
-from memagent_lib.text import Tokenizer, fit
+from memagent_lib.text import Tokenizer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,3 +177,24 @@ def _row(task: str, name: str, workers: int, result: Measured) -> dict[str, Any]
         "peak_mb": round(result.peak_mb, 1),
         "file_mb": round(result.file_mb, 1),
     }
+
+
+def fit(measure: Callable[[int], int], limit: int) -> int:
+    """The largest ``n >= 0`` for which ``measure(n) <= limit``, where ``measure`` grows with ``n``; by doubling, then
+    bisection.
+
+    Raises ``ValueError`` when not even ``measure(0)`` fits.
+    """
+    if (least := measure(0)) > limit:
+        raise ValueError(
+            f"the shortest possible text has length {least:,}, and {limit:,} was asked for; ask for at least {least:,}"
+        )
+    low, high = 0, 1
+    while measure(high) <= limit:
+        low, high = high, 2 * high
+        if high > 1 << 40:
+            raise ValueError("the text does not grow with its number of parts")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if measure(middle) <= limit else (low, middle)
+    return low

@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from memagent_lib.files import cores
+
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
@@ -92,7 +94,7 @@ def write_json(path: str | Path, settings: Any, measured: Mapping[str, Measured]
     record = {
         "machine": {
             "processor": platform.processor() or platform.machine(),
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": cores(),
             "load": os.getloadavg()[0],
         },
         "settings": asdict(settings),

@@ -1,6 +1,4 @@
-"""What every backend is: a request in, a completion or a :class:`BackendError` out; how replies are sampled. Knows no
-engine.
-"""
+"""What every backend is: a request in, a completion or a :class:`BackendError` out. Knows no engine."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ class BackendUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How replies are drawn. ``temperature=0`` is greedy; the paper evaluates at 0.7 and ``top_p=0.95``, and trains at
-    1.
-    """
+    """How replies are drawn: greedy at ``temperature=0``; the paper evaluates at 0.7, ``top_p=0.95``, trains at 1."""
 
     temperature: float = 0.0
     top_p: float = 1.0

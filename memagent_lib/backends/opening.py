@@ -8,9 +8,7 @@ from memagent_lib.backends.interface import Backend, Sampling
 
 
 def open_backend(kind: str, model: str, sampling: Sampling | None = None, **options: Any) -> Backend:
-    """A backend by name: ``vllm``, ``openai`` (any compatible server) or ``transformers``; each class names its
-    ``options``.
-    """
+    """A backend by name: ``vllm``, ``openai`` (any server) or ``transformers``; each class names its ``options``."""
     sampling = sampling or Sampling()
     if kind == "vllm":
         from memagent_lib.backends.vllm import VLLM

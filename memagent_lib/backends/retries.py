@@ -22,9 +22,7 @@ T = TypeVar("T")
 
 
 class RetryableError(Exception):
-    """A failure worth another try. ``after`` is the server's Retry-After header, seconds or a date; ``attempts`` how
-    many at most.
-    """
+    """A failure worth another try, at most ``attempts``; ``after`` is the server's Retry-After header."""
 
     def __init__(self, reason: str, after: str | None = None, attempts: int | None = None):
         super().__init__(reason)
@@ -78,9 +76,7 @@ class Circuit:
         self._failures = self._refusals = 0
 
     def failed(self, failure: RetryableError) -> None:
-        """Count a failure worth a retry; raises when it was one too many, or when the server names a time past any
-        deadline.
-        """
+        """Count a retryable failure; raises when it was one too many, or the server's own time is past any deadline."""
         if not self._failures:
             self._first_failure = self._clock()
         self._failures += 1
@@ -155,9 +151,7 @@ def _failure(state: RetryCallState) -> RetryableError:
 
 
 def seconds_of(retry_after: str | None) -> float | None:
-    """A Retry-After header in seconds from now (RFC 9110, section 10.2.3); ``None`` where there is none or it is not
-    one.
-    """
+    """A Retry-After header in seconds from now (RFC 9110, section 10.2.3); ``None`` where there is none."""
     if retry_after is None:
         return None
     try:

@@ -16,9 +16,7 @@ from memagent_lib.tokenizer import looks_like_path
 
 
 class Transformers:
-    """A model folder or hub name. ``batch_size`` bounds how many requests are answered together, ``threads`` the CPU
-    threads.
-    """
+    """A model folder or hub name; ``batch_size`` requests are answered together, on ``threads`` CPU threads."""
 
     def __init__(
         self,

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, key_value, option, switch
+from memagent_lib.files import model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memagent_lib.data import Example, Filtered
+    from memagent_lib.data import Example
 
 EXAMPLES = """\
 examples:
@@ -60,10 +61,8 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.data import describe
-
     if a.list:
-        return _print_tasks(describe(a.task), with_formats=a.task is None)
+        return _print_tasks(a.task)
     if not a.out or not (a.task or a.origin):
         raise ValueError(
             "say what and where to write it: memagent data TASK --out FILE.parquet, or "
@@ -85,7 +84,7 @@ def _make(a: argparse.Namespace) -> int:
     size = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
     more = {"chunk_tokens": a.chunk_tokens, "workers": a.workers, "rule": a.rule}
     n = 128 if a.n is None else a.n
-    examples = make(a.task, n, a.seed or 0, Tokenizer.load(a.model), **size, **more, **parameters)
+    examples = make(a.task, n, a.seed or 0, Tokenizer.load(model(a.model)), **size, **more, **parameters)
     print(f"{n:,} examples of {a.task} in {save(_with_progress(examples, n), a.out)}")
     return 0
 
@@ -104,7 +103,7 @@ def _convert(a: argparse.Namespace) -> int:
     length = Length(**given, chunk_tokens=a.chunk_tokens or 5000) if any(given.values()) else None
     known = _no_context_filter(a) if a.drop_known else None
     choice = Choice(first=a.first, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
-    tokenizer = Tokenizer.load(a.model) if length else None
+    tokenizer = Tokenizer.load(model(a.model)) if length else None
     options = dict(key_value(text) for text in settings)
     chosen, examples = convert(form, paths, choice, length=length, tokenizer=tokenizer, rule=a.rule, **options)
     written = save(_with_progress(examples, len(chosen.kept)), a.out)
@@ -118,38 +117,38 @@ def _with_progress(examples: Iterable[Example], n: int) -> Iterable[Example]:
     return tqdm(examples, total=n, unit="example", disable=None)
 
 
-def _no_context_filter(a: argparse.Namespace) -> Callable[[Sequence[Example]], Filtered]:
+def _no_context_filter(a: argparse.Namespace) -> Callable[[Sequence[Example]], list[bool | None]]:
     """MemAgent's filter: each model is asked each question some times, at temperature 1 and top_p 0.7."""
     from memagent_lib.agent import open_agent
     from memagent_lib.backends import Sampling
-    from memagent_lib.data import drop_known
+    from memagent_lib.data import known_without_document
 
     sampling = Sampling(temperature=1.0, top_p=0.7)
     agents = [open_agent(m, a.backend, reader="blind", sampling=sampling, base_url=a.base_url) for m in a.drop_known]
-    return lambda examples: drop_known(examples, agents, a.samples)
+    return lambda examples: known_without_document(examples, agents, a.samples)
 
 
-def _print_tasks(rows: Sequence[dict[str, str]], with_formats: bool) -> int:
+def _print_tasks(only: str | None) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from memagent_lib.data import FORMATS
+    from memagent_lib.data import FORMATS, TASKS, preset
 
     table = Table(box=None, pad_edge=False)
     for column in ("task", "asks for", "a guess scores"):
         table.add_column(column, no_wrap=column == "task", justify="right" if column == "a guess scores" else "left")
     family = None
-    for row in rows:
-        if row["family"] != family:
-            table.add_row(f"[bold]{(family := row['family'])}[/bold]")
-        needs = "" if row["needs"] == "nothing" else f" (needs {row['needs']})"
-        table.add_row(f"  {row['task']}", row["asks for"] + needs, row["chance"])
-    if with_formats:
+    for name, about in ({only: preset(only)} if only else TASKS).items():
+        if about.family != family:
+            table.add_row(f"[bold]{(family := about.family)}[/bold]")
+        needs = f" (needs {about.needs})" if about.needs else ""
+        table.add_row(f"  {name}", about.asks + needs, f"{100 * about.chance:.0f} %")
+    if only is None:
         table.add_row("[bold]--from[/bold]")
         for name, known in FORMATS.items():
             options = f"; takes {', '.join(f'{option}=' for option in known.options)}" if known.options else ""
             table.add_row(f"  {name}", known.files + options, "")
     Console().print(table)
-    if len(rows) == 1:
-        print(f"\nparameters: {rows[0]['parameters']}")
+    if only:
+        print(f"\nparameters: {preset(only).parameters}")
     return 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
-from memagent_lib.files import root
+from memagent_lib.files import PACKAGE, root
 
 if TYPE_CHECKING:
     from memagent_lib.workbench import SweepSpec
@@ -47,6 +47,9 @@ def demo(folder: Path | None = None) -> int:
     """Run or continue the demo; 0 when all of it is done. Finished parts are kept, so a second call is quick."""
     from memagent_lib.workbench import SweepSpec, run_sweep
 
+    if not (root() / SWEEP).is_file():
+        clone = PACKAGE.parent if (PACKAGE.parent / SWEEP).is_file() else "CLONE"
+        raise FileNotFoundError(f"the demo runs in a clone of the repository, and {Path.cwd()} is in none: cd {clone}")
     spec = SweepSpec.load(root() / SWEEP)
     spec = replace(spec, folder=str(folder)) if folder else spec
     _require_space(spec.path)

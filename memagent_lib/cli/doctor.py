@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memagent_lib.cli.arguments import Verbs, add_verb
+from memagent_lib.files import cores
 
 INSTALL = "make install"
 ENGINES = {
@@ -57,10 +58,10 @@ def run(_: argparse.Namespace) -> int:
     return report(examine())
 
 
-def examine(store: str | None = None, folder: str | Path = ".") -> list[Finding]:
+def examine() -> list[Finding]:
     """Everything that training and evaluation depend on. Starts no engine and writes nothing."""
     system = platform.system()
-    return [*_machine(system, Path(folder)), *_gpu(), *_packages(system), *_store(store)]
+    return [*_machine(system), *_gpu(), *_packages(system), *_store()]
 
 
 def report(findings: list[Finding]) -> int:
@@ -78,7 +79,7 @@ def report(findings: list[Finding]) -> int:
     return int(any(f.state is Health.MISSING for f in findings))
 
 
-def _machine(system: str, folder: Path) -> Iterator[Finding]:
+def _machine(system: str) -> Iterator[Finding]:
     import psutil
 
     other = ELSEWHERE.get(system)
@@ -87,13 +88,13 @@ def _machine(system: str, folder: Path) -> Iterator[Finding]:
     good = (3, 11) <= sys.version_info[:2] < (3, 13)
     fix = "verl and vLLM need Python 3.11 or 3.12: make PYTHON=python3.11 install"
     yield Finding("Python", platform.python_version(), *(() if good else (Health.MISSING, fix)))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Finding("cores", str(cores), *(() if cores >= 2 else (Health.NOTE, "the demo is timed for 2 to 4 cores")))
-    memory, free = psutil.virtual_memory(), shutil.disk_usage(folder).free
+    have = cores()
+    yield Finding("cores", str(have), *(() if have >= 2 else (Health.NOTE, "the demo is timed for 2 to 4 cores")))
+    memory, free = psutil.virtual_memory(), shutil.disk_usage(".").free
     found = f"{_gb(memory.available)} free of {_gb(memory.total)}"
     yield _enough("memory", memory.available, found, "close other programs, or train with fewer rollouts")
     fix = "free some space: a training run keeps checkpoints and Ray its logs"
-    yield _enough("disk", free, f"{_gb(free)} free at {folder.resolve()}", fix)
+    yield _enough("disk", free, f"{_gb(free)} free at {Path.cwd()}", fix)
 
 
 def _enough(what: str, have: int, found: str, fix: str) -> Finding:
@@ -126,11 +127,10 @@ def _packages(system: str) -> Iterator[Finding]:
             yield Finding(harmful, f"{harmful} {found}", Health.NOTE, fix)
 
 
-def _store(store: str | None) -> Iterator[Finding]:
-    if store is None:
-        from memagent_lib.tracking import store_uri
+def _store() -> Iterator[Finding]:
+    from memagent_lib.tracking import store_uri
 
-        store = store_uri("runs")
+    store = store_uri("runs")
     path = Path(store.removeprefix("sqlite:///"))
     if not store.startswith("sqlite:///"):
         yield Finding("MLflow store", store)

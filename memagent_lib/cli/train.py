@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from memagent_lib.cli.arguments import Verbs, add_verb
+from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
 from memagent_lib.cli.training_runs import outcome
 
 EXAMPLES = """\
@@ -22,20 +22,15 @@ examples:
 
 def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "train", run, "train a policy by multi-conversation RL, in a process of its own", EXAMPLES)
-    verb.add_argument(
-        "recipe", metavar="FILE.toml", help="model, data, reading and optimisation; see experiments/recipes"
-    )
+    recipe = "model, data, reading and optimisation; see experiments/recipes"
+    verb.add_argument("recipe", metavar="FILE.toml", help=recipe)
     verb.add_argument("settings", nargs="*", metavar="table.key=value", help="settings that replace those of the file")
-    verb.add_argument("--out", metavar="FOLDER", help="the run's folder; runs/NAME-OF-THE-FILE unless given")
-    verb.add_argument(
-        "--tracking",
-        default="runs",
-        metavar="STORE",
-        help="the MLflow store, where the recipe names none: a folder or a server's address",
-    )
-    verb.add_argument("--dry-run", action="store_true", help="check all settings and print the plan; start nothing")
-    verb.add_argument("--resume", action="store_true", help="continue from the folder's last checkpoint")
-    verb.add_argument("--detach", action="store_true", help="return at once; see it with: memagent follow FOLDER")
+    option(verb, "--out", "FOLDER", "the run's folder; runs/NAME-OF-THE-FILE unless given")
+    store = "the MLflow store, where the recipe names none: a folder or a server's address"
+    option(verb, "--tracking", "STORE", store, default="runs")
+    switch(verb, "--dry-run", "check all settings and print the plan; start nothing")
+    switch(verb, "--resume", "continue from the folder's last checkpoint")
+    switch(verb, "--detach", "return at once; see it with: memagent follow FOLDER")
 
 
 def run(a: argparse.Namespace) -> int:

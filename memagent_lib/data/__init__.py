@@ -7,7 +7,7 @@ training; only the no-context filter asks an agent, which it is handed.
 from memagent_lib.data.conversion import Choice, convert
 from memagent_lib.data.drafting import Length
 from memagent_lib.data.examples import Example, Span, data_hash
-from memagent_lib.data.filtering import Filtered, drop_known
+from memagent_lib.data.filtering import known_without_document
 from memagent_lib.data.formats import FORMATS, read_original
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.splits import make_splits, split_file
@@ -24,7 +24,6 @@ from memagent_lib.data.tasks import (
     PocketFact,
     Riddle,
     configured,
-    describe,
     make,
     pocket_question,
     preset,
@@ -44,7 +43,6 @@ __all__ = [
     "Choice",
     "Crowd",
     "Example",
-    "Filtered",
     "Length",
     "PocketFact",
     "Riddle",
@@ -54,8 +52,7 @@ __all__ = [
     "count",
     "data_files",
     "data_hash",
-    "describe",
-    "drop_known",
+    "known_without_document",
     "load",
     "make",
     "make_splits",

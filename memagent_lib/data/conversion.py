@@ -13,14 +13,14 @@ from typing import Any
 
 from memagent_lib.data.drafting import ExampleKey, Length, Meter
 from memagent_lib.data.examples import Example
-from memagent_lib.data.filtering import Filtered
 from memagent_lib.data.formats import format_named, read_original, require_file
 from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
 from memagent_lib.data.storage import question_ids
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
-Filter = Callable[[Sequence[Example]], Filtered]
+Filter = Callable[[Sequence[Example]], Sequence[bool | None]]
+"""Of some questions, whether each is known without its document; ``None`` where that could not be found out."""
 _LEAST_BATCH = 32
 
 
@@ -28,7 +28,7 @@ _LEAST_BATCH = 32
 class Choice:
     """Which questions: ``n`` (``None``: all) from place ``first`` on, in the order of ``seed`` (``None``: the files').
 
-    Questions that one of the data sets ``apart_from`` asks are left out, and so are those that ``known`` drops; later
+    Questions that one of the data sets ``apart_from`` asks are left out, and so are those that are ``known``; later
     ones take their place.
     """
 
@@ -52,7 +52,7 @@ class Choice:
         wanted, at = len(left) if self.n is None else self.n, 0
         while at < len(left) and len(made.kept) < wanted:
             batch = left[at : at + self._batch(wanted - len(made.kept))]
-            made.add(self.known(batch) if self.known else Filtered(tuple(batch), (), ()))
+            made.add(batch, self.known(batch) if self.known else [False] * len(batch))
             at += len(batch)
         del made.kept[wanted:]
         if len(made.kept) < (self.n or 1):
@@ -76,10 +76,10 @@ class Chosen:
     known: int = 0
     failed: int = 0
 
-    def add(self, filtered: Filtered) -> None:
-        self.kept += filtered.kept
-        self.known += len(filtered.known)
-        self.failed += len(filtered.failed)
+    def add(self, questions: Sequence[Example], known: Sequence[bool | None]) -> None:
+        self.kept += [question for question, verdict in zip(questions, known, strict=True) if verdict is False]
+        self.known += sum(verdict is True for verdict in known)
+        self.failed += sum(verdict is None for verdict in known)
 
     def told(self) -> str:
         counts = (("asked in another file", self.left_out), ("known without the document", self.known))

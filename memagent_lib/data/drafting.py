@@ -82,9 +82,7 @@ class Meter:
         return known
 
     def count(self, text: str) -> int:
-        """The tokens of a text; a long one is cut before spaces, so that its tokens are never in memory all at
-        once.
-        """
+        """The tokens of a text; a long one is counted in pieces cut before spaces, to bound memory."""
         total = at = 0
         while at < len(text):
             cut = _SPACE.search(text, at + _BLOCK_CHARS)
@@ -110,9 +108,7 @@ class ExampleKey(NamedTuple):
         return f"{self.name}-{self.length.label}-{self.seed}-{self.index}"
 
     def rng(self, name: str | None = None) -> random.Random:
-        """The one source of chance for an example. It does not depend on the length, the platform or the other
-        examples.
-        """
+        """The example's one source of chance, whatever the length, the platform and the other examples."""
         return random.Random(f"{name or self.name}/{self.seed}/{self.index}")
 
     def example(self, plan: Any, text: str, evidence: Sequence[Span], facts: Mapping[str, Any]) -> Example:
@@ -178,9 +174,7 @@ class DraftPlan:
             raise ValueError(f"a depth is a share of the document between 0 and 1, got {bad[0]}")
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        """The longest document for the plan that is not longer than the key's length; ``ValueError`` where its facts
-        are longer.
-        """
+        """The longest document within the key's length; ``ValueError`` where the facts alone are longer."""
         units = _Units(self, meter)
         if key.length.documents is not None and self.numbered:
             size = self._counted(key.length.documents)
@@ -289,9 +283,7 @@ class _Units:
         return weave(chosen, self.plan)
 
     def measure(self, n: int) -> int:
-        """The tokens of the document with ``n`` units: counted where it is short, else estimated from a sample of its
-        units.
-        """
+        """The tokens of the document with ``n`` units: counted where it is short, else estimated from a sample."""
         self._fill(n)
         if (parts := self.must + self.sums[n]) <= COUNTED_TOKENS:
             return self.meter.count(self.draft(n).text)

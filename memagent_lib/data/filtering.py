@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from memagent_lib.agent import Agent, gather, run_sync
 from memagent_lib.backends import BackendError
@@ -17,34 +16,14 @@ from memagent_lib.data.examples import Example
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
 
-
-@dataclass(frozen=True, slots=True)
-class Filtered:
-    """What is left of a data set, what was known without it, and what could not be asked (which is in neither)."""
-
-    kept: tuple[Example, ...] = field(repr=False)
-    known: tuple[Example, ...] = field(repr=False)
-    failed: tuple[Example, ...] = field(repr=False)
-
-    @property
-    def share_known(self) -> float:
-        """The share dropped, of those that could be asked."""
-        asked = len(self.kept) + len(self.known)
-        return len(self.known) / asked if asked else 0.0
-
-    def __str__(self) -> str:
-        return (
-            f"{len(self.kept):,} questions kept; {len(self.known):,} dropped as known without the document "
-            f"({100 * self.share_known:.1f} %); {len(self.failed):,} could not be asked"
-        )
+SIDE_BY_SIDE = 64
 
 
-def drop_known(
-    examples: Sequence[Example], agents: Sequence[Agent], samples: int = 2, concurrency: int = 64
-) -> Filtered:
-    """Ask each agent each question ``samples`` times without its document, and drop what any reply knows.
+def known_without_document(examples: Sequence[Example], agents: Sequence[Agent], samples: int = 2) -> list[bool | None]:
+    """Ask each agent each question ``samples`` times without its document: per example, whether any reply knows it.
 
-    The agents must read with ``blind``; several samples of one differ only at a temperature above 0.
+    ``None`` where no reply does and one could not be had. The agents must read with ``blind``; several samples of one
+    differ only at a temperature above 0.
     """
     if not agents:
         raise ValueError("give at least one agent to ask")
@@ -55,13 +34,7 @@ def drop_known(
             raise ValueError(
                 f"the agents must not see the document: use the reader 'blind', got {agent.reader.__name__!r}"
             )
-    known: list[Example] = []
-    kept: list[Example] = []
-    failed: list[Example] = []
-    verdicts = run_sync(_verdicts(examples, agents, samples, concurrency))
-    for example, verdict in zip(examples, verdicts, strict=True):
-        (failed if verdict is None else known if verdict else kept).append(example)
-    return Filtered(tuple(kept), tuple(known), tuple(failed))
+    return run_sync(_verdicts(examples, agents, samples))
 
 
 def knows(reply: str, example: Example) -> bool:
@@ -69,11 +42,8 @@ def knows(reply: str, example: Example) -> bool:
     return any(score(rule, reply, example.answers).value for rule in ("boxed", "match_part"))
 
 
-async def _verdicts(
-    examples: Sequence[Example], agents: Sequence[Agent], samples: int, concurrency: int
-) -> list[bool | None]:
-    """Per example, whether any reply knows it; ``None`` where none does and one could not be had."""
-    places = asyncio.Semaphore(concurrency)
+async def _verdicts(examples: Sequence[Example], agents: Sequence[Agent], samples: int) -> list[bool | None]:
+    places = asyncio.Semaphore(SIDE_BY_SIDE)
 
     async def known_to(agent: Agent, example: Example) -> bool | None:
         async with places:

@@ -29,9 +29,7 @@ class PoolPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolQuestion:
-    """A question with its gold documents, the documents that come with it (all as places in the pool), and its
-    evidence.
-    """
+    """A question with its gold documents, the documents that come with it (places in the pool), and its evidence."""
 
     id: str
     question: str
@@ -69,9 +67,7 @@ class Pool:
         )
 
     def plan(self, asked: PoolQuestion, key: ExampleKey, rule: str) -> DraftPlan:
-        """A question over gold documents at random depths, then its own, then others of the pool: as many as a length
-        takes.
-        """
+        """A question over gold documents at random depths, then its own, then others of the pool, as many as fit."""
         rng = random.Random(f"{key.name} places/{key.seed}/{asked.id}")
         spans = {i: tuple(Span(p.start, p.end) for p in asked.evidence if p.document == i) for i in asked.gold}
         facts = [

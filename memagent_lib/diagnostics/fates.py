@@ -145,9 +145,7 @@ def live_memories(trace: Trace) -> list[tuple[str, ...]]:
 
 
 def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The evidence in a turn's chunk, as places in the chunk's text. None in a text that is no slice of the
-    document.
-    """
+    """The evidence in a turn's chunk, as places in its text; none in a text that is no slice of the document."""
     chunk = turn.prompt.chunk
     if chunk is None or turn.prompt.kind is Kind.MERGE or (chunk.text and not _is_slice(chunk)):
         return ()
@@ -235,9 +233,7 @@ def _telling(text: str, answers: Sequence[str], question: str) -> tuple[tuple[st
 
 
 def telling_words(words: Iterable[str], known: Container[str] = ()) -> list[str]:
-    """Of some words those that tell what they are about: the names and numbers that are not ``known``, else the
-    uncommon words.
-    """
+    """The words that tell: names and numbers that are not ``known``, else the uncommon ones."""
     words = list(words)
     uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
     new = [word for word in uncommon if _plain(word) not in known]

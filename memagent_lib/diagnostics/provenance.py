@@ -28,9 +28,7 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
 class MemoryPiece(NamedTuple):
-    """A run of a memory's or answer's words: ``text[start:end]``. ``source`` is where it stands in the document, if it
-    does.
-    """
+    """A run of a text's words, ``text[start:end]``, and its ``source`` in the document, where it has one."""
 
     start: int
     end: int
@@ -40,9 +38,7 @@ class MemoryPiece(NamedTuple):
 
 @dataclass(slots=True)
 class Phrase:
-    """Words that a chunk brought in: where they stand in the document and from which turn to which they were in
-    memory.
-    """
+    """Words that a chunk brought in, their place in the document, and the turns between which they were held."""
 
     text: str
     start: int
@@ -114,9 +110,7 @@ class Provenance:
         self._turns += 1
 
     def evidence(self, question: str) -> list[Phrase]:
-        """The phrases that the answer's own words came from; where it has none of theirs, what the memory held at the
-        end.
-        """
+        """The phrases that the answer's words came from; where there are none, what was held at the end."""
         answer, pieces = self.answers.get(question, ("", ()))
         traced = [piece for piece in pieces if piece.source]
         telling = [
@@ -221,9 +215,7 @@ class Provenance:
             self._states.popitem(last=False)
 
     def _state(self, text: str) -> _State:
-        """What is known of a memory's words. A text that shows several memories one below the other is put together
-        from them.
-        """
+        """What is known of a memory's words; a text of several memories is put together from them."""
         if text in self._states or not text:
             return self._states.get(text, _EMPTY)
         words = list(WORD.finditer(text))
@@ -248,9 +240,7 @@ def _joined(left: _State, right: _State) -> _State:
 
 
 def _matched(text: str, before: _State, chunk: Chunk | None) -> tuple[array, list[bool], set[int]]:
-    """For each word of ``text`` its origin and whether the chunk brought it, and which words of ``before`` live on in
-    it.
-    """
+    """Each word's origin and whether the chunk brought it; and which words of ``before`` live on."""
     words = [w.group().lower() for w in WORD.finditer(text)]
     old = [w.group().lower() for w in WORD.finditer(before.text)]
     source = list(WORD.finditer(chunk.text)) if chunk else []

@@ -1,6 +1,4 @@
-"""What ``memagent read`` does: files in, answers out, nothing lost on the way, and where each remembered thing came
-from.
-"""
+"""What ``memagent read`` does: files in, answers out, and where each remembered thing came from."""
 
 from __future__ import annotations
 
@@ -144,8 +142,8 @@ def read_files(
         trace = agent.read(
             document.blocks(),
             question_list(asked),
-            saved.trace if saved else None,
-            Observer(keeper=kept and kept.reading(), on_turn=progress.turn, lean=True),
+            earlier=saved.trace if saved else None,
+            observer=Observer(keeper=kept and kept.reading(), on_turn=progress.turn, lean=True),
         )
     finally:
         if kept:

@@ -134,9 +134,7 @@ class _Run(NamedTuple):
 def _runs(
     text: str, pieces: Sequence[MemoryPiece], hidden: frozenset[int] = frozenset(), all_traced: bool = False
 ) -> Iterator[_Run]:
-    """``text`` in runs. Traced are pieces that are fresh, or all that have a source; characters in ``hidden`` are left
-    out.
-    """
+    """``text`` in runs without the ``hidden`` characters. Traced are pieces that are fresh, or all with a source."""
 
     def shown(start: int, end: int) -> str:
         return "".join(text[at] for at in range(start, end) if at not in hidden)

@@ -41,9 +41,7 @@ class DocumentError(ValueError):
 
 
 class SourcePlace(NamedTuple):
-    """Where a character of a document stands in its file. ``page`` counts from 1 and is ``None`` where files have no
-    pages.
-    """
+    """Where a character of a document stands in its file; ``page`` counts from 1, ``None`` in files without pages."""
 
     name: str
     offset: int
@@ -187,9 +185,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _unreadable(path: Path, folder: Path | None = None) -> str | None:
-    """Why a file is not read, or ``None``; nothing that could block is opened. Hidden ones are read where they are
-    named.
-    """
+    """Why a file is not read, or ``None``; nothing that could block is opened. A hidden one is read where named."""
     if folder is not None and path.name.startswith("."):
         return "hidden"
     if path.is_dir():

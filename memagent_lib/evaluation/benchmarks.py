@@ -45,9 +45,7 @@ def metrics_of(result: Result) -> dict[str, float]:
 
 
 def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
-    """One row per task, metric, reader and length: ``task, metric, reader, length, score, low, high, n``; scores in per
-    cent.
-    """
+    """One row per ``task, metric, reader, length``, with ``score, low, high`` in per cent and ``n``."""
     import pandas as pd
 
     found: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
@@ -61,9 +59,7 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def benchmark_table(results: Iterable[Result], name: str = "ours") -> pd.DataFrame:
-    """Our scores with their interval and n beside those that others published at the same task and length, one row per
-    model.
-    """
+    """Our scores with interval and n beside those published for the same task and length, one row per model."""
     import pandas as pd
 
     published = pd.read_csv(PUBLISHED)

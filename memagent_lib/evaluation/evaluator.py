@@ -108,9 +108,7 @@ def evaluate(
 
 @contextmanager
 def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, DocumentStore]]:
-    """The journal of an agent in a folder of results, and the folder's documents. A block that ends well leaves records
-    alone.
-    """
+    """An agent's journal in a folder of results, and the folder's documents; a whole block leaves records alone."""
     path = journal_path(agent, folder)
     journal = Journal(path, agent.identity)
     try:

@@ -1,6 +1,4 @@
-"""What an evaluation reads: which data files, how many examples of each, with which readers; and the reading of all of
-it.
-"""
+"""What an evaluation reads: which data files, how many examples of each, with which readers."""
 
 from __future__ import annotations
 
@@ -36,10 +34,10 @@ class EvaluationPlan:
 
     @classmethod
     def of_lengths(
-        cls, data: str | Path, chunks: Sequence[int], n: Sequence[int], readers: Sequence[str], split: str = "test"
+        cls, data: str | Path, chunks: Sequence[int], n: Sequence[int], readers: Sequence[str]
     ) -> EvaluationPlan:
         """The files that 01_make_data writes, one per length in chunks."""
-        return cls([split_file(data, split, length) for length in chunks], n, readers)
+        return cls([split_file(data, "test", length) for length in chunks], n, readers)
 
     @property
     def total(self) -> int:
@@ -57,13 +55,11 @@ class EvaluationPlan:
 
 
 def evaluate_plan(
-    agent: Agent, plan: EvaluationPlan, folder: str | Path | None = None, concurrency: int = 64, progress: bool = True
+    agent: Agent, plan: EvaluationPlan, folder: str | Path | None = None, concurrency: int = 64
 ) -> list[Result]:
-    """Read all of a plan with one engine, reader by reader; kept in ``folder`` and resumed from it as :func:`evaluate`
-    does.
-    """
+    """Read all of a plan with one engine, reader by reader, kept and resumed as :func:`evaluate` does."""
     results = []
     for reader in plan.readers:
         reading = replace(agent, reader=reader_named(reader))
-        results += evaluate(reading, plan.examples(), concurrency, folder, progress, plan.total)
+        results += evaluate(reading, plan.examples(), concurrency, folder, total=plan.total)
     return results

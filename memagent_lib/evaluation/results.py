@@ -42,9 +42,7 @@ class LeftOutDocument(NamedTuple):
 
 @lru_cache(maxsize=1)
 def code_of_results() -> str:
-    """8 hex digits that change when code does that reads, judges or diagnoses; a change of a page or a chart is
-    none.
-    """
+    """8 hex digits that change when code does that reads, judges or diagnoses, and with no page or chart."""
     rooms = ("text", "trace", "prompts", "templates", "readers", "backends", "agent", "scoring", "diagnostics")
     files = sorted(f for f in PACKAGE.rglob("*") if f.suffix in (".py", ".toml") and f.relative_to(PACKAGE).parts)
     told = [f for f in files if f.relative_to(PACKAGE).parts[0].removesuffix(".py") in rooms]
@@ -105,9 +103,7 @@ class Result:
         return {name: value(self) for name, value in COLUMNS.items()}
 
     def to_record(self, stored: bool = False) -> dict[str, Any]:
-        """Plain JSON types. With ``stored`` (the document is stored beside) chunks of the document go without their
-        text.
-        """
+        """Plain JSON types; with ``stored``, chunks of a document that is stored beside go without their text."""
         e, trace = self.example, self.trace and self.trace.to_record()
         for turn in trace["turns"] if trace and stored else ():
             chunk = turn.get("chunk")
@@ -131,9 +127,7 @@ class Result:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], document: str | None = None) -> Result:
-        """The result again. Without its ``document`` it is put together from the chunks where these hold it, else left
-        out.
-        """
+        """The result again; a ``document`` that is not given is put together from chunks, else left out."""
         facts, trace = dict(record["example"]), record["trace"]
         turns = trace["turns"] if trace else ()
         text = _joined(record, turns) if document is None else document
@@ -222,9 +216,7 @@ def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) 
 
 
 def reading_key(example: Example, document: str = "") -> str:
-    """What a journal calls the reading of an example: its id, question and document; answers and judge change no
-    reply.
-    """
+    """What a journal calls the reading of an example: id, question and document; the rest changes no reply."""
     return digest("\0".join((example.id, example.question, document or digest(example.document))))
 
 
@@ -257,9 +249,7 @@ def read_documents(path: str | Path) -> dict[str, str]:
 
 
 def read_results(path: str | Path) -> list[Result]:
-    """The results in a file of records or in all such files of a folder, with those documents that are stored beside
-    them.
-    """
+    """The results in a file of records or in all such files of a folder, with the documents stored beside them."""
     path = Path(path)
     files = sorted(f for f in path.glob("*.jsonl") if f.name != DOCUMENTS) if path.is_dir() else [path]
     if missing := [f for f in files or [path / RESULTS] if not f.is_file()]:
@@ -270,9 +260,7 @@ def read_results(path: str | Path) -> list[Result]:
 
 
 def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: int = STORED_BYTES) -> int:
-    """Write results with their documents, wrong and right ones in turn, until the limit. Returns how many were left
-    out.
-    """
+    """Write results with documents until the limit, wrong and right ones in turn; how many were left out."""
     folder, left_out, room = Path(folder), 0, limit_bytes
     folder.mkdir(parents=True, exist_ok=True)
     documents = DocumentStore(folder / DOCUMENTS, limit_bytes)
@@ -308,9 +296,7 @@ def _turns(result: Result) -> pd.DataFrame:
 
 
 def _joined(record: Mapping[str, Any], turns: Iterable[Mapping[str, Any]]) -> str:
-    """The document put together from the chunks of a record that holds their texts; empty where they do not make it
-    up.
-    """
+    """The document put together from the chunks of a record; empty where they do not make it up."""
     chunks = {c["start"]: c["text"] for c in (turn.get("chunk") for turn in turns) if c and c.get("text")}
     text = "".join(chunks[start] for start in sorted(chunks))
     return text if len(text) == record["characters"] and digest(text) == record["document"] else ""

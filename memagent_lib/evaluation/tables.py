@@ -76,9 +76,7 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def overview(results: pd.DataFrame) -> pd.DataFrame:
-    """A row per task, reader and file or length: n, how many failed, the score with its interval, capture and
-    retention.
-    """
+    """A row per task, reader and file or length: n, failures, score with its interval, capture and retention."""
     import pandas as pd
 
     lengths = "chunks" if results["chunks"].notna().all() else "document_chars"
@@ -107,9 +105,7 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> Path:
 
 
 def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
-    """All result rows in a folder, the policies named in ``first`` first; their order is the order of colours and
-    rows.
-    """
+    """All result rows in a folder, the policies named in ``first`` first, in the order of colours and rows."""
     import pandas as pd
 
     files = sorted(place(folder).glob("*.parquet"))
@@ -126,9 +122,7 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def mixtures(results: pd.DataFrame) -> list[str]:
-    """What a reader of a table must know of its rows: that they were judged by several rules or made by several
-    versions.
-    """
+    """What a reader of a table must know of its rows: that several judges or versions of the code are mixed."""
     found = []
     for task, rows in results.groupby("task", sort=False):
         if len(rules := sorted(rows["rule"].dropna().unique())) > 1:

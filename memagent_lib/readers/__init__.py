@@ -14,23 +14,23 @@ from memagent_lib.readers.overwrite import overwrite, question_list, several_que
 from memagent_lib.readers.recall import recall
 from memagent_lib.readers.registry import (
     BASELINES,
-    CONTINUING,
     MEMORY_READERS,
     READERS,
     Reader,
     ReaderSession,
+    continues,
     reader_named,
     shows,
 )
 
 __all__ = [
     "BASELINES",
-    "CONTINUING",
     "MEMORY_READERS",
     "READERS",
     "Reader",
     "ReaderSession",
     "blind",
+    "continues",
     "full",
     "gated",
     "map_merge",

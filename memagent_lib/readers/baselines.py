@@ -1,6 +1,4 @@
-"""What a memory is compared with: the whole document, its two ends, its most fitting passages, or nothing, in a single
-prompt.
-"""
+"""What a memory is compared with, in one prompt: the whole document, its ends, its best passages, or nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""MemAgent's reader (arXiv 2507.02259, section 3): every reply replaces the memory, the last prompt sees the memory
-alone.
-"""
+"""MemAgent's reader (arXiv 2507.02259, section 3): every reply replaces the memory, the answer sees it alone."""
 
 from __future__ import annotations
 

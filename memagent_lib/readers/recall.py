@@ -1,6 +1,4 @@
-"""Looking back (after ReMemR1, arXiv 2509.23040): the model may ask for one of its own past memories, found by its
-words.
-"""
+"""Looking back (after ReMemR1, arXiv 2509.23040): the model may ask for a past memory, found by its words."""
 
 from __future__ import annotations
 

@@ -1,8 +1,13 @@
-"""Every reader by its name, whether it can continue a reading, and how many memories its prompts show."""
+"""Every reader by its name, whether it can continue a reading, and how many memories its prompts show.
+
+A new reader is a module with a generator, and its line in :data:`MEMORY_READERS`; one that shows several memories at
+once, or asks with other kinds of prompt than reads and answers, has a line in ``_SHOWS`` too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from inspect import signature
 
 from memagent_lib.readers.baselines import blind, full, retrieved, truncated
 from memagent_lib.readers.gated import gated
@@ -25,9 +30,6 @@ MEMORY_READERS: dict[str, Reader] = {
 }
 BASELINES: dict[str, Reader] = {"full": full, "truncated": truncated, "retrieved": retrieved, "blind": blind}
 READERS: dict[str, Reader] = MEMORY_READERS | BASELINES
-CONTINUING = ("overwrite", "gated", "recall", "multislot", "several_questions")
-"""The readers that take ``earlier``, a trace to continue."""
-
 _SHOWS_ONE = {Kind.READ: 1, Kind.ANSWER: 1}
 _SHOWS: dict[str, dict[Kind, int]] = {
     "gated": {Kind.GATE: 1, Kind.ANSWER: 1},
@@ -42,6 +44,11 @@ def reader_named(name: str) -> Reader:
     if name not in READERS:
         raise ValueError(f"no reader {name!r}; choose from {', '.join(sorted(READERS))}")
     return READERS[name]
+
+
+def continues(reader: Reader) -> bool:
+    """Whether a reader takes ``earlier``, a trace to continue."""
+    return "earlier" in signature(reader).parameters
 
 
 def shows(reader: Reader) -> Mapping[Kind, int]:

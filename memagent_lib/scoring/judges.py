@@ -21,9 +21,7 @@ _LETTERS = ("A", "B", "C", "D")
 
 @dataclass(frozen=True, slots=True)
 class AnyAnswer:
-    """A judge for questions with one answer: ``read`` finds it in the reply, ``value`` compares it with an accepted
-    one.
-    """
+    """A judge for questions with one answer: ``read`` finds it, ``value`` compares it with an accepted one."""
 
     read: Callable[[str], str | None]
     value: Callable[[str, str], float]
@@ -125,9 +123,7 @@ def is_word(said: str, answer: str) -> bool:
 
 
 def right_before_error(said: str, answer: str) -> float:
-    """The share of a list of numbers, given as one text, that is right before the first error (InfiniteBench
-    Math.Calc).
-    """
+    """The share of a list of numbers that is right before the first error (InfiniteBench Math.Calc)."""
     wanted, found = (re.findall(r"-?\d+", text) for text in (answer, said))
     right = 0
     while right < min(len(wanted), len(found)) and wanted[right] == found[right]:
@@ -156,9 +152,7 @@ def number_share(reply: str, answers: Sequence[str]) -> Score:
 
 
 def match_all(reply: str, answers: Sequence[str]) -> Score:
-    """RULER's ``string_match_all``: the share of the answers that stand anywhere in the reply, case aside. All are
-    asked for.
-    """
+    """RULER's ``string_match_all``: the share of the answers that stand anywhere in the reply, case aside."""
     hits = [answer for answer in answers if answer.lower() in reply.lower()]
     missing = [answer for answer in answers if answer not in hits]
     reason = f"the reply holds {len(hits)} of {len(answers)}"

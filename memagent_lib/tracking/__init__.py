@@ -1,6 +1,4 @@
-"""MLflow: one explicit store, experiments and runs in it, and what an evaluation leaves there. Knows no notebook and no
-widget.
-"""
+"""MLflow: one explicit store, its experiments and runs, what an evaluation leaves. Knows no notebook, no widget."""
 
 from memagent_lib.tracking.evaluations import (
     Pair,

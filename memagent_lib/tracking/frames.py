@@ -39,9 +39,7 @@ def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
 
 
 def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
-    """A run's metrics over its steps, long form: ``run_id, metric, step, value, seconds`` since the run began. All
-    metrics by default.
-    """
+    """A run's metrics over its steps, long form: ``run_id, metric, step, value, seconds`` since the run began."""
     import pandas as pd
 
     client = run.experiment.client

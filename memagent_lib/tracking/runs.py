@@ -55,9 +55,7 @@ class Experiment:
 
     @classmethod
     def open(cls, where: str | Path, experiment: str = EXPERIMENT) -> Experiment:
-        """The experiment of a workspace folder or tracking address; store and experiment are created where they are
-        missing.
-        """
+        """The experiment of a workspace folder or address; store and experiment are made where they are missing."""
         uri = store_uri(where)
         prepare(uri)
         client = client_of(uri)
@@ -85,9 +83,7 @@ class Experiment:
         tags: Mapping[str, str] | None = None,
         parent: str | None = None,
     ) -> Run:
-        """A new run with its parameters, the version of the code and ``environment.json``. RUNNING until it is ended;
-        see :meth:`run`.
-        """
+        """A new run with its parameters, code version and ``environment.json``, RUNNING until it is ended."""
         given = {NAME_TAG: name, OWNER_TAG: this_process(), **code_version(), **(tags or {})} | (
             {PARENT_TAG: parent} if parent else {}
         )
@@ -158,9 +154,7 @@ class Run:
     id: str
 
     def params(self, params: Mapping[str, Any]) -> None:
-        """Parameters as resolved; nested tables become dotted names. A value too long for MLflow is kept in
-        ``parameters.json``.
-        """
+        """Parameters as resolved, tables as dotted names; values too long for MLflow go to ``parameters.json``."""
         from mlflow.entities import Param
 
         flat = flatten(params)
@@ -235,9 +229,7 @@ class Run:
         return made
 
     def uses(self, model: str | Path) -> str:
-        """The policy that this run reads with, as an input of the run: the MLflow model with its weights, made where
-        there is none yet.
-        """
+        """The policy that this run reads with as its input: the MLflow model with these weights, made if missing."""
         from mlflow.entities import LoggedModelInput
 
         client, weights = self.experiment.client, model_hash(model)
@@ -332,9 +324,7 @@ def _status_of(failure: BaseException) -> RunStatus:
 
 
 def _is_known(name: str, value: str, known: Mapping[str, str]) -> bool:
-    """Whether a run has a parameter already, or its value under its last name (``budget.chunk_tokens`` is
-    ``chunk_tokens``).
-    """
+    """Whether a run has a parameter already, or its value under its last name (of ``budget.chunk_tokens``)."""
     return name in known or known.get(name.rpartition(".")[2]) == value
 
 

@@ -1,6 +1,4 @@
-"""The MLflow store: where it is, how it is opened, and what is done when it is busy, locked, full or away. Knows no
-run.
-"""
+"""The MLflow store: where it is, how it is opened, and what is done when it is busy, full or away. Knows no run."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def prepare(uri: str) -> None:
-    """See that the store can be used. Creates a SQLite store's tables, and lets readers and one writer work side by
-    side there.
-    """
+    """See that the store can be used: a SQLite store gets its tables, and readers beside one writer."""
     if file := sqlite_file(uri):
         _prepare_file(uri, file)
     elif uri.startswith("http"):
@@ -118,9 +114,7 @@ def client_of(uri: str) -> MlflowClient:
 
 
 def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call a client of the store; wait and try again while the store is busy (another process writes, or a server is
-    overloaded).
-    """
+    """Call a client of the store; wait and try again while it is busy: another writes, or a server is overloaded."""
     from mlflow.exceptions import MlflowException
 
     uri = getattr(getattr(call, "__self__", None), "tracking_uri", "")

@@ -54,9 +54,7 @@ DIRECTOR = Article(
 
 
 def example(others: int = 26, places: Sequence[float] = SHARES, seed: int = 0) -> Example:
-    """The question and its document: ``others`` articles of a generated world, and LEAD, FILM and DIRECTOR at these
-    shares of it.
-    """
+    """The question and its document: ``others`` articles of a world, and LEAD, FILM and DIRECTOR at these shares."""
     if len(places) != 3 or not all(0 <= place <= 1 for place in places):
         raise ValueError(f"places are three shares between 0 and 1 (lead, film, director), got {list(places)}")
     if others < 1:
@@ -82,9 +80,7 @@ def example(others: int = 26, places: Sequence[float] = SHARES, seed: int = 0) -
 def open_reader(
     backend: str = SCRIPT, model: str = "experiments/pocket/warm_start", budget: Budget | None = None, **options: object
 ) -> Agent:
-    """An agent that reads with :func:`play`, or with a model where ``backend`` is one of
-    :func:`memagent_lib.agent.open_agent`'s.
-    """
+    """An agent that reads with :func:`play`, or with a model where ``backend`` names one of ``open_agent``'s."""
     budget = budget or Budget()
     if backend != SCRIPT:
         return open_agent(model, backend, template=TEMPLATE, budget=budget, sampling=Sampling(), **options)

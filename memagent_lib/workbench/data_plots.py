@@ -44,9 +44,7 @@ def lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def depths(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """How deep the needed facts stand: the share of them up to each depth, a line per file. Even places follow the
-    diagonal.
-    """
+    """How deep the needed facts stand: the share of them up to each depth, a line per file; even is the diagonal."""
     return _spread(facts.assign(line=_files(facts)), ax, "How deep do the facts stand?", "depth of the fact")
 
 

@@ -1,6 +1,4 @@
-"""HTML that a notebook shows and a file keeps, made from Jinja templates. What is put into a template is escaped:
-text is never markup.
-"""
+"""HTML that a notebook shows and a file keeps, from Jinja templates that escape all that is put into them."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ class Page:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """A template of the workbench's rooms, filled in. The result is markup and can go into another template as it
-    is.
-    """
+    """A template of the workbench's rooms, filled in, as markup that can go into another template as it is."""
     return markup(_environment().get_template(template).render(**values))
 
 

@@ -6,7 +6,5 @@ import os
 
 
 def in_jupyter() -> bool:
-    """Whether a person has opened the notebook: Jupyter's server gives its sessions' kernels a name, papermill gives
-    none.
-    """
+    """Whether a person has opened the notebook: Jupyter's server names its sessions' kernels, papermill does not."""
     return "JPY_SESSION_NAME" in os.environ

@@ -249,9 +249,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None, cost: str = "t
 
 
 def accuracy_by_depth(results: pd.DataFrame, ax: Axes | None = None, bins: int = 5) -> Axes:
-    """A heat map of one policy and reader: accuracy by document length and by how deep in it the last needed fact
-    stands.
-    """
+    """A heat map of one policy and reader: accuracy by document length and depth of the last needed fact."""
     import seaborn as sns
 
     policy, reader = _only_one(results)

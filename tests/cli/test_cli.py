@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import memagent_lib
 from memagent_lib.cli import main, parser
 from memagent_lib.cli.doctor import ENGINES, Finding, Health, examine, report
+from memagent_lib.data import load
 
 ROOT = Path(__file__).parents[2]
 VERBS = ["doctor", "demo", "data", "read", "evaluate", "serve", "train", "follow", "stop", "sweep", "template", "lab"]
@@ -218,3 +220,11 @@ def test_a_sweep_is_asked_for_by_its_file_or_its_folder(capsys, tmp_path):
     assert "memagent sweep FILE.toml" in capsys.readouterr().err
     assert main(["sweep", "--status", str(tmp_path)]) == 2
     assert f"no sweep has run in {tmp_path}" in capsys.readouterr().err
+
+
+def test_the_pocket_policy_is_found_from_any_folder_and_the_demo_says_where_it_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", "needle", "--chunks", "1", "--n", "1", "--out", "x.parquet"]) == 0
+    assert [example.metadata["chunks"] for example in load("x.parquet")] == [1]
+    assert main(["demo"]) == 2
+    assert f"{tmp_path} is in none: cd {Path(memagent_lib.__file__).parents[1]}" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from memagent_lib.data import TASKS, data_hash, describe, load, make, save
+from memagent_lib.data import TASKS, data_hash, load, make, save
 from memagent_lib.data.tasks import configured
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs and preset.family != "pocket world"]
@@ -94,10 +94,7 @@ def test_the_pocket_needles_are_made_in_whole_chunks_of_their_own_length(tokeniz
 
 
 def test_every_task_is_described():
-    rows = describe()
-    assert [row["task"] for row in rows] == list(TASKS)
-    assert all(row["asks for"] and row["family"] and row["parameters"] for row in rows)
-    assert {row["task"] for row in rows if row["needs"] != "nothing"} == {name for name in TASKS if TASKS[name].needs}
+    assert all(preset.asks and preset.family and preset.parameters for preset in TASKS.values())
 
 
 def test_an_unknown_task_names_the_known_ones(tokenizer):
@@ -108,26 +105,26 @@ def test_an_unknown_task_names_the_known_ones(tokenizer):
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
-        ("needle", {"half_alike": 1.5}, "half_alike must be at least 0 and at most 1, got 1.5"),
+        ("needle", {"half_alike": 1.5}, "half_alike must be at most 1, got 1.5"),
         ("vt", {"hop": 3}, r"task 'vt' has no key hop; it has chains, hops"),
         ("vt", {"hops": 0}, "hops must be at least 1, got 0"),
-        ("niah_single_1", {"haystack": "hay"}, "no haystack 'hay'; choose from noise, needles, essays, prose"),
+        ("niah_single_1", {"haystack": "hay"}, "haystack must be 'noise', 'needles', 'essays' or 'prose', got 'hay'"),
         ("niah_single_1", {"asked": 2}, "not more keys can be asked for than there are; got 2 of 1"),
-        ("niah_single_1", {"depth": 7}, "depth must be a share between 0 and 1, got 7"),
+        ("niah_single_1", {"depth": 7}, "depth must be at most 1, got 7"),
         ("multihop_2", {"hops": 3}, "a bridge question has 2 hops, got 3"),
         ("multihop_3", {"hops": 2}, "a chain question has 3 or 4 hops, got 2"),
-        ("multihop_2", {"shape": "loop"}, "no shape 'loop'; choose from bridge, chain, comparison"),
+        ("multihop_2", {"shape": "loop"}, "shape must be 'bridge', 'chain' or 'comparison', got 'loop'"),
         ("cwe", {"common_repeats": 2}, "common words must come more often"),
         ("fwe", {"alpha": 1.0}, "alpha must be above 1"),
-        ("qa1", {"number": 9}, "number must be one of 1 to 5, got 9"),
+        ("qa1", {"number": 9}, "number must be at most 5, got 9"),
         ("qa1", {"events": 2}, "events must be at least 8, got 2"),
         ("updates", {"times": 0}, "times must be at least 1, got 0"),
-        ("ordering", {"events": 40}, "events must be 2 to 12"),
+        ("ordering", {"events": 40}, "events must be at most 12, got 40"),
         ("keychain", {"links": 0}, "links must be at least 1"),
         ("qa_1", {"first": -1}, "first must be at least 0, got -1"),
-        ("keychain", {"task": "cwe"}, "no task 'cwe'; choose from multihop_2"),
+        ("keychain", {"task": "cwe"}, "task must be 'multihop_2', .* got 'cwe'"),
         ("vt", {"hops": "four"}, "task 'vt': hops must be a valid integer, got 'four'"),
-        ("qa_1", {"kind": "trivia"}, "no kind 'trivia'; choose from squad, hotpot"),
+        ("qa_1", {"kind": "trivia"}, "kind must be 'squad' or 'hotpot', got 'trivia'"),
     ],
 )
 def test_a_wrong_parameter_is_an_error_before_anything_is_made(name, given, said):

@@ -11,7 +11,6 @@ from memagent_lib.cli.main import main
 from memagent_lib.data import load, read_original, save
 from memagent_lib.data.conversion import Choice, convert
 from memagent_lib.data.drafting import Length
-from memagent_lib.data.filtering import Filtered
 from memagent_lib.data.storage import question_ids
 from memagent_lib.files import root
 
@@ -61,8 +60,7 @@ def test_known_questions_are_replaced_by_later_ones_until_there_are_enough(hotpo
 
     def known(examples):
         seen.extend(example.id for example in examples)
-        odd = [example for example in examples if int(example.id.rpartition("-")[2]) % 2]
-        return Filtered(tuple(e for e in examples if e not in odd), tuple(odd), ())
+        return [int(example.id.rpartition("-")[2]) % 2 == 1 for example in examples]
 
     chosen, examples = convert("hotpot", [hotpot_file], Choice(n=20, known=known))
     ids = [example.metadata["question_id"] for example in examples]
@@ -163,11 +161,12 @@ def test_a_wrong_command_names_the_fix_and_writes_nothing(words, said, empty_fol
 
 def test_every_parameter_that_the_list_shows_can_be_given(capsys):
     from memagent_lib.cli.arguments import key_value
-    from memagent_lib.data import TASKS, describe
+    from memagent_lib.data import TASKS
     from memagent_lib.data.tasks import configured
 
     for name in TASKS:
-        shown = describe(name)[0]["parameters"]
+        assert data("--list", name) == 0
+        shown = capsys.readouterr().out.rpartition("parameters: ")[2].strip()
         given = dict(key_value(text.replace("=None", "=''").replace("=True", "=true")) for text in shown.split(", "))
         given = {key: value for key, value in given.items() if value not in ("", "False")}
         assert configured(name, **given) == TASKS[name].task, name

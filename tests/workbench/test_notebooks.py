@@ -9,12 +9,12 @@ import nbformat
 import pandas as pd
 import pytest
 
-from memagent_lib.files import root
 from memagent_lib.tracking import Experiment, load_results, load_runs, load_turns
 from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
 from memagent_lib.workbench.sweep.specification import OWN_PARAMETERS, notebook_parameters, plan
 
-NOTEBOOKS = sorted((root(__file__.rpartition("/")[0]) / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FORBIDDEN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Try)
 _PARAMETER_TYPES = ("int", "float", "str", "bool", "list", "dict")
 
@@ -55,7 +55,7 @@ def test_a_notebook_asks_a_question_and_says_what_was_learnt_and_where_to_go_nex
 
 
 def test_the_demo_sweep_gives_its_notebooks_only_parameters_that_they_have() -> None:
-    spec = SweepSpec.load(root(__file__.rpartition("/")[0]) / "experiments" / "demo.toml")
+    spec = SweepSpec.load(ROOT / "experiments" / "demo.toml")
     assert [points[0].stage for points in plan(spec)] == ["data", "train", "evaluate", "figure", "inspect"]
 
 

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from memagent_lib.cli.demo import demo
-from memagent_lib.files import root
 from memagent_lib.tracking import Experiment, load_runs
 from memagent_lib.workbench.sweep import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
 from memagent_lib.workbench.sweep.runner import only_sweep_in
@@ -330,9 +329,7 @@ time.sleep(600)
 
 def test_the_demo_stops_its_training_when_it_is_stopped() -> None:
     train = next(
-        s
-        for s in SweepSpec.load(root(__file__.rpartition("/")[0]) / "experiments" / "demo.toml").stages
-        if s.name == "train"
+        s for s in SweepSpec.load(Path(__file__).parents[2] / "experiments" / "demo.toml").stages if s.name == "train"
     )
     assert train.parameters["stop_on_interrupt"] is True
 

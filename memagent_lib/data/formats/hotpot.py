@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats.records import Record, records
+from memagent_lib.data.formats.records import Record, records, unique
 from memagent_lib.data.pools import Pool, PoolPlace, PoolQuestion
 
 RULE = "contains"
@@ -44,18 +44,8 @@ def read_hotpot_pool(path: str | Path) -> Pool:
     own = [_paragraphs(record) for record in found]
     documents = tuple(sorted({paragraph.text for paragraphs in own for paragraph in paragraphs}))
     place = {text: i for i, text in enumerate(documents)}
-    asked = tuple(_question(record, paragraphs, place) for record, paragraphs in zip(found, own, strict=True))
-    return Pool(documents, different(asked, path), str(path))
-
-
-def different(asked: tuple[PoolQuestion, ...], path: str | Path) -> tuple[PoolQuestion, ...]:
-    """The questions; an error where two have one id."""
-    seen: set[str] = set()
-    for question in asked:
-        if question.id in seen:
-            raise ValueError(f"{path}: two questions have the id {question.id!r}; ids must differ")
-        seen.add(question.id)
-    return asked
+    asked = (_question(record, paragraphs, place) for record, paragraphs in zip(found, own, strict=True))
+    return Pool(documents, tuple(unique(asked, path)), str(path))
 
 
 def _paragraphs(record: Record) -> list[_Paragraph]:

@@ -37,9 +37,7 @@ _ASK = {
 
 
 def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Example]:
-    """A LongBench file with its own metrics; ``rule`` scores all of it otherwise (``contains`` and ``rouge_recall`` are
-    MemAgent's).
-    """
+    """A LongBench file with its own metrics, or with ``rule`` (MemAgent: ``contains`` and ``rouge_recall``)."""
     for record in records(path, "LongBench's JSON lines with input, context and answers"):
         dataset = record.get("dataset", str)
         extra, asked = _ASK.get(dataset.removesuffix("_e"), ""), record.get("input", str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from memagent_lib.data.formats.infinitebench import read_infinitebench
 from memagent_lib.data.formats.longbench import read_longbench
 from memagent_lib.data.formats.memagent import read_memagent
 from memagent_lib.data.formats.plain import read_plain
+from memagent_lib.data.formats.records import unique
 from memagent_lib.data.formats.ruler import read_ruler
 from memagent_lib.data.formats.squad import read_squad, read_squad_pool
 from memagent_lib.data.pools import Pool
@@ -21,23 +23,25 @@ from memagent_lib.data.pools import Pool
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: what reads its examples, what its files are, its pool of documents if it has one, and the reader's
-    options.
-    """
+    """A format: what reads its examples, what its files are, and its pool of documents if it has one."""
 
     read: Callable[..., Iterator[Example]]
     files: str
     pool: Callable[[str | Path], Pool] | None = None
-    options: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What can be given beside the path."""
+        return tuple(signature(self.read).parameters)[1:]
 
 
 FORMATS: Mapping[str, Format] = {
-    "babilong": Format(read_babilong, "BABILong's records", options=("task",)),
+    "babilong": Format(read_babilong, "BABILong's records"),
     "hotpot": Format(read_hotpot, "HotpotQA's distractor JSON, or the Hub's parquet of it", read_hotpot_pool),
-    "infinitebench": Format(read_infinitebench, "InfiniteBench's JSON lines", options=("task",)),
-    "longbench": Format(read_longbench, "LongBench's JSON lines", options=("rule",)),
-    "memagent": Format(read_memagent, "MemAgent's parquet and evaluation JSON", options=("pool",)),
-    "plain": Format(read_plain, "your own records with question, document and answers", options=("rule",)),
+    "infinitebench": Format(read_infinitebench, "InfiniteBench's JSON lines"),
+    "longbench": Format(read_longbench, "LongBench's JSON lines"),
+    "memagent": Format(read_memagent, "MemAgent's parquet and evaluation JSON"),
+    "plain": Format(read_plain, "your own records with question, document and answers"),
     "ruler": Format(read_ruler, "RULER's validation.jsonl"),
     "squad": Format(read_squad, "SQuAD v2's JSON", read_squad_pool),
 }
@@ -58,7 +62,7 @@ def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Examp
             f"format {form!r} takes no {', '.join(wrong)}; it takes {', '.join(known.options) or 'no options'}"
         )
     require_file(path)
-    return _different(known.read(path, **options), path)
+    return unique(known.read(path, **options), path)
 
 
 def require_file(path: str | Path) -> None:
@@ -67,12 +71,3 @@ def require_file(path: str | Path) -> None:
         raise FileNotFoundError(
             f"no file at {path}; these files are their projects' own and are not shipped with memagent"
         )
-
-
-def _different(examples: Iterator[Example], path: str | Path) -> Iterator[Example]:
-    seen: set[str] = set()
-    for example in examples:
-        if example.id in seen:
-            raise ValueError(f"{path}: two examples have the id {example.id!r}; ids must differ")
-        seen.add(example.id)
-        yield example

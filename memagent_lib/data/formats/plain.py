@@ -1,6 +1,4 @@
-"""A file of one's own: records with ``question``, ``document`` and ``answers`` (or ``answer``), and ``id`` where there
-is one.
-"""
+"""A file of one's own: records with ``question``, ``document``, ``answers`` (or ``answer``), and perhaps ``id``."""
 
 from __future__ import annotations
 

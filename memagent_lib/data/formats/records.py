@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from memagent_lib.data.examples import Example
+from memagent_lib.data.pools import PoolQuestion
+
 T = TypeVar("T")
+Named = TypeVar("Named", Example, PoolQuestion)
 _NAMES = {str: "a text", list: "a list", dict: "an object", int: "a whole number"}
 
 
@@ -34,9 +38,7 @@ class Record(NamedTuple):
 
 
 def records(path: str | Path, what: str) -> Iterator[Record]:
-    """The records of a file of parquet, JSON lines or a JSON list, told apart by how it begins; ``what`` says what is
-    expected.
-    """
+    """The records of a file of parquet, JSON lines or a JSON list; ``what`` says what is expected, for errors."""
     path = Path(path)
     with open(path, "rb") as file:
         head = file.read(1 << 16)
@@ -77,6 +79,16 @@ def field_of(record: Any, name: str, kind: type[T], where: str) -> T:
     if not isinstance(value := record[name], kind):
         raise ValueError(f"{where}: expected {_NAMES.get(kind, kind.__name__)} as {name!r}, found {_found(value)}")
     return value
+
+
+def unique(things: Iterable[Named], path: str | Path) -> Iterator[Named]:
+    """The questions or examples of a file; an error where two have one id."""
+    seen: set[str] = set()
+    for thing in things:
+        if thing.id in seen:
+            raise ValueError(f"{path}: the id {thing.id!r} comes twice; ids must differ")
+        seen.add(thing.id)
+        yield thing
 
 
 def utf8_text(path: Path) -> str:

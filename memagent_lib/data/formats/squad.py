@@ -1,6 +1,4 @@
-"""SQuAD v2 (Rajpurkar et al. 2018): the answerable questions, each over its own paragraph or among those of all
-articles.
-"""
+"""SQuAD v2 (Rajpurkar et al. 2018): answerable questions, over their own paragraph or among all articles'."""
 
 from __future__ import annotations
 
@@ -10,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats.hotpot import different
-from memagent_lib.data.formats.records import field_of, json_value
+from memagent_lib.data.formats.records import field_of, json_value, unique
 from memagent_lib.data.pools import Pool, PoolPlace, PoolQuestion
 
 RULE = "contains"
@@ -24,9 +21,7 @@ def read_squad(path: str | Path) -> Iterator[Example]:
 
 
 def read_squad_pool(path: str | Path) -> Pool:
-    """All paragraphs of the file, sorted, and its answerable questions; the article's other paragraphs come with a
-    question.
-    """
+    """All paragraphs, sorted, and the answerable questions, each with its article's other paragraphs."""
     data = field_of(json_value(path, dict, "an object with 'data', as in dev-v2.0.json"), "data", list, str(path))
     articles = []
     for number, article in enumerate(data, 1):
@@ -43,7 +38,7 @@ def read_squad_pool(path: str | Path) -> Pool:
         for text, questions in paragraphs:
             answerable = [qa for qa in questions if not qa.get("is_impossible", False)]
             asked += [_question(qa, place[text], own, where) for qa in answerable]
-    return Pool(documents, different(tuple(asked), path), str(path))
+    return Pool(documents, tuple(unique(asked, path)), str(path))
 
 
 def _question(qa: Mapping[str, Any], document: int, own: tuple[int, ...], where: str) -> PoolQuestion:

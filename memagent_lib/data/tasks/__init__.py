@@ -1,12 +1,11 @@
 """Tasks that are generated: a catalogue of families, one module each. Every example is a pure function of task, seed
 and place.
 
-A family is a module with its tasks (frozen dataclasses that plan an example) and its ``PRESETS``, which the catalogue
-lists. Knows no model; a tokenizer only counts.
+A family is a module with its tasks (frozen dataclasses that plan an example) and its ``PRESETS``, which ``TASKS`` in
+``catalog.py`` lists. Knows no model; a tokenizer only counts.
 """
 
-from memagent_lib.data.tasks.catalog import TASKS, configured, describe, make, preset
-from memagent_lib.data.tasks.document_questions import HQA_DOCUMENTS
+from memagent_lib.data.tasks.catalog import TASKS, configured, make, preset
 from memagent_lib.data.tasks.pocket_words import ADJECTIVES, CODES, FILLER, NAMES, NOUNS
 from memagent_lib.data.tasks.pocket_world import Ask, Crowd, PocketFact, Riddle, pocket_question, riddle
 from memagent_lib.data.tasks.presets import Preset, Task
@@ -16,7 +15,6 @@ __all__ = [
     "ADJECTIVES",
     "CODES",
     "FILLER",
-    "HQA_DOCUMENTS",
     "NAMES",
     "NOUNS",
     "TASKS",
@@ -28,7 +26,6 @@ __all__ = [
     "Task",
     "World",
     "configured",
-    "describe",
     "make",
     "pocket_question",
     "preset",

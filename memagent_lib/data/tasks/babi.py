@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from annotated_types import Ge, Interval
 
 from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact
-from memagent_lib.data.tasks.presets import Preset, require_at_least
+from memagent_lib.data.tasks.presets import Preset
 from memagent_lib.data.tasks.words import prose, terms
 
 PEOPLE = ("Agnes", "Bruno", "Clara", "Dimitri", "Esther", "Farid", "Greta", "Hamid")
@@ -54,13 +56,8 @@ class Story:
     to whom.
     """
 
-    number: int = 1
-    events: int = 14
-
-    def __post_init__(self) -> None:
-        if self.number not in _STORIES:
-            raise ValueError(f"number must be one of 1 to 5, got {self.number}")
-        require_at_least(8, events=self.events)
+    number: Annotated[int, Interval(ge=1, le=5)] = 1
+    events: Annotated[int, Ge(8)] = 14
 
     def plan(self, key: ExampleKey) -> DraftPlan:
         rng = key.rng()

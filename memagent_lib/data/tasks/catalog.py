@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,24 +55,6 @@ def configured(name: str, **parameters: Any) -> Task:
     """The task called ``name`` with some of its parameters changed."""
     task = preset(name).task
     return settings.parse(type(task), asdict(task) | parameters, f"task {name!r}") if parameters else task
-
-
-def describe(only: str | None = None) -> list[dict[str, str]]:
-    """One row per task, or that of one: name, family, what is asked, what files it needs, what a guess scores, its
-    parameters.
-    """
-    chosen = TASKS if only is None else {only: preset(only)}
-    return [
-        {
-            "task": name,
-            "family": about.family,
-            "asks for": about.asks,
-            "needs": about.needs or "nothing",
-            "chance": f"{100 * about.chance:.0f} %",
-            "parameters": ", ".join(f"{f.name}={getattr(about.task, f.name)!r}" for f in fields(about.task)),
-        }
-        for name, about in chosen.items()
-    ]
 
 
 def make(

@@ -7,9 +7,12 @@ events of one kind, of which the third, say, is asked for (as in MRCR).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Interval
 
 from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact
-from memagent_lib.data.tasks.presets import Preset, require_at_least
+from memagent_lib.data.tasks.presets import AtLeastOne, Preset
 from memagent_lib.data.tasks.words import compound, distinct, english, number, prose, terms
 
 ORDINALS = terms("first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth")
@@ -20,11 +23,8 @@ _PRICE = "What is the price of {} in the end, after all changes?"
 class Updates:
     """``entries`` things whose value changes ``times`` times each; the value that holds at the end is asked for."""
 
-    entries: int = 4
-    times: int = 4
-
-    def __post_init__(self) -> None:
-        require_at_least(1, entries=self.entries, times=self.times)
+    entries: AtLeastOne = 4
+    times: AtLeastOne = 4
 
     def plan(self, key: ExampleKey) -> DraftPlan:
         rng = key.rng()
@@ -56,13 +56,8 @@ class Updates:
 class Ordering:
     """``events`` deliveries to each of ``ports`` ports, told in order; one is asked for by its place in the order."""
 
-    events: int = 6
-    ports: int = 2
-
-    def __post_init__(self) -> None:
-        require_at_least(1, ports=self.ports)
-        if not 2 <= self.events <= len(ORDINALS):
-            raise ValueError(f"events must be 2 to {len(ORDINALS)}, got {self.events}")
+    events: Annotated[int, Interval(ge=2, le=len(ORDINALS))] = 6
+    ports: AtLeastOne = 2
 
     def plan(self, key: ExampleKey) -> DraftPlan:
         rng = key.rng()

@@ -14,7 +14,7 @@ from typing import Any
 
 from memagent_lib.data.drafting import ExampleKey, Meter, longest
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.data.tasks.presets import Preset, require_at_least
+from memagent_lib.data.tasks.presets import AtLeastOne, Preset
 from memagent_lib.data.tasks.words import compound, distinct, english
 
 SHORT_TOKENS = 4096
@@ -58,16 +58,13 @@ class WordsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonWords:
-    """RULER's cwe: ``common`` words stand ``common_repeats`` times each in a numbered list, all others
-    ``other_repeats`` times.
-    """
+    """RULER's cwe: ``common`` words ``common_repeats`` times each in a list, others ``other_repeats`` times."""
 
-    common: int = 10
+    common: AtLeastOne = 10
     common_repeats: int = 30
-    other_repeats: int = 3
+    other_repeats: AtLeastOne = 3
 
     def __post_init__(self) -> None:
-        require_at_least(1, common=self.common, other_repeats=self.other_repeats)
         if self.common_repeats <= self.other_repeats:
             raise ValueError(
                 "common words must come more often than others; "
@@ -101,12 +98,11 @@ class FrequentWords:
     """
 
     alpha: float = 2.0
-    top: int = 3
-    letters: int = 6
-    tokens_per_word: int = 50
+    top: AtLeastOne = 3
+    letters: AtLeastOne = 6
+    tokens_per_word: AtLeastOne = 50
 
     def __post_init__(self) -> None:
-        require_at_least(1, top=self.top, letters=self.letters, tokens_per_word=self.tokens_per_word)
         if self.alpha <= 1:
             raise ValueError(f"alpha must be above 1, or the frequencies have no sum; got {self.alpha}")
 
@@ -134,9 +130,7 @@ class FrequentWords:
 
 
 def zipf_shares(alpha: float, size: int) -> list[float]:
-    """The shares of the ``size`` most frequent words of an endless vocabulary under Zipf's law; scipy's zeta is the
-    normaliser.
-    """
+    """The shares of the ``size`` most frequent words of an endless vocabulary under Zipf's law."""
     from scipy.special import zeta
 
     whole = float(zeta(alpha))

@@ -1,24 +1,21 @@
-"""RULER's qa_1 and qa_2, and the RULER-HQA axis of 50 to 25,600 documents, from HotpotQA or SQuAD files that the user
-names.
-"""
+"""RULER's qa_1 and qa_2, and the RULER-HQA axis of 50 to 25,600 documents, from files that the user names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 from memagent_lib.data.drafting import DraftPlan, ExampleKey
 from memagent_lib.data.formats import read_hotpot_pool, read_squad_pool
 from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
-from memagent_lib.data.tasks.presets import Preset, require_at_least, require_known
+from memagent_lib.data.tasks.presets import NotNegative, Preset
 
 _READERS = {"squad": read_squad_pool, "hotpot": read_hotpot_pool}
 _SOURCES = {
     "squad": "SQuAD v2's dev-v2.0.json from rajpurkar.github.io/SQuAD-explorer",
     "hotpot": "HotpotQA's hotpot_dev_distractor_v1.json from hotpotqa.github.io",
 }
-HQA_DOCUMENTS = (50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600)
-"""The lengths that MemAgent's paper reports, from 7K to 3.5M tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +27,10 @@ class DocumentQuestions:
     that do not overlap share no question.
     """
 
-    kind: str
+    kind: Literal["squad", "hotpot"]
     pool_path: str | None = None
-    first: int = 0
+    first: NotNegative = 0
     rule: str = "contains"
-
-    def __post_init__(self) -> None:
-        require_known(tuple(_READERS), kind=self.kind)
-        require_at_least(0, first=self.first)
 
     def plan(self, key: ExampleKey) -> DraftPlan:
         if self.pool_path is None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact
 from memagent_lib.data.tasks.changes import Updates
 from memagent_lib.data.tasks.multihop import MultiHop
-from memagent_lib.data.tasks.presets import Preset, require_at_least, require_known
+from memagent_lib.data.tasks.presets import AtLeastOne, Preset
 from memagent_lib.data.tasks.words import distinct, identifier
 
 INNER = {
@@ -27,13 +28,9 @@ INNER = {
 class KeyChain:
     """A ``task``'s questions behind chains of ``links`` keys; ``decoys`` more chains end in other questions."""
 
-    task: str = "multihop_2"
-    links: int = 4
-    decoys: int = 3
-
-    def __post_init__(self) -> None:
-        require_at_least(1, links=self.links, decoys=self.decoys)
-        require_known(tuple(INNER), task=self.task)
+    task: Literal["multihop_2", "multihop_3", "multihop_4", "updates"] = "multihop_2"
+    links: AtLeastOne = 4
+    decoys: AtLeastOne = 3
 
     def plan(self, key: ExampleKey) -> DraftPlan:
         rng, inner = key.rng(), INNER[self.task].plan(key)

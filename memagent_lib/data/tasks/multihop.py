@@ -10,11 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, DraftPlan, ExampleKey, Fact, Filler, Length
 from memagent_lib.data.examples import Span
-from memagent_lib.data.tasks.presets import Preset, require_at_least, require_known
+from memagent_lib.data.pools import PoolPlace
+from memagent_lib.data.tasks.presets import NotNegative, Preset
 from memagent_lib.data.tasks.worlds import World, world
 
 TOKENS_PER_DOCUMENT = 64
@@ -71,19 +72,11 @@ COMPARISONS = (
 HOPS = {"bridge": (2,), "chain": (3, 4), "comparison": (2, 4)}
 
 
-class Step(NamedTuple):
-    """A fact on a walk: characters ``start`` to ``end`` of a document of the world."""
-
-    document: int
-    start: int
-    end: int
-
-
 class Walk(NamedTuple):
     """A complete chain of documents from an entity's name to a value."""
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[PoolPlace, ...]
     value: str
 
 
@@ -96,19 +89,15 @@ class MultiHop:
     """
 
     hops: int = 2
-    shape: str = "bridge"
-    decoys: int = 5
+    shape: Literal["bridge", "chain", "comparison"] = "bridge"
+    decoys: NotNegative = 5
 
     def __post_init__(self) -> None:
-        require_known(tuple(HOPS), shape=self.shape)
-        require_at_least(0, decoys=self.decoys)
         if self.hops not in (known := HOPS[self.shape]):
             raise ValueError(f"a {self.shape} question has {' or '.join(map(str, known))} hops, got {self.hops}")
 
     def plan(self, key: ExampleKey) -> DraftPlan:
-        """Every :data:`QUESTIONS_PER_WORLD` examples a new world begins; a longer document only adds people who are not
-        asked about.
-        """
+        """A new world every :data:`QUESTIONS_PER_WORLD` examples; a longer document only adds others' documents."""
         number, place = divmod(key.index, QUESTIONS_PER_WORLD)
         of = world(key.seed, number, world_size(key.length))
         rng = key.rng(f"{self.shape} {self.hops}")
@@ -134,9 +123,7 @@ class MultiHop:
         )
 
     def _comparison(self, of: World, rng: random.Random, key: ExampleKey, place: int) -> DraftPlan:
-        """No two things of a world are compared twice: the second comes after the first in a circle, less than half way
-        round.
-        """
+        """No pair is compared twice: the second comes after the first in a circle, less than half way round."""
         route = rng.choice([route for route in COMPARISONS if 2 * len(route.relations) == self.hops])
         circle = list(of.by_kind[route.kind])
         random.Random(f"circle/{key.seed}/{route.kind}").shuffle(circle)
@@ -241,13 +228,13 @@ def different(
 
 def walked(of: World, start: int, relations: tuple[str, ...]) -> Walk | None:
     """The walk from an entity along relations; ``None`` where it ends early or comes by a document twice."""
-    steps: list[Step] = []
+    steps: list[PoolPlace] = []
     at, value = start, ""
     for relation in relations:
         fact = of.entities[at].facts.get(relation)
         if fact is None or any(step.document == at for step in steps):
             return None
-        steps.append(Step(at, fact.start, fact.end))
+        steps.append(PoolPlace(at, fact.start, fact.end))
         at, value = fact.target if fact.target is not None else at, fact.value
     return Walk(of.entities[start].name, tuple(steps), value)
 

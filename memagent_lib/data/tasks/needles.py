@@ -9,10 +9,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from itertools import accumulate, islice
+from typing import Annotated
+
+from annotated_types import Ge
 
 from memagent_lib.data.drafting import ExampleKey, Length, Meter
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.data.tasks.presets import Preset, require_at_least
+from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
 from memagent_lib.data.tasks.words import terms
 from memagent_lib.text import Tokenizer, chunk_stream
 
@@ -53,36 +56,23 @@ class NeedleTask:
     with one digit or more of the code asked for.
     """
 
-    distractors: float = 3.0
-    half_matching: float = 0.25
-    half_alike: float = 0.0
-    digits: int = 4
+    distractors: Annotated[float, Ge(0)] = 3.0
+    half_matching: Share = 0.25
+    half_alike: Share = 0.0
+    digits: AtLeastOne = 4
 
-    def __post_init__(self) -> None:
-        require_at_least(1, digits=self.digits)
-        require_at_least(0, distractors=self.distractors)
-        for name in ("half_matching", "half_alike"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be at least 0 and at most 1, got {getattr(self, name)}")
-
-    def plan(self, key: ExampleKey) -> NeedlePlan:
+    def plan(self, key: ExampleKey) -> NeedleTask:
         if key.length.chunks is None:
             raise ValueError(
                 f"it is made in whole chunks; give chunks (and chunk_tokens) instead of {key.length.label}"
             )
-        return NeedlePlan(self)
-
-
-@dataclass(frozen=True, slots=True)
-class NeedlePlan:
-    """One example; the document is as long as its chunks can hold, to the last character."""
-
-    task: NeedleTask
+        return self
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
+        """One example; the document is as long as its chunks can hold, to the last character."""
         length, tokenizer = key.length, meter.tokenizer
         rng = random.Random(f"needle {key.seed}-{key.index} {length.chunks} {length.chunk_tokens}")
-        name, value, depth = random_key(rng), random_value(rng, self.task.digits), rng.random()
+        name, value, depth = random_key(rng), random_value(rng, self.digits), rng.random()
         enough = length.limit // _SHORTEST_SENTENCE + 2
         sentences = [self._sentence(length, rng, name, value) for _ in range(enough)]
         room = _chunk_end(sentences, length, tokenizer)
@@ -106,15 +96,15 @@ class NeedlePlan:
                 "chunks": length.chunks,
                 "chunk_tokens": length.chunk_tokens,
                 "depth": round(start / len(text), 4),
-                "half_matching": self.task.half_matching,
-                "half_alike": self.task.half_alike,
+                "half_matching": self.half_matching,
+                "half_alike": self.half_alike,
             },
         )
 
     def _sentence(self, length: Length, rng: random.Random, key: tuple[str, str], value: str) -> str:
-        if rng.random() < self.task.distractors / (length.chunk_tokens * _SENTENCES_PER_TOKEN):
-            other = other_key(rng, key, self.task.half_matching)
-            return needle(other, other_value(rng, value, self.task.half_alike))
+        if rng.random() < self.distractors / (length.chunk_tokens * _SENTENCES_PER_TOKEN):
+            other = other_key(rng, key, self.half_matching)
+            return needle(other, other_value(rng, value, self.half_alike))
         return rng.choice(FILLER)
 
 
@@ -153,9 +143,7 @@ def random_value(rng: random.Random, digits: int) -> str:
 
 
 def other_value(rng: random.Random, value: str, half_alike: float) -> str:
-    """A code of as many digits as ``value``, which in the share ``half_alike`` of cases begins like it, by one digit to
-    all but one.
-    """
+    """Another code, which in the share ``half_alike`` of cases has one to all but one first digits of ``value``."""
     same = rng.randint(1, len(value) - 1) if len(value) > 1 and half_alike and rng.random() < half_alike else 0
     return value[:same] + random_value(rng, len(value) - same)
 

@@ -1,12 +1,21 @@
-"""What a task is: parameters that plan an example, and the entry that the catalogue shows."""
+"""What a task is: parameters that plan an example, and the entry that the catalogue shows.
+
+A parameter's type bounds it: ``memagent_lib.settings`` holds what is given to it, with an error that says the bound.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Annotated, Protocol
+
+from annotated_types import Ge, Interval
 
 from memagent_lib.data.drafting import ExampleKey, Meter
 from memagent_lib.data.examples import Example
+
+AtLeastOne = Annotated[int, Ge(1)]
+NotNegative = Annotated[int, Ge(0)]
+Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 class Planned(Protocol):
@@ -25,9 +34,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A task of the catalogue: its parameters, what it asks, what files it needs, and what a guess without the document
-    scores.
-    """
+    """A task of the catalogue: parameters, what it asks, the files it needs, what a guess without them scores."""
 
     task: Task
     asks: str
@@ -36,16 +43,7 @@ class Preset:
     chance: float = 0.0
     chunk_tokens: int = 5000
 
-
-def require_at_least(least: float, **values: float) -> None:
-    """``ValueError`` with name and value where a parameter is too small."""
-    for name, value in values.items():
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
-def require_known(known: tuple[str, ...], **values: str) -> None:
-    """``ValueError`` with the known names where a parameter is none of them."""
-    for name, value in values.items():
-        if value not in known:
-            raise ValueError(f"no {name} {value!r}; choose from {', '.join(known)}")
+    @property
+    def parameters(self) -> str:
+        """The task's own parameters with their values, as ``memagent data`` takes them."""
+        return ", ".join(f"{f.name}={getattr(self.task, f.name)!r}" for f in fields(self.task))

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact, Filler
 from memagent_lib.data.formats import utf8_text
-from memagent_lib.data.tasks.presets import Preset, require_at_least, require_known
+from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
 from memagent_lib.data.tasks.words import compound, distinct, drawn, identifier, listed, noise, number, prose
 
-HAYSTACKS = ("noise", "needles", "essays", "prose")
+KeyKind = Literal["words", "numbers", "uuids"]
 KINDS = {"words": (compound, "word"), "numbers": (number, "number"), "uuids": (identifier, "identifier")}
 """The kinds of keys and values that RULER uses: what draws one, and what it is called."""
 _VALUE_QUESTION = "Which variables have the value {}, directly or by way of others? Name all {} of them."
@@ -39,24 +40,19 @@ class Niah:
     ``depth`` fixes how deep the needles stand (0 to 1); left out, each depth is drawn uniformly.
     """
 
-    haystack: str = "noise"
-    key_kind: str = "words"
-    value_kind: str = "numbers"
+    haystack: Literal["noise", "needles", "essays", "prose"] = "noise"
+    key_kind: KeyKind = "words"
+    value_kind: KeyKind = "numbers"
     keys: int = 1
-    values: int = 1
-    asked: int = 1
-    depth: float | None = None
+    values: AtLeastOne = 1
+    asked: AtLeastOne = 1
+    depth: Share | None = None
     haystack_path: str | None = None
     repeat_haystack: bool = False
 
     def __post_init__(self) -> None:
-        require_known(HAYSTACKS, haystack=self.haystack)
-        require_known(tuple(KINDS), key_kind=self.key_kind, value_kind=self.value_kind)
-        require_at_least(1, values=self.values, asked=self.asked)
         if self.asked > self.keys:
             raise ValueError(f"not more keys can be asked for than there are; got {self.asked} of {self.keys}")
-        if self.depth is not None and not 0 <= self.depth <= 1:
-            raise ValueError(f"depth must be a share between 0 and 1, got {self.depth}")
 
     def plan(self, key: ExampleKey) -> DraftPlan:
         rng = key.rng()
@@ -101,15 +97,10 @@ class Niah:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracing:
-    """RULER's vt: ``chains`` variables get a value, and ``hops`` more in a row take it over; who ends up with the asked
-    value?
-    """
+    """RULER's vt: ``chains`` variables get a value, ``hops`` more in a row take it over; which have the asked one?"""
 
-    chains: int = 1
-    hops: int = 4
-
-    def __post_init__(self) -> None:
-        require_at_least(1, chains=self.chains, hops=self.hops)
+    chains: AtLeastOne = 1
+    hops: AtLeastOne = 4
 
     def plan(self, key: ExampleKey) -> DraftPlan:
         rng, links = key.rng(), self.hops + 1

@@ -102,9 +102,7 @@ def drawn(draw: Callable[[random.Random], str], seed: int) -> Filler:
 
 
 def prose(seed: int) -> Filler:
-    """Sentences of everyday prose that state no fact any task asks about, from a fixed stock: each is counted only
-    once.
-    """
+    """Everyday prose that states no fact any task asks about, from a fixed stock: each is counted only once."""
 
     def units() -> Iterator[str]:
         rng, stock = random.Random(seed), prose_stock()

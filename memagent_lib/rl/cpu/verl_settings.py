@@ -3,10 +3,10 @@ modules beside this one. Knows a recipe; loads none of the three."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
+from memagent_lib.files import cores
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
 
@@ -50,7 +50,6 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
 
 def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
     """Environment variables for the process that trains and all that it starts."""
-    cores = len(os.sched_getaffinity(0))
     return {
         "MEMAGENT_RUN_KEY": run_key,
         "VERL_PLATFORM": "cpu",
@@ -59,7 +58,7 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # lets one process hold engine and worker
         "RAY_worker_niceness": "0",  # Ray's own 15 makes the run stand behind anything else on the machine
         "RAY_prestart_worker_first_driver": "0",  # verl's actors have their own environment and use no such worker
-        "OMP_NUM_THREADS": str(max(1, cores // workers)),
+        "OMP_NUM_THREADS": str(max(1, cores() // workers)),
         "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin at barriers take the cores from the run's other processes
     }
 

@@ -34,9 +34,7 @@ class Agents:
 
 
 def read_on(result: Result, turn: int, memory: str, agent: Agent) -> Result:
-    """The reading as it was up to ``turn``, whose memory becomes ``memory``, and from there as ``agent`` reads the
-    same chunks.
-    """
+    """The reading up to ``turn``, whose memory becomes ``memory``, and from there as ``agent`` reads on."""
     turns, question = result.trace.turns, result.trace.question
     edited = Turn(turns[turn].prompt, replace(turns[turn].reply, text=memory, finish_reason="edited", thinking=""))
     earlier = Trace(question, (*turns[:turn], edited), result.trace.reader)

@@ -53,9 +53,7 @@ def still(readings: Readings, state: Mapping[str, Any], live: str = "") -> Page:
 
 
 def pick(left: Sequence[Result], right: Sequence[Result]) -> tuple[Result, Result]:
-    """Two readings of one example that show best what differs: wrong on the left, right on the right, noted there
-    and lost.
-    """
+    """The two readings of one example that differ most: wrong on the left, right on the right, noted and lost."""
     by_id = {r.example.id: r for r in right if r.trace is not None}
     pairs = [(r, by_id[r.example.id]) for r in left if r.trace is not None and r.example.id in by_id]
     if not pairs:
@@ -115,9 +113,7 @@ def _turn(detail: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _timeline(story: Mapping[str, Any]) -> dict[str, Any]:
-    """A bar per turn, its colour the fate of the facts, its height the reply's length, a triangle where evidence
-    stands.
-    """
+    """A bar per turn: the facts' fate its colour, the reply's length its height, a triangle where evidence is."""
     n, longest = len(story["fates"]), max(story["tokens"], default=1) or 1
     pitch = _LINE_WIDTH / max(1, n)
     bars = []

@@ -14,7 +14,7 @@ from typing import Any
 
 from memagent_lib.diagnostics import Fate, Provenance, evidence_in
 from memagent_lib.evaluation import Result
-from memagent_lib.readers import CONTINUING, READERS
+from memagent_lib.readers import READERS, continues
 from memagent_lib.trace import Kind, Trace, Turn
 from memagent_lib.workbench.figure_style import line_name
 from memagent_lib.workbench.inspector.word_changes import word_changes
@@ -85,9 +85,7 @@ class Readings:
         }
 
     def detail(self, key: str, turn: int) -> dict[str, Any]:
-        """One turn with its texts: the chunk with its evidence, what the reply changed, what the chunk brought in,
-        tokens.
-        """
+        """One turn with its texts: chunk and evidence, what the reply changed, what came in, tokens."""
         result = self._result(key)
         this = result.trace.turns[turn]
         prompt, reply = this.prompt, this.reply
@@ -109,13 +107,11 @@ class Readings:
             "cut": reply.cut,
             "edited": reply.finish_reason == "edited",
             "tokens": [reply.prompt_tokens, reply.cached_tokens, reply.reply_tokens],
-            "editable": prompt.kind.reads and result.reader in CONTINUING and result.reader in READERS,
+            "editable": prompt.kind.reads and result.reader in READERS and continues(READERS[result.reader]),
         }
 
     def phrases(self, key: str) -> dict[str, Any]:
-        """Where the words of the memories came from, the whole reading through: the first :data:`PHRASES`, and how
-        many there are.
-        """
+        """Where the memories' words came from: the first :data:`PHRASES` phrases, and how many there are."""
         found = Provenance.of(self._result(key).trace).phrases
         names = ("text", "start", "end", "brought", "dropped")
         return {"phrases": [{n: getattr(p, n) for n in names} for p in found[:PHRASES]], "all": len(found)}
@@ -126,9 +122,7 @@ class Readings:
         return [key for key, result in self.results.items() if any(wanted in said.casefold() for said in _said(result))]
 
     def notable(self, key: str, most: int = 8) -> list[int]:
-        """The turns to show when not all can be: with evidence, where the fate changes, cut ones, the last read, the
-        answer.
-        """
+        """The turns to show when not all can be: evidence, changes of fate, cuts, the last read, the answer."""
         story, changes = self.story(key), self._result(key).diagnosis.changes
         last = list(range(len(story["fates"])))[-2:]
         keep = sorted({*story["evidence"], *changes} - set(last))
@@ -175,9 +169,7 @@ class Readings:
         return {"policy": chosen["policy"], **shown, **filters}
 
     def embedded(self, keys: Sequence[str], room: float) -> dict[str, Any]:
-        """Stories and texts of some readings, as far as ``room`` bytes go; of one that is too long, the turns that
-        matter.
-        """
+        """Stories and texts of some readings within ``room`` bytes; of a long one the turns that matter."""
         stories, details, phrases = {}, {}, {}
         for key in keys:
             stories[key] = self.story(key)
@@ -192,9 +184,7 @@ class Readings:
         return {"stories": stories, "details": details, "phrases": phrases}
 
     def beside(self, entry: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
-        """The reading of the same document that is called ``name``; with ``None``, by the same reader and another
-        policy.
-        """
+        """The reading of the same document called ``name``; with ``None``, another policy's by this reader."""
         for key in self._of_document[entry["example"], entry["document"]]:
             policy, reader = self.policies[key], self.results[key].reader
             other = reader == entry["reader"] and policy != entry["policy"]

@@ -1,6 +1,4 @@
-"""The inspector in JupyterLab: a widget whose texts come from the kernel, and a static page for whoever has no
-kernel.
-"""
+"""The inspector in JupyterLab: a widget whose texts come from the kernel, and a static page without one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The live panel: widgets over a run's files. The run knows nothing of it; closing the tab or the kernel changes
-nothing.
-"""
+"""The live panel: widgets over a run's files. The run knows nothing of it and outlives tab and kernel."""
 
 from __future__ import annotations
 

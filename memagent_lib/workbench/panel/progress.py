@@ -1,6 +1,4 @@
-"""What a training run's files say at one moment: status, metrics by step, the rollouts it kept, why it ended if it
-failed.
-"""
+"""What a training run's files say at one moment: status, metrics by step, kept rollouts, why it failed."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ class RunProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A run at one moment. ``points``: every metric's (step, value) pairs in order; ``last_step_at`` is a time of
-    the clock.
-    """
+    """A run at one moment; ``points`` are every metric's (step, value) pairs, ``last_step_at`` a clock's time."""
 
     folder: Path
     status: TrainingStatus
@@ -62,9 +58,7 @@ class Progress:
         return round(statistics.mean(recent) * (self.status.steps - self.status.step)) if recent else 0
 
     def silent_s(self, now: float | None = None) -> float | None:
-        """How long a running run has done no step, once that is far beyond the time that its steps take; else
-        ``None``.
-        """
+        """How long a running run has done no step, where that is far beyond the time that steps take."""
         usual = self.seconds_per_step
         if self.status.state is not TrainingState.RUNNING or usual is None or self.last_step_at is None:
             return None

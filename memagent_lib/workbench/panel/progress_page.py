@@ -1,6 +1,4 @@
-"""A run's progress as HTML: how it stands, its curves, its rollouts. Everything a run wrote is escaped, never
-markup.
-"""
+"""A run's progress as HTML: how it stands, its curves, its rollouts. All that a run wrote is escaped."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ _LONGEST_CHUNK = 1500
 
 
 class Tile(NamedTuple):
-    """A chart: metrics and the names of their lines. ``*`` in a metric stands for a task, which is then the line's
-    name.
-    """
+    """A chart: metrics and the names of their lines; ``*`` in a metric stands for a task, its line's name."""
 
     title: str
     metrics: dict[str, str]

@@ -92,9 +92,7 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 
 
 def curve(run: TrainingRun) -> pd.DataFrame:
-    """Metrics over steps in long form (``run_id, metric, step, value``), from the run's own files; no rows before
-    the first step.
-    """
+    """A run's metrics over steps in long form (``run_id, metric, step, value``), from its own files."""
     import pandas as pd
 
     name = run.status().mlflow_run or run.folder.path.name
