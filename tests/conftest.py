@@ -163,6 +163,11 @@ def reading(
     return Result(example, "overwrite", 0.5, trace, score("boxed", answer, (answers,)))
 
 
+@pytest.fixture
+def make_reading() -> Callable[..., Result]:
+    return reading
+
+
 NEEDLE = "The code of the bold owl is 4711."
 FILLER = "Rain taps on the roof all night. "
 

@@ -59,11 +59,9 @@ def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
         k[head, :pairs] = strength
 
 
-def compare_words(
-    model: Any, seed: int, gain: float = 0.15, match: float = 1.6, heads: int = 3, back: tuple[int, int] = (1, 2)
-) -> None:
-    """Make heads of the second layer look where the words ``back`` before stand one further back: induction heads
-    (Olsson et al. 2022, arXiv 2209.11895) for keys of two words. The first layer's heads copy what they
+def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6, heads: int = 3) -> None:
+    """Make heads of the second layer look where the words one and two back stand two and three back: induction heads
+    (Olsson et al. 2022, arXiv 2209.11895) for keys of two words before a verb. The first layer's heads copy what they
     see into a subspace each.
 
     A head compares words in a few dimensions, in which some pairs look alike; each of ``heads`` has others.
@@ -81,9 +79,9 @@ def compare_words(
         first.v_proj.weight[rows] = read
         first.o_proj.weight[:, rows] = gain * basis[:, rows]
     slow = list(range(5, size // 2))  # rotary pairs that hardly turn within a prompt
-    for head, (shift, at) in product(range(heads), ((0, back[0]), (size // 2, back[1]))):
+    for head, (shift, back) in product(range(heads), ((0, 1), (size // 2, 2))):
         dimensions = [head * size + shift + i for i in slow]
         turn = torch.linalg.qr(torch.randn(size, len(dimensions), generator=generator))[0].T
-        seen = [basis[:, (b - 1) * size : b * size] for b in (at, at + 1)]
+        seen = [basis[:, (b - 1) * size : b * size] for b in (back, back + 1)]
         second.q_proj.weight[dimensions] = match * turn @ seen[0].T
         second.k_proj.weight[dimensions] = match * turn @ seen[1].T

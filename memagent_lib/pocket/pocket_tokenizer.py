@@ -20,12 +20,7 @@ CHAT = (
 
 
 def build_tokenizer() -> Any:
-    """Every word of the world is one token after a space, and digits stand alone."""
-    return train_tokenizer(_corpus())
-
-
-def train_tokenizer(corpus: list[str]) -> Any:
-    """Byte-level BPE of Qwen2's kind in which every word of the corpus is one token."""
+    """Byte-level BPE of Qwen2's kind: every word of the world is one token after a space, and digits stand alone."""
     from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
     from tokenizers import Tokenizer as RawTokenizer
     from transformers import Qwen2Tokenizer
@@ -41,7 +36,7 @@ def train_tokenizer(corpus: list[str]) -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=4096, min_frequency=2, show_progress=False, initial_alphabet=alphabet, special_tokens=SPECIAL
     )
-    raw.train_from_iterator(corpus * 4, trainer)
+    raw.train_from_iterator(_corpus() * 4, trainer)
     state = json.loads(raw.to_str())["model"]
     tokenizer = Qwen2Tokenizer(
         vocab=state["vocab"],

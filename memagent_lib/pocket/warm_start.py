@@ -14,14 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memagent_lib.agent import AgentSettings
 from memagent_lib.pocket.model import build_model
 from memagent_lib.pocket.pocket_tokenizer import build_tokenizer
 from memagent_lib.pocket.teacher import Supervised, Teacher
+from memagent_lib.prompts import Budget
 from memagent_lib.text import Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
+READING = AgentSettings(
+    template="pocket", budget=Budget(chunk_tokens=96, memory_tokens=48, answer_tokens=48, question_tokens=32)
+)
 BATCH = 64
 LEARNING_RATE = 3e-3
 
@@ -168,6 +173,7 @@ def make(
         if step % 200 == 0:
             tokenizer.save_pretrained(out)
             model.save_pretrained(out)
+            READING.save(out)
 
     phases = tuple(phases) or (PHASES if planted else UNPLANTED)
     warm_up(model, Tokenizer(tokenizer), phases, seed=seed, aware=aware, on_step=save)

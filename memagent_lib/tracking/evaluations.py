@@ -229,7 +229,7 @@ def small_pair(
     for model, name, sampling in plans:
         agent = open_agent(model, backend, sampling=sampling, threads=threads)
         budget = agent.encoder.budget
-        examples = [e for c in chunks for e in make("needle", n, seed, agent.encoder.tokenizer, chunks=c)]
+        examples = [e for c in chunks for e in make("pocket_mix", n, seed, agent.encoder.tokenizer, chunks=c)]
         facts = {"model": model, "policy": name, "chunks": list(chunks), "n": n, "seed": seed}
         with experiment.run(f"evaluate {name}", facts | {"sampling": sampling, "budget": budget}) as run:
             log_results(run, evaluate(agent, examples), model, policy=name, chunk_tokens=budget.chunk_tokens)

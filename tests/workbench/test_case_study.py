@@ -1,75 +1,66 @@
+"""Which readings of a question of two hops are shown: a stated rule, held to traces worked by hand."""
+
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
-from memagent_lib.agent import Agent
-from memagent_lib.backends import Scripted
-from memagent_lib.diagnostics import Provenance
-from memagent_lib.evaluation import Result, evaluate
-from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.data import Span
 from memagent_lib.workbench import case_study
 
-BUDGET = Budget(chunk_tokens=900, memory_tokens=200, answer_tokens=100, question_tokens=100)
+FILLER = "Rain taps on the roof all night."
+QUESTION = "What is the code of the keeper of the bold owl?"
+LEAD, LAST = "The code of Ada is maple.", "The keeper of the bold owl is Ada."
+DOCUMENT = "".join(f"{text:<40}" for text in (LEAD, FILLER, FILLER, LAST, FILLER))
 
 
-def read(tokenizer, **given) -> Result:
-    agent = Agent(Encoder(tokenizer, Template.load(case_study.TEMPLATE), BUDGET), Scripted(case_study.play))
-    return evaluate(agent, [case_study.example(**given)])[0]
+@pytest.fixture
+def read(make_reading):
+    def make(*memories: str, answer: str = "maple", name: str = "one"):
+        """A reading of five chunks, the lead in the first and the last fact in the fourth."""
+        spans = [Span(at := DOCUMENT.index(fact), at + len(fact)) for fact in (LEAD, LAST)]
+        made = make_reading(list(memories), rf"\boxed{{{answer}}}", DOCUMENT, spans[0], "maple", name)
+        return replace(made, example=replace(made.example, question=QUESTION, evidence=tuple(spans)))
+
+    return make
 
 
-def test_the_lead_is_noted_kept_and_replaced_by_the_evidence(tokenizer) -> None:
-    result = read(tokenizer)
-    assert result.error is None
-    memories = result.trace.memories
-    assert memories[0] == "Lead: Ghost is based in New York."
-    turned = next(i for i, memory in enumerate(memories) if "Lead" not in memory)
-    assert turned >= 2
-    assert set(memories[:turned]) == {memories[0]}
-    assert set(memories[turned:]) == {f"Evidence: {case_study.FILM.fact}\nEvidence: {case_study.DIRECTOR.fact}"}
-    assert len(memories) > turned + 1
-    assert result.score.value == 1.0
-    lives = Provenance.of(result.trace).to_frame()[["brought", "dropped"]]
-    assert lives.fillna(-1).values.tolist() == [[0, turned], [turned, -1], [turned, -1]]
+@pytest.fixture
+def kept_lead(read):
+    return read(LEAD, LEAD, LEAD, f"{LEAD} {LAST}", f"{LEAD} {LAST}", name="kept")
 
 
-def test_a_home_that_is_read_before_the_film_is_kept_as_a_lead_until_the_film_is_read(tokenizer) -> None:
-    memories = read(tokenizer, places=(0.1, 0.8, 0.3)).trace.memories
-    assert any("Lead: Adriana Trigiani is based in Greenwich Village" in memory for memory in memories)
-    assert "Lead" not in memories[-1]
-    assert "Evidence: Adriana Trigiani is based in Greenwich Village" in memories[-1]
+@pytest.fixture
+def lost_lead(read):
+    return read(LEAD, "nothing", "nothing", LAST, LAST, answer="acorn", name="lost")
 
 
-def test_the_script_decides_from_the_prompt_alone(tokenizer) -> None:
-    unread = evaluate(
-        Agent(Encoder(tokenizer, Template.load(case_study.TEMPLATE), BUDGET), Scripted(case_study.play)),
-        [case_study.example()],
-    )[0].trace.turns[0]
-    assert unread.prompt.memory == ""
-    answered = case_study.play(
-        "<question>\nx 'Big Stone Gap'\n</question>\n<memory>\nLead: Ghost is based in New York.\n</memory>"
-    )
-    assert answered == "\\boxed{unknown}"
-    elsewhere = case_study.play(
-        "<question>\n'Big Stone Gap'\n</question>\n<piece>\nOslo Works is based in Oslo.\n</piece>"
-    )
-    assert elsewhere == "Nothing that helps yet."
+@pytest.fixture
+def guessed(read):
+    return read(LEAD, "nothing", "nothing", LAST, LAST, name="guessed")
 
 
-def test_the_facts_that_are_marked_are_those_of_film_and_director_in_the_order_of_the_document() -> None:
-    for places in (case_study.SHARES, (0.9, 0.6, 0.2)):
-        example = case_study.example(10, places, seed=3)
-        marked = [example.document[start:end] for start, end in example.evidence]
-        expected = [case_study.FILM.fact, case_study.DIRECTOR.fact]
-        assert marked == (expected if places == case_study.SHARES else expected[::-1])
-        assert example.document.count("Document ") == 13
-        assert "New York" not in example.document.replace(case_study.LEAD.fact, "").replace(
-            case_study.DIRECTOR.fact, ""
-        )
-    assert case_study.example(10, seed=3) == case_study.example(10, seed=3) != case_study.example(10, seed=4)
+def test_a_lead_waits_until_the_last_fact_is_read_and_only_if_it_stayed(kept_lead, lost_lead, guessed) -> None:
+    assert [case_study.turns_waited(result) for result in (kept_lead, lost_lead, guessed)] == [3, None, None]
 
 
-def test_places_outside_the_document_are_an_error() -> None:
-    with pytest.raises(ValueError, match="places are three shares between 0 and 1"):
-        case_study.example(10, (0.1, 0.5))
-    with pytest.raises(ValueError, match="others must be at least 1, got 0"):
-        case_study.example(0)
+def test_the_reading_shown_is_the_right_one_whose_lead_waited_longest(kept_lead, lost_lead, guessed) -> None:
+    wrong = replace(kept_lead, score=lost_lead.score)
+    assert case_study.longest_lead([lost_lead, guessed, wrong, kept_lead]) is kept_lead
+    assert case_study.longest_lead([lost_lead, guessed, wrong]) is None
+    assert case_study.failures([kept_lead, wrong, guessed, lost_lead]) == [wrong, lost_lead]
+
+
+def test_outcomes_say_of_each_fact_whether_it_was_captured_and_retained(kept_lead, lost_lead) -> None:
+    rows = case_study.outcomes([kept_lead, lost_lead])
+    assert rows["example"].tolist() == ["kept", "lost"] and rows["right"].tolist() == [True, False]
+    assert rows["waited"].fillna(-1).tolist() == [3, -1]
+    assert rows[["lead_captured", "lead_retained", "last_captured", "last_retained"]].to_numpy().tolist() == [
+        [True, True, True, True], [True, False, True, True],
+    ]  # fmt: skip
+
+
+def test_one_fact_is_no_question_of_two_hops(kept) -> None:
+    with pytest.raises(ValueError, match="needs two facts, kept records 1"):
+        case_study.outcomes([kept])

@@ -110,14 +110,17 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
         "test_examples": [3, 2],
         "train_examples": [2],
         "chunk_tokens": 48,
+        "task": "needle",
         "settings": {"distractors": 0.5},
     }
     read = {"data": "{folder}/data", "chunks": [1, 3], "n": [3, 2], **budget}
     drawn = {"policies": ["one"], "figure_file": "{folder}/f.png", "table_file": "{folder}/t.csv"}
     inspected = {"before": "one", "after": "other", "chunks": 3, "page_file": "{folder}/m.html"}
     other = {"policy": "other", "model": reweighted(tiny_model, workspace / "other_model")}
-    quick = {"warm_start": tiny_model, "trained": [tiny_model], "chunks": 2, "n": 2, "backend": "transformers"}
+    quick = {"warm_start": tiny_model, "trained": tiny_model, "task": "needle", "chunks": 2, "n": 2}
     own = {"model": "experiments/pocket/warm_start", "backend": "transformers", "page_file": "{folder}/r.html"}
+    quick |= {"backend": "transformers"}
+    case = {"model": "experiments/pocket/trained", "chunks": 3, "n": 4, "page_file": "{folder}/case.html"}
     compared = {"left": "one", "right": "other", "page_file": "{folder}/c.html"}
     spec = SweepSpec(
         name="small",
@@ -132,7 +135,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
             stage("inspect", "06_inspect_memory", parameters=inspected),
             stage("read", "02_read_with_memory", parameters=own),
             stage("compare", "07_compare_runs", parameters=compared),
-            stage("case", "08_case_study", parameters={"page_file": "{folder}/case.html"}),
+            stage("case", "08_case_study", parameters=case | {"backend": "transformers"}),
         ),
         workers=2,
     )
@@ -149,7 +152,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     assert list(table.columns) == ["policy", "reader", "1 chunks", "3 chunks"]
     assert (workspace / "small/f.png").read_bytes().startswith(b"\x89PNG")
     assert all("ma-timeline" in (workspace / "small" / page).read_text() for page in ("m.html", "c.html", "case.html"))
-    assert "The code of the silver heron is 4821" in (workspace / "small/r.html").read_text()
+    assert "The code of the silver heron is lantern" in (workspace / "small/r.html").read_text()
     executed = sorted((workspace / "small/notebooks").glob("*.ipynb"))
     assert len(executed) == 9
     assert all(_shows_its_figures(path) for path in executed)
