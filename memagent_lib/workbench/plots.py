@@ -38,7 +38,6 @@ from memagent_lib.workbench.figure_style import (
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 REWARD = "critic/score/mean"
 COSTS = {"tokens": "tokens per document", "seconds": "seconds per document"}
@@ -59,11 +58,13 @@ def accuracy_by_length(
     return finish(ax, title, told)
 
 
-def accuracy_by_task(results: pd.DataFrame, columns: int = 3) -> Figure:
-    """:func:`accuracy_by_length`; of several tasks a panel for each, side by side, with one legend."""
+def accuracy_by_task(results: pd.DataFrame, columns: int = 3) -> Axes:
+    """:func:`accuracy_by_length`; of several tasks a panel for each, side by side, with one legend. Returns
+    the first panel.
+    """
     tasks = list(results["task"].unique())
     if len(tasks) == 1:
-        return accuracy_by_length(results).figure
+        return accuracy_by_length(results)
     rows, colours = -(-len(tasks) // columns), colours_of(results["policy"])
     axes = new_axes(4.3 * columns, 3.3 * rows + 0.6, columns, rows)
     for task, ax in zip(tasks, axes, strict=False):
@@ -72,7 +73,7 @@ def accuracy_by_task(results: pd.DataFrame, columns: int = 3) -> Figure:
     for ax in axes[len(tasks) :]:
         ax.remove()
     legend_below(axes[0], [LineEnd(0, 0, policy, colour) for policy, colour in colours.items()], results["reader"])
-    return axes[0].figure
+    return axes[0]
 
 
 def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str]) -> tuple[list[LineEnd], str]:

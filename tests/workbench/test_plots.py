@@ -76,14 +76,14 @@ def test_accuracy_is_drawn_at_its_value_with_its_wilson_interval(results: pd.Dat
 
 def test_each_task_has_a_panel_of_its_own_rows_and_one_legend_serves_all(results: pd.DataFrame) -> None:
     other = results.assign(task="update", score=1.0)
-    figure = plots.accuracy_by_task(pd.concat([results.assign(task="needle"), other]))
+    figure = plots.accuracy_by_task(pd.concat([results.assign(task="needle"), other])).figure
     needle, update = figure.axes
     assert [ax.get_title(loc="left").strip() for ax in (needle, update)] == ["needle", "update"]
     drawn = {ax: [list(line.get_ydata()) for line in ax.lines if line.get_marker() == "o"] for ax in figure.axes}
     assert sorted(drawn[needle]) == [[6 / 8, 1 / 4], [1.0, 3 / 4]] and drawn[update] == [[1.0, 1.0], [1.0, 1.0]]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["before", "after", "with memory", "no document"]
-    assert len(plots.accuracy_by_task(results.assign(task="needle")).axes) == 1
+    assert len(plots.accuracy_by_task(results.assign(task="needle")).figure.axes) == 1
 
 
 def test_a_policy_has_the_same_colour_in_every_figure(results: pd.DataFrame) -> None:
