@@ -20,7 +20,7 @@ from memagent_lib.files import place
 from memagent_lib.tracking import Experiment, load_results, load_runs
 from memagent_lib.workbench.html_pages import Page, markup, render
 from memagent_lib.workbench.inspector import Readings, to_html
-from memagent_lib.workbench.plots import accuracy_by_length
+from memagent_lib.workbench.plots import accuracy_by_task
 from memagent_lib.workbench.sweep import gather_sweep, is_sweep, unfinished_points
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class EvaluationReport:
             "report.html",
             title=self.title,
             warnings=self.warnings,
+            figure=_svg(accuracy_by_task(self.rows)) if self.rows["chunks"].notna().all() else "",
             tasks=[self._task(task, rows, first) for task, rows in self.rows.groupby("task", sort=False)],
             runs=self._runs(),
             published=_published(),
@@ -106,8 +107,7 @@ class EvaluationReport:
                 shown.append(cell | _shown(cells.loc[at], means.loc[at]) if at in cells.index else None)
             lines.append({"policy": policy, "reader": reader, "cells": shown})
         names = [f"{length:,} chunks" if rows["chunks"].notna().all() else str(length) for length in lengths]
-        figures = [_svg(accuracy_by_length(rows, title=task))] if rows["chunks"].notna().all() else []
-        return {"name": task, "lengths": names, "lines": lines, "figures": figures, "pairs": _pairs(rows)}
+        return {"name": task, "lengths": names, "lines": lines, "pairs": _pairs(rows)}
 
     def _runs(self) -> list[dict[str, Any]]:
         runs = load_runs(self.experiment).set_index("run_id")
