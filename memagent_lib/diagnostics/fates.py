@@ -81,8 +81,8 @@ class Diagnosis:
         It could keep what was in memory before it, and note what is read or in memory for the first time. ``None``
         where there was nothing to do: a fact that was lost or never noted is not held against later turns.
         """
-        before = (tuple(Fate.AHEAD for _ in self.facts), *zip(*(fact.fates for fact in self.facts), strict=True))
-        after = before[1:]
+        after = list(zip(*(fact.fates for fact in self.facts), strict=True)) or [()] * len(self.fates)
+        before = [(Fate.AHEAD,) * len(self.facts), *after]
         return tuple(
             _share(now is Fate.HELD for old, now in zip(*turn, strict=True) if _could(old, now))
             for turn in zip(before, after, strict=False)

@@ -36,6 +36,7 @@ from memagent_lib.trace import Trace, Turn
 
 FAILURE_FILE = "failure.txt"
 CACHED_DOCUMENTS = 256
+STEP = "step_reward"
 UNKNOWN, MAY_BE_UNKNOWN = -1.0, ("capture", "retention")
 
 
@@ -160,7 +161,7 @@ class MemAgentLoop(AgentLoopBase):
             self._keep(result, step, greedy=not sampling.get("temperature"))
         said = [agent.backend.output(turn) for turn in trace.turns]
         facts = rollout_facts(result) | {"reward": self._reward(trace, verdict.value)}
-        outputs = _outputs(trace.turns, said, facts, result.seconds)
+        outputs = _outputs(trace.turns, said, facts, result)
         return _without_cut_replies(outputs, trace) if self.overlong is Overlong.MASK else outputs
 
     def _reward(self, trace: Trace, value: float) -> float:
@@ -202,7 +203,7 @@ def rollout_facts(result: Result) -> dict[str, float]:
 
 
 def _outputs(
-    turns: tuple[Turn, ...], said: list[TokenOutput], facts: dict[str, float], seconds: float
+    turns: tuple[Turn, ...], said: list[TokenOutput], facts: dict[str, float], result: Result
 ) -> list[AgentLoopOutput]:
     outputs = [
         AgentLoopOutput(
@@ -211,10 +212,10 @@ def _outputs(
             response_mask=[1] * len(turn.reply.token_ids),
             response_logprobs=output.log_probs,
             num_turns=len(turns),
-            metrics=AgentLoopMetrics(generate_sequences=seconds),
-            extra_fields=dict(output.extra_fields),
+            metrics=AgentLoopMetrics(generate_sequences=result.seconds),
+            extra_fields=output.extra_fields | {STEP: step},
         )
-        for turn, output in zip(turns, said, strict=True)
+        for turn, output, step in zip(turns, said, result.diagnosis.steps, strict=True)
     ]
     outputs[-1].reward_score = facts["reward"]
     outputs[-1].extra_fields["reward_extra_info"] = facts

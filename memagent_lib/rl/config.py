@@ -127,27 +127,43 @@ class TrainingConfig:
     :func:`~memagent_lib.rl.advantages.row_advantages` (``advantage``, ``credit``) and ``N`` the number of tokens of all
     turns of all rollouts of a mini-batch, over all workers::
 
-        J = 1/N sum_ijt  min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) - kl_loss k3(ijt) + entropy_bonus H(ijt)
+        J = 1/N sum_ijt  w min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) - kl_loss k3(ijt) + entropy_bonus H(ijt)
         k3 = q - log q - 1  with  q = p_reference / p_new;  for A < 0 the first term is at least 3 A (dual clip)
+        w = min(p_actor / p_sampler, importance_cap), of the policies before the update
+
+    *Aggregation.* Every token weighs alike (DAPO, arXiv 2503.14476, equation 12), so long replies weigh more; it has no
+    key. GRPO as published first averages each reply: ``actor_rollout_ref.actor.loss_agg_mode = "seq-mean-token-mean"``
+    in ``[verl]``, where rows of padding count as replies; for replies whose length should not matter.
 
     *Batch.* ``mini_batches`` optimizer steps per batch of ``prompts_per_step`` x ``rollouts``. ``warmup_steps`` raise
-    the rate in a line from ``lr / warmup_steps`` to ``lr``; it then falls along a cosine to ``final_lr * lr``.
+    the rate in a line from ``lr / warmup_steps`` to ``lr``. It then falls along a cosine,
+    ``lr (f + (1 - f) (1 + cos(pi x)) / 2)`` with ``f = final_lr`` and ``x`` the share of the other steps that are done,
+    this one included; ``final_lr = 1`` stays at ``lr``, as published. Lower it for a run with a planned end, whose last
+    steps should not undo each other.
 
-    *Advantage.* ``mean``: reward minus the group's mean. ``deviation``: GRPO as published, divided by the group's
-    deviation; it weighs questions that are nearly always or never answered as much as others.
+    *Advantage.* ``mean``: ``A_i = R_i - mean(R)``, as published. ``deviation``: divided by the group's deviation, GRPO
+    as published; it weighs questions that are nearly always or never answered as much as others.
+
+    *Evidence.* ``evidence_reward`` ``e`` adds ``e S_ij`` (:func:`~memagent_lib.rl.advantages.step_advantages`) to the
+    advantage of turn ``j``: what it noted and kept of the evidence, against the same turn of the other rollouts. For
+    documents whose question is never answered at first; the memory is then trained towards the evidence, not the
+    answer. Without evidence in the examples, the accepted answers count as it.
 
     *Clipping.* DAPO raises ``clip_high`` to 0.28, so that rare tokens may become likelier; for entropy that collapses.
+    A lower ``clip_low`` bounds how fast tokens are given up; for replies that lose their form.
 
-    *Groups without spread.* ``skip_equal_groups`` leaves them out of log-probabilities and update: less work, and the
-    normaliser counts the rest only. ``dynamic_sampling`` replaces them by fresh prompts until the batch is full (DAPO);
-    for data that is mostly too easy or too hard, at the price of more rollouts.
+    *Groups without spread.* ``skip_equal_groups`` leaves them out of log-probabilities and update: their advantages are
+    0, and ``N`` counts the rest only; less work wherever there is no KL to keep. ``dynamic_sampling`` replaces them by
+    as many fresh prompts, round by round, until the batch is full (DAPO, equation 11) or has taken 10 rounds; for data
+    that is mostly too easy or too hard, at the price of more rollouts. The reward curve is then of the prompts that
+    stay.
 
     *Replies cut at their limit.* ``overlong``: see :class:`~memagent_lib.rl.advantages.Overlong`; ``penalty`` begins in
     the last ``overlong_buffer`` of a limit and counts ``overlong_weight``.
 
     *Old policy.* ``reuse_logprobs`` takes the sampler's log-probabilities as those of the old policy, which saves a
-    forward pass and is right where both agree: in fp32. Where they are computed, a token's loss is weighted by the
-    ratio of actor to sampler, at most ``importance_cap`` (0: not at all), because bf16 engines do not agree.
+    forward pass and is right where both agree: in fp32. Where they are computed, ``w`` corrects for the difference of
+    bf16 engines (truncated importance sampling); ``importance_cap = 0`` is ``w = 1``, as published.
     """
 
     steps: int
@@ -161,6 +177,7 @@ class TrainingConfig:
     temperature: float = 1.0
     advantage: Literal["mean", "deviation"] = "mean"
     credit: Credit = Credit.SHARED
+    evidence_reward: float = 0.0
     clip_low: float = 0.2
     clip_high: float = 0.2
     kl_loss: float = 1e-3
@@ -183,7 +200,7 @@ class TrainingConfig:
         _at_least(self, 1, "steps", "prompts_per_step", "mini_batches")
         _at_least(self, 2, "keep_checkpoints")  # verl deletes the oldest before it writes the newest
         _at_least(self, 0, "lr", "kl_loss", "eval_every", "save_every", "traces_per_step", "warmup_steps")
-        _at_least(self, 0, "importance_cap", "overlong_weight", "clip_low", "clip_high")
+        _at_least(self, 0, "importance_cap", "overlong_weight", "evidence_reward", "clip_low", "clip_high")
         if self.rollouts < 2:
             reason = "a rollout is compared with the others of its group"
             raise ValueError(f"rollouts must be at least 2, got {self.rollouts}: {reason}")

@@ -11,6 +11,8 @@ The loss normaliser is verl's: tokens of the mini-batch, summed over ranks.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,20 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from memagent_lib.data import count
-from memagent_lib.rl.advantages import Credit, RowName, last_turns, prompts_without_spread, row_advantages
-from memagent_lib.rl.agent_loop import FAILURE_FILE, MAY_BE_UNKNOWN, UNKNOWN, RolloutError
+from memagent_lib.rl.advantages import (
+    Credit,
+    RowName,
+    last_turns,
+    prompts_without_spread,
+    row_advantages,
+    step_advantages,
+)
+from memagent_lib.rl.agent_loop import FAILURE_FILE, MAY_BE_UNKNOWN, STEP, UNKNOWN, RolloutError
 from memagent_lib.rl.curriculum import Curriculum, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained
 
 TRAINER = "memagent"
+MOST_ROUNDS = 10  # of fresh prompts in a step; data of which nothing has spread would be drawn for ever
 
 
 class StopRequested(Exception):
@@ -57,7 +67,29 @@ class MemAgentTrainer(PPOTrainerSync):
         """verl's buffer, looked into every ``poll_s`` seconds: its own two are long beside a small policy."""
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = self.settings.poll_s
+        if self.settings.dynamic_sampling:
+            buffer.sample = partial(self._sample_until_full, buffer.sample)
         return buffer
+
+    def _sample_until_full(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
+        """Prompts whose rollouts scored alike are replaced by as many fresh ones, round by round.
+
+        A round ends when all of it is done, so that what is drawn next follows from the seed; verl's own filter asks
+        for more while rollouts run, and takes those that are first. After :data:`MOST_ROUNDS` the batch stays small.
+        """
+        batch, metrics = sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
+        replaced = 0
+        for _ in range(MOST_ROUNDS if partition_id == "train" else 0):
+            self._require_all_rollouts(partition_id)
+            equal = self._prompts_without_spread(batch)
+            if not equal:
+                break
+            self._add_prompts_to_generate(len(equal))
+            more, _ = sample(global_steps=global_steps, partition_id=partition_id, batch_size=len(equal))
+            batch, replaced = self._without(batch, equal), replaced + len(equal)
+            batch.keys += more.keys
+            batch.tags += more.tags
+        return batch, metrics | ({"rollout/replaced": replaced} if partition_id == "train" else {})
 
     def on_step_begin(self) -> None:
         """Between two steps everything is at rest: the place to stop when asked to."""
@@ -119,7 +151,10 @@ class MemAgentTrainer(PPOTrainerSync):
         batch.reorder(sorted(range(len(batch)), key=lambda position: RowName.of(batch.keys[position])))
         metrics.update(self._rollout_metrics(batch))
         metrics["rows/carried"] = len(batch)
-        batch = self._without_equal_groups(batch) if self.settings.skip_equal_groups else batch
+        if self.settings.skip_equal_groups or self.settings.dynamic_sampling:
+            equal = self._prompts_without_spread(batch)
+            everything = len(equal) == len({RowName.of(key).prompt for key in batch.keys})
+            batch = batch if everything else self._without(batch, equal)  # verl cannot take a step of nothing
         kept = len(batch)
         batch = super()._balance_batch(batch, metrics=metrics, **settings)
         padding = sum(bool(tag.get("is_padding")) for tag in batch.tags)
@@ -143,25 +178,28 @@ class MemAgentTrainer(PPOTrainerSync):
             raise NotFinite(f"step {self.global_steps}: the reward of {', '.join(wrong[:5])} is no number")
         return {"rows/produced": produced, "rollout/count": len(last), **average_facts(facts)}
 
-    def _without_equal_groups(self, batch: KVBatchMeta) -> KVBatchMeta:
-        """Leave out prompts whose rollouts scored alike, unless all did: their policy gradient is zero."""
-        equal = prompts_without_spread(batch.keys, self._rewards(batch))
-        kept = [at for at, key in enumerate(batch.keys) if RowName.of(key).prompt not in equal]
-        if not kept or len(kept) == len(batch):
-            return batch
+    def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
+        return prompts_without_spread(batch.keys, self._rewards(batch), self._steps(batch))
+
+    def _without(self, batch: KVBatchMeta, prompts: set[str]) -> KVBatchMeta:
+        """The batch less the rows of some prompts, which are forgotten."""
+        kept = [at for at, key in enumerate(batch.keys) if RowName.of(key).prompt not in prompts]
         dropped = set(batch.keys) - {batch.keys[at] for at in kept}
-        tq.kv_clear(keys=sorted(dropped), partition_id=batch.partition_id)
-        return KVBatchMeta(
-            keys=[batch.keys[at] for at in kept],
-            tags=[batch.tags[at] for at in kept],
-            partition_id=batch.partition_id,
-            fields=batch.fields,
-            extra_info=batch.extra_info,
-        )
+        if dropped:
+            tq.kv_clear(keys=sorted(dropped), partition_id=batch.partition_id)
+        keys, tags = [batch.keys[at] for at in kept], [batch.tags[at] for at in kept]
+        return replace(batch, keys=keys, tags=tags)
 
     def _rewards(self, batch: KVBatchMeta) -> list[float]:
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["rm_scores"])
         return [row.sum().item() for row in data["rm_scores"].unbind()]
+
+    def _steps(self, batch: KVBatchMeta) -> list[float | None]:
+        """What each turn noted and kept of the evidence; nothing where that does not count."""
+        if not self.settings.evidence_reward:
+            return [None] * len(batch)
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        return [fields[STEP] for fields in data["extra_fields"]]
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """verl's, for what it corrects and records on the way; then the advantages are ours."""
@@ -172,6 +210,8 @@ class MemAgentTrainer(PPOTrainerSync):
             by_deviation=self.config.algorithm.norm_adv_by_std_in_grpo,
             credit=Credit(self.settings.credit),
         )
+        steps = step_advantages(batch.keys, self._steps(batch))
+        values = [value + self.settings.evidence_reward * step for value, step in zip(values, steps, strict=True)]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
         rows = [value * mask.float() for value, mask in zip(values, data["response_mask"].unbind(), strict=True)]
         advantages = torch.nested.as_nested_tensor(rows, layout=torch.jagged)

@@ -113,6 +113,7 @@ def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "data.max_prompt_length": encoder.longest_prompt,
         "data.max_response_length": encoder.longest_reply,
         "data.seed": recipe.train.seed,
+        "data.gen_batch_size": 1 if recipe.train.dynamic_sampling else None,  # prompts are replaced one by one
     }
 
 
@@ -122,8 +123,6 @@ def _training(recipe: Recipe) -> dict[str, Any]:
     return {
         "algorithm.adv_estimator": "grpo",
         "algorithm.norm_adv_by_std_in_grpo": train.advantage == "deviation",
-        "algorithm.filter_groups.enable": train.dynamic_sampling,
-        "algorithm.filter_groups.metric": "reward",
         "algorithm.rollout_correction.bypass_mode": train.reuse_logprobs,
         "algorithm.rollout_correction.rollout_is": "token" if importance else None,
         "algorithm.rollout_correction.rollout_is_threshold": train.importance_cap or 2.0,
@@ -187,6 +186,8 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
             "seed": train.seed,
             "mini_batches": train.mini_batches,
             "credit": str(train.credit),
+            "evidence_reward": train.evidence_reward,
+            "dynamic_sampling": train.dynamic_sampling,
             "skip_equal_groups": train.skip_equal_groups,
             "poll_s": POLL_S,
             "trace_folder": str(folder.traces),

@@ -61,6 +61,15 @@ def test_a_fact_lost_and_found_again_is_told_as_that():
     assert (owl.captured, owl.retained) == (True, True)
 
 
+def test_a_turn_is_measured_by_what_it_could_note_or_keep():
+    trace = read(overwrite, CHUNKS, ["-", "owl: 4711", "4711", "4711, Ada Lovelace", "Ada Lovelace", "x"])
+    # Nothing to do; notes the owl; keeps it; keeps it and notes the film; keeps one of two; keeps the other.
+    assert diagnose(trace, BOTH, ["4711"], DOCUMENT).steps == (None, 1.0, 1.0, 1.0, 0.5, 1.0)
+    missed = read(overwrite, CHUNKS, ["-", "nothing", "nothing", "Ada Lovelace", "-", "x"])
+    assert diagnose(missed, BOTH, ["4711"], DOCUMENT).steps == (None, 0.0, None, 1.0, 0.0, None)
+    assert diagnose(read(overwrite, CHUNKS[:1], ["-", "x"]), [], []).steps == (None, None)
+
+
 def test_a_fact_that_was_read_and_not_noted_is_missed_even_when_it_comes_back():
     trace = read(overwrite, CHUNKS, ["-", "nothing", "nothing", "a guess: 4711", "4711", "4711"])
     told = diagnose(trace, BOTH[:1], ["4711"])

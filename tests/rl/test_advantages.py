@@ -2,7 +2,14 @@
 
 import pytest
 
-from memagent_lib.rl.advantages import Credit, last_turns, length_penalty, prompts_without_spread, row_advantages
+from memagent_lib.rl.advantages import (
+    Credit,
+    last_turns,
+    length_penalty,
+    prompts_without_spread,
+    row_advantages,
+    step_advantages,
+)
 
 # Prompt a: a rollout of three turns that is right, one of two turns that is wrong. Prompt b: two rollouts, both right.
 KEYS = ["a_0_0", "a_0_1", "a_0_2", "a_1_0", "a_1_1", "b_0_0", "b_1_0"]
@@ -44,6 +51,24 @@ def test_a_single_rollout_has_no_advantage():
 def test_prompts_whose_rollouts_all_scored_alike_are_found():
     assert prompts_without_spread(KEYS, REWARDS) == {"b"}
     assert prompts_without_spread(["a_0_0", "a_1_0"], [0.0, 1.0]) == set()
+
+
+# One fact, in the first of three chunks. Rollout 0 keeps it, 1 notes it and loses it in the second, 2 never notes it.
+STEP_KEYS = [f"a_{rollout}_{turn}" for rollout in range(3) for turn in range(3)]
+STEPS = [1.0, 1.0, 1.0, 1.0, 0.0, None, 0.0, None, None]
+
+
+def test_a_turn_is_credited_for_what_it_noted_and_kept_against_the_same_turn_of_its_group():
+    first, second = [1 - 2 / 3, 1 - 2 / 3, -2 / 3], [0.5, -0.5, 0.0]  # of the second turn, 2 had nothing to keep
+    wanted = [first[0], second[0], 0.0, first[1], second[1], 0.0, first[2], second[2], 0.0]
+    assert step_advantages(STEP_KEYS, STEPS) == pytest.approx(wanted)
+    assert step_advantages(["a_0_0", "b_0_0"], [1.0, 0.0]) == [0.0, 0.0], "another prompt is no comparison"
+
+
+def test_a_group_whose_scores_are_alike_has_spread_where_its_memories_differ():
+    assert prompts_without_spread(STEP_KEYS, [0.0] * 9) == {"a"}
+    assert prompts_without_spread(STEP_KEYS, [0.0] * 9, STEPS) == set()
+    assert prompts_without_spread(STEP_KEYS, [0.0] * 9, [1.0, 0.0, None] * 3) == {"a"}
 
 
 def test_the_last_turn_of_each_rollout_is_found_by_number_not_by_place():

@@ -80,7 +80,8 @@ def test_the_dry_run_of_a_recipe_passes_verls_validation_and_fits(path, models, 
     rollout, actor = verl.actor_rollout_ref.rollout, verl.actor_rollout_ref.actor
     assert (rollout.n, verl.data.train_batch_size, actor.optim.lr) == (train.rollouts, train.prompts_per_step, train.lr)
     assert verl.algorithm.norm_adv_by_std_in_grpo == (train.advantage == "deviation")
-    assert verl.algorithm.filter_groups.enable == train.dynamic_sampling
+    assert verl.trainer.v1.memagent.dynamic_sampling == train.dynamic_sampling
+    assert not verl.algorithm.filter_groups.enable  # ours follows from the seed
     assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (train.clip_low, train.clip_high, 3.0)
     assert actor.use_kl_loss == (train.kl_loss > 0)
     assert rollout.max_model_len >= plan.recipe.reading.chunk_tokens + 2 * plan.recipe.reading.memory_tokens

@@ -1,6 +1,7 @@
 """From rollouts to optimizer steps: invariants 5, 7 and 8 of the design, on tensors small enough to check by hand."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -113,6 +114,66 @@ def test_our_loss_has_the_gradient_of_verls_own():
         loss_of((old, new, gain), mask, 7, loss)[0].backward()
         gradients.append(new.grad)
     assert torch.equal(*gradients)
+
+
+def test_clipping_dual_clipping_and_importance_are_those_worked_out_by_hand():
+    from verl.workers.config import FSDPActorConfig
+
+    from memagent_lib.rl.loss import memagent_loss
+
+    config = FSDPActorConfig(strategy="fsdp2", ppo_mini_batch_size=4, use_dynamic_bsz=True, rollout_n=2)
+    config = replace(config, clip_ratio_low=0.2, clip_ratio_high=0.28)
+    config.global_batch_info.update(dp_size=1, batch_num_tokens=5, global_batch_size=1, loss_scale_factor=None)
+    ratios, gains = torch.tensor([[1.5, 0.5, 1.5, 0.5, 5.0]]), torch.tensor([[1.0, 1.0, -1.0, -1.0, -1.0]])
+    given = {"old_log_prob": torch.zeros(1, 5), "log_prob": ratios.log(), "advantages": gains}
+    given |= {"response_mask": torch.ones(1, 5), "loss_agg_mode": "token-mean", "config": config}
+    # 1.28, cut at 1 + clip_high; 0.5 and -1.5, which clipping does not flatter; -0.8, cut at 1 - clip_low; -3, dual.
+    assert memagent_loss(**given)[0].item() == pytest.approx(-(1.28 + 0.5 - 1.5 - 0.8 - 3) / 5)
+    weights = torch.tensor([[2.0, 1.0, 1.0, 0.5, 1.0]])
+    weighted = memagent_loss(**given, rollout_is_weights=weights)[0].item()
+    assert weighted == pytest.approx(-(2 * 1.28 + 0.5 - 1.5 - 0.5 * 0.8 - 3) / 5)
+
+
+def test_importance_is_the_ratio_of_actor_to_sampler_up_to_its_cap():
+    from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
+
+    difference = torch.tensor([[-1.0, 0.5, 1.5, 0.0]])
+    weights, _ = compute_rollout_correction_weights(
+        difference, torch.tensor([[1.0, 1.0, 1.0, 0.0]]), rollout_is="token", rollout_is_threshold=2.0
+    )
+    assert weights[0, :3].tolist() == pytest.approx([math.exp(-1), math.exp(0.5), 2.0])
+
+
+def test_prompts_without_spread_are_replaced_round_by_round(monkeypatch):
+    """Of four prompts two are equal; of their fresh ones one is again, and the next is not."""
+    from transfer_queue import KVBatchMeta
+
+    from memagent_lib.rl import trainer as module
+
+    rewards = {"p0": (0, 1), "p1": (1, 1), "p2": (1, 0), "p3": (0, 0), "p4": (1, 1), "p5": (0, 1), "p6": (1, 0)}
+    drawn, cleared, names = [], [], iter(rewards)
+
+    def sample(global_steps, partition_id, batch_size):
+        keys = [f"{name}_{rollout}_0" for _, name in zip(range(batch_size), names, strict=False) for rollout in (0, 1)]
+        return KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id=partition_id), {}
+
+    class Trainer(module.MemAgentTrainer):
+        def _rewards(self, batch):
+            return [float(rewards[key[:2]][int(key[3])]) for key in batch.keys]
+
+        def _add_prompts_to_generate(self, num_prompts):
+            drawn.append(num_prompts)
+
+        def _require_all_rollouts(self, partition):
+            pass
+
+    monkeypatch.setattr(module.tq, "kv_clear", lambda keys, partition_id: cleared.extend(keys))
+    trainer = object.__new__(Trainer)
+    trainer.settings = SimpleNamespace(evidence_reward=0.0)
+    batch, metrics = trainer._sample_until_full(sample, global_steps=1, partition_id="train", batch_size=4)
+    assert sorted({key[:2] for key in batch.keys}) == ["p0", "p2", "p5", "p6"]
+    assert (drawn, metrics, len(batch.tags)) == ([2, 1], {"rollout/replaced": 3}, 8)
+    assert {key[:2] for key in cleared} == {"p1", "p3", "p4"}
 
 
 def test_rows_trained_are_counted_where_the_loss_is_whatever_the_micro_batches():
