@@ -63,12 +63,12 @@ class DataConfig:
     ``train`` is shuffled and used up before it is shuffled again. ``[[data.stages]]`` in its place, tables of ``files``
     and ``steps``, are a curriculum: short documents first where long ones are never answered, so that groups have
     spread. ``mix = "tasks"`` draws equally many examples of every task in the files of a stage, for tasks of which one
-    would drown the others; ``"examples"`` draws every example equally often. Both hold for one file and for several.
+    would drown the others; ``"examples"`` draws every example equally often, in the shares that the files have.
     """
 
     train: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
-    mix: Literal["tasks", "examples"] = "tasks"
+    mix: Literal["tasks", "examples"] = "examples"
     eval: tuple[str, ...]
     eval_examples: int = -1
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from tensordict import TensorDict
+from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
@@ -25,6 +26,7 @@ from verl.workers.engine.utils import postprocess_batch_func
 import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
 from memagent_lib.rl.cpu import weight_channel
 from memagent_lib.rl.cpu.prefix_trees import forest, micro_batches, prefix_trees
+from memagent_lib.rl.lora import merged
 
 weight_channel.use()
 
@@ -41,6 +43,18 @@ class CpuEngine(FSDPEngineWithLMHead):
             return super()._build_fsdp_module(module)
         finally:
             self.engine_config = config
+
+    def get_per_tensor_param(self, **choices: Any) -> tuple[Any, Any]:
+        """verl's; of a model with adapters the weights that it computes with, because vLLM's CPU build loads no other.
+
+        verl folds them in too, and rounds to bfloat16 on the way.
+        """
+        if not self._is_lora:
+            return super().get_per_tensor_param(**choices)
+        adapter = self.module.peft_config["default"]
+        state = self.module.state_dict().items()
+        held = {name: w.full_tensor() if isinstance(w, DTensor) else w for name, w in state}
+        return iter(merged(held, adapter.lora_alpha / adapter.r).items()), None
 
     def forward_backward_batch(
         self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False

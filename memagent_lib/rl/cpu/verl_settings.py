@@ -22,6 +22,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu.engine",  # which registers the loss too
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.use_remove_padding": False,
+        "actor_rollout_ref.model.lora.merge": True,  # vLLM's CPU build cannot be sent adapters
         "actor_rollout_ref.model.enable_gradient_checkpointing": False,
         "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
         f"{actor}.use_torch_compile": False,

@@ -23,9 +23,8 @@ class CpuWeights(vLLMColocateWorkerExtension):
     def update_weights_from_ipc(
         self, peft_config: dict | None = None, base_sync_done: bool = False, use_shm: bool = True
     ) -> None:
-        """Receive every tensor of the actor, then load them all. LoRA is not offered on a CPU."""
-        if peft_config:
-            raise NotImplementedError("a LoRA actor cannot be sent to vLLM on a CPU; train all weights, or use a GPU")
+        """Receive every tensor of the actor, then load them all. Adapters are folded in before they are sent."""
+        assert not peft_config, "adapters are sent apart from their weights"
         weights = self._receive(use_shm)
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
         self._repack_embeddings()

@@ -18,11 +18,12 @@ TOKENIZER_FILES = (
     "special_tokens_map.json",
     "generation_config.json",
 )
+ADAPTER_NOTE = "lora_train_meta.json"  # written by verl where a model has adapters
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def export_model(trained: Path, original: Path, target: Path, reading: ReadingConfig | None = None) -> None:
-    """Copy a trained Hugging Face folder to ``target``, in one step.
+    """Copy a trained Hugging Face folder to ``target``, in one step, with its adapters folded into its weights.
 
     The tokenizer's files are the original's, byte for byte. ``reading``, how the policy was trained to read, is kept as
     ``memagent.json``.
@@ -33,11 +34,29 @@ def export_model(trained: Path, original: Path, target: Path, reading: ReadingCo
     for name in TOKENIZER_FILES:
         if (original / name).is_file():
             shutil.copyfile(original / name, part / name)
+    _fold_adapters(part, trained.parent / ADAPTER_NOTE)
     _name_dtype(part)
     if reading is not None:
         AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader).save(part)
     shutil.rmtree(target, ignore_errors=True)
     part.rename(target)
+
+
+def _fold_adapters(model: Path, note: Path) -> None:
+    """verl saves a model with LoRA by peft's names, which neither transformers nor vLLM loads as that model."""
+    if not note.is_file():
+        return
+    from safetensors.torch import load_file, save_file
+
+    from memagent_lib.rl.lora import merged
+
+    files = sorted(model.glob("*.safetensors"))
+    weights = {name: weight for file in files for name, weight in load_file(file).items()}
+    adapter = json.loads(note.read_text(encoding="utf-8"))
+    for file in (*files, *model.glob("*.safetensors.index.json")):
+        file.unlink()
+    plain = merged(weights, adapter["lora_alpha"] / adapter["r"])
+    save_file(plain, model / "model.safetensors", metadata={"format": "pt"})
 
 
 def _name_dtype(model: Path) -> None:

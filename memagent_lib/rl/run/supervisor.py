@@ -200,9 +200,7 @@ class Supervisor:
         return f"the training process {how}; the log is {self.folder.log}"
 
     def _export(self) -> None:
-        """The last checkpoint's weights, with the tokenizer they came with. Adapters stay in their checkpoint."""
-        if self.config.verl.get("actor_rollout_ref.model.lora_rank"):
-            return
+        """The last checkpoint's weights, with the tokenizer they came with."""
         last = self.folder.latest_checkpoint()
         assert last is not None, "a run that finished has a checkpoint"
         original = Path(self.config.model.path)

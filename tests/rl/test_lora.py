@@ -1,0 +1,79 @@
+"""A policy trained through adapters is exported as the plain model that it computes."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import pytest
+
+torch = pytest.importorskip("torch")
+peft = pytest.importorskip("peft")
+
+
+@pytest.fixture
+def adapted(tmp_path, tokenizer):
+    """A small model with adapters that do something, and the folder that it began as."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = Qwen2Config(
+        vocab_size=len(tokenizer.hf), num_key_value_heads=1, max_position_embeddings=256, initializer_range=0.2, **sizes
+    )
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(config)
+    model.save_pretrained(tmp_path / "policy")
+    tokenizer.hf.save_pretrained(tmp_path / "policy")
+    lora = peft.LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, target_modules="all-linear")
+    model = peft.get_peft_model(model, lora)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.3)
+    return model, tmp_path / "policy"
+
+
+def logits(model) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(input_ids=torch.arange(3, 20)[None]).logits
+
+
+def test_adapters_are_folded_into_the_weights_they_stand_beside(adapted):
+    from transformers import AutoModelForCausalLM
+
+    from memagent_lib.rl.lora import merged
+
+    model, folder = adapted
+    plain = AutoModelForCausalLM.from_pretrained(folder)
+    before = logits(plain)
+    plain.load_state_dict(merged(model.state_dict(), 6 / 4))
+    torch.testing.assert_close(logits(plain), logits(model), atol=1e-5, rtol=1e-5)
+    assert (logits(plain) - before).abs().max() > 0.1
+    assert "base_model.model.lm_head.weight" in model.state_dict()  # what was given is as it was
+
+
+def test_what_verl_saves_of_a_model_with_adapters_becomes_a_folder_that_an_agent_reads_with(adapted, tmp_path):
+    from safetensors.torch import save_file
+    from transformers import AutoModelForCausalLM
+
+    from memagent_lib import open_agent
+    from memagent_lib.rl import ReadingConfig
+    from memagent_lib.rl.run.export import export_model
+
+    model, folder = adapted
+    trained = tmp_path / "actor" / "huggingface"
+    trained.mkdir(parents=True)
+    (trained / "config.json").write_text((folder / "config.json").read_text())
+    state = {name: weight.clone() for name, weight in model.state_dict().items()}
+    names = sorted(state)
+    save_file({name: state[name] for name in names[::2]}, trained / "model-00001-of-00002.safetensors")
+    save_file({name: state[name] for name in names[1::2]}, trained / "model-00002-of-00002.safetensors")
+    (trained / "model.safetensors.index.json").write_text("{}")
+    (tmp_path / "actor" / "lora_train_meta.json").write_text(json.dumps({"r": 4, "lora_alpha": 6}))
+    reading = ReadingConfig(template="pocket", chunk_tokens=32, memory_tokens=8, answer_tokens=8, question_tokens=8)
+    export_model(trained, folder, tmp_path / "model", reading)
+    torch.testing.assert_close(
+        logits(AutoModelForCausalLM.from_pretrained(tmp_path / "model")), logits(model), atol=1e-5, rtol=1e-5
+    )
+    with closing(open_agent(tmp_path / "model", backend="transformers")) as agent:
+        assert agent.read("code?", "the mill drifts past the otter").turns
