@@ -205,4 +205,5 @@ def _cuda(encoder: Encoder) -> dict[str, Any]:
         f"{ACTOR}.ppo_max_token_len_per_gpu": 2 * encoder.window,
         f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 4 * encoder.window,
         f"{ROLLOUT}.gpu_memory_utilization": 0.6,
+        f"{ROLLOUT}.tensor_model_parallel_size": 1,  # verl's own 2 halves the replicas, and fails on one GPU
     }

@@ -87,6 +87,7 @@ def test_the_dry_run_of_a_recipe_passes_verls_validation_and_fits(path, models, 
     assert rollout.max_model_len >= plan.recipe.reading.chunk_tokens + 2 * plan.recipe.reading.memory_tokens
     report = "\n".join(plan.lines())
     assert f"{train.prompts_per_step} prompts x {train.rollouts} rollouts" in report
+    assert rollout.tensor_model_parallel_size == (2 if path.stem == "paper_14b" else 1)
     if plan.device == "cuda":
         assert verl.actor_rollout_ref.model.override_config.attn_implementation in ("sdpa", "flash_attention_2")
         assert "fits; " in report
