@@ -38,6 +38,14 @@ def drop_text(chunk: Chunk) -> None:
     object.__setattr__(chunk, "text", "")
 
 
+def whole_characters(text: str) -> str:
+    """``text`` with halves of surrogate pairs put together, or replaced by U+FFFD: no tokenizer and no file takes them.
+
+    They come in from JSON (``"\\ud83e"``), from names of files and from command lines that are not UTF-8.
+    """
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int) -> Iterator[Chunk]:
     """Cut a document into chunks of at most ``chunk_tokens`` tokens that, concatenated, are the document.
 

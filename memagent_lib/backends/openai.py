@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying
 from memagent_lib.prompts import END_OF_THINKING, Completion, Request
+from memagent_lib.text import whole_characters
 
 if TYPE_CHECKING:
     import aiohttp
@@ -105,7 +106,7 @@ class OpenAICompatible:
                 f"no server answers at {self.base_url} ({_named(reason)}); start one there, or give its base_url "
                 "(mostly it ends in /v1)"
             ) from failure
-        except (ValueError, KeyError, TypeError) as odd:
+        except (ValueError, KeyError, TypeError, RecursionError) as odd:
             raise BackendUnavailable(
                 f"{self.base_url}/models is not what an OpenAI-compatible server says; check base_url"
             ) from odd
@@ -132,9 +133,14 @@ class OpenAICompatible:
         if answer.status >= 400:
             raise self._refused(answer.status, answer.headers, said)
         try:
-            return _completion(json.loads(said), len(request.ids))
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as broken:
-            raise RetryableError(f"half a reply: {said[:80].decode(errors='replace')!r}") from broken
+            body = json.loads(said)
+        except (ValueError, RecursionError) as broken:
+            raise RetryableError(f"half a reply: {_begins(said)}") from broken
+        try:
+            return _completion(body, len(request.ids))
+        except (KeyError, TypeError, IndexError, AttributeError) as odd:
+            why = f"a reply of another form: {_begins(said)}"
+            raise RetryableError(why, attempts=ATTEMPTS_WITHOUT_TEXT) from odd
 
     def _body(self, request: Request) -> dict[str, Any]:
         s = self.sampling
@@ -176,9 +182,13 @@ class OpenAICompatible:
 
 def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
     """The address without user name and password, and the headers that say who asks. Errors show no secret."""
-    parts = urlsplit(base_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("base_url must be an address such as http://localhost:8000/v1")
+    try:
+        parts = urlsplit(base_url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        known = False
+    if not known or parts.query or parts.fragment or not (base_url.isprintable() and " " not in base_url):
+        raise ValueError("base_url must be an address such as http://localhost:8000/v1, without spaces, ? and #")
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
     if api_key:
         if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
@@ -194,7 +204,8 @@ def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
 
 def _completion(body: dict[str, Any], asked_tokens: int) -> Completion:
     """The completion in a reply. One without text is never a memory: it is tried again, unless a filter took it."""
-    choice, usage = body["choices"][0], body.get("usage") or {}
+    choice, usage = body["choices"][0], body.get("usage")
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
     message = choice.get("message") or {}
     text = choice["text"] if "text" in choice else message.get("content")
     thinking = message.get("reasoning_content") or message.get("reasoning")
@@ -209,12 +220,18 @@ def _completion(body: dict[str, Any], asked_tokens: int) -> Completion:
     if thinking:
         text = f"{thinking}{END_OF_THINKING}{text}"
     return Completion(
-        text,
+        whole_characters(text),
         "length" if finish == "length" else "stop",
-        usage.get("prompt_tokens") or asked_tokens,
-        usage.get("completion_tokens") or 0,
-        (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+        _counted(usage, "prompt_tokens") or asked_tokens,
+        _counted(usage, "completion_tokens"),
+        _counted(details, "cached_tokens"),
     )
+
+
+def _counted(table: Any, name: str) -> int:
+    """A number of tokens; 0 where the server tells none that can be one."""
+    count = table.get(name) if isinstance(table, dict) else 0
+    return count if isinstance(count, int) and count > 0 else 0
 
 
 def _window(card: dict[str, Any], model: str, base_url: str) -> int:
@@ -234,7 +251,12 @@ def _said(body: bytes) -> str:
         words = error.get("message", "") if isinstance(error, dict) else str(error)
     except (ValueError, AttributeError):
         words = body.decode(errors="replace")
-    return f": {words.strip()[:300]}" if isinstance(words, str) and words.strip() else ""
+    words = " ".join(words.split()) if isinstance(words, str) else ""
+    return f": {words[:300]}" if words else ""
+
+
+def _begins(body: bytes) -> str:
+    return repr(body[:80].decode(errors="replace"))
 
 
 def _named(failure: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from memagent_lib.data.drafting import ExampleKey, Length, Meter
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats import format_named, read_original, require_file
+from memagent_lib.data.formats import format_named, read_original, read_pool, require_file
 from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
 from memagent_lib.data.storage import question_ids
 from memagent_lib.scoring import judge_named
@@ -115,7 +115,7 @@ def convert(
     elif known.pool is None:
         raise ValueError(f"the documents of {known.files} are as long as they are; leave out the length")
     else:
-        chosen, examples = _among_others(form, [known.pool(path) for path in paths], choice, length, tokenizer)
+        chosen, examples = _among_others(form, [read_pool(path, form) for path in paths], choice, length, tokenizer)
     return chosen, (replace(example, rule=rule) if rule else example for example in examples)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.data.examples import Example
+from memagent_lib.data.formats import FORMATS, likely_format
 from memagent_lib.files import replacing
 
 GROUP_ROWS = 4096
@@ -22,7 +23,6 @@ GROUP_CHARS = 1 << 24
 """A row group closes before a new document once it holds this much text: what reading and writing keep in memory."""
 READ_CHARS = 1 << 30
 """A row group closes in any case once a plain reader would need this much for its rows: they stop at 2 GB."""
-_CONVERT = "memagent data --from FORMAT FILE --out NEW.parquet"
 COLUMNS = ("data_source", "agent_name", "ability", "prompt", "reward_model", "document", "extra_info")
 
 
@@ -80,9 +80,7 @@ def count(path: str | Path) -> int:
     """How many examples a parquet file holds; none of them is read."""
     import pyarrow.parquet as pq
 
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
-    return pq.read_metadata(path).num_rows
+    return pq.read_metadata(_checked(path)).num_rows
 
 
 _WRITER: dict[str, Any] = {
@@ -166,8 +164,15 @@ def _checked(path: str | Path) -> Path:
     try:
         found = pq.read_schema(path).names
     except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} is not a parquet file ({error}); for other projects' files: {_CONVERT}") from error
+        raise ValueError(f"{path} is not a parquet file of examples; {_conversion(path)}") from error
     if missing := [name for name in COLUMNS if name not in found]:
-        hint = f"; this looks like MemAgent's own parquet: {_CONVERT}" if "context" in found else ""
-        raise ValueError(f"{path} lacks the column {', '.join(missing)}; it has {', '.join(found)}{hint}")
+        what = f"{path} lacks the column {', '.join(missing)}; it has {', '.join(found)}"
+        raise ValueError(f"{what}; {_conversion(path)}")
     return path
+
+
+def _conversion(path: Path) -> str:
+    """The command that makes examples of another project's file."""
+    form = likely_format(path)
+    looks = f"it looks like {FORMATS[form].files}" if form else "if it is another project's (memagent data --list)"
+    return f"{looks}, convert it: memagent data --from {form or 'FORMAT'} {path} --out {path.stem}_examples.parquet"

@@ -18,6 +18,7 @@ from memagent_lib.files import write_atomically
 from memagent_lib.journal import Journal
 from memagent_lib.readers import overwrite, question_list, several_questions
 from memagent_lib.scoring import boxed
+from memagent_lib.text import whole_characters
 from memagent_lib.trace import Trace, Turn
 
 SILENT_TURNS = 64
@@ -130,6 +131,8 @@ def read_files(
     asked = tuple(questions) or (saved.questions if saved else ())
     if not asked or not all(q.strip() for q in asked):
         raise ValueError("no question; give at least one, and none empty")
+    if odd := [question for question in asked if whole_characters(question) != question]:
+        raise ValueError(f"the question {odd[0]!r} holds bytes that are not UTF-8; write it again")
     if len(asked) > 1:
         agent = _asking_all(agent, asked)
     settings = {"questions": list(asked)} | agent.identity | (settings or {})

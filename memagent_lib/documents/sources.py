@@ -90,7 +90,7 @@ class Document:
             f"{number:,} characters of {name} stand for bytes that were not valid text"
             for name, number in self.replaced.most_common(NAMED_FILES)
         ]
-        warned += [f"left out: {path} ({reason})" for path, reason in self.left_out[:NAMED_FILES]]
+        warned += [f"left out: {_shown(path)} ({reason})" for path, reason in self.left_out[:NAMED_FILES]]
         more = len(self.replaced) + len(self.left_out) - len(warned)
         return warned + [f"and {more:,} more files are left out or hold bytes that are not valid text"] * bool(more)
 
@@ -286,10 +286,15 @@ def _pdf(path: Path) -> Iterator[tuple[str, int, int]]:
 def _names(paths: Sequence[Path]) -> list[str]:
     """The shortest names that tell the files apart: from the folder that they share."""
     if len(paths) == 1:
-        return [paths[0].name]
+        return [_shown(paths[0].name)]
     parents = [str(path.absolute().parent) for path in paths]
     shared = os.path.commonpath(parents)
-    return [os.path.relpath(path.absolute(), shared) for path in paths]
+    return [_shown(os.path.relpath(path.absolute(), shared)) for path in paths]
+
+
+def _shown(name: str | Path) -> str:
+    """A name as a person and a model can read it: line breaks and bytes that are no text are escaped."""
+    return text if (text := str(name)).isprintable() else repr(text)[1:-1]
 
 
 def _listed(paths: Sequence[Path]) -> str:

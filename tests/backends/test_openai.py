@@ -211,7 +211,14 @@ async def test_no_secret_is_printed_by_any_error():
         server.refusal = "Incorrect API key provided: hunter2"
         with pytest.raises(BackendError, match=r"Incorrect API key provided: \*\*\*"):
             await ask(backend)
-    for wrong in ("user:pw@host", "file:///etc/passwd", ""):
+    for wrong in (
+        "user:pw@host",
+        "file:///etc/passwd",
+        "",
+        "http://me:pw@host:port/v1",
+        "http://host/v1?key=pw",
+        "http://h\n",
+    ):
         with pytest.raises(ValueError, match="base_url must be an address such as http") as refusal:
             OpenAICompatible("small", Sampling(), base_url=wrong)
         assert "pw" not in str(refusal.value)

@@ -14,7 +14,7 @@ import pytest
 from hostile import serving
 
 from memagent_lib.cli import main
-from memagent_lib.data import Example, Span, make, save
+from memagent_lib.data import Example, Span, make, save, stream
 from memagent_lib.evaluation import Result, benchmark_rows, benchmark_table
 from memagent_lib.scoring import score
 from memagent_lib.tracking import Experiment, load_results, load_runs
@@ -65,6 +65,18 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
         assert says in capsys.readouterr().err
 
 
+def test_another_projects_file_is_answered_with_the_command_that_converts_it(tmp_path, capsys):
+    record = {"index": 0, "input": "A text.\nQuestion: Who?", "outputs": ["Ann"]}
+    path = tmp_path / "validation.jsonl"
+    path.write_text(json.dumps(record) + "\n")
+    assert main(["evaluate", str(path), "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2
+    said = capsys.readouterr().err
+    assert f"it looks like RULER's validation.jsonl, convert it: memagent data --from ruler {path} --out" in said
+    words = said.rpartition("memagent ")[2].split()
+    assert main([*words[:-1], str(tmp_path / words[-1])]) == 0
+    assert next(stream(tmp_path / words[-1])).answers == ("Ann",)
+
+
 def of_task(kept: Result, task: str, rule: str, answer: str, answers: tuple[str, ...], chars: int) -> Result:
     example = replace(kept.example, task=task, rule=rule, answers=answers, document="x" * chars, evidence=())
     turns = kept.trace.turns
@@ -84,17 +96,23 @@ def test_benchmarks_are_scored_by_their_own_metrics_with_published_numbers_marke
             ("alpha", "beta", "gamma", "delta"),
             int(4.4 * tokens),
         ),
-        of_task(kept, "niah_single_1", "match_all", "it is 7", ("7",), int(4.4 * tokens)),
+        of_task(kept, "ruler/niah_single_1", "match_all", "it is 7", ("7",), int(4.4 * tokens)),
         of_task(kept, "hotpotqa", "lenient", "\\boxed{in Paris}", ("Paris",), int(4.4 * 7000)),
-        of_task(kept, "hotpotqa", "lenient", "\\boxed{Rome}", ("Paris",), int(4.4 * 7000)),
+        of_task(kept, "ruler_hqa", "lenient", "\\boxed{Rome}", ("Paris",), int(4.4 * 7000)),
+        of_task(kept, "longbench/qasper", "f1", "\\boxed{a red fox runs far}", ("red fox",), 5000),
+        of_task(kept, "longbench/qasper", "f1", "red owl", ("the fox", "red", "owl red"), 90_000),
+        of_task(kept, "longbench/trec", "classes:City|Person", "City\nor Person", ("City",), 5000),
     ]
     rows = benchmark_rows(results).set_index(["task", "metric"])
-    assert rows["score"].to_dict() == {
+    assert rows["score"].round(1).to_dict() == {
         ("niah_multivalue", "RULER match"): 50.0,
         ("niah_single_1", "RULER match"): 100.0,
         ("hotpotqa", "sub-EM strict"): 50.0,
         ("hotpotqa", "sub-EM lenient"): 50.0,
         ("RULER average", "of 2 tasks"): 75.0,
+        ("longbench/qasper", "LongBench F1"): 83.3,
+        ("longbench/trec", "LongBench accuracy"): 100.0,
+        ("LongBench average", "of 2 tasks"): 91.7,
     }
     table = benchmark_table(results, "mine").set_index(["task", "model"])
     assert table.loc[("niah_multivalue", "mine, overwrite"), "8K"] == "50.0 [5.5, 94.5] (n=1)"

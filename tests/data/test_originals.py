@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -432,3 +435,56 @@ def test_an_unknown_format_a_missing_or_an_empty_file_is_an_error(tmp_path):
     (tmp_path / "x").write_text("\n")
     with pytest.raises(ValueError, match=r"expected RULER's JSON lines .*, found an empty file"):
         read(tmp_path / "x", "ruler")
+
+
+SQUAD = {"id": "1", "question": "q", "is_impossible": False, "answers": [{"text": "c", "answer_start": 0}]}
+WHOLE = {
+    "babilong": {"input": "x", "question": "q", "target": "garden"},
+    "hotpot": {
+        "_id": "1", "question": "q", "answer": "a",
+        "supporting_facts": [["T", 0]], "context": [["T", ["s"]]], "type": "t",
+    },
+    "infinitebench": {"id": 0, "context": "c", "input": "q", "answer": ["Amy"], "options": ["Bob", "Amy"]},
+    "longbench": {"dataset": "trec", "input": "q", "context": "c", "answers": ["A"], "all_classes": ["A"], "_id": "1"},
+    "memagent": {"input": "q", "context": "c", "answers": ["a"], "num_docs": 1, "index": 0},
+    "plain": MINE,
+    "ruler": GOOD,
+    "squad": {"data": [{"paragraphs": [{"context": "c", "qas": [SQUAD]}]}]},
+}  # fmt: skip
+ODD = (None, 5, -1.5, "", " ", "x", "\\ud800", [], {}, [[]], [None], [{"a": 1}], {"a": []}, True)
+
+
+def changed(rng: random.Random, value):
+    """A copy of a record with one thing in it changed or taken away, at any depth."""
+    if isinstance(value, dict | list) and value and rng.random() < 0.8:
+        copy, key = value.copy(), rng.choice(list(value) if isinstance(value, dict) else range(len(value)))
+        if rng.random() < 0.1:
+            del copy[key]
+        else:
+            copy[key] = changed(rng, value[key])
+        return copy
+    return rng.choice(ODD)
+
+
+def test_a_record_of_any_other_shape_is_read_or_is_an_error_in_one_line_that_names_the_file(tmp_path):
+    rng, errors = random.Random(7), Counter()
+    for number in range(800):
+        form = rng.choice(list(WHOLE))
+        text = json.dumps(changed(rng, WHOLE[form])).replace("\\\\ud800", "\\ud800")
+        path = tmp_path / f"{number}.json"
+        path.write_text(text if form == "squad" else f"[{text}]")
+        options = {"babilong": {"task": "qa1"}, "infinitebench": {"task": "longbook_choice_eng"}}.get(form, {})
+        with suppress(ValueError):
+            examples = read(path, form, **options)
+            assert not examples or load(save(examples, tmp_path / "x.parquet"))
+            continue
+        errors[form] += 1
+        with pytest.raises(ValueError, match=rf"^[^\n]*/{path.name}\b[^\n]*$"):
+            read(path, form, **options)
+    assert errors.keys() == WHOLE.keys()
+
+
+def test_a_record_nested_without_end_or_with_a_number_without_end_is_an_error_with_its_line(tmp_path):
+    for odd, why in ((f'{{"input": {"[" * 100_000}', "nested too deeply"), (f'{{"input": {"1" * 5000}}}', "digits")):
+        with pytest.raises(ValueError, match=f"line 1: .*{why}"):
+            read(lines(tmp_path / "x.jsonl", odd), "ruler")

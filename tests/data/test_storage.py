@@ -125,7 +125,8 @@ def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):
         load(tmp_path / "x.parquet")
     pq.write_table(pa.table({"context": ["a"], "prompt": ["b"]}), tmp_path / "theirs.parquet")
     with pytest.raises(
-        ValueError, match=r"lacks the column data_source, .*; it has context, prompt; this looks like MemAgent's own"
+        ValueError,
+        match=r"lacks the column data_source, .*; it has context, prompt; it looks like MemAgent's .*--from memagent",
     ):
         load(tmp_path / "theirs.parquet")
 

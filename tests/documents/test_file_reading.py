@@ -202,6 +202,12 @@ def test_no_question_is_an_error(agent, tmp_path, asked):
         read_files(agent, [tmp_path / "a.txt"], asked)
 
 
+def test_a_question_of_bytes_that_are_no_text_is_an_error(agent, tmp_path):
+    (tmp_path / "a.txt").write_text(FILLER)
+    with pytest.raises(ValueError, match=r"the question 'Who \\udcff\?' holds bytes that are not UTF-8"):
+        read_files(agent, [tmp_path / "a.txt"], ["Who \udcff?"])
+
+
 def test_a_model_that_returns_nothing_is_an_error_and_not_an_answer(encoder, tmp_path):
     (tmp_path / "short.txt").write_text(FILLER)
     (tmp_path / "long.txt").write_text(FILLER * 900)

@@ -182,3 +182,12 @@ def pdf(*pages: str) -> bytes:
     table = "".join(f"{place:010} 00000 n \n" for place in places)
     end = f"trailer\n<< /Size {len(places) + 1} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF"
     return out + f"xref\n0 {len(places) + 1}\n0000000000 65535 f \n{table}{end}".encode()
+
+
+def test_names_that_are_no_words_are_escaped(tmp_path):
+    for name, text in (("a\nb.txt", "x"), ("c\udcff.txt", "y"), ("d\n.txt", "")):
+        (tmp_path / name).write_text(text)
+    document = Document([tmp_path])
+    assert "".join(document.blocks()) == "[a\\nb.txt]\nx\n\n[c\\udcff.txt]\ny"
+    (warning,) = document.warnings
+    assert warning.isprintable() and "d\\n.txt (empty" in warning

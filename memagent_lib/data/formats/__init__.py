@@ -5,7 +5,15 @@ examples and pools; knows no generated task, no model and no tokenizer.
 """
 
 from memagent_lib.data.formats.hotpot import read_hotpot_pool
-from memagent_lib.data.formats.originals import FORMATS, Format, format_named, read_original, require_file
+from memagent_lib.data.formats.originals import (
+    FORMATS,
+    Format,
+    format_named,
+    likely_format,
+    read_original,
+    read_pool,
+    require_file,
+)
 from memagent_lib.data.formats.records import utf8_text
 from memagent_lib.data.formats.squad import read_squad_pool
 
@@ -13,8 +21,10 @@ __all__ = [
     "FORMATS",
     "Format",
     "format_named",
+    "likely_format",
     "read_hotpot_pool",
     "read_original",
+    "read_pool",
     "read_squad_pool",
     "require_file",
     "utf8_text",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -15,7 +16,7 @@ from memagent_lib.data.formats.infinitebench import read_infinitebench
 from memagent_lib.data.formats.longbench import read_longbench
 from memagent_lib.data.formats.memagent import read_memagent
 from memagent_lib.data.formats.plain import read_plain
-from memagent_lib.data.formats.records import unique
+from memagent_lib.data.formats.records import records, unique
 from memagent_lib.data.formats.ruler import read_ruler
 from memagent_lib.data.formats.squad import read_squad, read_squad_pool
 from memagent_lib.data.pools import Pool
@@ -23,10 +24,11 @@ from memagent_lib.data.pools import Pool
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: what reads its examples, what its files are, and its pool of documents if it has one."""
+    """A format: what reads its examples, what its files are, the fields of its records, and its pool if it has one."""
 
     read: Callable[..., Iterator[Example]]
     files: str
+    fields: tuple[str, ...]
     pool: Callable[[str | Path], Pool] | None = None
 
     @property
@@ -35,15 +37,16 @@ class Format:
         return tuple(signature(self.read).parameters)[1:]
 
 
+_HOTPOT = ("question", "answer", "context")
 FORMATS: Mapping[str, Format] = {
-    "babilong": Format(read_babilong, "BABILong's records"),
-    "hotpot": Format(read_hotpot, "HotpotQA's distractor JSON, or the Hub's parquet of it", read_hotpot_pool),
-    "infinitebench": Format(read_infinitebench, "InfiniteBench's JSON lines"),
-    "longbench": Format(read_longbench, "LongBench's JSON lines"),
-    "memagent": Format(read_memagent, "MemAgent's parquet and evaluation JSON"),
-    "plain": Format(read_plain, "your own records with question, document and answers"),
-    "ruler": Format(read_ruler, "RULER's validation.jsonl"),
-    "squad": Format(read_squad, "SQuAD v2's JSON", read_squad_pool),
+    "babilong": Format(read_babilong, "BABILong's records", ("input", "question", "target")),
+    "hotpot": Format(read_hotpot, "HotpotQA's distractor JSON, or the Hub's parquet of it", _HOTPOT, read_hotpot_pool),
+    "infinitebench": Format(read_infinitebench, "InfiniteBench's JSON lines", ("context", "input", "answer")),
+    "longbench": Format(read_longbench, "LongBench's JSON lines", ("dataset", "input", "context", "answers")),
+    "memagent": Format(read_memagent, "MemAgent's parquet and evaluation JSON", ("context",)),
+    "plain": Format(read_plain, "your own records with question, document and answers", ("question", "document")),
+    "ruler": Format(read_ruler, "RULER's validation.jsonl", ("input", "outputs")),
+    "squad": Format(read_squad, "SQuAD v2's JSON", ("data",), read_squad_pool),
 }
 
 
@@ -54,6 +57,16 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
+def likely_format(path: str | Path) -> str | None:
+    """The format whose fields the first record of a file has, the one with most where several fit."""
+    try:
+        first = next(records(path, "records"), None)
+    except ValueError:
+        return None
+    fitting = [name for name, known in FORMATS.items() if first and set(known.fields) <= first.fields.keys()]
+    return max(fitting, key=lambda name: len(FORMATS[name].fields), default=None)
+
+
 def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Example]:
     """The examples of a file in one of :data:`FORMATS`, in order. Two examples with one id are an error."""
     known = format_named(form)
@@ -62,7 +75,7 @@ def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Examp
             f"format {form!r} takes no {', '.join(wrong)}; it takes {', '.join(known.options) or 'no options'}"
         )
     require_file(path)
-    return unique(known.read(path, **options), path)
+    return _examples(known, path, options)
 
 
 def require_file(path: str | Path) -> None:
@@ -71,3 +84,27 @@ def require_file(path: str | Path) -> None:
         raise FileNotFoundError(
             f"no file at {path}; these files are their projects' own and are not shipped with memagent"
         )
+
+
+def read_pool(path: str | Path, form: str) -> Pool | None:
+    """The pool of documents and questions of a file; ``None`` where the format has none."""
+    known = format_named(form)
+    with _named(path, known):
+        return known.pool(path) if known.pool else None
+
+
+def _examples(known: Format, path: str | Path, options: Mapping[str, Any]) -> Iterator[Example]:
+    with _named(path, known):
+        yield from unique(known.read(path, **options), path)
+
+
+@contextmanager
+def _named(path: str | Path, known: Format) -> Iterator[None]:
+    """Errors name the file. What a reader takes for granted and does not find is an error like any other."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as odd:
+        if str(path) in str(odd):
+            raise
+        what = str(odd) if isinstance(odd, ValueError) else f"not as in {known.files} ({odd})"
+        raise ValueError(f"{path}: {what}") from odd

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.pools import PoolQuestion
+from memagent_lib.text import whole_characters
 
 T = TypeVar("T")
 Named = TypeVar("Named", Example, PoolQuestion)
@@ -61,14 +62,13 @@ def json_value(path: str | Path, kind: type[T], what: str) -> T:
         raise ValueError(f"{path}: expected {what}, found an empty file")
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        lines = "; these are JSON lines, one object to a line" if error.msg == "Extra data" else ""
-        raise ValueError(
-            f"{path}, line {error.lineno}: expected {what}, found text that is not JSON ({error.msg}){lines}"
-        ) from error
+    except (ValueError, RecursionError) as error:
+        line, why = getattr(error, "lineno", 1), _why(error)
+        lines = "; these are JSON lines, one object to a line" if why == "Extra data" else ""
+        raise ValueError(f"{path}, line {line}: expected {what}, found text that is not JSON ({why}){lines}") from error
     if not isinstance(value, kind):
         raise ValueError(f"{path}: expected {what}, found {_found(value)}")
-    return value
+    return _whole(value, text, str(path))
 
 
 def field_of(record: Any, name: str, kind: type[T], where: str) -> T:
@@ -109,15 +109,15 @@ def _lines(path: Path, what: str) -> Iterator[Record]:
                 continue
             where = f"{path}, line {number}"
             try:
-                value = json.loads(raw.decode("utf-8-sig"))
+                value = json.loads(text := raw.decode("utf-8-sig"))
             except UnicodeDecodeError as error:
                 raise ValueError(_not_utf8(where, raw, error.start)) from error
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 shown = raw[:60].decode("utf-8", "replace").strip()
                 raise ValueError(
-                    f"{where}: expected {what}, found {shown!r}, which is no JSON ({error.msg})"
+                    f"{where}: expected {what}, found {shown!r}, which is no JSON ({_why(error)})"
                 ) from error
-            yield Record(_object(value, where), number, where)
+            yield Record(_object(_whole(value, text, where), where), number, where)
 
 
 def _parquet(path: Path) -> Iterator[Record]:
@@ -133,6 +133,18 @@ def _parquet(path: Path) -> Iterator[Record]:
         for record in batch.to_pylist():
             number += 1
             yield Record(record, number, f"{path}, row {number}")
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a JSON text, without its place."""
+    return "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
+
+
+def _whole(value: T, text: str, where: str) -> T:
+    """``value`` of a JSON ``text``; an error where the text escapes half a surrogate pair, which no file can hold."""
+    if "\\ud" in text.lower() and whole_characters(shown := json.dumps(value, ensure_ascii=False)) != shown:
+        raise ValueError(f"{where}: holds half a character (an escape such as \\ud83e without its other half); mend it")
+    return value
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any]:
