@@ -8,13 +8,12 @@ knows no model and no backend.
 from __future__ import annotations
 
 import string
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
-from memagent_lib.settings import parse
+from memagent_lib.settings import parse, read_toml
 from memagent_lib.tokenizer import END_OF_THINKING, Tokenizer
 from memagent_lib.trace import Kind, Prompt, Reply
 
@@ -95,10 +94,7 @@ class Template:
         if not path.is_file():
             shipped = ", ".join(cls.shipped())
             raise ValueError(f"no template {str(name)!r}; choose from {shipped}, or give the path of a .toml file")
-        try:
-            words = tomllib.loads(path.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as broken:
-            raise ValueError(f"{path} is not TOML: {broken}") from broken
+        words = read_toml(path, "template")
         if not words.pop("verbatim", False):
             words = {key: text.strip() if isinstance(text, str) else text for key, text in words.items()}
         return parse(cls, {"name": path.stem, **words}, str(path))

@@ -6,7 +6,9 @@ Values are taken by their exact types (an integer is also a float, a list is als
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 T = TypeVar("T")
@@ -34,6 +36,28 @@ def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
         return TypeAdapter(cls).validate_json(written, strict=True, extra="forbid")
     except ValidationError as refused:
         raise SettingsError("; ".join(dict.fromkeys(_messages(cls, where, refused)))) from None
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """The tables of a TOML file; a :class:`SettingsError` calls a missing one ``what``."""
+    path = Path(path)
+    if not path.is_file():
+        raise SettingsError(f"no {what} at {path}")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as broken:
+        raise SettingsError(f"{path} is not TOML: {broken}") from broken
+
+
+def key_value(text: str) -> tuple[str, Any]:
+    """``key=value`` with a TOML value, or a bare word for a string."""
+    key, found, value = text.partition("=")
+    if not found:
+        raise SettingsError(f"a setting is key=value, got {text!r}")
+    try:
+        return key.strip(), tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value
 
 
 def _messages(cls: type, where: str, refused: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How verbs are declared alike: help that shows defaults, options in a line each, ``key=value`` settings."""
+"""How verbs are declared alike: help that shows defaults, options in a line each."""
 
 from __future__ import annotations
 
@@ -34,16 +34,3 @@ def option(target: argparse._ActionsContainer, flag: str, metavar: str, text: st
 
 def switch(target: argparse._ActionsContainer, flag: str, text: str) -> None:
     target.add_argument(flag, action="store_true", help=text)
-
-
-def key_value(text: str) -> tuple[str, object]:
-    """``key=value`` with a TOML value, or a bare word for a string."""
-    import tomllib
-
-    key, found, value = text.partition("=")
-    if not found:
-        raise ValueError(f"a setting is key=value, got {text!r}")
-    try:
-        return key, tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
-        return key, value

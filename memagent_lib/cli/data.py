@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, key_value, option, switch
+from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, option, switch
 from memagent_lib.files import model
+from memagent_lib.settings import key_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

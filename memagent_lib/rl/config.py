@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Literal
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named, shows
 from memagent_lib.rl.advantages import Credit, Overlong
-from memagent_lib.settings import SettingsError, parse
+from memagent_lib.settings import SettingsError, key_value, parse, read_toml
 from memagent_lib.trace import Kind
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -270,13 +269,7 @@ class Recipe:
 
         Paths in the file are relative to the working directory.
         """
-        path = Path(path)
-        if not path.is_file():
-            raise SettingsError(f"no recipe at {path}")
-        try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            raise SettingsError(f"{path} is not TOML: {error}") from error
+        tables = read_toml(path, "recipe")
         for override in overrides:
             _apply(tables, override)
         return cls.from_tables(tables)
@@ -314,14 +307,10 @@ def _lists(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _apply(tables: dict[str, Any], override: str) -> None:
-    name, found, text = override.partition("=")
-    table, dot, key = name.strip().partition(".")
-    if not found or not dot or not key:
+    name, value = key_value(override)
+    table, _, key = name.partition(".")
+    if not key:
         raise SettingsError(f"an override is table.key=value, got {override!r}")
-    try:
-        value = tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
-        value = text
     if table == "verl":
         tables["verl"] = flatten(tables.get("verl", {})) | {key: value}
     else:

@@ -160,9 +160,9 @@ def test_a_wrong_command_names_the_fix_and_writes_nothing(words, said, empty_fol
 
 
 def test_every_parameter_that_the_list_shows_can_be_given(capsys):
-    from memagent_lib.cli.arguments import key_value
     from memagent_lib.data import TASKS
     from memagent_lib.data.tasks import configured
+    from memagent_lib.settings import key_value
 
     for name in TASKS:
         assert data("--list", name) == 0

@@ -9,7 +9,6 @@ import hashlib
 import itertools
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.files import code_hash, place
-from memagent_lib.settings import SettingsError, parse
+from memagent_lib.settings import SettingsError, parse, read_toml
 
 OWN_PARAMETERS = ("tracking", "run_id", "point")
 """What the sweep itself gives to every notebook that has them."""
@@ -88,18 +87,13 @@ class SweepSpec:
     @classmethod
     def load(cls, file: str | Path) -> SweepSpec:
         """Read a TOML file: the fields above and ``[[stage]]`` tables, or one ``notebook``, ``grid`` and ``points``."""
-        file = Path(file)
-        if not file.is_file():
-            raise SweepError(f"no sweep file {file}")
         try:
-            read = parse(_SweepFile, tomllib.loads(file.read_text(encoding="utf-8")), str(file))
-        except tomllib.TOMLDecodeError as failure:
-            raise SweepError(f"{file} is not TOML: {failure}") from failure
+            read = parse(_SweepFile, read_toml(file, "sweep file"), str(file))
         except SettingsError as failure:
             raise SweepError(str(failure)) from failure
         one = (SweepStage(notebook=read.notebook, grid=read.grid, points=read.points),) if read.notebook else ()
         common = {name: getattr(read, name) for name in ("folder", "tracking", "workers", "parameters")}
-        return cls(name=read.name or file.stem, stages=(*one, *read.stage), **common)
+        return cls(name=read.name or Path(file).stem, stages=(*one, *read.stage), **common)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
