@@ -1,7 +1,8 @@
 """The notebooks as a newcomer runs them: in order, on their defaults, each finding what the one before left.
 
 A test per notebook, in one checkout. ``--checkout FOLDER`` keeps that checkout: a run with the same folder continues
-after the last notebook that ran to its end, and what each showed lies in ``runs/study/executed``.
+after the last notebook that ran to its end, and what each showed lies in ``runs/study/executed``. A copy that is
+removed there is run again.
 """
 
 from __future__ import annotations
