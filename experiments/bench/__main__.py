@@ -1,4 +1,4 @@
-"""``python -m experiments.bench read|data|client|sweep``: measure, side by side in one run. The commands are in
+"""``python -m experiments.bench train|read|data|client|sweep``: measure, side by side in one run. The commands are in
 README.md.
 """
 
@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from memagent_lib.cli.arguments import POCKET, HelpFormatter, key_value
+from memagent_lib.cli.arguments import POCKET, HelpFormatter
+from memagent_lib.settings import key_value
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,6 +43,9 @@ def parser() -> argparse.ArgumentParser:
     client = _bench(benches, "client", _client, "the client's processor time per turn, beside a bare loop of posts")
     _settings(client, "readings=16 or rounds=1", "runs/bench_client.json")
     client.add_argument("--model", default=POCKET, metavar="MODEL", help="whose tokenizer counts")
+
+    train = _bench(benches, "train", _train, "a training step, part by part: ours, verl's own loop, the engine alone")
+    _settings(train, "steps=4 or base=../older-checkout", "runs/bench_train.json")
 
     sweep = _bench(
         benches, "sweep", _sweep, "what a sweep adds to papermill, whether it loses a row, what memory traces cost"
@@ -83,6 +87,13 @@ def _client(a: argparse.Namespace) -> int:
 
     settings = made(ClientBench, a.settings)
     return _measured(bench_client(a.model, settings), settings, a.out)
+
+
+def _train(a: argparse.Namespace) -> int:
+    from experiments.bench.train import TrainBench, bench_train
+
+    settings = made(TrainBench, a.settings)
+    return _measured(bench_train(settings, report=_say), settings, a.out)
 
 
 def _sweep(a: argparse.Namespace) -> int:

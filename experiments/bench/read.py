@@ -11,13 +11,14 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from experiments.bench.files import huge, length
-from experiments.bench.material import random_model
 from experiments.bench.results import Measured
 from experiments.bench.turns import Bench, lock_step, order, overhead
 from memagent_lib.agent import run_sync
 from memagent_lib.backends import Sampling
+from memagent_lib.rl import random_policy
 from memagent_lib.text import Tokenizer
 
 PUBLISHED_RATIO = 5000 / 1024
@@ -28,13 +29,25 @@ MEASURES: dict[str, Callable] = {
     "length": length,
     "huge": huge,
 }
+SHAPES = {  # what decides the engine's arithmetic, from the models' own config.json
+    "qwen2.5-7b": {
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+    },
+}
 KV_CACHE_GB = "3"
 BLOCK_TOKENS = 16  # a GPU's; the prefix cache shares whole blocks, and these chunks are small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBench:
-    """What is measured, in tokens and chunks; a ``group`` reads one document, ``concurrent`` readings read one each."""
+    """What is measured, in tokens and chunks; a ``group`` reads one document, ``concurrent`` readings read one each.
+
+    The model has ``width`` and ``layers``, or a ``shape`` of :data:`SHAPES`: then its weights are made in the engine.
+    """
 
     chunk_tokens: int = 1000
     chunks: int = 6
@@ -48,12 +61,15 @@ class ReadBench:
     huge_seconds: float = 60
     width: int = 512
     layers: int = 8
+    shape: str = ""
     threads: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "shape" and value not in ("", *SHAPES):
+                raise ValueError(f"no shape {value!r}; choose from {', '.join(SHAPES)}")
             if isinstance(value, int | float) and value < (0 if field.name == "seed" else 1):
                 raise ValueError(f"{field.name} must be at least 1, got {value}")
 
@@ -82,9 +98,10 @@ def bench_read(
 
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        random_model(tokenizer, folder, s.width, s.layers, 8 * s.chunk_tokens, s.seed)
+        options = _model(tokenizer, folder, s)
         with environment(VLLM_CPU_KVCACHE_SPACE=KV_CACHE_GB):
-            engine = VLLM(folder, Sampling(temperature=1.0, seed=s.seed), threads=s.threads, block_size=BLOCK_TOKENS)
+            drawn = Sampling(temperature=1.0, seed=s.seed)
+            engine = VLLM(folder, drawn, threads=s.threads, block_size=BLOCK_TOKENS, **options)
         try:
             bench = Bench(s, Tokenizer.load(folder), engine, Path(folder))
             for name in wanted:
@@ -95,3 +112,19 @@ def bench_read(
         finally:
             run_sync(engine.close())
     return found
+
+
+def _model(tokenizer: str | Path, folder: str, s: ReadBench) -> dict[str, Any]:
+    """Write the model; what the engine is told besides. Speed does not depend on what a model knows."""
+    window = 8 * s.chunk_tokens
+    if not s.shape:
+        random_policy(tokenizer, folder, s.width, s.layers, window, s.seed)
+        return {}
+    from transformers import AutoTokenizer, Qwen2Config
+
+    words = AutoTokenizer.from_pretrained(str(tokenizer))
+    sizes = SHAPES[s.shape] | {"vocab_size": len(words), "max_position_embeddings": window}
+    ends = {"bos_token_id": None, "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id}
+    Qwen2Config(**sizes, **ends, architectures=["Qwen2ForCausalLM"], dtype="bfloat16").save_pretrained(folder)
+    words.save_pretrained(folder)
+    return {"load_format": "dummy"}

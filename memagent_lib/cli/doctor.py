@@ -1,4 +1,6 @@
-"""``memagent doctor``: what this machine offers and what it lacks, each lack with the line that mends it."""
+"""``memagent doctor``: what this machine offers and what it lacks, each lack with the line that mends it; with
+``--train`` what three real training steps show.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from collections.abc import Iterator
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from memagent_lib.cli.arguments import Verbs, add_verb
-from memagent_lib.files import cores
+from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, option
+from memagent_lib.files import cores, root
 
 INSTALL = "make install"
 ENGINES = {
@@ -51,11 +54,25 @@ class Finding(NamedTuple):
 
 
 def add_parser(verbs: Verbs) -> None:
-    add_verb(verbs, "doctor", run, "say what this machine has, what is missing, and how to mend it")
+    verb = add_verb(verbs, "doctor", run, "say what this machine has, what is missing, and how to mend it")
+    train = "run three training steps of a policy (a small random one unless named) on the devices that are there"
+    verb.add_argument("--train", nargs="?", const="", metavar="MODEL", help=train)
+    option(verb, "--out", "FOLDER", "keep the training run of --train here; removed unless given")
 
 
-def run(_: argparse.Namespace) -> int:
-    return report(examine())
+def run(a: argparse.Namespace) -> int:
+    return report(examine() if a.train is None else train(a.train, a.out))
+
+
+def train(model: str, out: str | None = None) -> list[Finding]:
+    """Train three steps, for real."""
+    from memagent_lib.rl import check_training
+
+    with TemporaryDirectory(prefix="memagent-doctor-") as place:
+        folder = Path(out or place).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        checks = check_training(folder, root() / POCKET, model)
+    return [Finding(c.what, c.found, *(() if c.good else (Health.MISSING, c.advice))) for c in checks]
 
 
 def examine() -> list[Finding]:

@@ -2,8 +2,8 @@
 
 ``config``, ``verl_config`` and ``training_plan`` say what a run is and needs, ``run_folder`` what it leaves on disk;
 ``agent_loop``, ``advantages``, ``loss`` and ``trainer`` are what verl calls, ``cpu`` holds what only a CPU needs,
-``run`` the processes around a run. Knows verl, vLLM and Ray, and loads none of them here. Knows no notebook and no
-chart.
+``run`` the processes around a run; ``self_check`` trains to look at a machine. Knows verl, vLLM and Ray, and loads none
+of them here. Knows no notebook and no chart.
 """
 
 from memagent_lib.rl.advantages import Credit, Overlong
@@ -19,9 +19,11 @@ from memagent_lib.rl.config import (
 )
 from memagent_lib.rl.run import RunError, TrainingRun, attach, launch, resolved
 from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState, TrainingStatus, keep_rollout, kept_rollouts
+from memagent_lib.rl.self_check import Check, check_training, random_policy
 from memagent_lib.rl.training_plan import PlanError, TrainingPlan, dry_run
 
 __all__ = [
+    "Check",
     "Checkpoint",
     "ClusterConfig",
     "Credit",
@@ -40,10 +42,12 @@ __all__ = [
     "TrainingState",
     "TrainingStatus",
     "attach",
+    "check_training",
     "dry_run",
     "flatten",
     "keep_rollout",
     "kept_rollouts",
     "launch",
+    "random_policy",
     "resolved",
 ]

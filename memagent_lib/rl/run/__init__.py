@@ -3,7 +3,7 @@
 ``supervisor`` and ``training_process`` are programs of their own: nothing imports them.
 """
 
-from memagent_lib.rl.run.launcher import launch, resolved
+from memagent_lib.rl.run.launcher import chosen_device, launch, resolved
 from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
 
-__all__ = ["RunError", "TrainingRun", "attach", "launch", "resolved"]
+__all__ = ["RunError", "TrainingRun", "attach", "chosen_device", "launch", "resolved"]

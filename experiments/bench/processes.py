@@ -1,0 +1,116 @@
+"""Where a training run's processor time goes: its processes by role, looked at while it runs.
+
+Wall time depends on what else the machine does; processor time much less. Knows the names that processes of ours, of
+verl, vLLM and Ray go by.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from memagent_lib.files import read_lines_from
+from memagent_lib.processes import adopt_orphans, end_descendants
+
+POLL_S = 0.2
+ROLES = {  # the first that occurs in a process's command line
+    "EngineCore": "engine",
+    "vLLMHttpServer": "server",
+    "RolloutServer": "rollouts",
+    "RolloutWorker": "agent loop",
+    "AgentLoopWorker": "agent loop",
+    "WorkerDict": "actor",
+    "ActorRolloutRef": "actor",
+    "SimpleStorage": "transfer queue",
+    "TransferQueue": "transfer queue",
+    "TaskRunner": "trainer",
+    "training_process": "trainer",
+    "LoadBalancer": "load balancer",
+    "rl.run.supervisor": "supervisor",
+    "memagent_lib.cli": "command",
+    "ray": "ray",
+}
+
+
+@dataclass
+class Watched:
+    """One run: seconds since its start at which each row of metrics came, and processor seconds by role until then."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    spent: list[Counter[str]] = field(default_factory=list)
+    seconds: float = 0.0
+    total: Counter[str] = field(default_factory=Counter)
+    peak_mb: float = 0.0
+    processes: int = 0
+
+
+def watch(command: Sequence[str], environment: Mapping[str, str], metrics: Path, log: Path) -> Watched:
+    """Run a command to its end; raises :class:`RuntimeError` with the log's last lines where it fails."""
+    adopt_orphans()  # a run is detached from the command that starts it
+    seen, offset, started = Watched(), 0, time.monotonic()
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, env=os.environ | environment, stdout=file, stderr=file)
+    look = _looker(seen)
+    while True:
+        over = process.poll() is not None
+        look()
+        rows, offset = read_lines_from(metrics, offset) if metrics.exists() else ([], 0)
+        for row in rows:
+            seen.rows.append(row["data"] | {"step": row["step"]})
+            seen.times.append(time.monotonic() - started)
+            seen.spent.append(Counter(seen.total))
+        if over:
+            break
+        time.sleep(POLL_S)
+    seen.seconds = time.monotonic() - started
+    end_descendants()
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command[:4])} ended with {process.returncode}:\n{log.read_text()[-3000:]}")
+    return seen
+
+
+def _looker(seen: Watched) -> Callable[[], None]:
+    roles: dict[tuple[int, float], str] = {}
+    spent: dict[tuple[int, float], float] = {}
+
+    def look() -> None:
+        memory = 0
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                key = process.pid, process.create_time()
+                used, words = process.cpu_times(), " ".join(process.cmdline())
+                spent[key] = used.user + used.system
+                found = role(words)
+                roles[key] = found if found not in ("ray", "other") else roles.get(key, found)
+                memory += process.memory_info().rss
+        seen.peak_mb = max(seen.peak_mb, memory / 1e6)
+        seen.processes = max(seen.processes, len(spent))
+        seen.total.clear()
+        for key, seconds in spent.items():
+            seen.total[roles[key]] += seconds
+
+    return look
+
+
+def role(command_line: str) -> str:
+    return next((name for word, name in ROLES.items() if word in command_line), "other")
+
+
+def spent_between(seen: Watched, first: int, last: int) -> dict[str, float]:
+    """Processor seconds by role from the end of row ``first`` to the end of row ``last``."""
+    return {name: seen.spent[last][name] - seen.spent[first][name] for name in seen.spent[last]}
+
+
+def as_record(seen: Watched) -> dict[str, Any]:
+    return json.loads(json.dumps({"times": seen.times, "seconds": seen.seconds, "total": dict(seen.total)}))

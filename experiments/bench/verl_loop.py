@@ -1,0 +1,68 @@
+"""The agent loop of the other side of ``bench train``, the shortest way: every turn one request to verl's server, one
+row per turn. verl loads this module by name.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+
+from memagent_lib.data import Example
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.readers import reader_named, shows
+from memagent_lib.rl.cpu.weights import CpuWeights
+from memagent_lib.scoring import score
+from memagent_lib.text import Tokenizer, chunks
+from memagent_lib.trace import NO_MEMORY, Kind, Prompt
+
+
+class VerlWeights(CpuWeights):
+    """Weights that come over verl's own socket."""
+
+    _get_zmq_handle = vLLMColocateWorkerExtension._get_zmq_handle
+
+
+class PlainLoop(AgentLoopBase):
+    """Chunk after chunk, then the answer."""
+
+    def __init__(self, server_manager: Any, tokenizer: Any, template: str, budget: dict[str, int], **unused: Any):
+        self.server_manager, self.encoder = server_manager, _encoder(tokenizer, template, Budget(**budget))
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
+        example = Example.from_record({**row, "prompt": row["raw_prompt"]})
+        encoder, memory, outputs = self.encoder, NO_MEMORY, []
+        pieces = chunks(example.document, encoder.tokenizer, encoder.budget.chunk_tokens)
+        for piece in [*pieces, None]:
+            prompt = Prompt(Kind.READ if piece else Kind.ANSWER, example.question, memory=memory, chunk=piece)
+            request = encoder.encode(prompt)
+            said = await self.server_manager.generate(
+                request_id=row["uid"],
+                prompt_ids=list(request.ids),
+                sampling_params={**sampling_params, "max_tokens": request.max_tokens},
+            )
+            memory = encoder.tokenizer.decode(said.token_ids)
+            outputs.append(_output(list(request.ids), said))
+        value = float(score(example.rule, memory, example.answers).value)
+        outputs[-1].reward_score = value
+        outputs[-1].extra_fields["reward_extra_info"] = {"acc": value}
+        return outputs
+
+
+def _output(prompt: list[int], said: Any) -> AgentLoopOutput:
+    return AgentLoopOutput(
+        prompt_ids=prompt,
+        response_ids=said.token_ids,
+        response_mask=[1] * len(said.token_ids),
+        response_logprobs=said.log_probs,
+        num_turns=2,
+        metrics=AgentLoopMetrics(),
+        extra_fields=dict(said.extra_fields),
+    )
+
+
+@cache
+def _encoder(tokenizer: Any, template: str, budget: Budget) -> Encoder:
+    return Encoder(Tokenizer(tokenizer), Template.load(template), budget, shows(reader_named("overwrite")))

@@ -1,0 +1,172 @@
+"""Three real training steps on the devices that are there, and what a person needs to know of them before a long run.
+
+The policy is small and random unless one is given: the machine is looked at, not what is learnt. Knows a run from its
+folder and its metrics.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from memagent_lib.agent import AgentSettings
+from memagent_lib.data import make, save
+from memagent_lib.prompts import Budget
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run import TrainingRun, chosen_device, launch
+from memagent_lib.text import Tokenizer
+
+STEPS, PROMPTS, ROLLOUTS, CHUNKS = 3, 4, 4, 3
+PLAIN = Budget(chunk_tokens=1024, memory_tokens=256, answer_tokens=64, question_tokens=128)
+POLL_S = 0.5
+AGREEMENT = {"cpu": 1e-6, "cuda": 0.02}  # mean difference of log-probabilities: fp32 on both sides, bf16 on both
+
+
+class Check(NamedTuple):
+    """One thing that was looked at; ``advice`` where it is not as it should be."""
+
+    what: str
+    found: str
+    good: bool = True
+    advice: str = ""
+
+
+def check_training(
+    folder: Path, tokenizer: str | Path, model: str = "", report: Callable[[str], None] = print
+) -> list[Check]:
+    """Train ``model``, or a small random policy with ``tokenizer``, in ``folder``; raises what a run raises."""
+    device = chosen_device("auto")
+    settings = AgentSettings.load(model or tokenizer)
+    if settings == AgentSettings():  # of no trained agent: the published sizes would take too long
+        settings = AgentSettings(budget=PLAIN)
+    if not model:
+        model = str(folder / "policy")
+        random_policy(tokenizer, model, width=128, layers=2, window=512)
+    report(f"{STEPS} steps of {PROMPTS} x {ROLLOUTS} rollouts on {device}, in {folder}")
+    run = launch(_recipe(folder, model, settings, device), folder / "run")
+    peak = 0.0
+    while not (status := run.status()).state.over:
+        peak = max(peak, _memory_gb(status.pid))
+        time.sleep(POLL_S)
+    run.wait()
+    return list(_checks(run, device, Path(model), peak))
+
+
+def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> Recipe:
+    own = Tokenizer.load(model)
+    for name, n, seed in (("train", STEPS * PROMPTS, 0), ("eval", 2, 1)):
+        examples = make("needle", n, seed, own, chunks=CHUNKS, chunk_tokens=settings.budget.chunk_tokens)
+        save(examples, folder / f"{name}.parquet")
+    train = {"steps": STEPS, "prompts_per_step": PROMPTS, "rollouts": ROLLOUTS, "lr": 1e-4, "kl_loss": 0.0}
+    shipped = settings.template if isinstance(settings.template, str) else "chunk_first"
+    reading = {"template": shipped, "reader": settings.reader, **asdict(settings.budget)}
+    return Recipe.from_tables(
+        {
+            "model": {"path": model, "device": device},
+            "data": {"train": str(folder / "train.parquet"), "eval": str(folder / "eval.parquet")},
+            "reading": reading,
+            # Random replies are never right: only an entropy bonus moves the weights.
+            "train": train | {"entropy_bonus": 0.01, "eval_every": 0},
+            "tracking": {"uri": f"sqlite:///{folder / 'mlflow.db'}"},
+        }
+    )
+
+
+def _checks(run: TrainingRun, device: str, original: Path, peak_gb: float) -> Iterator[Check]:
+    rows = [row["metrics"] for row in run.folder.rows() if "timing_s/gen" in row["metrics"]]
+    apart = max(row["rollout/actor_difference"] for row in rows)
+    alike = min(row["rollout/actor_correlation"] for row in rows)
+    advice = "the rollouts do not use the actor's weights, or another precision: do not train here before this is found"
+    found = f"correlation {alike:.7f}, mean difference {apart:.1e}"
+    yield Check("log-probabilities of rollouts and actor", found, apart <= AGREEMENT[device], advice)
+    rows_alike = all(row["rows/produced"] == row["rows/carried"] == row["rows/trained"] for row in rows)
+    trained = f"{sum(row['rows/trained'] for row in rows):.0f} of {sum(row['rows/produced'] for row in rows):.0f}"
+    yield Check("rows trained of rows produced", trained, rows_alike, "rows were lost between rollouts and update")
+    yield _moved(original, run.folder.model)
+    warm = rows[1:]
+    rollout = [(row["rollout/prompt_tokens"] + row["rollout/reply_tokens"]) * row["rollout/count"] for row in warm]
+    yield Check("rollout", _rate(rollout, [row["timing_s/gen"] for row in warm]))
+    yield Check("update", _rate([r["perf/total_num_tokens"] for r in warm], [r["timing_s/update_actor"] for r in warm]))
+    yield Check("step", f"{statistics.median(row['timing_s/step'] for row in warm):.1f} s, without the first")
+    on_device = max(row.get("actor/perf/max_memory_reserved_gb", 0.0) for row in rows)
+    gpu = f", {on_device:.1f} GB of the GPU by the actor" if on_device else ""
+    yield Check("peak memory", f"{peak_gb:.1f} GB{gpu}")
+    yield _checkpoint(run)
+
+
+def _rate(tokens: list[float], seconds: list[float]) -> str:
+    return f"{sum(tokens) / sum(seconds):,.0f} tokens a second (prompts and replies, {len(tokens)} steps)"
+
+
+def _moved(before: Path, after: Path) -> Check:
+    """How far the matrices moved, from the files. A norm's weights are near one: in bf16 a small step leaves them."""
+    one, other = {name: w for name, w in _weights(before).items() if w.dim() > 1}, _weights(after)
+    far = {name: float((tensor.float() - other[name].float()).abs().max()) for name, tensor in one.items()}
+    moved = sum(distance > 0 for distance in far.values())
+    found = f"{moved} of {len(far)} matrices, by at most {max(far.values()):.1e}"
+    return Check("weights moved", found, moved == len(far), "matrices that stand still are not trained")
+
+
+def _checkpoint(run: TrainingRun) -> Check:
+    """The exported policy against the checkpoint that it came from, both read from the disk."""
+    last = run.folder.latest_checkpoint()
+    if last is None:
+        return Check("checkpoint", "none", False, f"see {run.folder.log}")
+    saved, exported = _weights(last.folder / "actor" / "huggingface"), _weights(run.folder.model)
+    equal = saved.keys() == exported.keys() and all(bool((saved[name] == exported[name]).all()) for name in saved)
+    size = sum(file.stat().st_size for file in last.folder.rglob("*") if file.is_file())
+    seconds = sum(row["metrics"].get("timing_s/save_checkpoint", 0.0) for row in run.folder.rows())
+    found = f"step {last.step}: {size / 1e6:,.1f} MB written in {seconds:.1f} s, and read back"
+    return Check("checkpoint", found, equal, "the exported policy is not the checkpoint's")
+
+
+def _weights(folder: Path) -> dict:
+    from safetensors.torch import load_file
+
+    return {name: value for file in sorted(folder.glob("*.safetensors")) for name, value in load_file(file).items()}
+
+
+def _memory_gb(pid: int) -> float:
+    """Memory of a process and all below it; pages that several share are counted once for each."""
+    import psutil
+
+    total = 0
+    with suppress(psutil.Error):
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)) if pid else ():
+            with suppress(psutil.Error):
+                total += process.memory_info().rss
+    return total / 1e9
+
+
+def random_policy(
+    tokenizer: str | Path, folder: str | Path, width: int, layers: int, window: int, seed: int = 0
+) -> None:
+    """Write a random Qwen2 model (heads of 64, two query heads to a key head) and a tokenizer to ``folder``."""
+    import torch
+    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    words = AutoTokenizer.from_pretrained(str(tokenizer))
+    config = Qwen2Config(
+        vocab_size=len(words),
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        num_key_value_heads=max(1, width // 128),
+        max_position_embeddings=window,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=words.eos_token_id,
+        pad_token_id=words.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        Qwen2ForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    words.save_pretrained(folder)

@@ -1,0 +1,40 @@
+"""``memagent doctor --train`` trains for real, and says so when what it finds is not as it should be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from memagent_lib.cli import main
+from memagent_lib.rl.self_check import STEPS, _checks
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_three_real_steps_find_this_machine_fit_and_a_spoiled_run_is_told(tmp_path, capsys):
+    pytest.importorskip("verl")
+    pytest.importorskip("vllm")
+    assert main(["doctor", "--train", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    for what in (
+        "log-probabilities",
+        "rows trained",
+        "weights moved",
+        "rollout",
+        "update",
+        "peak memory",
+        "checkpoint",
+    ):
+        assert what in shown
+    from memagent_lib.rl import attach
+
+    run = attach(tmp_path / "run")
+    assert run.status().step == STEPS
+    good = {check.what: check.good for check in _checks(run, "cpu", tmp_path / "policy", 1.0)}
+    assert all(good.values())
+    rows = [json.loads(line) for line in run.folder.metrics.read_text().splitlines()]
+    rows[-1]["metrics"] |= {"rollout/actor_difference": 1e-3, "rows/trained": 1.0}
+    run.folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bad = {check.what for check in _checks(run, "cpu", run.folder.model, 1.0) if not check.good}
+    assert bad == {"log-probabilities of rollouts and actor", "rows trained of rows produced", "weights moved"}
