@@ -28,7 +28,7 @@ ifneq ($(PIP_INDEX_URL),)
   export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: notebooks demo test check lab lint clean install doctor chromium screenshots
+.PHONY: notebooks demo test check lab git-filter lint clean install doctor chromium screenshots
 
 demo: $(READY)
 	$(BIN)/memagent demo
@@ -55,9 +55,13 @@ notebooks: $(READY)
 lab: $(READY)
 	$(BIN)/memagent lab $(LAB)
 
+# Outputs of notebooks stay in the files and out of diffs and commits; `git add -u` then clears `git status` of them.
+git-filter: $(READY)
+	git config filter.notebooks.clean '$(abspath $(BIN))/nbstripout --keep-id --extra-keys metadata.language_info'
+
 # The README's pictures of the workbench, on what the last `make demo` left.
 screenshots: $(READY) chromium
-	$(BIN)/python -m pytest tests/browser/screenshots.py
+	$(BIN)/python -m pytest tests/browser/test_first_hour.py --figures experiments/figures
 
 lint: $(READY)
 	$(BIN)/ruff check memagent_lib experiments tests

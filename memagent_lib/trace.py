@@ -147,10 +147,10 @@ class Trace:
         return cls(question, tuple(_turn(t, question) for t in record["turns"]), record["reader"])
 
     def to_frame(self) -> Any:
-        """One row per turn: kind, chunk place, memory, token counts, finish reason."""
+        """One row per turn, counted from 1: kind, chunk place, memory, token counts, finish reason."""
         import pandas as pd
 
-        return pd.DataFrame([_turn_row(i, t) for i, t in enumerate(self.turns)], columns=TURN_COLUMNS)
+        return pd.DataFrame([_turn_row(i, t) for i, t in enumerate(self.turns, 1)], columns=TURN_COLUMNS)
 
     def _repr_html_(self) -> str:
         return self.to_frame().to_html(max_rows=40, index=False, escape=True)
@@ -182,10 +182,10 @@ REPLY_FACTS = (
 )
 
 
-def _turn_row(index: int, turn: Turn) -> dict[str, Any]:
+def _turn_row(number: int, turn: Turn) -> dict[str, Any]:
     chunk, reply = turn.prompt.chunk, turn.reply
     return {
-        "turn": index,
+        "turn": number,
         "kind": str(turn.prompt.kind),
         "start": chunk.start if chunk else None,
         "end": chunk.end if chunk else None,

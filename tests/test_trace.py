@@ -14,4 +14,5 @@ def test_a_trace_survives_its_record(encoder):
     )
     assert Trace.from_record(json.loads(json.dumps(trace.to_record()))) == trace
     assert trace.cut_memories == len(trace.reads) > 1
+    assert list(trace.to_frame()["turn"]) == list(range(1, len(trace.turns) + 1))
     assert list(trace.to_frame()["finish_reason"]) == ["length"] * len(trace.turns)

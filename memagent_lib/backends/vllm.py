@@ -113,6 +113,7 @@ class VLLM:
 
 def _start(model: str, window: int | None, threads: int | None, options: dict[str, Any]) -> Engine:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else vLLM's NUMA binding is a red line in every notebook
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_KV_CACHE_GB)
     try:
         from vllm.platforms import current_platform

@@ -29,10 +29,10 @@ ENGINES = {
 }
 WORKBENCH = ("mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn")
 NEEDED_GB = {"memory": 12, "disk": 4}
-WITHOUT_ENGINES = "memagent data, memagent read --backend openai, the inspector and MLflow"
 ELSEWHERE = {
-    "Darwin": f"vLLM, training and the demo need Linux; {WITHOUT_ENGINES} run here; the rest in a Linux VM",
-    "Windows": "everything runs in WSL 2 (wsl --install), nothing outside of it",
+    "Darwin": "after `pip install --editable .`, memagent data, memagent read --backend openai, JupyterLab with the "
+    "inspector, and MLflow run here; vLLM, training and the demo need Linux: a VM or a server",
+    "Windows": "this command alone runs here; everything runs in WSL 2 (wsl --install)",
 }
 
 
@@ -78,7 +78,8 @@ def train(model: str, out: str | None = None) -> list[Finding]:
 def examine() -> list[Finding]:
     """Everything that training and evaluation depend on. Starts no engine and writes nothing."""
     system = platform.system()
-    return [*_machine(system), *_gpu(), *_packages(system), *_store()]
+    found = [*_machine(system), *_gpu(), *_packages(system)]
+    return found if system == "Windows" else [*found, *_store()]
 
 
 def report(findings: list[Finding]) -> int:

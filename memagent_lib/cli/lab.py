@@ -41,7 +41,10 @@ def run(a: argparse.Namespace) -> int:
     with _ended_once(), servers(a.port, a.mlflow_port, "runs", token) as both:
         for server in both:
             print(f"{server.name:<13}{server.page}")
-        print("Ctrl-C stops both; a training run that you started continues.", flush=True)
+        print("Ctrl-C stops both; a training run that you started continues.")
+        print(
+            "Outputs of the notebooks show in git; `make git-filter` keeps them out of diffs and commits.", flush=True
+        )
         try:
             while all(server.process.poll() is None for server in both):
                 time.sleep(0.5)

@@ -11,11 +11,11 @@ A grid: every combination of the values, four here. Parameters are those of the 
 
   notebook = "notebooks/03_evaluate.ipynb"
   folder = "runs/memory_sizes"                 # results and executed notebooks; {folder} stands for it below, and
-                                               # {point} for a name of what varies, so no point overwrites another
+                                               # {point} for a name of what varies, where points must not share a file
   workers = 2                                  # points side by side
   [parameters]
   data = "runs/study/data"
-  results = "{folder}/results/{point}"
+  results = "{folder}/results"                 # 03 keeps the rows of each point in a folder of its own there
   [grid]
   memory_tokens = [16, 32]
   readers = [["overwrite"], ["gated"]]

@@ -121,10 +121,13 @@ class Provenance:
         return held or [p for p in self.phrases if p.dropped is None]
 
     def to_frame(self) -> Any:
-        """One row per phrase: its words, its place, the turn that brought it and the turn that dropped it."""
+        """One row per phrase: its words, its place, the turn that brought it and the turn that dropped it, turns
+        counted from 1.
+        """
         import pandas as pd
 
-        return pd.DataFrame([asdict(p) for p in self.phrases], columns=list(Phrase.__slots__))
+        frame = pd.DataFrame([asdict(p) for p in self.phrases], columns=list(Phrase.__slots__))
+        return frame.assign(brought=frame["brought"] + 1, dropped=frame["dropped"].astype("Int64") + 1)
 
     def to_record(self) -> dict[str, Any]:
         """What a later continuation needs: the phrases, and the origins of the memories that are still held."""

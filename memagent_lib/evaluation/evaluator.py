@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def evaluate(
     examples: Iterable[Example],
     concurrency: int = 64,
     folder: str | Path | None = None,
-    progress: bool = True,
+    progress: bool | Callable[[Result], None] = True,
     total: int | None = None,
 ) -> list[Result]:
     """Evaluate an agent. With a ``folder``, every finished turn and result is kept there, and the same call resumes
@@ -96,10 +96,10 @@ def evaluate(
 
     What is kept is found again by all that a reply depends on (:attr:`Agent.identity`, question, document): other
     weights, words or budgets are read in a file of their own beside it. Errors are tried again; scores are derived
-    again, by today's judges.
+    again, by today's judges. ``progress`` is whether a bar is shown, or is told each result.
     """
     total = len(examples) if total is None and hasattr(examples, "__len__") else total
-    with _progress(total, progress) as advance:
+    with nullcontext(progress) if callable(progress) else progress_bar(total, progress) as advance:
         if folder is None:
             return run_sync(aevaluate(agent, examples, concurrency, advance))
         with opened(agent, folder) as (journal, documents):
@@ -163,7 +163,7 @@ def _without_ids(trace: Trace) -> Trace:
 
 
 @contextmanager
-def _progress(total: int | None, wanted: bool) -> Iterator[Callable[[Result], None]]:
+def progress_bar(total: int | None, wanted: bool = True) -> Iterator[Callable[[Result], None]]:
     """A bar for the terminal or the notebook, silent when the output is neither."""
     from tqdm.auto import tqdm
 

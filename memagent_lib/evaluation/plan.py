@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memagent_lib.agent import Agent
 from memagent_lib.data import Example, count, split_file, stream
-from memagent_lib.evaluation.evaluator import evaluate
+from memagent_lib.evaluation.evaluator import evaluate, progress_bar
 from memagent_lib.evaluation.results import Result
 from memagent_lib.readers import reader_named
 
@@ -59,7 +59,8 @@ def evaluate_plan(
 ) -> list[Result]:
     """Read all of a plan with one engine, reader by reader, kept and resumed as :func:`evaluate` does."""
     results = []
-    for reader in plan.readers:
-        reading = replace(agent, reader=reader_named(reader))
-        results += evaluate(reading, plan.examples(), concurrency, folder, total=plan.total)
+    with progress_bar(plan.total * len(plan.readers)) as advance:
+        for reader in plan.readers:
+            reading = replace(agent, reader=reader_named(reader))
+            results += evaluate(reading, plan.examples(), concurrency, folder, advance, plan.total)
     return results

@@ -105,13 +105,19 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> Path:
 
 
 def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
-    """All result rows in a folder, the policies named in ``first`` first, in the order of colours and rows."""
+    """All result rows in a folder and the folders of a sweep's points in it, the policies named in ``first`` first;
+    their order is the order of colours and rows. A policy that several points read with is told apart by their names.
+    """
     import pandas as pd
 
-    files = sorted(place(folder).glob("*.parquet"))
+    files = sorted([*place(folder).glob("*.parquet"), *place(folder).rglob("*=*/*.parquet")])
     if not files:
         raise FileNotFoundError(f"no results in {place(folder)}; run 03_evaluate there first")
-    frame = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+    frames, names = [pd.read_parquet(file) for file in files], [file.name for file in files]
+    for at, file in enumerate(files):
+        if names.count(file.name) > 1 and file.parent != place(folder):
+            frames[at]["policy"] += f", {file.parent.name}"
+    frame = pd.concat(frames, ignore_index=True)
     known = list(frame["policy"].unique())
     if missing := [name for name in first if name not in known]:
         raise ValueError(

@@ -227,11 +227,14 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingConfig:
-    """The MLflow store and experiment; an empty ``uri`` is a SQLite file beside the run's folder."""
+    """The MLflow store and experiment; an empty ``uri`` is a SQLite file beside the run's folder. ``run_id``: a run
+    that there is already, a sweep's, to log to.
+    """
 
     uri: str = ""
     experiment: str = "memagent"
     run_name: str = ""
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

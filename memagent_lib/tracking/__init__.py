@@ -10,7 +10,6 @@ from memagent_lib.tracking.evaluations import (
     load_turns,
     log_readings,
     log_results,
-    small_pair,
 )
 from memagent_lib.tracking.frames import load_curve, load_runs
 from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, flatten
@@ -20,5 +19,5 @@ from memagent_lib.tracking.traces import log_traces, search_traces
 __all__ = [
     "PARENT_TAG", "Experiment", "Pair", "Run", "RunStatus", "TrackingError", "choose", "evaluate_files",
     "evaluations", "flatten", "load_curve", "load_readings", "load_results", "load_runs", "load_turns",
-    "log_readings", "log_results", "log_traces", "search_traces", "small_pair", "store_uri",
+    "log_readings", "log_results", "log_traces", "search_traces", "store_uri",
 ]  # fmt: skip

@@ -14,14 +14,11 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.agent import Agent, open_agent
-from memagent_lib.backends import Sampling
-from memagent_lib.data import make
+from memagent_lib.agent import Agent
 from memagent_lib.evaluation import (
     SAME,
     EvaluationPlan,
     Result,
-    evaluate,
     evaluate_plan,
     mixtures,
     read_results,
@@ -178,9 +175,8 @@ class Pair:
         return iter((self.left, self.right))
 
 
-def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> Pair | None:
-    """The two newest evaluations that have read documents, of a length in chunks, in common; ``None`` where there are
-    no two.
+def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> Pair:
+    """The two newest evaluations that have read documents, of a length in chunks, in common.
 
     ``left`` and ``right`` narrow the choice to a run (its id or the beginning of it) or to the runs of a policy.
     """
@@ -198,45 +194,9 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
     for b, a in product(rights, lefts):
         if a["run_id"] != b["run_id"] and read(a["run_id"]) & read(b["run_id"]):
             return _pair(experiment, a, b)
-    if left and right:
-        raise TrackingError(
-            f"{left!r} and {right!r} have read no document in common with the reader {reader!r}; "
-            "evaluate both on the same data"
-        )
-    return None
-
-
-def small_pair(
-    experiment: Experiment,
-    models: Sequence[str],
-    chunks: Sequence[int] = (4, 16),
-    n: int = 32,
-    seed: int = 11,
-    backend: str = "vllm",
-    threads: int = 0,
-) -> Pair:
-    """Evaluate two pocket policies on a few generated documents, each in a run of its own; of a single one, its
-    likeliest replies and replies drawn at temperature 1, as training draws them.
-    """
-    there = [m for m in models if (place(m) / "config.json").is_file()]
-    if not there:
-        raise FileNotFoundError(f"no model at {', '.join(models)}; `make demo` trains one")
-    greedy, drawn = Sampling(), Sampling(temperature=1.0, seed=seed)
-    plans = [(model, model, greedy) for model in there[:2]]
-    if len(there) == 1:
-        plans = [(there[0], "greedy", greedy), (there[0], "temperature 1", drawn)]
-    made = []
-    for model, name, sampling in plans:
-        agent = open_agent(model, backend, sampling=sampling, threads=threads)
-        budget = agent.encoder.budget
-        examples = [e for c in chunks for e in make("pocket_mix", n, seed, agent.encoder.tokenizer, chunks=c)]
-        facts = {"model": model, "policy": name, "chunks": list(chunks), "n": n, "seed": seed}
-        with experiment.run(f"evaluate {name}", facts | {"sampling": sampling, "budget": budget}) as run:
-            log_results(run, evaluate(agent, examples), model, policy=name, chunk_tokens=budget.chunk_tokens)
-        agent.close()
-        made.append((run, name))
-    (left, a), (right, b) = made
-    return Pair(left, right, (a, b))
+    named = f"{left or 'any run'!r} and {right or 'any other'!r}"
+    fix = "evaluate two policies on the same data with 03_evaluate"
+    raise TrackingError(f"{named} have read no document in common with the reader {reader!r}; {fix}")
 
 
 def _is_of(result: Result, reader: str, chunks: int) -> bool:

@@ -1,9 +1,9 @@
 """Memory traces in MLflow: a trace per reading, a span per turn, searchable there and read back as a frame.
 
-A span keeps the place and the hash of its chunk, not its text; its time is the one measured around the model. Long
-traces are thinned: what is kept is what a person looks for (:func:`kept_turns`), every gap is a span that says how many
-turns it stands for, and both counts are logged. Whole readings are in the run's artifacts. Knows results and a store;
-knows no notebook.
+Turns and chunks are counted from 1. A span keeps the place and the hash of its chunk, not its text; its time is the
+one measured around the model. Long traces are thinned: what is kept is what a person looks for (:func:`kept_turns`),
+every gap is a span that says how many turns it stands for, and both counts are logged. Whole readings are in the run's
+artifacts. Knows results and a store; knows no notebook.
 
 MLflow's own filter language finds them: ``tags.question ILIKE '%owl%'`` · ``feedback.score < 1`` · ``tags.finish_reason
 = 'length'`` · ``tags.fate = 'noted and lost'`` · ``tags.memories ILIKE '%a word of some memory%'`` · ``span.name =
@@ -227,7 +227,7 @@ def _spans(info: TraceInfo, result: Result, kept: Sequence[int]) -> list[Span]:
     trees.add(result.reader, "AGENT", whole, read, {"answer": result.trace.answer}, facts)
     for before, at in zip((-1, *kept), kept, strict=False):
         if at > before + 1:
-            gap = {"turns_left_out": at - before - 1, "first_turn": before + 1, "last_turn": at - 1}
+            gap = {"turns_left_out": at - before - 1, "first_turn": before + 2, "last_turn": at}
             missing = times[before + 1 : at]
             trees.add(f"({at - before - 1:,} turns left out)", "UNKNOWN", (missing[0][0], missing[-1][1]), {}, {}, gap)
         trees.add(*_turn_span(at, turns[at], result, times[at]))
@@ -236,18 +236,18 @@ def _spans(info: TraceInfo, result: Result, kept: Sequence[int]) -> list[Span]:
 
 def _turn_span(at: int, turn: Turn, result: Result, times: tuple[int, int]) -> tuple[Any, ...]:
     prompt, reply, chunk = turn.prompt, turn.reply, turn.prompt.chunk
-    place = {"index": chunk.index, "start": chunk.start, "end": chunk.end, "tokens": chunk.tokens} if chunk else {}
+    place = {"number": chunk.index + 1, "start": chunk.start, "end": chunk.end, "tokens": chunk.tokens} if chunk else {}
     place |= {"hash": digest(chunk.text)} if chunk and chunk.text else {}
     asked = ({"chunk": place} if chunk else {}) | {"memory": prompt.memory}
     asked |= {"question": prompt.question} if prompt.question != result.trace.question else {}
     said = {("memory" if prompt.kind.reads else "answer" if prompt.kind.answers else "reply"): reply.text}
     said |= {name: value for name in ("thinking", "signal") if (value := getattr(reply, name))}
-    facts = {"turn": at, "kind": str(prompt.kind), "cached_tokens": reply.cached_tokens, "seconds": reply.seconds}
+    facts = {"turn": at + 1, "kind": str(prompt.kind), "cached_tokens": reply.cached_tokens, "seconds": reply.seconds}
     facts |= {f"chunk_{name}": value for name, value in place.items()}
     facts |= {"evidence": bool(evidence_in(turn, result.example.evidence)), "fate": result.diagnosis.fates[at]}
     facts |= {"mlflow.chat.tokenUsage": _usage(reply.prompt_tokens, reply.reply_tokens)}
     facts |= {"finish_reason": reply.finish_reason}
-    name = f"{prompt.kind} {chunk.index}" if chunk else str(prompt.kind)
+    name = f"{prompt.kind} {chunk.index + 1}" if chunk else str(prompt.kind)
     return name, "LLM", times, asked, said, facts
 
 

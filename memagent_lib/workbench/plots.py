@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 REWARD = "critic/score/mean"
-COSTS = {"tokens": "tokens per document", "seconds": "seconds per document"}
 _CAPTURED, _RETAINED = "in memory right after its chunk", "of those, in memory at the end"
 
 
@@ -124,18 +123,17 @@ def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
     return {chunks: wilson(float(values.astype(float).sum()), len(values)) for chunks, values in by_length}
 
 
-def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None, by: str = "policy") -> Axes:
+def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Memory length in tokens after each chunk: the mean over traces and the middle 80 %. Memories cut at their limit
     are marked.
 
-    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`) with a column ``by`` that names the lines.
+    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`); a column ``policy`` names lines.
     """
     ax, ends = ax or new_axes(6.8, 3.8), []
     reads = traces[traces["kind"].isin(("read", "gate", "recall"))]
-    reads = reads if by in reads else reads.assign(**{by: "memory"})
-    reads = reads.assign(turn=reads["turn"] + 1 - traces["turn"].min())
-    colours, most = colours_of(reads[by]), 0
-    for name, group in reads.groupby(by, sort=False):
+    reads = reads if "policy" in reads else reads.assign(policy="memory")
+    colours, most = colours_of(reads["policy"]), 0
+    for name, group in reads.groupby("policy", sort=False):
         turn, colour = group.groupby("turn")["reply_tokens"], colours[name]
         mean, most = turn.mean(), max(most, turn.size().max())
         ax.plot(mean.index, mean, color=colour)
@@ -150,45 +148,26 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None, by: str = "poli
     return finish(ax, "Memory length by turn", f"{told}x: cut at the token limit")
 
 
-def reward_curve(
-    curve: pd.DataFrame,
-    ax: Axes | None = None,
-    metric: str = REWARD,
-    window: int = 5,
-    label: str = "reward",
-    by: str | None = None,
-) -> Axes:
-    """A metric over training steps: each step, and its running mean. Of several ``run_id``, the mean of runs and their
-    range.
+def reward_curve(curve: pd.DataFrame, metric: str = REWARD, window: int = 5, label: str = "reward") -> Axes:
+    """A metric over a run's training steps: each step, and its running mean.
 
-    Takes a curve in long form (``run_id, metric, step, value``). A column ``by`` (a recipe, say) makes one line of the
-    runs of each of its values. Without a row, as before the first step of a run, it says so.
+    Takes a curve in long form (``metric, step, value``). Without a row, as before the first step of a run, it says so.
     """
-    ax, ends = ax or new_axes(6.8, 3.8), []
+    ax = new_axes(6.8, 3.8)
     if curve.empty:
         ax.text(0.5, 0.5, "no step yet", transform=ax.transAxes, ha="center", color=GREY)
         return ax
-    points = curve[curve["metric"] == metric]
+    points = curve[curve["metric"] == metric].set_index("step")["value"]
     if points.empty:
         known = ", ".join(sorted(curve["metric"].unique())) or "none"
         raise ValueError(f"the curve has no metric {metric!r}; it has {known}")
-    points = points if by else points.assign(**{(by := "line"): label})
-    colours, most = colours_of(points[by]), 1
-    for name, group in points.groupby(by, sort=False):
-        by_run, colour = group.pivot_table(index="step", columns="run_id", values="value"), colours[name]
-        smooth, most = by_run.rolling(window, min_periods=1, center=True).mean(), max(most, by_run.shape[1])
-        mean = smooth.mean(axis=1)
-        if by_run.shape[1] == 1:
-            ax.plot(by_run.index, by_run.iloc[:, 0], "o", color=colour, alpha=0.6, markersize=3.5, markeredgewidth=0)
-        else:
-            ax.fill_between(smooth.index, smooth.min(axis=1), smooth.max(axis=1), color=colour, alpha=0.18, linewidth=0)
-        ax.plot(mean.index, mean, color=colour)
-        ends.append(LineEnd(mean.index[-1], mean.iloc[-1], str(name), colour))
+    ax.plot(points.index, points, "o", color=COLOURS[0], alpha=0.6, markersize=3.5, markeredgewidth=0)
+    mean = points.rolling(window, min_periods=1, center=True).mean()
+    ax.plot(mean.index, mean, color=COLOURS[0])
     count_axis(ax, "step")
     ax.set_ylabel(label)
-    label_ends(ax, ends if len(ends) > 1 else ())
-    told = f"; mean and range of {most} runs" if most > 1 else "; dots: each step"
-    return finish(ax, f"{label.partition(':')[0].capitalize()} by step", f"line: running mean of {window} steps{told}")
+    told = f"line: running mean of {window} steps; dots: each step"
+    return finish(ax, f"{label.partition(':')[0].capitalize()} by step", told)
 
 
 def phrase_lives(phrases: pd.DataFrame, turns: int, ax: Axes | None = None, most: int = 20) -> Axes:
@@ -198,12 +177,12 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, ax: Axes | None = None, most
     Takes :meth:`memagent_lib.diagnostics.Provenance.to_frame`; of more than ``most`` phrases, those that stayed
     longest.
     """
-    lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns))
+    lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
     lives = lives.assign(length=lives["end"] - lives["brought"])
     lives = lives.nlargest(most, "length", keep="first").sort_values("brought")
     ax = ax or new_axes(7.6, 1.5 + 0.36 * max(2, len(lives)))
     colours = [COLOURS[2] if kept else GREY for kept in lives["dropped"].isna()]
-    ax.barh(range(len(lives)), lives["length"], left=lives["brought"] + 1, height=0.5, color=colours)
+    ax.barh(range(len(lives)), lives["length"], left=lives["brought"], height=0.5, color=colours)
     ax.set_yticks(range(len(lives)), [_clipped(text) for text in lives["text"]])
     ax.set(xlim=(1, turns + 1), ylim=(len(lives) - 0.5, -0.5))
     count_axis(ax, "chunk")
@@ -217,17 +196,14 @@ def _clipped(text: str, most: int = 48) -> str:
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
-def cost_by_length(results: pd.DataFrame, ax: Axes | None = None, cost: str = "tokens") -> Axes:
-    """What a document costs to read over its length: the mean and the middle 80 %, one line per policy and reader.
+def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """What a document costs to read over its length, in tokens of prompts and replies together, those that a prefix
+    cache saved included: the mean and the middle 80 %, one line per policy and reader.
 
-    ``cost`` is ``tokens`` (prompts and replies together, those that a prefix cache saved included) or ``seconds`` (from
-    the first turn to the last, with other documents read beside it). A reader whose cost is linear runs along the
-    dotted line.
+    A reader whose cost is linear runs along the dotted line.
     """
-    if cost not in COSTS:
-        raise ValueError(f"no cost {cost!r}; choose from {', '.join(COSTS)}")
     rows = results[results["turns"].notna()]
-    rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"] if cost == "tokens" else rows["seconds"])
+    rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"])
     ax, colours, ends, counts = ax or new_axes(6.8, 4.4), colours_of(results["policy"]), [], []
     ax.set_yscale("log")
     for (policy, reader), group in rows.groupby(["policy", "reader"], sort=False):
@@ -242,7 +218,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None, cost: str = "t
     if ends:
         first, last = guide.index[[0, -1]]
         ax.plot([first, last], [guide.iloc[0], guide.iloc[0] * last / first], ":", color=GREY, linewidth=1.2, zorder=1)
-    ax.set_ylabel(COSTS[cost])
+    ax.set_ylabel("tokens per document")
     length_axis(ax, rows["chunks"], only_value(results, "chunk_tokens"))
     label_ends(ax, ends, style_handles(rows["reader"]))
     told = f"{counted('per point', counts)}; mean and middle 80 %; dotted: linear in length"

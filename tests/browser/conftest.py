@@ -37,6 +37,10 @@ TOKEN = "for-the-tests-alone"
 expect.set_options(timeout=20_000)  # a kernel on a busy machine answers late
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--figures", metavar="FOLDER", help="where test_first_hour.py keeps the README's pictures")
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One Chromium per file of tests: while it is open, playwright keeps an event loop running, which async tests

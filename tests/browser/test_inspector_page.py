@@ -56,7 +56,7 @@ def result(name: str, turns: int, noted: int, lost: int, answer: str, chunk_char
 
 def opened(page: Page, readings: Readings, turn: int, **opening) -> Page:
     """The page at ``turn``, counted from 1 as people see it."""
-    html = to_html(readings, room_mb=30, turn=turn - 1, **opening)._repr_html_()
+    html = to_html(readings, room_mb=30, turn=turn, **opening)._repr_html_()
     page.set_content(f"<!doctype html><html class='ma-page'><body>{html}</body></html>")
     expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", str(turn))
     return page
@@ -186,7 +186,7 @@ def test_where_the_words_came_from(page: Page, readings: Readings):
 
 def test_724_turns_open_and_move(page: Page):
     readings = Readings({"long": [result("long", 723, 100, 400, "\\boxed{9}", chunk_chars=10_000)]})
-    body = to_html(readings, room_mb=30, turn=0)._repr_html_()
+    body = to_html(readings, room_mb=30, turn=1)._repr_html_()
     html = f"<!doctype html><html class='ma-page'><body>{body}</body></html>"
     opening = page.evaluate(
         """async (html) => {

@@ -1,4 +1,4 @@
-"""Choosing two evaluations, and what is read where none are kept yet."""
+"""Choosing two evaluations that can be compared, and the pictures of what differs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def test_two_evaluations_are_chosen_by_name_by_id_or_as_the_newest_that_read_the
     workspace: Path, kept, lost
 ) -> None:
     ledger = Experiment.open(workspace)
-    assert choose(ledger) is None
+    with pytest.raises(TrackingError, match="'any run' and 'any other' have read no document in common"):
+        choose(ledger)
     with ledger.run("make data"):
         pass
     first = evaluated(ledger, "before", lost, lr=1)
@@ -56,7 +57,8 @@ def test_results_whose_length_was_not_asked_for_in_chunks_are_logged_too(workspa
     evaluated(ledger, "one", loose)
     evaluated(ledger, "two", loose)
     assert evaluations(ledger)["metrics.overwrite/accuracy"].tolist() == [1.0, 1.0]
-    assert choose(ledger) is None
+    with pytest.raises(TrackingError, match="evaluate two policies on the same data with 03_evaluate"):
+        choose(ledger)
 
 
 def test_the_first_model_that_is_there_is_used_and_none_says_how_to_get_one(tmp_path: Path) -> None:
@@ -74,7 +76,8 @@ def test_lives_of_phrases_are_bars_from_the_turn_that_brought_them_to_the_one_th
 
     phrases = Provenance.of(lost.trace).to_frame()
     ax = plots.phrase_lives(phrases, len(lost.trace.reads))
-    ends = phrases["dropped"].astype(float).fillna(4)
+    ends = phrases["dropped"].astype(float).fillna(5)
+    assert phrases["brought"].min() == 2  # counted from 1: the second chunk brought the fact
     bars = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches)
-    assert bars == sorted(zip(phrases["brought"] + 1, ends + 1, strict=True)), "chunks are counted from 1"
+    assert bars == sorted(zip(phrases["brought"], ends, strict=True))
     assert len(plots.phrase_lives(phrases, 4, most=1).patches) == 1

@@ -110,6 +110,26 @@ def test_a_training_run_is_one_mlflow_run_with_its_data_policies_and_kept_readin
     assert search_traces(entry.experiment, "tags.kind = 'training' AND tags.step = '1'")["example"].tolist() == ["a"]
 
 
+def test_a_training_that_is_given_a_run_is_that_run_and_one_that_goes_on_in_another_brings_its_curve(
+    supervisor: Supervisor,
+) -> None:
+    ledger = Experiment.open(supervisor.config.tracking.uri)
+    points = [ledger.start("train lr=1", {"settings": ["train.lr=1"]}, {"sweep_id": "s"}) for _ in range(2)]
+    for step, point in enumerate(points, 1):
+        named = replace(supervisor.config.tracking, run_id=point.id)
+        supervisor.config = replace(supervisor.config, tracking=named)
+        entry = ledger_entry(supervisor.config, supervisor.folder)
+        offset = supervisor.folder.verl_metrics.stat().st_size if step > 1 else 0
+        pass_on(supervisor, entry, step, offset)
+        supervisor._complete(entry, TrainingState.STOPPED, "")
+    runs = load_runs(ledger)
+    assert set(runs["run_id"]) == {point.id for point in points}
+    assert set(runs["tags.sweep_id"]) == {"s"} and set(runs["params.train.steps"]) == {"2"}
+    assert set(runs["params.settings"]) == {'["train.lr=1"]'} and set(runs["status"]) == {"KILLED"}
+    curves = [load_curve(point, ["critic/score/mean"])[["step", "value"]].to_numpy().tolist() for point in points]
+    assert curves == [[[1, 0.25]], [[1, 0.25], [2, 0.5]]]
+
+
 def test_a_store_that_is_away_stops_no_training_and_gets_the_numbers_later(supervisor: Supervisor, capfd) -> None:
     entry = ledger_entry(supervisor.config, supervisor.folder)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -19,7 +19,7 @@ def test_a_trace_has_a_span_per_turn_with_the_place_and_hash_of_its_chunk_and_no
     (row,) = search_traces(run.experiment, run=run).to_dict("records")
     trace = run.experiment.client.get_trace(row["trace_id"])
     root, *turns = sorted(trace.data.spans, key=lambda span: span.start_time_ns)
-    assert [span.name for span in (root, *turns)] == ["overwrite", "read 0", "read 1", "read 2", "read 3", "answer"]
+    assert [span.name for span in (root, *turns)] == ["overwrite", "read 1", "read 2", "read 3", "read 4", "answer"]
     assert {span.parent_id for span in turns} == {root.span_id}
     assert (root.inputs["question"], root.outputs) == (lost.trace.question, {"answer": "\\boxed{9}"})
     for span, turn in zip(turns, lost.trace.turns, strict=True):
@@ -27,7 +27,7 @@ def test_a_trace_has_a_span_per_turn_with_the_place_and_hash_of_its_chunk_and_no
         assert list(span.outputs.values()) == [turn.reply.text]
         if chunk := turn.prompt.chunk:
             place = {
-                "index": chunk.index,
+                "number": chunk.index + 1,
                 "start": chunk.start,
                 "end": chunk.end,
                 "tokens": chunk.tokens,
@@ -55,8 +55,8 @@ def test_traces_are_found_by_question_score_chunk_finish_reason_and_the_fate_of_
     assert found("feedback.score < 1") == {"lost", "long"}
     assert found(f"span.attributes.chunk_hash LIKE '%{hash_of_kept}%'") == {"kept", "lost"}
     assert found("tags.finish_reason = 'length'") == {"long"}
-    assert found("span.name = 'read 2' AND span.attributes.finish_reason LIKE '%length%'") == {"long"}
-    assert found("span.name = 'read 3' AND span.attributes.finish_reason LIKE '%length%'") == set()
+    assert found("span.name = 'read 3' AND span.attributes.finish_reason LIKE '%length%'") == {"long"}
+    assert found("span.name = 'read 4' AND span.attributes.finish_reason LIKE '%length%'") == set()
     assert found("tags.fate = 'noted and lost'") == {"lost", "long"}
     assert found("tags.memories ILIKE '%BOLD</b> mole%'") == {"lost"}
     assert found("tags.policy = 'p'") == {"kept", "lost", "long"}
@@ -99,7 +99,7 @@ def test_a_long_trace_keeps_what_one_looks_for_and_its_gaps_say_how_many_turns_t
     gaps = [span.attributes for span in trace.data.spans if "turns left out" in span.name]
     assert sum(gap["turns_left_out"] for gap in gaps) == 704
     assert [index for gap in gaps for index in range(gap["first_turn"], gap["last_turn"] + 1)] == sorted(
-        set(range(724)) - set(kept)
+        {turn + 1 for turn in set(range(724)) - set(kept)}
     )
     root = next(span for span in trace.data.spans if span.parent_id is None)
     assert (root.attributes["turns"], root.attributes["turns_left_out"]) == (724, 704)

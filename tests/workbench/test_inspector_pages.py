@@ -4,11 +4,16 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from memagent_lib.workbench.inspector import Page, Readings, compare, document, page, pick, show, to_html
-from memagent_lib.workbench.inspector.pages import marked
+from memagent_lib.evaluation import Result
+from memagent_lib.workbench.inspector import Page, Readings, document, show, to_html
+from memagent_lib.workbench.inspector.pages import marked, still
 from memagent_lib.workbench.inspector.word_changes import word_changes
+
+
+def page(*results: Result) -> Page:
+    """What is shown of readings of one example by policies a, b, ..."""
+    readings = Readings({name: [result] for name, result in zip("ab", results, strict=False)})
+    return still(readings, readings.opening(policy="a"))
 
 
 def test_changes_put_together_are_both_memories() -> None:
@@ -39,23 +44,15 @@ def test_turns_that_do_not_matter_are_left_out_and_counted(long_reading) -> None
 
 
 def test_text_of_documents_and_memories_is_never_markup(lost) -> None:
-    shown = compare(lost, lost).body
+    shown = page(lost, lost).body
     said = re.sub("<del>.*?</del>|</?ins>", "", shown)
     assert "<script" not in shown
     assert "&lt;script&gt;alert(1)" in said
     assert "&lt;b&gt;" in said
 
 
-def test_the_pair_picked_is_one_that_was_lost_on_the_left_and_right_on_the_right(kept, lost) -> None:
-    lost_twin = replace(lost, example=replace(lost.example, id="twin"))
-    kept_twin = replace(kept, example=replace(kept.example, id="twin"))
-    assert pick([kept, lost_twin], [kept_twin, kept]) == (lost_twin, kept_twin)
-    with pytest.raises(ValueError, match="no example in common"):
-        pick([kept], [lost])
-
-
 def test_a_saved_page_stands_alone(kept, tmp_path: Path) -> None:
-    text = page(kept, "trained").save(tmp_path / "deep" / "page.html").read_text()
+    text = page(kept).save(tmp_path / "deep" / "page.html").read_text()
     assert text.startswith("<!doctype html>")
     assert "http" not in text
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["page.html"]

@@ -9,8 +9,11 @@ import nbformat
 import pandas as pd
 import pytest
 
+from memagent_lib import Tokenizer
+from memagent_lib.data import make_splits
+from memagent_lib.evaluation import gather_rows
 from memagent_lib.tracking import Experiment, load_results, load_runs, load_turns
-from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
+from memagent_lib.workbench.sweep import SweepSpec, SweepStage, gather_sweep, run_sweep
 from memagent_lib.workbench.sweep.specification import OWN_PARAMETERS, notebook_parameters, plan
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +145,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     result = run_sweep(spec)
     assert result.ok, result.frame["error"].dropna().tolist()
 
-    rows = pd.read_parquet(workspace / "small/results/one.parquet")
+    rows = pd.read_parquet(workspace / "small/results/policy=one/one.parquet")
     assert rows.groupby(["reader", "chunks"]).size().to_dict() == {
         (r, c): n for r in ("blind", "overwrite", "truncated") for c, n in ((1, 3), (3, 2))
     }
@@ -164,6 +167,36 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     assert len(load_results(ledger.join(run["run_id"]))) == 15
     turns = load_turns(ledger.join(run["run_id"])).query("reader == 'overwrite'").groupby("example").size()
     assert sorted(turns) == [2, 2, 2, 4, 4]
+    outputs = [output for path in executed for cell in code_cells(path) for output in cell.outputs]
+    said = [output["text"] for output in outputs if output.get("name") == "stderr"]
+    assert said == []
+
+
+@pytest.mark.slow
+def test_a_grid_over_a_parameter_keeps_every_points_rows_of_every_policy(tiny_model: str, workspace: Path) -> None:
+    """03_evaluate with two policies at two chunk sizes: the figure's rows and the gathered ones hold all four."""
+    make_splits(workspace / "data", "needle", {"test": ([2], [3])}, Tokenizer.load(tiny_model), 0, 48, distractors=0.5)
+    policies = {"one": tiny_model, "other": reweighted(tiny_model, workspace / "other_model")}
+    given = {"data": str(workspace / "data"), "results": "{folder}/results", "policies": policies, "chunks": [2]}
+    given |= {"n": [3], "readers": ["overwrite"], "backend": "transformers"}
+    stage = SweepStage(
+        name="sizes", notebook="notebooks/03_evaluate.ipynb", parameters=given, grid={"chunk_tokens": [32, 48]}
+    )
+    result = run_sweep(
+        SweepSpec(name="sizes", folder=str(workspace / "s"), tracking=str(workspace), stages=(stage,), workers=2)
+    )
+    assert result.ok, result.frame["error"].dropna().tolist()
+
+    gathered = gather_sweep(workspace / "s")
+    keys = ["point", "policy", "chunk_tokens"]
+    assert gathered.groupby(keys).size().to_dict() == {
+        (f"chunk_tokens={size}", policy, size): 3 for size in (32, 48) for policy in policies
+    }
+    assert gathered.groupby("chunk_tokens")["turns"].max()[32] > gathered.groupby("chunk_tokens")["turns"].max()[48]
+    drawn = gather_rows(workspace / "s/results")
+    assert drawn.groupby("policy").size().to_dict() == {
+        f"{policy}, chunk_tokens={size}": 3 for size in (32, 48) for policy in policies
+    }
 
 
 def _shows_its_figures(path: Path) -> bool:

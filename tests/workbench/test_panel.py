@@ -161,6 +161,11 @@ def test_the_curves_say_what_lines_and_dots_are_and_what_was_not_logged(tmp_path
     assert "Dots: each step; lines: running mean of 5 steps." in drawn
     assert "Not logged by this run: facts in memory, entropy" in drawn
     assert re.search(r"held-out accuracy<span[^>]*>needle <b>50%</b>", drawn)
+    several = {f"val-core/pocket_{task}/acc/mean@1": [(0, 0.5)] for task in ("needle", "two_hops")}
+    assert set(re.findall(r">([a-z_]+) <b>50%</b>", curves(Progress(tmp_path, status, points=several)))) == {
+        "needle",
+        "two_hops",
+    }
 
 
 def test_turns_to_come_are_estimated_from_those_of_the_last_steps(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from memagent_lib.workbench.sweep.specification import plan
 PARAMETERS = """x: int = 1  # a number
 name: str = "a"  # a word
 folder: str = ""  # where to write
-point: dict = {}  # what varies
+point: str = ""  # its name
 run_id: str = ""
 tracking: str = ''"""
 APPEND = "import pathlib\nwith open(pathlib.Path(folder) / f'{name}.txt', 'a') as f: f.write(f'{x}\\n')"
@@ -381,11 +381,11 @@ def test_how_a_sweep_stands_is_told_from_its_folder(notebook, spec, workspace: P
     assert f"running, process {os.getpid()}" in capsys.readouterr().out
 
 
-def test_each_point_is_told_what_varies_and_its_parameters_are_columns(notebook, spec, workspace: Path) -> None:
-    writes = "import json, pathlib\npathlib.Path(folder, f'{x}.json').write_text(json.dumps(point))"
+def test_each_point_is_told_its_name_and_its_parameters_are_columns(notebook, spec, workspace: Path) -> None:
+    writes = "import pathlib\npathlib.Path(folder, f'{x}.txt').write_text(point)"
     stage = SweepStage(name="grid", notebook=notebook(writes), grid={"x": [1, 2]}, parameters={"name": "b"})
     frame = run_sweep(spec(stage)).frame
-    assert [json.loads((workspace / "s" / f"{x}.json").read_text()) for x in (1, 2)] == [{"x": 1}, {"x": 2}]
+    assert [(workspace / "s" / f"{x}.txt").read_text() for x in (1, 2)] == ["x=1", "x=2"]
     assert frame[["point", "x", "name"]].to_numpy().tolist() == [["x=1", 1, "b"], ["x=2", 2, "b"]]
 
 
@@ -393,13 +393,14 @@ def test_every_points_rows_are_kept_and_gathered_with_what_varies_as_columns(not
     logs = """
 import pandas as pd
 from memagent_lib.tracking import Experiment
-Experiment.open(tracking).join(run_id).table(pd.DataFrame({'tenfold': [10 * x, 10 * x + 1]}), 'results.parquet')"""
-    stage = SweepStage(name="grid", notebook=notebook(logs), grid={"x": [1, 2]})
+rows = pd.DataFrame({'name': [10 * x, 10 * x + 1]})
+Experiment.open(tracking).start('below', parent=run_id).table(rows, 'results.parquet')"""
+    stage = SweepStage(name="grid", notebook=notebook(logs), grid={"x": [1, 2], "name": ["a"]})
     run_sweep(spec(stage, parameters={"folder": "{folder}/{point}"}))
     rows = gather_sweep(workspace / "s")
-    assert rows[["point", "x", "tenfold"]].to_numpy().tolist() == [
-        ["x=1", 1, 10], ["x=1", 1, 11], ["x=2", 2, 20], ["x=2", 2, 21],
-    ]  # fmt: skip
+    assert rows[["point", "x", "param.name", "name"]].to_numpy().tolist() == [
+        [f"x={x}, name=a", x, "a", value] for x in (1, 2) for value in (10 * x, 10 * x + 1)
+    ]
     with pytest.raises(SweepError, match=r"no finished point of the sweep in .* logged other\.parquet"):
         gather_sweep(workspace / "s", "other.parquet")
 

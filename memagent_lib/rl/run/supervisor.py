@@ -40,18 +40,30 @@ MLFLOW_END = {
 
 
 def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
-    """The run's entry in MLflow. One that was opened by an earlier attempt is continued."""
+    """The run's entry in MLflow: the one of an earlier attempt, or that which the recipe names, else a new one.
+
+    A run that is new to a training which has done steps already is given those too.
+    """
     ledger = Experiment.open(config.tracking.uri, config.tracking.experiment)
-    note = folder.path / "mlflow_run.txt"
-    if note.is_file():
-        entry = ledger.join(note.read_text(encoding="utf-8").strip())
+    note, given = folder.path / "mlflow_run.txt", config.tracking.run_id
+    earlier = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
+    if earlier and given in ("", earlier):
+        entry = ledger.join(earlier)
         entry.resume()
         return entry
     params = {
         name.replace("+", ""): value for name, value in flatten(config.to_tables()).items()
     }  # MLflow takes no plus sign
-    entry = ledger.start(config.tracking.run_name or folder.path.name, params, tags={"memagent.kind": "train"})
+    if given:
+        entry = ledger.join(given)
+        entry.resume()
+        entry.params(params)
+    else:
+        entry = ledger.start(config.tracking.run_name or folder.path.name, params)
+    entry.tags({"memagent.kind": "train"})
     write_atomically(note, entry.id)
+    for row in folder.rows():
+        entry.metrics(row["metrics"], row["step"])
     entry.data(*config.data.files, use="training")
     entry.data(*config.data.eval, use="evaluation")
     entry.uses(config.model.path)

@@ -1,14 +1,14 @@
 """Looking into memories: what was read, what was remembered, what changed, where the evidence went.
 
-:func:`show` opens the interactive inspector on a run or on results; ``page``, ``compare`` and ``to_html`` make pages
-that need no kernel. Text from documents, questions and models is data here: always escaped, never markup. Knows
+:func:`show` opens the interactive inspector on a run or on results; ``to_html`` makes a page
+that needs no kernel. Text from documents, questions and models is data here: always escaped, never markup. Knows
 results; knows no model.
 """
 
 from memagent_lib.workbench.html_pages import Page
 from memagent_lib.workbench.inspector.editing import read_on
 from memagent_lib.workbench.inspector.interactive_page import to_html
-from memagent_lib.workbench.inspector.pages import compare, document, page, pick
+from memagent_lib.workbench.inspector.pages import document
 from memagent_lib.workbench.inspector.readings import Readings
 from memagent_lib.workbench.inspector.views import InspectorError, show
 
@@ -16,10 +16,7 @@ __all__ = [
     "InspectorError",
     "Page",
     "Readings",
-    "compare",
     "document",
-    "page",
-    "pick",
     "read_on",
     "show",
     "to_html",

@@ -1,4 +1,6 @@
-"""Static pages: one reading, or two of the same example side by side. They need no kernel, no script and no network."""
+"""Static pages: a document, and one reading or two of the same example side by side. They need no kernel, no script
+and no network.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ from typing import Any
 
 from memagent_lib.data import Example
 from memagent_lib.diagnostics import Fate
-from memagent_lib.evaluation import Result
 from memagent_lib.workbench.html_pages import Page, render
 from memagent_lib.workbench.inspector.readings import Readings
 
@@ -31,40 +32,19 @@ def document(example: Example, most_chars: int = 4000) -> Page:
     return Page(example.id, render("document.html", **body))
 
 
-def page(result: Result, name: str = "") -> Page:
-    """One reading: the question, its timeline, and the turns that matter."""
-    return _page([(name, result)])
-
-
-def compare(left: Result, right: Result, names: tuple[str, str] = ("before", "after")) -> Page:
-    """The same example read twice, side by side."""
-    if left.example.id != right.example.id:
-        raise ValueError(f"two readings of one example are compared, got {left.example.id!r} and {right.example.id!r}")
-    return _page(list(zip(names, (left, right), strict=True)))
-
-
 def still(readings: Readings, state: Mapping[str, Any], live: str = "") -> Page:
     """What the inspector opens with, without script. ``live`` is the line of code that makes it interactive again."""
-    shown = [state["key"]]
-    first = readings.entry(state["key"])
-    if (other := readings.beside(first, state["beside"])) is not None:
-        shown.append(other["key"])
-    return _page([(readings.policies[key], readings.results[key]) for key in shown], live)
-
-
-def pick(left: Sequence[Result], right: Sequence[Result]) -> tuple[Result, Result]:
-    """The two readings of one example that differ most: wrong on the left, right on the right, noted and lost."""
-    by_id = {r.example.id: r for r in right if r.trace is not None}
-    pairs = [(r, by_id[r.example.id]) for r in left if r.trace is not None and r.example.id in by_id]
-    if not pairs:
-        sizes = f"{len(left)} and {len(right)}"
-        raise ValueError(f"the two sets of results ({sizes}) have no example in common; read the same data with both")
-
-    def worth(pair: tuple[Result, Result]) -> tuple[bool, bool, float]:
-        values = [result.score.value if result.score else 0.0 for result in pair]
-        return (values[0] < values[1], Fate.LOST in pair[0].diagnosis.fates, values[1] - values[0])
-
-    return max(pairs, key=worth)
+    keys = [state["key"]]
+    if (other := readings.beside(readings.entry(keys[0]), state["beside"])) is not None:
+        keys.append(other["key"])
+    turns = [readings.notable(key) for key in keys]
+    if len({len(readings.results[key].trace.turns) for key in keys}) == 1:  # turn beside turn
+        turns = [sorted(set().union(*turns))] * len(keys)
+    sides = [_side(readings, key, shown) for key, shown in zip(keys, turns, strict=True)]
+    first = readings.results[keys[0]]
+    about = _about(first.example, first.characters)
+    body = render("reading.html", example=about, sides=sides, live=live, fate_words=FATE_WORDS)
+    return Page(first.example.id, body)
 
 
 def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
@@ -74,26 +54,14 @@ def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
     return [(text[a:b], any(start <= a < end for start, end in inside)) for a, b in pairwise(edges)]
 
 
-def _page(named: Sequence[tuple[str, Result]], live: str = "") -> Page:
-    example, characters = named[0][1].example, named[0][1].characters
-    of = [Readings({name: [result]}) for name, result in named]
-    notable = [readings.notable(key) for readings in of for key in readings.results]
-    if len({len(result.trace.turns) for _, result in named}) == 1:  # turn beside turn
-        notable = [sorted({turn for turns in notable for turn in turns})] * len(notable)
-    sides = [_side(readings, turns) for readings, turns in zip(of, notable, strict=True)]
-    body = render("reading.html", example=_about(example, characters), sides=sides, live=live, fate_words=FATE_WORDS)
-    return Page(example.id, body)
-
-
 def _about(example: Example, characters: int) -> dict[str, Any]:
-    known = ("chunks", "depth", "hops", "task")
-    metadata = [f"{name} {value}" for name, value in example.metadata.items() if name in known]
+    known = {"chunks": "{} chunks", "depth": "depth {:.0%}", "hops": "{} hops"}
+    metadata = [told.format(example.metadata[name]) for name, told in known.items() if name in example.metadata]
     facts = [example.id, *metadata, f"{characters:,} characters", f"accepted: {' | '.join(example.answers)}"]
     return {"question": example.question, "facts": facts}
 
 
-def _side(readings: Readings, turns: Sequence[int]) -> dict[str, Any]:
-    (key,) = readings.results
+def _side(readings: Readings, key: str, turns: Sequence[int]) -> dict[str, Any]:
     shown = [_turn(readings.detail(key, turn)) | {"skipped": turn - last - 1} for last, turn in pairwise((-1, *turns))]
     return {"entry": readings.entry(key), "line": _timeline(readings.story(key)), "turns": shown}
 

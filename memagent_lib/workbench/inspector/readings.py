@@ -143,7 +143,7 @@ class Readings:
         loss.
 
         What is given narrows the choice; an unknown name is an error that lists the known ones. ``beside`` is the other
-        reading's policy (with its reader, unless that is ``overwrite``), ``""`` for none.
+        reading's policy (with its reader, unless that is ``overwrite``), ``""`` for none; ``turn`` counts from 1.
         """
         entries = self.catalog()
         for what, wanted in (("policy", policy), ("reader", reader), ("chunks", chunks), ("example", example)):
@@ -160,7 +160,7 @@ class Readings:
             )
 
         chosen = min(entries, key=worth)
-        other, at = others[chosen["key"]], self._first_change(chosen["key"]) if turn is None else turn
+        other, at = others[chosen["key"]], self._first_change(chosen["key"]) if turn is None else turn - 1
         if beside and other is None:
             names = ", ".join(dict.fromkeys(entry["name"] for entry in self.catalog()))
             raise ValueError(f"beside: no reading of the same example by {beside!r}; there are those of {names}")

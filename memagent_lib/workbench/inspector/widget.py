@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -11,7 +10,7 @@ import traitlets
 
 from memagent_lib.evaluation import Result
 from memagent_lib.workbench.inspector.editing import Agents, Opener, read_on
-from memagent_lib.workbench.inspector.interactive_page import ROOM_MB, SCRIPT, to_html
+from memagent_lib.workbench.inspector.interactive_page import SCRIPT
 from memagent_lib.workbench.inspector.pages import still
 from memagent_lib.workbench.inspector.readings import Readings
 
@@ -58,10 +57,6 @@ class Inspector(anywidget.AnyWidget):
             ],
         )
         self.on_msg(self._asked)
-
-    def save(self, path: str | Path, room_mb: float = ROOM_MB) -> Path:
-        """Write the page that :func:`memagent_lib.workbench.inspector.to_html` makes."""
-        return to_html(self.readings, room_mb).save(path)
 
     def _repr_mimebundle_(self, **given: Any) -> Any:
         """The widget, and beside it what a page without a kernel can show (GitHub, nbviewer, a saved copy)."""

@@ -148,7 +148,7 @@ def label(kept: Result) -> str:
     """One line for a list: right or wrong, step, answer."""
     about = kept.example.metadata
     held_out = " held out" if about["greedy"] else ""
-    answer = " ".join(kept.trace.answer.split())[:40] or "no answer"
+    answer = " ".join(((kept.score and kept.score.answer) or kept.trace.answer).split())[:40] or "no answer"
     return f"{'✓' if kept.correct else '✗'} step {about['step']}{held_out}: {answer}"
 
 
@@ -161,12 +161,17 @@ def span(seconds: float) -> str:
 
 
 def _lines(points: Mapping[str, Points], metric: str, name: str) -> dict[str, Points]:
-    """The lines of a metric: none where the run did not log it, several where ``*`` stands for several tasks."""
+    """The lines of a metric: none where the run did not log it, several where ``*`` stands for several tasks, without
+    the first word where all of their names share it.
+    """
     before, star, after = metric.partition("*")
     if not star:
         return {name: points[metric]} if metric in points else {}
     found = [m for m in points if m.startswith(before) and m.endswith(after)]
-    return {m[len(before) : len(m) - len(after)]: points[m] for m in found}
+    tasks = [m[len(before) : len(m) - len(after)] for m in found]
+    shared = f"{tasks[0].partition('_')[0]}_" if tasks else ""
+    names = [t.removeprefix(shared) for t in tasks] if all(t.startswith(shared) for t in tasks) else tasks
+    return {task: points[m] for task, m in zip(names, found, strict=True)}
 
 
 def _named(path: Path) -> str:

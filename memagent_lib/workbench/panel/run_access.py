@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memagent_lib.files import model, place
-from memagent_lib.tracking import PARENT_TAG, Experiment
+from memagent_lib.tracking import Experiment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,15 +100,18 @@ def curve(run: TrainingRun) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run_id", "metric", "step", "value"]).astype({"metric": str})
 
 
-def log_training(experiment: Experiment, run_id: str, status: TrainingStatus, figure: Figure) -> None:
-    """Add the curve to the training's own MLflow run, and hang that run below the one that the notebook was given.
+def log_training(experiment: Experiment, run_id: str, training: TrainingRun, figure: Figure) -> None:
+    """Add the curve to the training's MLflow run. Where the notebook was given another run (the training was there
+    before it), that one gets the metrics too, and the training's id as a tag.
 
     A run that is only just starting has no entry in MLflow yet; then there is nothing to add to.
     """
-    if not status.mlflow_run:
+    if not (own := training.status().mlflow_run):
         return
-    run = experiment.join(status.mlflow_run)
-    run.figure(figure, "reward.png")
-    if run_id:
-        run.tags({PARENT_TAG: run_id})
-        experiment.join(run_id).tags({"train_run": run.id})
+    experiment.join(own).figure(figure, "reward.png")
+    if run_id and run_id != own:
+        run = experiment.join(run_id)
+        run.figure(figure, "reward.png")
+        run.tags({"train_run": own})
+        for row in training.folder.rows():
+            run.metrics(row["metrics"], row["step"])

@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: a bar per stage in a terminal, a line per event elsewhere, a table afterwards."""
+"""What a person sees of a sweep: a line per event and, in a terminal, a bar below them; a table afterwards."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from tqdm import tqdm
 
 from memagent_lib.workbench.sweep.specification import PointState, SweepPoint
 
-_DAY_S = 86400.0  # points take minutes: the speed is that of the whole stage, not of its last seconds
 _COLOURS = {PointState.FINISHED: "green", PointState.RUNNING: "cyan", PointState.FAILED: "bold red"}
 
 
@@ -23,23 +22,14 @@ class SweepBoard:
 
     def __init__(self, stages: Sequence[Sequence[SweepPoint]], quiet: bool = False):
         self._states = {point: PointState.WAITING for points in stages for point in points}
-        self._live = not quiet and sys.stdout.isatty()
-        self._console = Console(quiet=quiet, highlight=False, soft_wrap=True)
-        running = TextColumn("{task.fields[running]}", markup=False)
-        bars = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._progress = Progress(
-            TextColumn("{task.description}"), *bars, running, console=self._console, disable=not self._live,
-            speed_estimate_period=_DAY_S, refresh_per_second=2,
-        )  # fmt: skip
-        add = self._progress.add_task
-        self._bars = {p[0].stage: add(p[0].stage, start=False, total=len(p), running="") for p in stages}
+        self._quiet = quiet
+        self._bar = tqdm(total=len(self._states), unit="point", leave=False, disable=True if quiet else None)
 
     def __enter__(self) -> SweepBoard:
-        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._bar.close()
 
     @property
     def count(self) -> str:
@@ -49,16 +39,14 @@ class SweepBoard:
     def set(self, point: SweepPoint, state: PointState, how: str) -> None:
         """A point's new state. ``how`` completes a sentence that begins with its name."""
         self._states[point] = state
-        stage = {p: s for p, s in self._states.items() if p.stage == point.stage}
-        running = ", ".join(p.label for p, s in stage.items() if s is PointState.RUNNING)
-        done = sum(s in (PointState.FINISHED, PointState.FAILED) for s in stage.values())
-        self._progress.start_task(self._bars[point.stage])
-        self._progress.update(self._bars[point.stage], completed=done, running=running)
-        if not self._live or state is PointState.FAILED:
-            self.say(f"[{self.count}] {point.name} {how}")
+        over = sum(s in (PointState.FINISHED, PointState.FAILED) for s in self._states.values())
+        self._bar.update(over - self._bar.n)
+        self.say(f"[{self.count}] {point.name} {how}")
 
     def say(self, line: str) -> None:
-        self._console.print(escape(line))
+        if not self._quiet:
+            tqdm.write(line, file=sys.stdout)
+            sys.stdout.flush()
 
     def stopping(self, running: int) -> None:
         what = f"{running} running notebooks are" if running > 1 else "the running notebook is"

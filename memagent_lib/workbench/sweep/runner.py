@@ -10,7 +10,8 @@ import ast
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from memagent_lib.files import place, root, write_atomically
 from memagent_lib.processes import terminable
-from memagent_lib.tracking import Experiment, Run, RunStatus, TrackingError, load_runs
+from memagent_lib.tracking import PARENT_TAG, Experiment, Run, RunStatus, TrackingError, load_runs
 from memagent_lib.workbench.sweep.board import SweepBoard, duration, show_states
 from memagent_lib.workbench.sweep.notebook_jobs import JobOutcome, NotebookJob, run_jobs
 from memagent_lib.workbench.sweep.specification import (
@@ -89,9 +90,9 @@ def show_sweep(folder: str | Path) -> bool:
 
 
 def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataFrame:
-    """The rows that every finished point logged as ``table`` to its run, with what varies as columns."""
-    import tempfile
-
+    """The rows that every finished point logged as ``table``, to its run or to runs below it, with what varies as
+    columns. A parameter that is called like a column of the rows keeps its name with ``param.`` before it.
+    """
     import pandas as pd
 
     folder = place(folder)
@@ -101,10 +102,11 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataF
         record = _record(folder / point["record"], point["key"])
         if record["status"] != PointState.FINISHED:
             continue
-        with tempfile.TemporaryDirectory() as copied, suppress(TrackingError):  # not every notebook logs a table
-            rows = pd.read_parquet(experiment.join(record["run_id"]).fetch(table, copied))
+        below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{record['run_id']}'")["run_id"]
+        for rows in _tables(experiment, [record["run_id"], *reversed(below)], table):
             varied = {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in point["varied"].items()}
-            frames.append(rows.assign(point=point["point"], **varied))
+            named = {f"param.{k}" if k in rows and list(rows[k].unique()) != [v] else k: v for k, v in varied.items()}
+            frames.append(rows.assign(point=point["point"], **named))
     if not frames:
         raise SweepError(f"no finished point of the sweep in {folder} logged {table}")
     return pd.concat(frames, ignore_index=True)
@@ -120,6 +122,15 @@ def unfinished_points(folder: str | Path) -> list[str]:
     folder = place(folder)
     records = ((point, _record(folder / point["record"], point["key"])) for point in _sweep_of(folder)["points"])
     return [f"{p['stage']}, {p['point']}: {r['status']}" for p, r in records if r["status"] != PointState.FINISHED]
+
+
+def _tables(experiment: Experiment, run_ids: Iterable[str], name: str) -> Iterator[pd.DataFrame]:
+    """The table of each run that logged one."""
+    import pandas as pd
+
+    for run_id in run_ids:
+        with tempfile.TemporaryDirectory() as copied, suppress(TrackingError):
+            yield pd.read_parquet(experiment.join(run_id).fetch(name, copied))
 
 
 def _sweep_of(folder: Path) -> dict[str, Any]:
@@ -163,7 +174,7 @@ class _SweepRun:
             self.board.set(
                 point, PointState.RUNNING, f"started, took {duration(before)} before" if before else "started"
             )
-            own = {"tracking": self.experiment.uri, "run_id": run.id, "point": dict(point.varied)}
+            own = {"tracking": self.experiment.uri, "run_id": run.id, "point": point.file_name}
             return replace(job, parameters=job.parameters | {k: v for k, v in own.items() if k in point.defaults})
 
         def end(outcome: JobOutcome) -> None:

@@ -141,9 +141,14 @@ class SweepPoint:
         return f"{self.stage} {self.label}".strip()
 
     @property
+    def file_name(self) -> str:
+        """The label as the name of a file or folder; empty where nothing varies."""
+        return _file_name(self.label)
+
+    @property
     def output(self) -> Path:
         """Where the executed copy goes; the point's record is beside it."""
-        return self.folder / "notebooks" / f"{self.stage}{'--' * bool(self.label)}{_file_name(self.label)}.ipynb"
+        return self.folder / "notebooks" / f"{self.stage}{'--' * bool(self.label)}{self.file_name}.ipynb"
 
 
 def plan(spec: SweepSpec) -> list[list[SweepPoint]]:

@@ -1,0 +1,129 @@
+"""A newcomer's first hour, with the real models: from the printed address to inspected memories, saved, opened again
+without a kernel, found in MLflow. With ``--figures FOLDER`` (`make screenshots`) it takes the README's pictures on its
+way, of training on what the last `make demo` left.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jupyter
+import nbformat
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+ROOT = Path(__file__).parents[2]
+TRAINED = "runs/demo/train"
+MOST_CLICKS = 5
+WIDE, NARROW = (1440, 900), (1024, 768)
+
+
+class Camera:
+    """Takes pictures where a folder for them is given, and looks for what must not be seen in any case."""
+
+    def __init__(self, page: Page, folder: Path | None):
+        self.page, self.folder = page, folder
+
+    def take(self, name: str, at: Locator | None = None, size: tuple[int, int] = WIDE) -> None:
+        """The page as a person sees it, with ``at`` at its top."""
+        self.page.set_viewport_size({"width": size[0], "height": size[1]})
+        if at:
+            at.evaluate("cell => (cell.closest('.jp-Cell') ?? cell).scrollIntoView()")
+        self.page.wait_for_timeout(1500)  # scrolling, and MLflow's own animations
+        assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than {size}"
+        if self.folder:
+            self.page.screenshot(path=self.folder / f"{name}.png")
+
+
+@pytest.fixture
+def camera(page: Page, request: pytest.FixtureRequest) -> Camera:
+    folder = request.config.getoption("--figures", None)
+    return Camera(page, Path(folder) if folder else None)
+
+
+def theme(page: Page, name: str) -> None:
+    page.get_by_role("menuitem", name="Settings", exact=True).click()
+    page.locator(".lm-Menu").get_by_text("Theme", exact=True).hover()
+    page.locator(".lm-Menu").get_by_text(name, exact=True).click()
+
+
+def test_the_first_hour(page: Page, lab, camera: Camera) -> None:
+    page.add_init_script("window.clicks = 0; addEventListener('click', () => window.clicks++, true)")
+    page.goto(f"{lab.jupyter}&reset")  # without the tabs of other tests
+    page.get_by_text("00_quickstart.ipynb").dblclick()
+    jupyter.ready(page)
+    jupyter.run_all(page)
+    inspector = jupyter.output(page, ".ma-inspector")
+    assert page.evaluate("window.clicks") <= MOST_CLICKS
+    expect(page.get_by_role("button", name=re.compile(r"\| Idle$"))).to_be_visible(timeout=jupyter.PATIENCE_MS)
+    expect(page.locator("[data-mime-type*='error'], [data-mime-type*='stderr']")).to_have_count(0)
+    expect(inspector.locator(".ma-memory").first).to_be_visible()
+    question = inspector.locator(".ma-question").inner_text()
+
+    page.locator(".jp-SideBar [data-id='filebrowser']").click()  # the notebook gets the whole width
+    page.locator(".ma-inspector").focus()
+    page.keyboard.press("n")
+    camera.take("lab_inspector", page.locator(".ma-inspector"))
+    camera.take("lab_inspector_1024", page.locator(".ma-inspector"), NARROW)
+    theme(page, "JupyterLab Dark")
+    camera.take("lab_inspector_1024_dark", page.locator(".ma-inspector"), NARROW)
+    camera.take("lab_inspector_dark", page.locator(".ma-inspector"))
+    theme(page, "JupyterLab Light")
+    jupyter.save(page)
+
+    jupyter.choose(page, "Kernel", "Shut Down All Kernels…")
+    page.get_by_role("button", name="Shut Down All").click()
+    page.reload()
+    expect(jupyter.output(page, ".ma-inspector").locator(".ma-question")).to_have_text(question)
+
+    saved = nbformat.read(lab.root / "notebooks/00_quickstart.ipynb", 4)
+    shown = [output.get("data", {}) for cell in saved.cells for output in cell.get("outputs", ())]
+    still = next(data["text/html"] for data in shown if "application/vnd.jupyter.widget-view+json" in data)
+    away = page.context.new_page()
+    away.set_content(f"<!doctype html><body style='font-family: sans-serif'>{still}</body>")
+    expect(away.locator(".ma-question")).to_have_text(question)
+    expect(away.locator("svg.ma-timeline").first).to_be_visible()
+    Camera(away, camera.folder).take("saved_copy")
+    away.close()
+
+    page.goto(lab.mlflow)
+    expect(page.get_by_role("link", name="quickstart").first).to_be_visible(timeout=jupyter.PATIENCE_MS)
+    page.goto(lab.mlflow.replace("/runs", "/traces"))
+    expect(page.get_by_text(question).first).to_be_visible(timeout=jupyter.PATIENCE_MS)
+    for button in (page.get_by_role("button", name="Got it"), page.locator("[aria-label='Close']").last):
+        if button.is_visible():
+            button.click()
+    camera.take("mlflow_traces")
+
+
+def test_a_page_of_a_read_file_opens_anywhere(page: Page, tmp_path: Path) -> None:
+    asked = ["experiments/pocket/museum_log.md", "--question", "What is the code of the silver heron?"]
+    model = ["--model", "experiments/pocket/trained", "--backend", "transformers"]
+    command = [sys.executable, "-m", "memagent_lib.cli", "read", *asked, *model, "--html", str(tmp_path / "page.html")]
+    subprocess.run(command, cwd=ROOT, check=True)
+    page.set_content((tmp_path / "page.html").read_text())
+    expect(page.get_by_text("silver heron").first).to_be_visible()
+    expect(page.get_by_role("heading", name="Evidence")).to_be_visible()
+
+
+def test_the_panel_shows_the_training_of_the_last_demo(page: Page, lab, camera: Camera) -> None:
+    if camera.folder is None:
+        pytest.skip("only pictures need a real run; test_training_panel plays one")
+    if not (ROOT / TRAINED / "status.json").is_file():
+        pytest.fail(f"no training run at {TRAINED}: `make demo` makes one", pytrace=False)
+    shutil.copytree(ROOT / TRAINED, lab.root / TRAINED, ignore=shutil.ignore_patterns("checkpoints"))
+    cell = nbformat.v4.new_code_cell(f'from memagent_lib.workbench import panel\n\npanel.show("{TRAINED}")')
+    named = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=named), lab.root / "notebooks/training.ipynb")
+    page.goto(lab.notebook("training.ipynb"))
+    jupyter.ready(page)
+    page.locator(".jp-SideBar [data-id='filebrowser']").click()
+    jupyter.run_all(page)
+    panel = jupyter.output(page, ".mt-tiles")
+    panel.locator("select").select_option(index=0)
+    camera.take("lab_training")
