@@ -11,7 +11,7 @@ from memagent_lib.data.filtering import known_without_document
 from memagent_lib.data.formats import FORMATS, read_original
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.splits import make_splits, split_file
-from memagent_lib.data.storage import count, load, require_parquet, save, stream
+from memagent_lib.data.storage import copy_without, count, load, require_parquet, save, stream, stream_records
 from memagent_lib.data.tasks import (
     ADJECTIVES,
     CODES,
@@ -49,6 +49,7 @@ __all__ = [
     "Span",
     "configured",
     "convert",
+    "copy_without",
     "count",
     "data_files",
     "data_hash",
@@ -64,5 +65,6 @@ __all__ = [
     "save",
     "split_file",
     "stream",
+    "stream_records",
     "world",
 ]

@@ -10,7 +10,7 @@ the order would take a column of references, which verl does not resolve.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,29 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
                 return
             yield example
             given += 1
+
+
+def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file one at a time, as they are and without their documents, which are not read."""
+    import pyarrow.parquet as pq
+
+    columns = [name for name in COLUMNS if name != "document"]
+    for batch in pq.ParquetFile(_checked(path)).iter_batches(GROUP_ROWS, columns=columns):
+        yield from batch.to_pylist()
+
+
+def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> Path:
+    """Copy a file without the rows of these ids; rows that are no examples can be left out too."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
+    with replacing(target) as unfinished, pq.ParquetWriter(unfinished, file.schema_arrow, **_WRITER) as writer:
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group)
+            kept = table.filter([extra["id"] not in ids for extra in table["extra_info"].to_pylist()])
+            if kept.num_rows:
+                writer.write_table(kept, row_group_size=kept.num_rows)
+    return Path(target)
 
 
 def count(path: str | Path) -> int:

@@ -13,6 +13,7 @@ import json
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,15 +27,17 @@ from verl.workers.rollout.replica import TokenOutput
 from memagent_lib.agent import Agent, drive, open_agent
 from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
+from memagent_lib.files import read_lines
 from memagent_lib.prompts import Budget, Completion, Request
 from memagent_lib.rl.advantages import Overlong, length_penalty
-from memagent_lib.rl.run_folder import keep_rollout
+from memagent_lib.rl.run_folder import RunFolder, keep_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.tokenizer import END_OF_THINKING
 from memagent_lib.trace import Trace, Turn
 
-FAILURE_FILE = "failure.txt"
+FAILURES = "failures.jsonl"
+TRIES = 2
 CACHED_DOCUMENTS = 256
 STEP = "step_reward"
 UNKNOWN, MAY_BE_UNKNOWN = -1.0, ("capture", "retention")
@@ -65,6 +68,7 @@ class VerlBackend:
     session: str = ""
     seeds: tuple[object, ...] = ()
     turns: int = 0
+    finished: Callable[[], None] = lambda: None
     outputs: dict[int, TokenOutput] = field(default_factory=dict)
 
     async def complete(self, request: Request) -> Completion:
@@ -80,6 +84,7 @@ class VerlBackend:
         if output.stop_reason not in ("completed", None) or not ids:
             raise RolloutError(f"the engine ended a turn with {output.stop_reason!r} after {len(ids)} tokens")
         self.outputs[id(ids)] = output
+        self.finished()
         # verl says "completed" for both: a full reply that does not end in a special token was cut.
         cut = len(ids) >= request.max_tokens and ids[-1] not in self.tokenizer.hf.all_special_ids
         cached = output.extra_fields.get("num_cached_tokens") or 0
@@ -137,21 +142,31 @@ class MemAgentLoop(AgentLoopBase):
         self.traces_per_step = traces_per_step
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """Read, answer and score one row of the data. Any failure is written to ``failure.txt`` and raised."""
-        try:
-            return await self._run(sampling_params, row)
-        except Exception:
-            if self.traces:
-                (self.traces / FAILURE_FILE).write_text(traceback.format_exc(), encoding="utf-8")
-            raise
+        """Read, answer and score one row of the data. A failure is noted and tried once more, with the same seeds."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                return await self._run(sampling_params, row)
+            except Exception:
+                self._note_failure(row, attempt)
+                if attempt == TRIES:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _note_failure(self, row: dict[str, Any], attempt: int) -> None:
+        if not self.traces:
+            return
+        example = (row.get("extra_info") or {}).get("id", row.get("index"))
+        facts = {"step": int(row.get("global_steps", 0)), "example": str(example), "attempt": attempt}
+        line = json.dumps(facts | {"rollout": int(row.get("session_id", 0)), "error": traceback.format_exc()})
+        with (self.traces / FAILURES).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
     async def _run(self, sampling: dict[str, Any], row: dict[str, Any]) -> list[AgentLoopOutput]:
         started, example = time.monotonic(), Example.from_record({**row, "prompt": row["raw_prompt"]})
         uid, step, rollout = str(row.get("uid", "")), int(row.get("global_steps", 0)), int(row.get("session_id", 0))
         seeds = (self.seed, step, example.id, uid, rollout)
-        agent = replace(
-            self.agent, backend=replace(self.agent.backend, sampling=sampling, session=uid, seeds=seeds, outputs={})
-        )
+        own = {"sampling": sampling, "session": uid, "seeds": seeds, "outputs": {}, "finished": self._beat}
+        agent = replace(self.agent, backend=replace(self.agent.backend, **own))
         encoder = agent.encoder
         pieces = await asyncio.to_thread(_chunks, example.document, encoder.tokenizer, encoder.budget.chunk_tokens)
         trace = await drive(agent.reader(example.question, pieces), encoder, agent.backend)
@@ -163,6 +178,10 @@ class MemAgentLoop(AgentLoopBase):
         facts = rollout_facts(result) | {"reward": self._reward(trace, verdict.value)}
         outputs = _outputs(trace.turns, said, facts, result)
         return _without_cut_replies(outputs, trace) if self.overlong is Overlong.MASK else outputs
+
+    def _beat(self) -> None:
+        if self.traces:
+            RunFolder(self.traces.parent).beat()
 
     def _reward(self, trace: Trace, value: float) -> float:
         """What is trained on: the score, less the penalty for replies near their limits where that is wanted."""
@@ -182,6 +201,14 @@ class MemAgentLoop(AgentLoopBase):
 
 
 _written: Counter[tuple[int, bool]] = Counter()
+
+
+def last_failure(traces: Path) -> str:
+    """The last failure that rollouts noted, with its example's id and traceback."""
+    if not (noted := read_lines(traces / FAILURES)):
+        return "see the log above"
+    last = noted[-1]
+    return f"example {last['example']}, rollout {last['rollout']}, attempt {last['attempt']}:\n{last['error']}"
 
 
 def rollout_facts(result: Result) -> dict[str, float]:

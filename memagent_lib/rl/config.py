@@ -63,6 +63,7 @@ class DataConfig:
     and ``steps``, are a curriculum: short documents first where long ones are never answered, so that groups have
     spread. ``mix = "tasks"`` draws equally many examples of every task in the files of a stage, for tasks of which one
     would drown the others; ``"examples"`` draws every example equally often, in the shares that the files have.
+    ``bad_examples``: what becomes of those that do not fit budget, template or judge; left out, they are counted.
     """
 
     train: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ class DataConfig:
     mix: Literal["tasks", "examples"] = "examples"
     eval: tuple[str, ...]
     eval_examples: int = -1
+    bad_examples: Literal["refuse", "leave_out"] = "refuse"
 
     def __post_init__(self) -> None:
         if not self.eval:
@@ -163,6 +165,10 @@ class TrainingConfig:
     *Old policy.* ``reuse_logprobs`` takes the sampler's log-probabilities as those of the old policy, which saves a
     forward pass and is right where both agree: in fp32. Where they are computed, ``w`` corrects for the difference of
     bf16 engines (truncated importance sampling); ``importance_cap = 0`` is ``w = 1``, as published.
+
+    *Safety.* A rollout that fails twice takes its prompt out of the step. More than ``failed_share`` of a step's
+    prompts, rounded up, stop the run, and so do ``hang_minutes`` in which nothing was finished. The newest
+    ``keep_checkpoints`` are kept, and of those that were validated the best.
     """
 
     steps: int
@@ -192,14 +198,19 @@ class TrainingConfig:
     eval_first: bool = True
     save_every: int = 0
     keep_checkpoints: int = 2
+    failed_share: float = 0.02
     traces_per_step: int = 2
+    hang_minutes: float = 60.0
     seed: int = 0
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "steps", "prompts_per_step", "mini_batches")
-        _at_least(self, 2, "keep_checkpoints")  # verl deletes the oldest before it writes the newest
+        _at_least(self, 1, "keep_checkpoints")
         _at_least(self, 0, "lr", "kl_loss", "eval_every", "save_every", "traces_per_step", "warmup_steps")
         _at_least(self, 0, "importance_cap", "overlong_weight", "evidence_reward", "clip_low", "clip_high")
+        _at_least(self, 0, "failed_share")
+        if self.hang_minutes <= 0:
+            raise ValueError(f"hang_minutes must be above 0, got {self.hang_minutes}")
         if self.rollouts < 2:
             reason = "a rollout is compared with the others of its group"
             raise ValueError(f"rollouts must be at least 2, got {self.rollouts}: {reason}")

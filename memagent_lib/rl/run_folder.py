@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.evaluation import Result, read_results
-from memagent_lib.files import read_lines, write_atomically
+from memagent_lib.files import model_hash, read_lines, write_atomically
 from memagent_lib.journal import append_record
 from memagent_lib.rl.config import Recipe
+
+SCORE_FILE = "validation_score.txt"
 
 
 class TrainingState(StrEnum):
@@ -39,7 +41,10 @@ class TrainingState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStatus:
-    """A run at one moment. ``reward`` is the mean score of the last step's rollouts."""
+    """A run at one moment. ``reward`` is the mean score of the last step's rollouts.
+
+    ``stop_by``, in unix seconds: when a run that was asked to stop is ended, wherever it is then; 0 where none asked.
+    """
 
     state: TrainingState
     step: int = 0
@@ -50,6 +55,7 @@ class TrainingStatus:
     pid: int = 0
     mlflow_run: str = ""
     updated: float = 0.0
+    stop_by: float = 0.0
 
     def to_record(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,6 +68,17 @@ class TrainingStatus:
 class Checkpoint(NamedTuple):
     step: int
     folder: Path
+
+    @property
+    def huggingface(self) -> Path:
+        """The policy as a folder that transformers and vLLM load."""
+        return self.folder / "actor" / "huggingface"
+
+    @property
+    def score(self) -> float | None:
+        """The mean validation score of its step, once there is one."""
+        note = self.folder / SCORE_FILE
+        return float(note.read_text(encoding="utf-8")) if note.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -84,13 +101,20 @@ class RunFolder:
         """Modules that the run's processes do without (:func:`memagent_lib.rl.verl_config.environment`)."""
         return self.path / "left_out"
 
-    def write_recipe(self, recipe: Recipe, device: str) -> None:
-        write_atomically(self.config, json.dumps({"config": recipe.to_tables(), "device": device}, indent=2))
+    def write_recipe(self, recipe: Recipe, device: str, trained: Recipe | None = None) -> None:
+        """Keep the recipe as it was given, and as it is ``trained`` where its data was checked and copied."""
+        facts = {"config": recipe.to_tables(), "device": device, "weights": model_hash(recipe.model.path)}
+        facts |= {"trained": trained.to_tables()} if trained else {}
+        write_atomically(self.config, json.dumps(facts, indent=2))
+
+    def weights(self) -> str:
+        """What tells the model that the run was started with; empty for a run of an older version."""
+        return json.loads(self.config.read_text(encoding="utf-8")).get("weights", "")
 
     def recipe(self) -> tuple[Recipe, str]:
-        """What the run was started with, and the device that was chosen for it."""
+        """What the run trains with, and the device that was chosen for it."""
         record = json.loads(self.config.read_text(encoding="utf-8"))
-        return Recipe.from_tables(record["config"]), record["device"]
+        return Recipe.from_tables(record.get("trained", record["config"])), record["device"]
 
     @property
     def log(self) -> Path:
@@ -109,6 +133,17 @@ class RunFolder:
     @property
     def stop_request(self) -> Path:
         return self.path / "stop"
+
+    @property
+    def heartbeat(self) -> Path:
+        """Touched whenever a turn, or a part of a step, was finished."""
+        return self.path / "heartbeat"
+
+    def beat(self) -> None:
+        """Note that something was finished, at most once a second: the folder may be on a network."""
+        if (now := int(time.time())) != _last_beats.get(self.path):
+            _last_beats[self.path] = now
+            self.heartbeat.touch()
 
     @property
     def error(self) -> Path:
@@ -167,21 +202,32 @@ class RunFolder:
 
     @property
     def checkpoint_note(self) -> Path:
-        """Where verl notes the step of a checkpoint once it is whole."""
+        """From which verl learns, at its start, the step to continue from."""
         return self.checkpoints / "latest_checkpointed_iteration.txt"
 
-    def latest_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that was written to its end. verl, killed while noting one, leaves an empty note."""
-        if not self.checkpoint_note.is_file():
-            return None
-        noted = self.checkpoint_note.read_text(encoding="utf-8").strip()
-        whole = [Checkpoint(int(path.name.rpartition("_")[2]), path) for path in self.checkpoints.glob("global_step_*")]
-        return max((c for c in whole if noted in ("", str(c.step)) and (c.folder / "data.pt").is_file()), default=None)
+    def whole_checkpoints(self) -> list[Checkpoint]:
+        """By step. A checkpoint has its name only once it is whole (:mod:`memagent_lib.rl.checkpoints`)."""
+        folders = self.checkpoints.glob("global_step_*")
+        return sorted(Checkpoint(int(path.name.rpartition("_")[2]), path) for path in folders)
 
-    def keep_metrics_until(self, step: int) -> None:
-        """Forget the steps after ``step``: a resumed run does them again."""
+    def latest_checkpoint(self) -> Checkpoint | None:
+        return next(reversed(self.whole_checkpoints()), None)
+
+    def best_checkpoint(self) -> Checkpoint | None:
+        """The one with the highest validation score, the earliest of equals; only steps that were validated count."""
+        scored = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.score is not None]
+        return max(scored, key=lambda checkpoint: (checkpoint.score, -checkpoint.step), default=None)
+
+    def forget_after(self, step: int) -> None:
+        """Forget the metrics and rollouts of the steps after ``step``: a resumed run does them again."""
         kept = [row for row in self.rows() if row["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
+        for file in self.traces.glob("step_*.jsonl"):
+            if int(file.stem.rpartition("_")[2]) > step:
+                file.unlink()
+
+
+_last_beats: dict[Path, int] = {}
 
 
 def keep_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:

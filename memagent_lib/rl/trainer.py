@@ -2,8 +2,8 @@
 
 What differs from :class:`PPOTrainerSync`: the optimizer takes a fixed number of steps per batch of prompts, however
 many turns the documents needed; advantages are :mod:`memagent_lib.rl.advantages`; rows have names and an order that
-follow from the seed; a rollout that failed, or a number that is none, stops the run. And what must hold is counted
-every step: rows produced, carried and trained, optimizer steps, agreement of rollouts and actor.
+follow from the seed; a number that is none stops the run; a checkpoint is whole or absent. And what must hold is
+counted every step: rows produced, carried and trained, optimizer steps, agreement of rollouts and actor.
 
 The loss normaliser is verl's: tokens of the mini-batch, summed over ranks.
 """
@@ -38,9 +38,11 @@ from memagent_lib.rl.advantages import (
     row_advantages,
     step_advantages,
 )
-from memagent_lib.rl.agent_loop import FAILURE_FILE, MAY_BE_UNKNOWN, STEP, UNKNOWN, RolloutError
+from memagent_lib.rl.agent_loop import MAY_BE_UNKNOWN, STEP, UNKNOWN, RolloutError, last_failure
+from memagent_lib.rl.checkpoints import delete_old, note_score, whole_checkpoint
 from memagent_lib.rl.curriculum import Curriculum, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained
+from memagent_lib.rl.run_folder import RunFolder
 
 TRAINER = "memagent"
 MOST_ROUNDS = 10  # of fresh prompts in a step; data of which nothing has spread would be drawn for ever
@@ -67,35 +69,52 @@ class MemAgentTrainer(PPOTrainerSync):
         """verl's buffer, looked into every ``poll_s`` seconds: its own two are long beside a small policy."""
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = self.settings.poll_s
-        if self.settings.dynamic_sampling:
-            buffer.sample = partial(self._sample_until_full, buffer.sample)
+        buffer.sample = partial(self._sample, buffer.sample)
         return buffer
 
-    def _sample_until_full(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
-        """Prompts whose rollouts scored alike are replaced by as many fresh ones, round by round.
+    def _sample(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
+        """verl's, less the prompts whose rollouts failed; where ``dynamic_sampling`` is on, until the batch is full.
 
-        A round ends when all of it is done, so that what is drawn next follows from the seed; verl's own filter asks
-        for more while rollouts run, and takes those that are first. After :data:`MOST_ROUNDS` the batch stays small.
+        There they, and prompts whose rollouts scored alike, are replaced by as many fresh ones, round by round. A round
+        ends when all of it is done, so that what is drawn next follows from the seed; verl's own filter asks for more
+        while rollouts run, and takes those that are first. After :data:`MOST_ROUNDS` the batch stays small.
         """
-        batch, metrics = sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
-        replaced = 0
-        for _ in range(MOST_ROUNDS if partition_id == "train" else 0):
-            self._require_all_rollouts(partition_id)
+        take = partial(sample, global_steps=global_steps, partition_id=partition_id)
+        batch, metrics = take(batch_size=batch_size)
+        if partition_id != "train":
+            return batch, metrics
+        failed = set(self.replay_buffer.failure_keys[partition_id])
+        batch, lost, replaced = self._without(batch, failed) if failed else batch, len(failed), 0
+        self._require_few(lost)
+        for _ in range(MOST_ROUNDS if self.settings.dynamic_sampling else 0):
             equal = self._prompts_without_spread(batch)
-            if not equal:
+            if not (missing := len(equal) + len(failed)):
                 break
-            self._add_prompts_to_generate(len(equal))
-            more, _ = sample(global_steps=global_steps, partition_id=partition_id, batch_size=len(equal))
-            batch, replaced = self._without(batch, equal), replaced + len(equal)
+            self._add_prompts_to_generate(missing)
+            more, _ = take(batch_size=missing)
+            failed = set(self.replay_buffer.failure_keys[partition_id])
+            batch, more = self._without(batch, equal), self._without(more, failed)
+            lost, replaced = lost + len(failed), replaced + missing
+            self._require_few(lost)
             batch.keys += more.keys
             batch.tags += more.tags
-        return batch, metrics | ({"rollout/replaced": replaced} if partition_id == "train" else {})
+        return batch, metrics | {"rollout/failed": lost, "rollout/replaced": replaced}
+
+    def _require_few(self, failed: int) -> None:
+        """Stop where more of a step's prompts failed than ``failed_share`` of them, rounded up, or all of them."""
+        prompts, share = self.config.data.train_batch_size, self.settings.failed_share
+        if failed > (most := min(math.ceil(share * prompts), prompts - 1)):
+            raise RolloutError(
+                f"rollouts of {failed} prompts failed in step {self.global_steps}, and train.failed_share = {share} "
+                f"allows {most} of {prompts}; the last one:\n{last_failure(self.folder.traces)}"
+            )
 
     def on_step_begin(self) -> None:
         """Between two steps everything is at rest: the place to stop when asked to."""
+        self.folder.beat()
         if Path(self.settings.stop_file).exists():
             self.global_steps -= 1  # the step that is done
-            if self.global_steps and self.global_steps % self.config.trainer.save_freq:
+            if self.global_steps and not (self.folder.checkpoints / f"global_step_{self.global_steps}").is_dir():
                 self._save_checkpoint()
             raise StopRequested(f"asked to stop after step {self.global_steps}")
 
@@ -122,25 +141,37 @@ class MemAgentTrainer(PPOTrainerSync):
         try:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
         except RuntimeError:  # what verl raises when nothing of a batch came back says nothing of why
-            self._require_all_rollouts("train")
+            self._require_few(len(self.replay_buffer.failure_keys["train"]))
             raise
 
-    def on_sample_end(self) -> None:
-        self._require_all_rollouts("train")
-        super().on_sample_end()
+    def _validate(self) -> dict[str, float]:
+        """verl's; a score over fewer examples would not compare, so none may fail. The step's checkpoint gets it."""
+        metrics = super()._validate()
+        if failed := self.replay_buffer.failure_keys["val"]:
+            why = last_failure(self.folder.traces)
+            raise RolloutError(
+                f"{len(failed)} validation readings failed after step {self.global_steps}; the last one:\n{why}"
+            )
+        scores = [value for name, value in metrics.items() if name.startswith("val-core/") and "/mean@" in name]
+        if scores:
+            note_score(self.folder, self.global_steps, float(np.mean(scores)))
+        return metrics
 
-    def on_validate_end(self) -> None:
-        self._require_all_rollouts("val")
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(Path(self.settings.trace_folder).parent)
 
-    def _require_all_rollouts(self, partition: str) -> None:
-        failed = self.replay_buffer.failure_keys[partition]
-        if not failed:
-            return
-        report = Path(self.settings.trace_folder) / FAILURE_FILE
-        why = report.read_text(encoding="utf-8") if report.exists() else "see the log above"
-        raise RolloutError(
-            f"rollouts of {len(failed)} prompts failed in step {self.global_steps}; the last one:\n{why}"
-        )
+    def _save_checkpoint(self) -> None:
+        """verl's, written aside, read back and renamed; only then older ones go."""
+        trainer = self.config.trainer
+        with whole_checkpoint(self.folder, self.global_steps) as unfinished:
+            trainer.default_local_dir = str(unfinished)
+            try:
+                super()._save_checkpoint()
+            finally:
+                trainer.default_local_dir = str(self.folder.checkpoints)
+        delete_old(self.folder, self.settings.keep_checkpoints)
+        self.folder.beat()
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Every rank has the same number of rows in every mini-batch."""
@@ -232,7 +263,9 @@ class MemAgentTrainer(PPOTrainerSync):
             dataloader_kwargs={"shuffle": count > 1},  # balancing sorts by length: a mini-batch must not be one length
             temperature=self.config.actor_rollout_ref.rollout.temperature,
         )
+        self.folder.beat()
         output = self.actor_rollout_wg.update_actor(batch)
+        self.folder.beat()
         measured = rename_dict(output["metrics"], "actor/")
         norms = measured["actor/grad_norm"]
         if not all(map(math.isfinite, norms)):

@@ -224,7 +224,7 @@ class TrainingPlan:
 
     def check(self) -> None:
         """:class:`PlanError` where no GPU we know fits, or the disk is too small."""
-        kept = self.recipe.train.keep_checkpoints + 1
+        kept = self.recipe.train.keep_checkpoints + 2  # the best one, and one that is being written
         if (needed := kept * self.checkpoint_bytes()) > self.free_disk:
             sizes = (
                 f"{kept} checkpoints of {self.checkpoint_bytes() / 1e9:.0f} GB and {self.free_disk / 1e9:.0f} GB free"
@@ -252,7 +252,7 @@ class TrainingPlan:
         if self.device != "cpu":
             yield from self._gpu_lines()
         size, free = self.checkpoint_bytes() / 1e9, self.free_disk / 1e9
-        yield f"disk        {train.keep_checkpoints + 1} checkpoints of {size:.2f} GB; {free:,.0f} GB free here"
+        yield f"disk        {train.keep_checkpoints + 2} checkpoints of {size:.2f} GB; {free:,.0f} GB free here"
 
     def _gpu_lines(self) -> Iterator[str]:
         for name, held in (("update", self.training_bytes()), ("sampling", self.rollout_bytes())):

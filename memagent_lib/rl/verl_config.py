@@ -176,7 +176,7 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
         "trainer.test_freq": train.eval_every or -1,
         "trainer.val_before_train": bool(train.eval_every) and train.eval_first,
         "trainer.save_freq": train.save_every or train.steps,
-        "trainer.max_actor_ckpt_to_keep": train.keep_checkpoints,
+        "trainer.max_actor_ckpt_to_keep": None,  # our trainer deletes, once a newer one was read back
         "trainer.default_local_dir": str(folder.checkpoints),
         "trainer.resume_mode": "auto",
         "trainer.v1.trainer_mode": "sync",  # what our trainer is a kind of; verl asks for it by this name
@@ -189,6 +189,8 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
             "evidence_reward": train.evidence_reward,
             "dynamic_sampling": train.dynamic_sampling,
             "skip_equal_groups": train.skip_equal_groups,
+            "failed_share": train.failed_share,
+            "keep_checkpoints": train.keep_checkpoints,
             "poll_s": POLL_S,
             "trace_folder": str(folder.traces),
             "stop_file": str(folder.stop_request),

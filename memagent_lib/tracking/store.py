@@ -106,7 +106,6 @@ def client_of(uri: str) -> MlflowClient:
     os.environ.setdefault(
         "MLFLOW_DISABLE_TELEMETRY", "true"
     )  # read when mlflow is imported; else it reports use over the network
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # a bar for every small file
     for chatty in ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
         logging.getLogger(chatty).setLevel(logging.CRITICAL if chatty.endswith("db.utils") else logging.WARNING)
     from mlflow import MlflowClient

@@ -29,11 +29,14 @@ def config(tmp_path, tokenizer, monkeypatch) -> Recipe:
     monkeypatch.setattr(launcher, "_start", started)
     Qwen2Config(max_position_embeddings=256, vocab_size=600).save_pretrained(tmp_path / "policy")
     tokenizer.hf.save_pretrained(tmp_path / "policy")
-    save([Example(id="1", task="t", question="q?", document="d", answers=("a",))], tmp_path / "x.parquet")
+    example = Example(id="1", task="t", question="q?", document="d", answers=("x",), rule="match_part")
+    save([example], tmp_path / "x.parquet")
     data = {"train": str(tmp_path / "x.parquet"), "eval": str(tmp_path / "x.parquet")}
     reading = {"template": "pocket", "chunk_tokens": 64, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}
     model = {"path": str(tmp_path / "policy"), "device": "cpu"}
-    return Recipe.from_tables({"model": model, "data": data, "reading": reading, "train": {"steps": 2}})
+    return Recipe.from_tables(
+        {"model": model, "data": data, "reading": reading, "train": {"steps": 2, "prompts_per_step": 1}}
+    )
 
 
 def but(config: Recipe, table: str, **values) -> Recipe:
@@ -105,3 +108,55 @@ def test_paths_are_made_absolute_so_a_run_means_the_same_from_anywhere(config, t
     moved = launcher.resolved(but(config, "data", train=("x.parquet",)), RunFolder(tmp_path / "runs" / "one"))
     assert moved.data.train == (str(tmp_path / "x.parquet"),)
     assert moved.tracking.uri == f"sqlite:///{tmp_path}/runs/mlflow.db"
+
+
+def with_checkpoint(config: Recipe, path) -> RunFolder:
+    """A folder with a run that was begun with this recipe and killed after its checkpoint of step 1."""
+    folder = RunFolder(path)
+    (folder.checkpoints / "global_step_1").mkdir(parents=True)
+    folder.write_recipe(launcher.resolved(config, folder), "cpu")
+    folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=1))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("table", "values", "named"),
+    [
+        ("train", {"lr": 0.5}, "train.lr was 1e-06 and is 0.5"),
+        ("train", {"clip_high": 0.28, "seed": 1}, "train.clip_high was 0.2 and is 0.28; train.seed was 0 and is 1"),
+        ("model", {"workers": 2}, "model.workers was 1 and is 2"),
+        ("reading", {"memory_tokens": 17}, "reading.memory_tokens was 16 and is 17"),
+    ],
+)
+def test_a_run_is_not_resumed_as_another_one(config, tmp_path, table, values, named):
+    folder = with_checkpoint(config, tmp_path / "run")
+    with pytest.raises(RunError, match=f"the recipe differs: {named}. Undo that, or start another run from "):
+        launch(but(config, table, **values), folder.path, resume=True)
+    assert folder.recipe()[0] == launcher.resolved(config, folder)
+
+
+def test_a_run_is_not_resumed_with_other_weights_or_settings_of_verl_that_change_the_objective(config, tmp_path):
+    (tmp_path / "policy" / "model.safetensors").write_bytes(b"one")
+    folder = with_checkpoint(config, tmp_path / "run")
+    other = dataclasses.replace(config, verl={"algorithm.use_kl_in_reward": True})
+    with pytest.raises(RunError, match=r"verl.algorithm.use_kl_in_reward was None and is True"):
+        launch(other, folder.path, resume=True)
+    (tmp_path / "policy" / "model.safetensors").write_bytes(b"two")
+    with pytest.raises(RunError, match=r"the weights in .*policy are not those that the run was started with"):
+        launch(config, folder.path, resume=True)
+
+
+def test_what_is_kept_measured_and_how_fast_may_change_when_a_run_is_resumed(config, tmp_path):
+    folder = with_checkpoint(config, tmp_path / "run")
+    changed = but(config, "train", steps=3, save_every=1, eval_every=1, hang_minutes=5.0)
+    changed = dataclasses.replace(changed, verl={"actor_rollout_ref.rollout.gpu_memory_utilization": 0.4})
+    with pytest.raises(AssertionError, match="a process was started"):
+        launch(changed, folder.path, resume=True)
+    assert folder.checkpoint_note.read_text() == "1"
+
+
+def test_with_a_rate_that_falls_to_the_last_step_more_steps_are_another_objective(config, tmp_path):
+    config = but(config, "train", final_lr=0.1)
+    folder = with_checkpoint(config, tmp_path / "run")
+    with pytest.raises(RunError, match=r"train\.steps was 2 and is 3"):
+        launch(but(config, "train", steps=3), folder.path, resume=True)

@@ -141,10 +141,10 @@ def test_no_process_is_left(finished):
     assert psutil.wait_procs(ours, timeout=60)[1] == []  # the status says finished a moment before its writer ends
 
 
-def test_the_ray_of_a_run_listens_on_loopback_only(finished):
+def test_a_run_listens_on_loopback_only(finished):
     ray = {(name, address) for name, address in LISTENING if name in RAY}
     assert {name for name, _ in ray} == RAY
-    assert {address for _, address in ray} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}, sorted(ray)
+    assert {address for _, address in LISTENING} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}, sorted(LISTENING)
 
 
 def test_the_reward_is_the_mean_over_rollouts_not_over_rows(finished):

@@ -1,5 +1,6 @@
 """Every recipe that ships loads, composes and is planned, for its own device, on a machine without one."""
 
+import subprocess
 from collections import namedtuple
 from pathlib import Path
 
@@ -126,7 +127,7 @@ def test_a_disk_that_cannot_hold_the_checkpoints_is_refused_with_the_numbers(mod
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(1e12, 0, 100e9))
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
-    with pytest.raises(PlanError, match=r"too small by 220 GB: 3 checkpoints of 107 GB and 100 GB free"):
+    with pytest.raises(PlanError, match=r"too small by 326 GB: 4 checkpoints of 107 GB and 100 GB free"):
         planned(path, models, tmp_path).check()
 
 
@@ -166,3 +167,19 @@ def test_joining_a_cluster_sizes_no_node_and_ships_the_environment(models, tmp_p
     with pytest.raises(RunError, match=r"has 8 GPUs and the run needs 4 nodes x 8 = 32"):
         require_devices(recipe, {"GPU": 8.0})
     require_devices(recipe, {"GPU": 32.0})
+
+
+def test_the_companions_for_clusters_are_well_formed_and_say_what_memagent_takes() -> None:
+    import yaml
+
+    folder = RECIPES[0].parent / "cluster"
+    subprocess.run(["bash", "-n", str(folder / "slurm.sh")], check=True)
+    job = yaml.safe_load((folder / "kuberay.yaml").read_text())
+    groups = job["spec"]["rayClusterSpec"]
+    nodes = 1 + groups["workerGroupSpecs"][0]["replicas"]
+    asked = Recipe.load(folder.parent / "paper_7b.toml").model
+    assert (nodes, 8) == (asked.nodes, asked.workers)
+    for text in ((folder / "slurm.sh").read_text(), job["spec"]["entrypoint"]):
+        assert "memagent train" in text
+        assert "--resume" in text
+        assert "cluster.address=" in text

@@ -1,5 +1,6 @@
 """From rollouts to optimizer steps: invariants 5, 7 and 8 of the design, on tensors small enough to check by hand."""
 
+import json
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -144,36 +145,79 @@ def test_importance_is_the_ratio_of_actor_to_sampler_up_to_its_cap():
     assert weights[0, :3].tolist() == pytest.approx([math.exp(-1), math.exp(0.5), 2.0])
 
 
-def test_prompts_without_spread_are_replaced_round_by_round(monkeypatch):
-    """Of four prompts two are equal; of their fresh ones one is again, and the next is not."""
-    from transfer_queue import KVBatchMeta
+class Sampling:
+    """The trainer's sampling over prompts with known rewards, which come in this order; ``None`` is a failure."""
 
-    from memagent_lib.rl import trainer as module
+    def __init__(self, monkeypatch, tmp_path, dynamic: bool, failed_share: float, **rewards: tuple[int, int] | None):
+        from memagent_lib.rl import trainer as module
 
-    rewards = {"p0": (0, 1), "p1": (1, 1), "p2": (1, 0), "p3": (0, 0), "p4": (1, 1), "p5": (0, 1), "p6": (1, 0)}
-    drawn, cleared, names = [], [], iter(rewards)
+        outer, names = self, iter(rewards)
+        self.drawn, self.cleared, self.failures = [], [], {"train": set(), "val": set()}
 
-    def sample(global_steps, partition_id, batch_size):
-        keys = [f"{name}_{rollout}_0" for _, name in zip(range(batch_size), names, strict=False) for rollout in (0, 1)]
-        return KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id=partition_id), {}
+        class Trainer(module.MemAgentTrainer):
+            def _rewards(self, batch):
+                return [float(rewards[key[:2]][int(key[3])]) for key in batch.keys]
 
-    class Trainer(module.MemAgentTrainer):
-        def _rewards(self, batch):
-            return [float(rewards[key[:2]][int(key[3])]) for key in batch.keys]
+            def _add_prompts_to_generate(self, num_prompts):
+                outer.drawn.append(num_prompts)
 
-        def _add_prompts_to_generate(self, num_prompts):
-            drawn.append(num_prompts)
+        def sample(global_steps, partition_id, batch_size):
+            from transfer_queue import KVBatchMeta
 
-        def _require_all_rollouts(self, partition):
-            pass
+            new = [name for _, name in zip(range(batch_size), names, strict=False)]
+            self.failures["train"] = {name for name in new if rewards[name] is None}
+            # Of a failed prompt one of two rollouts came back.
+            keys = [f"{name}_{rollout}_0" for name in new for rollout in ((0, 1) if rewards[name] else (0,))]
+            return KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id=partition_id), {}
 
-    monkeypatch.setattr(module.tq, "kv_clear", lambda keys, partition_id: cleared.extend(keys))
-    trainer = object.__new__(Trainer)
-    trainer.settings = SimpleNamespace(evidence_reward=0.0)
-    batch, metrics = trainer._sample_until_full(sample, global_steps=1, partition_id="train", batch_size=4)
+        monkeypatch.setattr(module.tq, "kv_clear", lambda keys, partition_id: self.cleared.extend(keys))
+        self.trainer = object.__new__(Trainer)
+        self.trainer.settings = SimpleNamespace(
+            evidence_reward=0.0,
+            dynamic_sampling=dynamic,
+            failed_share=failed_share,
+            trace_folder=str(tmp_path / "traces"),
+        )
+        self.trainer.config = SimpleNamespace(data=SimpleNamespace(train_batch_size=4))
+        self.trainer.replay_buffer, self.trainer.global_steps = SimpleNamespace(failure_keys=self.failures), 7
+        self.sample = sample
+
+    def batch(self):
+        return self.trainer._sample(self.sample, global_steps=7, partition_id="train", batch_size=4)
+
+
+def test_prompts_without_spread_or_that_failed_are_replaced_round_by_round(monkeypatch, tmp_path):
+    """Of four prompts one is equal and one failed; of their fresh ones one is equal again, and the next is not."""
+    rewards = {"p0": (0, 1), "p1": (1, 1), "p2": (1, 0), "p3": None, "p4": (1, 1), "p5": (0, 1), "p6": (1, 0)}
+    given = Sampling(monkeypatch, tmp_path, dynamic=True, failed_share=0.25, **rewards)
+    batch, metrics = given.batch()
     assert sorted({key[:2] for key in batch.keys}) == ["p0", "p2", "p5", "p6"]
-    assert (drawn, metrics, len(batch.tags)) == ([2, 1], {"rollout/replaced": 3}, 8)
-    assert {key[:2] for key in cleared} == {"p1", "p3", "p4"}
+    assert (given.drawn, len(batch.tags)) == ([2, 1], 8)
+    assert metrics == {"rollout/failed": 1, "rollout/replaced": 3}
+    assert {key[:2] for key in given.cleared} == {"p1", "p3", "p4"}
+
+
+def test_a_prompt_that_failed_is_left_out_whole_and_counted(monkeypatch, tmp_path):
+    given = Sampling(monkeypatch, tmp_path, False, 0.02, p0=(0, 1), p1=None, p2=(1, 1), p3=(0, 0))
+    batch, metrics = given.batch()
+    assert sorted({key[:2] for key in batch.keys}) == ["p0", "p2", "p3"]
+    assert (given.drawn, given.cleared) == ([], ["p1_0_0"])
+    assert metrics == {"rollout/failed": 1, "rollout/replaced": 0}
+
+
+@pytest.mark.parametrize(("share", "failed", "allowed"), [(0.0, 1, 0), (0.25, 2, 1), (1.0, 4, 3)])
+def test_more_failures_than_the_stated_share_stop_the_run_and_name_the_last(
+    monkeypatch, tmp_path, share, failed, allowed
+):
+    from memagent_lib.rl.agent_loop import FAILURES, RolloutError
+
+    facts = {"step": 7, "example": "the one", "attempt": 2, "rollout": 1, "error": "ConnectionError: gone"}
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / FAILURES).write_text(json.dumps(facts) + "\n")
+    rewards = {f"p{number}": None if number < failed else (0, 1) for number in range(4)}
+    said = rf"rollouts of {failed} prompts failed in step 7, .* allows {allowed} of 4; the last one:\nexample the one, "
+    with pytest.raises(RolloutError, match=said):
+        Sampling(monkeypatch, tmp_path, False, share, **rewards).batch()
 
 
 def test_rows_trained_are_counted_where_the_loss_is_whatever_the_micro_batches():

@@ -53,25 +53,10 @@ def test_half_a_line_is_not_read_until_it_is_whole(tmp_path):
     assert read_lines_from(file, end) == ([{"step": 2}], 24)
 
 
-def test_a_checkpoint_counts_only_once_verl_has_noted_it(tmp_path):
-    folder = RunFolder(tmp_path)
-    assert folder.latest_checkpoint() is None
-    for step in (5, 10):
-        (folder.checkpoints / f"global_step_{step}").mkdir(parents=True)
-        (folder.checkpoints / f"global_step_{step}" / "data.pt").touch()
-    note = folder.checkpoints / "latest_checkpointed_iteration.txt"
-    note.write_text("5")
-    assert folder.latest_checkpoint() == (5, folder.checkpoints / "global_step_5")
-    note.write_text("")  # killed while writing the note: the newest checkpoint was whole by then
-    assert folder.latest_checkpoint() == (10, folder.checkpoints / "global_step_10")
-    note.unlink()
-    assert folder.latest_checkpoint() is None
-
-
 def test_a_resumed_run_forgets_the_steps_it_will_do_again(tmp_path):
     folder = RunFolder(tmp_path)
     folder.metrics.write_text("".join(json.dumps({"step": s, "metrics": {}}) + "\n" for s in (1, 2, 3)))
-    folder.keep_metrics_until(2)
+    folder.forget_after(2)
     assert [row["step"] for row in folder.rows()] == [1, 2]
 
 

@@ -55,3 +55,48 @@ async def test_turns_rollouts_steps_examples_and_runs_all_draw_differently_and_t
 
 async def test_greedy_reading_needs_no_seed(tokenizer):
     assert set(await seeds(tokenizer, temperature=0.0)) == {None}
+
+
+class Failing(Server):
+    """A server that fails for its first ``failures`` requests."""
+
+    def __init__(self, said: list[int], failures: int):
+        super().__init__(said)
+        self.failures = failures
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params):
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the engine is away")
+        return await super().generate(request_id, prompt_ids=prompt_ids, sampling_params=sampling_params)
+
+
+async def read(tokenizer, server: Server, folder):
+    from memagent_lib.rl.agent_loop import MemAgentLoop
+
+    given = {"trace_folder": str(folder / "traces"), "traces_per_step": 1}
+    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "pocket", BUDGET, window=512, **given)
+    document = "the mill drifts " * 20
+    example = Example(id="a", task="toy", question="code?", document=document, answers=("x",), rule="exact")
+    row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": "s7p0"}
+    return await loop.run({"temperature": 1.0}, **row, global_steps=7, session_id=2)
+
+
+async def test_a_rollout_that_fails_once_is_tried_again_with_the_same_seeds(tokenizer, tmp_path):
+    (tmp_path / "traces").mkdir()
+    said = list(tokenizer.encode("code"))
+    whole, again = Server(said), Failing(said, 1)
+    assert len(await read(tokenizer, whole, tmp_path)) == len(await read(tokenizer, again, tmp_path)) > 2
+    assert [asked["seed"] for asked in again.asked] == [asked["seed"] for asked in whole.asked]
+    assert (tmp_path / "heartbeat").exists()
+
+
+async def test_one_that_fails_twice_says_which_example_it_was(tokenizer, tmp_path):
+    from memagent_lib.rl.agent_loop import last_failure
+
+    (tmp_path / "traces").mkdir()
+    with pytest.raises(ConnectionError, match="the engine is away"):
+        await read(tokenizer, Failing(list(tokenizer.encode("code")), 2), tmp_path)
+    said = last_failure(tmp_path / "traces")
+    assert said.startswith("example a, rollout 2, attempt 2:")
+    assert "the engine is away" in said

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import resource
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from memagent_lib.data import Example, save
@@ -44,11 +49,6 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
     """Of a run of two steps, each with a checkpoint, that has one line of metrics per step still to be passed on."""
     shutil.copy(store, tmp_path / "mlflow.db")
     folder = RunFolder(tmp_path / "train")
-    for step in (1, 2):
-        made = folder.checkpoints / f"global_step_{step}" / "actor" / "huggingface"
-        made.mkdir(parents=True)
-        (made / "model.safetensors").write_bytes(weights(step))
-        (made / "config.json").write_text("{}")
     (tmp_path / "start").mkdir()
     (tmp_path / "start" / "model.safetensors").write_bytes(weights(0))
     document = "The code of the owl is 4711. "
@@ -57,7 +57,7 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
     save([replace(example, id="b")], tmp_path / "test.parquet")
     read = Turn(Prompt(Kind.READ, QUESTION, "", Chunk(0, document, 0, len(document), 9)), Reply("The code is 4711."))
     trace = Trace(QUESTION, (read, Turn(Prompt(Kind.ANSWER, QUESTION, "The code is 4711."), Reply("\\boxed{4711}"))))
-    folder.traces.mkdir()
+    folder.traces.mkdir(parents=True)
     result = Result(example, "overwrite", 0.5, trace, score("match_part", trace.answer, example.answers))
     keep_rollout(folder.traces, result, 1, greedy=False)
     config = Recipe.from_tables(
@@ -77,8 +77,10 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
 def pass_on(supervisor: Supervisor, entry, step: int, offset: int = 0) -> int:
     """verl finishes a step: a checkpoint that is whole, and a line of metrics."""
     folder = supervisor.folder
-    (folder.checkpoints / f"global_step_{step}" / "data.pt").touch()
-    folder.checkpoint_note.write_text(str(step))
+    made = folder.checkpoints / f"global_step_{step}" / "actor" / "huggingface"
+    made.mkdir(parents=True)
+    (made / "model.safetensors").write_bytes(weights(step))
+    (made / "config.json").write_text("{}")
     with folder.verl_metrics.open("a") as file:
         file.write(json.dumps({"step": step, "data": {"critic/score/mean": step / 4}}) + "\n")
     return supervisor._pass_on(offset, entry)
@@ -155,3 +157,58 @@ def test_a_run_that_mlflow_does_not_take_to_the_end_is_finished_all_the_same_and
     assert said.startswith(f"MLflow lacks a part of this run, all of which is in {supervisor.folder.path}: ")
     assert "step_000002.jsonl" in said
     assert entry.status == "FINISHED"
+
+
+HANGS = """
+import faulthandler, signal, subprocess, sys, time
+
+def waits_in_the_trainer(child):
+    print("ready", flush=True)
+    child.wait()
+
+faulthandler.register(signal.SIGUSR1)
+worker = "import time\\ndef waits_in_a_worker():\\n    time.sleep(600)\\nwaits_in_a_worker()"
+waits_in_the_trainer(subprocess.Popen([sys.executable, "-c", worker]))
+"""
+
+
+def test_a_run_in_which_nothing_is_finished_ends_with_the_stacks_of_its_processes(supervisor, capfd) -> None:
+    entry = ledger_entry(supervisor.config, supervisor.folder)
+    supervisor.config = replace(supervisor.config, train=replace(supervisor.config.train, hang_minutes=0.05))
+    trainer = subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE, text=True)
+    children = psutil.Process(trainer.pid).children
+    try:
+        assert trainer.stdout.readline() == "ready\n"
+        supervisor.folder.beat()
+        below = children()
+        supervisor._follow(trainer, entry)
+    finally:
+        for process in (*below, trainer):
+            process.kill()
+        trainer.wait()
+        trainer.stdout.close()
+    state, error = supervisor._end(trainer)
+    assert state is TrainingState.FAILED
+    assert error.startswith("nothing was finished in 0.05 minutes (train.hang_minutes) after step 0; the stacks of its")
+    said = "".join(capfd.readouterr())
+    assert "waits_in_the_trainer" in said
+    assert "waits_in_a_worker" in said
+
+
+def test_a_stop_waits_as_long_as_steps_and_checkpoints_took_and_not_at_all_if_told_so(supervisor) -> None:
+    assert supervisor._grace() == 0.0  # training has not begun
+    supervisor.folder.verl_metrics.touch()
+    assert supervisor._grace() == 60.0
+    rows = [{"perf/time_per_step": 200.0}, {"perf/time_per_step": 1500.0, "timing_s/save_checkpoint": 900.0}]
+    for step, row in enumerate(rows, 1):
+        supervisor._progress(step, row)
+    assert supervisor._grace() == 60.0 + 2 * 1500 + 2 * 900
+    trainer = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    supervisor._on_signal(signal.SIGTERM, None)
+    supervisor._on_signal(signal.SIGTERM, None)
+    assert not supervisor.stop_now
+    supervisor._on_signal(signal.SIGQUIT, None)
+    supervisor._follow(trainer, ledger_entry(supervisor.config, supervisor.folder))
+    assert trainer.returncode == -signal.SIGKILL
+    assert supervisor._end(trainer) == (TrainingState.STOPPED, "")
+    assert supervisor.status.stop_by > time.time() + 1000

@@ -68,7 +68,7 @@ def test_overrides_win_and_may_be_bare_words(recipe):
         ("train.steps=three", ["train.steps must be a valid integer, got 'three'"]),
         ("train.rollouts=1", ["rollouts must be at least 2, got 1"]),
         ("train.temperature=0", ["temperature must be above 0"]),
-        ("train.keep_checkpoints=1", ["keep_checkpoints must be at least 2"]),
+        ("train.keep_checkpoints=0", ["keep_checkpoints must be at least 1"]),
         ("model.device=gpu", ["no device 'gpu'", "auto, cpu, cuda"]),
         ("reading.template=pockets", ["no template 'pockets'", "pocket"]),
         ("reading.reader=overwrit", ["no reader 'overwrit'", "overwrite"]),

@@ -73,7 +73,7 @@ def test_each_look_adds_the_whole_lines_written_since(held: RunFolder) -> None:
 def test_steps_that_a_resumed_run_does_again_are_forgotten(held: RunFolder) -> None:
     follower = Follower(held)
     follower.look()
-    held.keep_metrics_until(1)
+    held.forget_after(1)
     add_step(held, 2, **{"critic/score/mean": 0.9})
     assert follower.look().points["critic/score/mean"] == ((1, 0.25), (2, 0.9))
 

@@ -7,16 +7,19 @@ that is not listed here: a name of ``torch.cuda`` that verl asks for and that is
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.metadata
 import os
+import socket
 from typing import Any
 
 PLATFORM = "cpu"
 PLUGIN = __name__
+LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def install() -> None:
-    """Register the platform and make the two corrections verl needs on a CPU. Doing it twice changes nothing."""
+    """Register the platform and make the corrections verl needs on a CPU. Doing it twice changes nothing."""
     from verl.plugin.platform import PlatformRegistry
 
     from memagent_lib.rl.cpu.cpu_device import CpuPlatform
@@ -25,6 +28,7 @@ def install() -> None:
         return
     PlatformRegistry.register(platform=PLATFORM)(CpuPlatform)
     _accept_doubled_gloo()
+    _listen_where_told()
     answer_for_vllm()
 
 
@@ -39,6 +43,27 @@ def _accept_doubled_gloo() -> None:
         return original("gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
 
     dist.init_process_group = init_process_group
+
+
+def _listen_where_told() -> None:
+    """torch's store listens on every interface whatever address it is given; on loopback, it is to listen there."""
+    from torch.distributed import TCPStore
+
+    rendezvous = importlib.import_module("torch.distributed.rendezvous")  # a function has its name
+    original = rendezvous._create_c10d_store
+
+    @functools.wraps(original)
+    def create(hostname: str, port: int, rank: int, world_size: int, timeout: Any, use_libuv: bool = True) -> Any:
+        if rank or hostname not in LOOPBACK:
+            return original(hostname, port, rank, world_size, timeout, use_libuv)
+        try:
+            listener = socket.create_server((hostname, port)).detach()
+        except OSError:  # taken: by this process, whose store torch then shares, or it says by whom
+            return original(hostname, port, rank, world_size, timeout, use_libuv)
+        own = {"is_master": True, "timeout": timeout, "multi_tenant": True, "master_listen_fd": listener}
+        return TCPStore(hostname, port, world_size, use_libuv=True, **own)
+
+    rendezvous._create_c10d_store = create
 
 
 def answer_for_vllm() -> None:

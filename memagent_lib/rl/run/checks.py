@@ -8,25 +8,78 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from memagent_lib.rl.config import Recipe
+from memagent_lib.files import model_hash
+from memagent_lib.prompts import Encoder
+from memagent_lib.rl.config import Recipe, flatten
+from memagent_lib.rl.data_check import checked_data
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl_config import ROLLOUT, encoder_of
+from memagent_lib.rl.verl_config import ACTOR, ROLLOUT, encoder_of
 from memagent_lib.settings import SettingsError
 from memagent_lib.tokenizer import looks_like_path
 
 OVERHEAD_BYTES = 1 << 30  # logs, traces, Ray's session files
-STATE_COPIES = 5  # fp32 weights, two AdamW moments, the exported folder; one more for the write in progress
+STATE_COPIES = 5  # fp32 weights, two AdamW moments, the exported folder, and room
 
 
-def check(recipe: Recipe, folder: RunFolder, resume: bool) -> None:
-    """Raise :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` for a run that could not finish."""
+def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
+    """The recipe with the data that can be trained on (:mod:`memagent_lib.rl.data_check`).
+
+    Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` for a run that could not finish.
+    """
     _check_leftovers(folder, resume)
     for path in (*recipe.data.files, *recipe.data.eval):
         if not Path(path).is_file():
             raise SettingsError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
-    _check_window(recipe)
+    encoder = _check_window(recipe)
     _check_disk(recipe, folder)
+    recipe = checked_data(recipe, encoder, folder)
+    if resume and folder.latest_checkpoint():
+        _check_unchanged(recipe, folder)
+    return recipe
+
+
+# What may differ when a run is resumed: where it runs and is tracked, and what is measured and kept.
+_FREE = (
+    "model.device",
+    "data.bad_examples",
+    "data.eval",
+    "train.eval_",
+    "train.failed_share",
+    "train.hang_minutes",
+    "train.keep_checkpoints",
+    "train.save_every",
+    "train.traces_per_step",
+    "cluster.",
+    "tracking.",
+)
+_FIXED_IN_VERL = ("algorithm.", "data.", f"{ACTOR}.optim", f"{ACTOR}.policy_loss", f"{ACTOR}.fsdp_config.fsdp_size")
+
+
+def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
+    """A resumed run is the same run: same model, workers, data and objective."""
+    before, now = (flatten(each.to_tables()) for each in (folder.recipe()[0], recipe))
+    differ = [
+        f"{name} was {before.get(name)} and is {now.get(name)}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name) and not _may_differ(name, recipe)
+    ]
+    if (weights := folder.weights()) and weights != model_hash(recipe.model.path):
+        differ.append(f"the weights in {recipe.model.path} are not those that the run was started with")
+    if differ:
+        last = folder.latest_checkpoint()
+        raise RunError(
+            f"--resume continues the run in {folder.path} as it began, and the recipe differs: {'; '.join(differ)}. "
+            f"Undo that, or start another run from {last.huggingface if last else recipe.model.path}"
+        )
+
+
+def _may_differ(name: str, recipe: Recipe) -> bool:
+    if name == "train.steps":  # with a falling rate, the number of steps is a part of the objective
+        return recipe.train.final_lr == 1
+    if name.startswith("verl"):  # bare where a recipe has none
+        return not name.removeprefix("verl.").lstrip("+").startswith(_FIXED_IN_VERL)
+    return name.startswith(_FREE)
 
 
 def active(folder: RunFolder) -> RunError:
@@ -45,7 +98,7 @@ def _check_leftovers(folder: RunFolder, resume: bool) -> None:
     raise RunError(f"{folder.path} holds a run that {status.state} {at}; {advice}")
 
 
-def _check_window(recipe: Recipe) -> None:
+def _check_window(recipe: Recipe) -> Encoder:
     model = recipe.model.path
     if looks_like_path(model) and not (Path(model) / "config.json").is_file():
         raise SettingsError(f"no model at {model}: the folder must hold config.json, a tokenizer and weights")
@@ -56,11 +109,12 @@ def _check_window(recipe: Recipe) -> None:
     given = recipe.verl.get(f"{ROLLOUT}.max_model_len")
     if given is not None:
         encoder.require_window(given, f"verl's {ROLLOUT}.max_model_len")
+    return encoder
 
 
 def _check_disk(recipe: Recipe, folder: RunFolder) -> None:
     weights = sum(file.stat().st_size for file in Path(recipe.model.path).glob("*.safetensors"))
-    needed = OVERHEAD_BYTES + STATE_COPIES * weights * (1 + recipe.train.keep_checkpoints)
+    needed = OVERHEAD_BYTES + STATE_COPIES * weights * (2 + recipe.train.keep_checkpoints)
     existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
     free = shutil.disk_usage(existing).free
     if free < needed:

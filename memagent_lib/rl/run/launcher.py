@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from memagent_lib.files import write_atomically
+from memagent_lib.rl.checkpoints import remove_unfinished
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run.checks import active, check
+from memagent_lib.rl.run.checks import active, checked
 from memagent_lib.rl.run.training_run import POLL_S, RunError, TrainingRun
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl_config import leave_out_slow_imports
@@ -31,11 +31,11 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     folder = RunFolder(Path(run_folder).absolute())
     recipe = resolved(recipe, folder)
     device = chosen_device(recipe.model.device)
-    check(recipe, folder, resume)
+    trained = checked(recipe, folder, resume)
     folder.path.mkdir(parents=True, exist_ok=True)
     lock = _lock(folder)
     try:
-        _prepare(recipe, folder, device, resume)
+        _prepare(recipe, trained, folder, device, resume)
         if stop_at_exit:
             TrainingRun(folder).stop_at_exit()
         _start(folder, lock)
@@ -81,17 +81,15 @@ def _lock(folder: RunFolder) -> int:
         time.sleep(POLL_S)
 
 
-def _prepare(recipe: Recipe, folder: RunFolder, device: str, resume: bool) -> None:
+def _prepare(recipe: Recipe, trained: Recipe, folder: RunFolder, device: str, resume: bool) -> None:
     last = folder.latest_checkpoint() if resume else None
-    folder.keep_metrics_until(last.step if last else 0)
-    for checkpoint in folder.checkpoints.glob("global_step_*"):
-        if not last or checkpoint != last.folder:  # verl forgets, when it ends, which ones it was to delete
-            shutil.rmtree(checkpoint)
+    folder.forget_after(last.step if last else 0)
+    remove_unfinished(folder)
     if last:
         write_atomically(folder.checkpoint_note, str(last.step))
-    for leftover in (folder.stop_request, folder.error, folder.verl_metrics):
+    for leftover in (folder.stop_request, folder.error, folder.verl_metrics, folder.heartbeat):
         leftover.unlink(missing_ok=True)
-    folder.write_recipe(recipe, device)
+    folder.write_recipe(recipe, device, trained)
     leave_out_slow_imports(folder)
     step = last.step if last else 0
     folder.write_status(TrainingStatus(state=TrainingState.STARTING, step=step, steps=recipe.train.steps))

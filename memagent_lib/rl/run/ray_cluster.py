@@ -1,13 +1,16 @@
 """The Ray under a run: one of its own on this machine, out of reach of any other, or a cluster that is joined.
 
-A run's actors live in a namespace of their own, so that two runs can share a cluster. Knows no algorithm.
+A run's actors live in a namespace of their own; a second run on a cluster is refused. Knows no algorithm.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import tempfile
+import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.training_run import RunError
@@ -18,24 +21,109 @@ LOCAL = "local"
 START_TRIES = 5  # a machine under load may not start a node in the half minute that Ray gives it
 LOGICAL_CPUS = 32  # Ray hands out logical CPUs; with fewer, verl's small actors wait for one another for ever
 STORE_BYTES = 1 << 30
+CLAIM, CLAIM_WAIT_S = "memagent-run", 30.0
 
 
 def cluster_environment(recipe: Recipe) -> dict[str, str]:
     """Variables that must stand before Ray is imported. A Ray of our own listens on loopback, as it does on macOS."""
-    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if recipe.cluster.address == LOCAL else {}
+    own = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
+    return own if recipe.cluster.address == LOCAL else {}
 
 
-def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> None:
-    """Start or join Ray as ``[cluster] address`` says. A cluster that cannot hold the run is a :class:`RunError`."""
+def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object:
+    """Start or join Ray as ``[cluster] address`` says; what is returned holds it for this run until it is dropped.
+
+    A cluster that is away, cannot hold the run or has another one is a :class:`RunError`.
+    """
     import ray
 
     wanted = init_arguments(recipe, folder, device, verl)
     if recipe.cluster.address == LOCAL:
+        claim = claim_machine(folder) if device == "cuda" else None
         _start(wanted)
-        return
-    ray.init(**wanted)
+        return claim
+    try:
+        ray.init(**wanted)
+    except ConnectionError as error:
+        raise RunError(f"no Ray cluster answers at {recipe.cluster.address}: {error}") from error
+    claim = claim_cluster(recipe.cluster.address, folder)
     require_devices(recipe, ray.cluster_resources())
     _require_folder(folder)
+    return claim
+
+
+def claim_machine(folder: RunFolder) -> IO[str]:
+    """Take this machine's GPUs for a Ray of the run's own, or refuse.
+
+    verl names the sockets that carry weights after Ray's job, which is the first one in every Ray.
+    """
+    claim = (Path(tempfile.gettempdir()) / "memagent-gpu-run.lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with claim:
+            claim.seek(0)
+            other = claim.read()
+        raise RunError(
+            f"the run {other} trains on this machine with a Ray of its own, and both would hand their weights "
+            'through the same sockets; wait for it, or start one Ray for both and join it: cluster.address = "auto"'
+        ) from None
+    claim.truncate(0)
+    print(folder.path, end="", file=claim, flush=True)
+    return claim
+
+
+def claim_cluster(address: str, folder: RunFolder) -> Any:
+    """Take the cluster we have joined for this run, or refuse: verl's queue of rollouts is one per cluster.
+
+    A run that was just killed holds it until Ray has noticed.
+    """
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Claim:
+        def path(self) -> str:
+            return str(folder.path)
+
+    deadline = time.monotonic() + CLAIM_WAIT_S
+    while True:
+        try:
+            claim = Claim.options(name=CLAIM, namespace=CLAIM).remote()
+            ray.get(claim.path.remote())
+            break
+        except ValueError:
+            if time.monotonic() > deadline:
+                raise RunError(_taken(address, _holder())) from None
+        time.sleep(1)
+    if _alive("TransferQueueController", "transfer_queue"):
+        raise RunError(_taken(address, "a run of verl that was not started here"))
+    return claim
+
+
+def _holder() -> str:
+    import ray
+
+    try:
+        return f"the run {ray.get(ray.get_actor(CLAIM, namespace=CLAIM).path.remote())}"
+    except (ValueError, ray.exceptions.RayError):
+        return "a run that is just ending"
+
+
+def _alive(actor: str, namespace: str) -> bool:
+    import ray
+
+    try:
+        ray.get_actor(actor, namespace=namespace)
+    except ValueError:
+        return False
+    return True
+
+
+def _taken(address: str, holder: str) -> str:
+    return (
+        f"the Ray cluster at {address} carries {holder}, and two would share verl's queue of rollouts; "
+        "wait for its end or stop it, or give this run a cluster of its own"
+    )
 
 
 def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> dict[str, Any]:

@@ -24,14 +24,15 @@ from memagent_lib.files import read_lines_from, write_atomically
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run.export import export_model
 from memagent_lib.rl.run.ray_cluster import cluster_environment
+from memagent_lib.rl.run.stacks import log_stacks
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, kept_rollouts
 from memagent_lib.rl.verl_config import environment
 from memagent_lib.tracking import Experiment, Run, RunStatus, log_readings
 
 POLL_S = 0.25
 STOP_GRACE_S = 60.0
-HUGGINGFACE = Path("actor") / "huggingface"
-REWARD, SECONDS = "critic/score/mean", "perf/time_per_step"
+UNMEASURED_SAVE_S = 600.0
+REWARD, SECONDS, SAVE_SECONDS = "critic/score/mean", "perf/time_per_step", "timing_s/save_checkpoint"
 MLFLOW_END = {
     TrainingState.FINISHED: RunStatus.FINISHED,
     TrainingState.STOPPED: RunStatus.KILLED,
@@ -83,12 +84,14 @@ class Supervisor:
     config: Recipe
     device: str
     stop_asked_at: float | None = None
+    stop_now: bool = False
+    hung: bool = False
     models: dict[int, str] = field(default_factory=dict)
     unlogged: deque[tuple[int, dict[str, float]]] = field(default_factory=deque)
 
     def run(self) -> TrainingState:
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, self._on_signal)
         processes.adopt_orphans()
         self._say(replace(self.folder.status(), pid=os.getpid()))
         trainer = self._start()
@@ -128,7 +131,9 @@ class Supervisor:
         return error
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.stop_asked_at = self.stop_asked_at or time.monotonic()
+        """``SIGQUIT`` ends the run at once, the others after the step and its checkpoint."""
+        self.stop_now = self.stop_now or number == signal.SIGQUIT
+        self.stop_asked_at = self.stop_asked_at or time.time()
         self.folder.stop_request.touch()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -143,15 +148,36 @@ class Supervisor:
         return subprocess.Popen(command, env=os.environ | own, stdin=subprocess.DEVNULL)
 
     def _follow(self, trainer: subprocess.Popen[bytes], entry: Run) -> None:
-        """Pass on what verl logs until the trainer ends; kill one that does not stop in time or has not begun."""
-        offset, over = 0, False
+        """Pass on what verl logs until the trainer ends; end one that does not stop in time, or that hangs."""
+        offset, over, began = 0, False, time.time()
         while not over:
             over = trainer.poll() is not None  # and one more look after the end
             offset = self._pass_on(offset, entry)
-            grace = STOP_GRACE_S if self.folder.verl_metrics.exists() else 0.0
-            if self.stop_asked_at and time.monotonic() - self.stop_asked_at > grace:
+            if self.stop_asked_at and not self.status.stop_by:
+                self._say(replace(self.status, stop_by=self.stop_asked_at + self._grace()))
+            if self.stop_now or (self.status.stop_by and time.time() > self.status.stop_by):
+                trainer.kill()
+            elif not over and self._silent_minutes(began) > self.config.train.hang_minutes:
+                self.hung = True
+                log_stacks(trainer.pid)
                 trainer.kill()
             time.sleep(0 if over else POLL_S)
+
+    def _grace(self) -> float:
+        """Seconds in which a step and its checkpoint end, by those before them; none before training has begun."""
+        if not self.folder.verl_metrics.exists():
+            return 0.0
+        measured = [row["metrics"] for row in self.folder.rows()]
+        steps = [metrics[SECONDS] for metrics in measured[-10:] if SECONDS in metrics]
+        saves = [metrics[SAVE_SECONDS] for metrics in measured if SAVE_SECONDS in metrics]
+        if not steps:
+            return STOP_GRACE_S
+        return STOP_GRACE_S + 2 * max(steps) + (2 * max(saves) if saves else UNMEASURED_SAVE_S)
+
+    def _silent_minutes(self, began: float) -> float:
+        """Since a turn or a part of a step was last finished."""
+        last = self.folder.heartbeat.stat().st_mtime if self.folder.heartbeat.is_file() else began
+        return (time.time() - max(last, began)) / 60
 
     def _pass_on(self, offset: int, entry: Run) -> int:
         rows, offset = read_lines_from(self.folder.verl_metrics, offset)
@@ -185,8 +211,8 @@ class Supervisor:
         last = self.folder.latest_checkpoint()
         if step == self.config.train.steps and self.folder.model.is_dir():
             self.models[step] = entry.model(self.folder.model, self.folder.path.name, step)
-        elif last and last.step == step and (last.folder / HUGGINGFACE).is_dir():
-            self.models[step] = entry.model(last.folder / HUGGINGFACE, f"{self.folder.path.name} step {step}", step)
+        elif last and last.step == step and last.huggingface.is_dir():
+            self.models[step] = entry.model(last.huggingface, f"{self.folder.path.name} step {step}", step)
         return self.models.get(step)
 
     def _progress(self, step: int, metrics: dict[str, float]) -> None:
@@ -203,6 +229,10 @@ class Supervisor:
             return TrainingState.FINISHED, ""
         if self.stop_asked_at:
             return TrainingState.STOPPED, ""
+        if self.hung:
+            minutes = f"{self.config.train.hang_minutes:g} minutes (train.hang_minutes)"
+            stacks = f"the stacks of its processes are at the end of {self.folder.log}"
+            return TrainingState.FAILED, f"nothing was finished in {minutes} after step {self.status.step}; {stacks}"
         return TrainingState.FAILED, self._why(trainer.returncode)
 
     def _why(self, code: int) -> str:
@@ -216,7 +246,7 @@ class Supervisor:
         last = self.folder.latest_checkpoint()
         assert last is not None, "a run that finished has a checkpoint"
         original = Path(self.config.model.path)
-        export_model(last.folder / HUGGINGFACE, original, self.folder.model, self.config.reading)
+        export_model(last.huggingface, original, self.folder.model, self.config.reading)
 
     def _say(self, status: TrainingStatus) -> None:
         self.status = status

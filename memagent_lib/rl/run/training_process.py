@@ -6,6 +6,7 @@ and sets its environment; run by hand, it logs to the terminal and to no MLflow 
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from memagent_lib.processes import die_with_parent
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import require_platform
 from memagent_lib.rl.run.ray_cluster import connect
+from memagent_lib.rl.run.stacks import STACK_SIGNAL
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl_config import compose, verl_settings, write_agent_file
 
@@ -29,10 +31,11 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     write_agent_file(recipe, folder)
     verl = compose(verl_settings(recipe, folder, device))
     validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
-    connect(recipe, folder, device, verl)
+    claim = connect(recipe, folder, device, verl)
     try:
         fit(verl)
     finally:
+        del claim
         ray.shutdown()
 
 
@@ -64,6 +67,7 @@ def fit(verl: Any) -> None:
 def main(arguments: list[str]) -> None:
     """``RUN_FOLDER [PARENT_PID]``: with a parent, die when it does; the reason of a failure goes to ``error.txt``."""
     folder = RunFolder(Path(arguments[0]))
+    faulthandler.register(STACK_SIGNAL)
     if len(arguments) > 1:
         die_with_parent(int(arguments[1]))
     recipe, device = folder.recipe()

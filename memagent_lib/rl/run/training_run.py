@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 POLL_S = 0.5
-STOP_WAIT_S = 120.0
+STOP_WAIT_S = 120.0  # beyond what the run itself says that it needs
 
 
 class RunError(RuntimeError):
@@ -55,20 +55,25 @@ class TrainingRun:
             raise RunError(f"the run {self.folder.path} {status.state}: {why}")
         return status
 
-    def stop(self, wait_s: float = STOP_WAIT_S) -> TrainingStatus:
-        """End the run after the step it is in, with a checkpoint; a step that takes over a minute is cut short.
+    def stop(self, wait_s: float = STOP_WAIT_S, now: bool = False) -> TrainingStatus:
+        """End the run after the step it is in, with a checkpoint, or ``now``; returns when it is over.
 
-        The lock says that the supervisor lives, so its pid cannot have been given to another process.
+        How long step and checkpoint may take follows from those before; it is printed, and in the status
+        (``stop_by``). The lock says that the supervisor lives, so its pid cannot have been given to another process.
         """
-        deadline, asked = time.monotonic() + wait_s, False
+        began, asked, told = time.time(), False, now
+        number = signal.SIGQUIT if now else signal.SIGTERM
         while not (status := self.status()).state.over:
-            if time.monotonic() > deadline:
+            if time.time() > max(began, status.stop_by) + wait_s:
                 process = status.pid or "not known"
                 raise RunError(f"{self.folder.path} has not stopped within {wait_s:.0f} s; its process is {process}")
             if status.pid and not asked:  # in its first second a run has not said who it is
                 with suppress(psutil.NoSuchProcess):
-                    psutil.Process(status.pid).send_signal(signal.SIGTERM)
+                    psutil.Process(status.pid).send_signal(number)
                 asked = True
+            if not told and (left := status.stop_by - time.time()) > 0:
+                print(f"stopping after this step and its checkpoint, which may take {left:.0f} s", flush=True)
+                told = True
             time.sleep(POLL_S)
         return status
 

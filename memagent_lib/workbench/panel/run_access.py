@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -86,9 +87,19 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
                 bar.set_postfix_str(reward)
         except KeyboardInterrupt:
             if stop_on_interrupt:
-                run.stop()
+                _stop(run)
             raise
     return run.wait()
+
+
+def _stop(run: TrainingRun) -> None:
+    """Stop a run after its step; who interrupts the waiting is asked whether that is worth the step."""
+    try:
+        run.stop()
+    except KeyboardInterrupt:
+        if not sys.stdin.isatty() or input("end it now, and lose the step it is in? [y/N] ").strip().lower() != "y":
+            raise  # it stops by itself
+        run.stop(now=True)
 
 
 def curve(run: TrainingRun) -> pd.DataFrame:

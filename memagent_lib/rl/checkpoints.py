@@ -1,0 +1,116 @@
+"""Checkpoints that are whole or absent: written aside, flushed, read back, renamed; older ones go after that.
+
+Knows files and a run's folder; what is in a checkpoint is verl's business.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from memagent_lib.files import write_atomically
+from memagent_lib.rl.run_folder import SCORE_FILE, RunFolder
+
+UNFINISHED = "unfinished"
+READERS = 8
+_BLOCK = 1 << 24
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that could not be written; the earlier one is as it was."""
+
+
+@contextmanager
+def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
+    """A folder to write ``global_step_N`` to, which gets its place when the block has ended and all could be read back.
+
+    Any failure removes what was written and is a :class:`CheckpointError` that names the checkpoint still there.
+    """
+    unfinished, name = folder.checkpoints / UNFINISHED, f"global_step_{step}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        read_back(unfinished / name)
+        shutil.rmtree(folder.checkpoints / name, ignore_errors=True)  # of the same step, by a run that was resumed
+        (unfinished / name).rename(folder.checkpoints / name)
+        _flush(folder.checkpoints)
+    except Exception as failure:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise CheckpointError(_explained(folder, step, failure)) from failure
+    shutil.rmtree(unfinished)
+
+
+def read_back(folder: Path) -> None:
+    """Have every file on the disk itself and read it: ``ValueError`` names one that is not what was written."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    if not any(path.suffix == ".pt" for path in files):
+        raise ValueError(f"{folder} holds no state")
+    with ThreadPoolExecutor(READERS) as pool:
+        list(pool.map(_check, files))
+
+
+def remove_unfinished(folder: RunFolder) -> None:
+    """Remove what a run that was killed had not written to its end, or not deleted to its end."""
+    for leftover in (*folder.checkpoints.glob(f"{UNFINISHED}*"), *folder.checkpoints.glob("deleted_*")):
+        shutil.rmtree(leftover)
+
+
+def note_score(folder: RunFolder, step: int, score: float) -> None:
+    """Note the validation score of a step, where that step has a checkpoint."""
+    if (checkpoint := folder.checkpoints / f"global_step_{step}").is_dir():
+        write_atomically(checkpoint / SCORE_FILE, repr(score))
+
+
+def delete_old(folder: RunFolder, keep: int) -> None:
+    """Keep the newest ``keep`` checkpoints and the best one."""
+    best = folder.best_checkpoint()
+    for checkpoint in folder.whole_checkpoints()[:-keep]:
+        if checkpoint != best:
+            gone = checkpoint.folder.rename(
+                folder.checkpoints / f"deleted_{checkpoint.step}"
+            )  # never half a checkpoint
+            shutil.rmtree(gone)
+
+
+def _check(path: Path) -> None:
+    _flush(path)
+    if path.suffix == ".pt":  # what torch writes is a zip archive, with a checksum for every tensor
+        if not zipfile.is_zipfile(path):
+            raise ValueError(f"{path} was not written whole: it has no end")
+        with zipfile.ZipFile(path) as archive:
+            if (broken := archive.testzip()) is not None:
+                raise ValueError(f"{path} was not written whole: {broken} differs from its checksum")
+    elif path.suffix == ".safetensors":
+        from safetensors import safe_open
+
+        with safe_open(path, "pt") as tensors:  # compares its length with its header
+            tensors.keys()
+    else:
+        with path.open("rb") as file:
+            while file.read(_BLOCK):
+                pass
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _explained(folder: RunFolder, step: int, failure: Exception) -> str:
+    last, free = folder.latest_checkpoint(), shutil.disk_usage(folder.checkpoints).free
+    reason = next(reversed(str(failure).strip().splitlines()), type(failure).__name__)
+    kept = "there is no earlier one"
+    if last:
+        size = sum(path.stat().st_size for path in last.folder.rglob("*") if path.is_file())
+        kept = f"that of step {last.step} is whole and has {size / 1e9:.3f} GB: free as much, then --resume"
+    where = f"{folder.checkpoints} ({free / 1e9:.3f} GB free)"
+    return f"the checkpoint of step {step} could not be written to {where}: {reason}; {kept}"

@@ -1,0 +1,51 @@
+"""Where the processes of a run that hangs are: their stacks, for the log. Of this machine only; knows no run."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+STACK_SIGNAL = signal.SIGUSR1
+"""A process that registers it with ``faulthandler`` writes its own stacks to its stderr."""
+LOOK_S = 20.0
+
+
+def log_stacks(pid: int) -> None:
+    """Print the stacks of a process, which has registered :data:`STACK_SIGNAL`, and of all Python processes below it.
+
+    py-spy, which comes with Ray, looks into the others; where it may not, its reason is printed.
+    """
+    with suppress(psutil.NoSuchProcess):
+        trainer = psutil.Process(pid)
+        print(f"=== stacks of the training process {pid}", flush=True)
+        trainer.send_signal(STACK_SIGNAL)
+        time.sleep(1)
+        for process in trainer.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                _log_stack(process)
+
+
+def _log_stack(process: psutil.Process) -> None:
+    if "python" not in Path(process.exe()).name:
+        return
+    print(f"=== stacks of {process.pid}: {' '.join(process.cmdline())[:200]}", flush=True)
+    command = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
+    if not command:
+        print("py-spy is not installed: pip install py-spy", flush=True)
+        return
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [command, "dump", "--nonblocking", "--pid", str(process.pid)],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stdout.fileno(),
+            stderr=subprocess.STDOUT,
+            timeout=LOOK_S,
+            check=False,
+        )

@@ -1,0 +1,101 @@
+"""A checkpoint is whole or absent, and none goes before a newer one was read back; with real files on a real disk."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from memagent_lib.rl.checkpoints import (
+    UNFINISHED,
+    CheckpointError,
+    delete_old,
+    note_score,
+    remove_unfinished,
+    whole_checkpoint,
+)
+from memagent_lib.rl.run_folder import RunFolder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
+def write(folder: RunFolder, step: int, numbers: int = 1000, harm=lambda data: data) -> None:
+    """What verl does: a folder ``global_step_N`` below the one that it was given."""
+    with whole_checkpoint(folder, step) as unfinished:
+        place = unfinished / f"global_step_{step}" / "actor"
+        place.mkdir(parents=True)
+        torch.save({"weights": torch.full((numbers,), float(step))}, place / "model.pt")
+        (place / "model.pt").write_bytes(harm((place / "model.pt").read_bytes()))
+        (place.parent / "note.json").write_text("{}")
+
+
+def steps(folder: RunFolder) -> list[int]:
+    return [checkpoint.step for checkpoint in folder.whole_checkpoints()]
+
+
+def test_a_checkpoint_has_its_name_only_once_it_was_read_back(folder: RunFolder) -> None:
+    with whole_checkpoint(folder, 1) as unfinished:
+        (unfinished / "global_step_1").mkdir()
+        torch.save(torch.zeros(9), unfinished / "global_step_1" / "model.pt")
+        assert folder.latest_checkpoint() is None
+    assert steps(folder) == [1]
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["global_step_1"]
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda data: data[:-2000], "was not written whole"),
+        (lambda data: data[:1500] + b"\xff" * 64 + data[1564:], "differs from its checksum"),
+        (lambda data: b"", "was not written whole"),
+    ],
+)
+def test_a_file_that_is_not_what_was_written_is_found_and_the_earlier_checkpoint_stays(folder, harm, said) -> None:
+    write(folder, 1)
+    with pytest.raises(CheckpointError, match=rf"of step 2 could not .*{said}.*that of step 1 is whole"):
+        write(folder, 2, harm=harm)
+    assert steps(folder) == [1]
+    assert torch.load(folder.latest_checkpoint().folder / "actor" / "model.pt")["weights"][0] == 1
+
+
+def test_a_full_disk_says_so_and_leaves_the_earlier_checkpoint(folder: RunFolder) -> None:
+    write(folder, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # to a file, a full disk
+    try:
+        with pytest.raises(
+            CheckpointError, match=r"of step 2 could not .*GB free\).*that of step 1 is whole and has 0"
+        ):
+            write(folder, 2, numbers=100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert steps(folder) == [1]
+    assert not (folder.checkpoints / UNFINISHED).exists()
+
+
+def test_the_newest_and_the_best_are_kept(folder: RunFolder) -> None:
+    for step, score in enumerate((0.2, 0.9, 0.4, None, 0.9), 1):
+        write(folder, step)
+        delete_old(folder, keep=1)
+        if score is not None:
+            note_score(folder, step, score)
+    assert steps(folder) == [2, 5]
+    assert folder.best_checkpoint().step == 2
+    note_score(folder, 4, 1.0)  # validated without a checkpoint
+    assert steps(folder) == [2, 5]
+
+
+def test_what_a_killed_run_left_half_written_or_half_deleted_is_removed(folder: RunFolder) -> None:
+    write(folder, 1)
+    for name in (UNFINISHED, "deleted_0"):
+        (folder.checkpoints / name / "global_step_9").mkdir(parents=True)
+    remove_unfinished(folder)
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["global_step_1"]

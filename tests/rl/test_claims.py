@@ -1,0 +1,50 @@
+"""Two runs on one machine or cluster do not share a queue or a socket: the second is refused with the reason."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from memagent_lib.rl.run.ray_cluster import claim_machine
+from memagent_lib.rl.run.training_run import RunError
+from memagent_lib.rl.run_folder import RunFolder
+
+
+def test_the_gpus_of_a_machine_go_to_one_ray_of_a_runs_own_and_are_free_when_it_ends(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    claim = claim_machine(RunFolder(Path("/runs/one")))
+    with pytest.raises(RunError, match=r"the run /runs/one trains on this machine .* cluster.address = \"auto\""):
+        claim_machine(RunFolder(Path("/runs/two")))
+    claim.close()
+    claim_machine(RunFolder(Path("/runs/three"))).close()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_cluster_carries_one_run(tmp_path) -> None:
+    import ray
+
+    from memagent_lib.rl.run import ray_cluster
+
+    address = ray.init(num_cpus=2, include_dashboard=False, namespace="one").address_info["address"]
+    try:
+        claim = ray_cluster.claim_cluster(address, RunFolder(Path("/runs/one")))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ray_cluster, "CLAIM_WAIT_S", 1.0)
+            with pytest.raises(RunError, match="carries the run /runs/one, and two would share verl's queue"):
+                ray_cluster.claim_cluster(address, RunFolder(Path("/runs/two")))
+        ray.kill(claim)
+        claim = ray_cluster.claim_cluster(address, RunFolder(Path("/runs/three")))  # Ray takes a moment to notice
+
+        @ray.remote(num_cpus=0)
+        class Foreign: ...
+
+        ray.kill(claim)
+        other = Foreign.options(name="TransferQueueController", namespace="transfer_queue").remote()
+        with pytest.raises(RunError, match="carries a run of verl that was not started here"):
+            ray_cluster.claim_cluster(address, RunFolder(Path("/runs/four")))
+        del other
+    finally:
+        ray.shutdown()

@@ -1,0 +1,91 @@
+"""Data is checked before anything is started: bad examples are named, refused, or left out and counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from memagent_lib.data import Example, load, save
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.data_check import bad_examples, checked_data
+from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.settings import SettingsError
+
+
+def example(name: str, **facts) -> Example:
+    given = {"task": "t", "question": "q?", "document": f"doc {name}", "answers": ("4821",), "rule": "boxed"} | facts
+    return Example(id=name, **given)
+
+
+EXAMPLES = [
+    example("good"),
+    example("list", rule="items", answers=("a", "b")),
+    example("long question", question="code " * 60),
+    example("long answer", answers=("otter boat mill " * 9,)),
+    example("long, and a part of it counts", rule="rouge_l", answers=("otter boat mill " * 9,)),
+    example("one fits", answers=("otter boat mill " * 9, "mill")),
+    example("no judge can", rule="first_number", answers=("otter",)),
+]
+
+
+def recipe(tmp_path, examples=EXAMPLES, bad: str = "refuse", prompts: int = 1) -> Recipe:
+    save(examples, tmp_path / "train.parquet")
+    save([example("e")], tmp_path / "eval.parquet")
+    files = {"train": str(tmp_path / "train.parquet"), "eval": str(tmp_path / "eval.parquet"), "bad_examples": bad}
+    train = {"steps": 1, "prompts_per_step": prompts}
+    return Recipe.from_tables({"model": {"path": "x"}, "data": files, "reading": {}, "train": train})
+
+
+def test_bad_examples_are_named_with_what_is_wrong_and_good_ones_are_not(tmp_path, encoder) -> None:
+    found = dict(bad_examples(recipe(tmp_path).data.train[0], encoder))
+    assert set(found) == {"long question", "long answer", "no judge can"}
+    assert "question_tokens allows 32" in found["long question"]
+    assert found["long answer"].startswith(
+        "its judge 'boxed' gives nothing to a reply of at most 12 tokens (answer_tok"
+    )
+    assert found["no judge can"].endswith("(answer_tokens) that states its answer 'otter'")
+
+
+def test_they_are_refused_unless_told_otherwise(tmp_path, encoder) -> None:
+    with pytest.raises(SettingsError, match=r"3 of 7 examples of .*train.parquet cannot be used: 'long question': "):
+        checked_data(recipe(tmp_path), encoder, RunFolder(tmp_path / "run"))
+
+
+def test_left_out_on_request_they_are_counted_and_the_rest_is_as_it_was(tmp_path, encoder, capsys) -> None:
+    folder = RunFolder(tmp_path / "run")
+    kept = checked_data(recipe(tmp_path, bad="leave_out"), encoder, folder)
+    assert load(kept.data.train[0]) == [
+        e for e in EXAMPLES if e.id not in ("long question", "long answer", "no judge can")
+    ]
+    assert kept.data.eval == (str(tmp_path / "eval.parquet"),)
+    assert "left out: 3 of 7 examples" in capsys.readouterr().out
+    assert set(json.loads((folder.path / "data" / "0_train.left_out.json").read_text())) == {
+        "long question",
+        "long answer",
+        "no judge can",
+    }
+
+
+def test_a_row_that_is_no_example_is_left_out_too(tmp_path, encoder) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    given = recipe(tmp_path, [example("a"), example("b")], bad="leave_out")
+    table = pq.read_table(given.data.train[0])
+    rows = table.to_pylist()
+    rows[1]["reward_model"]["ground_truth"] = []
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), given.data.train[0])
+    kept = checked_data(given, encoder, RunFolder(tmp_path / "run"))
+    assert [e.id for e in load(kept.data.train[0])] == ["a"]
+    refusing = dataclasses.replace(given, data=dataclasses.replace(given.data, bad_examples="refuse"))
+    with pytest.raises(SettingsError, match="'b': example 'b' has no accepted answer"):
+        checked_data(refusing, encoder, RunFolder(tmp_path / "run"))
+
+
+def test_too_few_examples_for_one_step_are_refused(tmp_path, encoder) -> None:
+    with pytest.raises(SettingsError, match="2 examples can be trained on and a step takes prompts_per_step = 3"):
+        checked_data(recipe(tmp_path, [example("a"), example("b")], prompts=3), encoder, RunFolder(tmp_path / "run"))

@@ -1,0 +1,108 @@
+"""The trainer and verl's own code for checkpoints, with a worker that writes real files in place of a process group."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl")
+
+import torch
+
+from memagent_lib.files import root
+from memagent_lib.rl.checkpoints import CheckpointError
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run_folder import RunFolder
+
+
+class Worker:
+    """Writes what a rank writes; the last path it was asked to load is kept."""
+
+    numbers, loaded = 1000, ""
+
+    def save_checkpoint(self, path: str, remote: None, step: int, max_ckpt_to_keep: None) -> None:
+        assert max_ckpt_to_keep is None  # verl deletes nothing
+        Path(path).mkdir(parents=True)
+        torch.save(torch.full((self.numbers,), float(step)), Path(path) / "model_world_size_1_rank_0.pt")
+
+    def load_checkpoint(self, local_path: str, del_local_after_load: bool) -> None:
+        self.loaded = local_path
+
+
+class Data:
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def composed():
+    from memagent_lib.rl.verl_config import compose, verl_settings
+
+    recipe = Recipe.load(root() / "experiments" / "recipes" / "pocket_demo.toml", ["train.keep_checkpoints=1"])
+    recipe = Recipe.from_tables(recipe.to_tables() | {"model": {"path": str(root() / recipe.model.path)}})
+    return lambda folder: compose(verl_settings(recipe, folder, "cpu"))
+
+
+@pytest.fixture
+def trainer(composed, tmp_path: Path):
+    from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
+
+    from memagent_lib.rl.trainer import MemAgentTrainer
+
+    made = object.__new__(MemAgentTrainer)
+    made.config = composed(RunFolder(tmp_path))
+    made.settings = made.config.trainer.v1.memagent
+    made.actor_rollout_wg, made.train_dataloader = Worker(), Data()
+    made.checkpoint_callback, made.use_critic, made.trainer_mode = CheckpointCallback(), False, "sync"
+    return made
+
+
+def save(trainer, step: int) -> None:
+    trainer.global_steps = step
+    trainer._save_checkpoint()
+
+
+def steps(trainer) -> list[int]:
+    return [checkpoint.step for checkpoint in trainer.folder.whole_checkpoints()]
+
+
+def test_verl_writes_aside_and_reads_from_where_the_checkpoint_came_to_be(trainer, tmp_path) -> None:
+    save(trainer, 3)
+    assert steps(trainer) == [3]
+    assert trainer.config.trainer.default_local_dir == str(tmp_path / "checkpoints")
+    trainer.folder.checkpoint_note.write_text("3")  # as the launcher does
+    trainer._load_checkpoint()
+    assert trainer.global_steps == 3
+    assert trainer.actor_rollout_wg.loaded == str(tmp_path / "checkpoints" / "global_step_3" / "actor")
+
+
+def test_a_disk_that_is_full_at_a_checkpoint_leaves_the_one_before(trainer) -> None:
+    save(trainer, 1)
+    trainer.actor_rollout_wg.numbers = 100_000
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(CheckpointError, match=r"the checkpoint of step 2 could not .* that of step 1 is whole"):
+            save(trainer, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert steps(trainer) == [1]
+
+
+def test_the_checkpoint_with_the_best_validation_stays(trainer, monkeypatch) -> None:
+    from types import SimpleNamespace
+
+    from verl.trainer.ppo.v1 import PPOTrainerSync
+
+    trainer.replay_buffer = SimpleNamespace(failure_keys={"val": set()})
+    for step, score in enumerate((0.5, 0.75, 0.25, 0.0), 1):
+        save(trainer, step)
+        metrics = {"val-core/needle/acc/mean@1": score, "val-core/keys/acc/mean@1": score, "val-aux/x/mean@1": 9.0}
+        monkeypatch.setattr(PPOTrainerSync, "_validate", lambda self, metrics=metrics: metrics)
+        assert trainer._validate() == metrics
+    assert steps(trainer) == [2, 4]
+    assert trainer.folder.best_checkpoint().score == 0.75

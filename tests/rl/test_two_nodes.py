@@ -1,0 +1,110 @@
+"""A Ray cluster of two nodes on this machine, data parallel 2, really trained: a second run is refused, a worker is
+killed, the run ends and says why, and it is resumed to its end."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("verl")
+pytest.importorskip("vllm")
+
+from memagent_lib.data import make, save
+from memagent_lib.files import root
+from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, launch
+from memagent_lib.text import Tokenizer
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
+STEPS = 3
+POLICY = root() / "experiments" / "pocket" / "warm_start"
+READING = {"template": "pocket", "chunk_tokens": 96, "memory_tokens": 48, "answer_tokens": 48, "question_tokens": 32}
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 16, "num_gpus": 1, "object_store_memory": 1 << 28}
+    cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
+    cluster.add_node(**node)
+    yield cluster.address
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def recipe(address: str, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    home, tokenizer = tmp_path_factory.mktemp("two"), Tokenizer.load(POLICY)
+    save(make("pocket_needle", 12, 1, tokenizer, chunks=2), home / "x.parquet")
+    train = {"steps": STEPS, "prompts_per_step": 4, "rollouts": 2, "save_every": 1, "kl_loss": 0.0, "lr": 1e-4}
+    return Recipe.from_tables(
+        {
+            "model": {"path": str(POLICY), "device": "cpu", "workers": 1, "nodes": 2},
+            "data": {"train": str(home / "x.parquet"), "eval": str(home / "x.parquet")},
+            "reading": READING,
+            "train": train,
+            "cluster": {"address": address},
+            "tracking": {"uri": f"sqlite:///{home}/mlflow.db"},
+        }
+    )
+
+
+def after_step(run: TrainingRun, step: int) -> None:
+    for status in run.follow():
+        assert not status.state.over, status
+        if status.step >= step:
+            return
+
+
+def workers() -> list[psutil.Process]:
+    """The processes that hold the policy, one on each node; the cluster's nodes are this process's children."""
+    return [p for p in psutil.Process().children(recursive=True) if "WorkerDict" in " ".join(p.cmdline())]
+
+
+@pytest.fixture(scope="module")
+def interrupted(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingRun, list[int], str]:
+    """The run after a worker was killed, the nodes' workers before, and what a second run was told meanwhile."""
+    run = launch(recipe, tmp_path_factory.mktemp("runs") / "first")
+    after_step(run, 1)
+    found = workers()
+    with pytest.raises(RunError) as refused:
+        launch(recipe, run.folder.path.with_name("second")).wait()
+    found[0].send_signal(signal.SIGKILL)
+    while not run.status().state.over:
+        time.sleep(0.5)
+    return run, [p.pid for p in found], str(refused.value)
+
+
+def test_each_node_has_a_worker(interrupted) -> None:
+    assert len(interrupted[1]) == 2
+
+
+def test_a_second_run_on_the_cluster_is_refused_with_the_reason(interrupted, address: str) -> None:
+    run, _, said = interrupted
+    assert f"the Ray cluster at {address} carries the run {run.folder.path}, and two would share" in said
+
+
+def test_the_end_of_a_worker_is_the_end_of_the_run_and_it_says_so(interrupted) -> None:
+    status = interrupted[0].status()
+    assert status.state is TrainingState.FAILED
+    assert "died" in status.error
+    assert psutil.wait_procs([psutil.Process(p) for p in interrupted[1] if psutil.pid_exists(p)], timeout=60)[1] == []
+
+
+def test_it_resumes_on_the_same_cluster_and_finishes(interrupted, recipe: Recipe) -> None:
+    run, _, _ = interrupted
+    done = run.status().step
+    resumed = launch(recipe, run.folder.path, resume=True)
+    assert resumed.wait().step == STEPS
+    rows = resumed.folder.rows()
+    assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+    assert done >= 1
+    for row in rows:
+        assert row["metrics"]["rows/produced"] == row["metrics"]["rows/trained"] == 4 * 2 * 3
+        assert row["metrics"]["rollout/actor_correlation"] > 0.999
+    last = Path(resumed.folder.latest_checkpoint().folder) / "actor"
+    assert len(list(last.glob("optim_world_size_2_rank_*.pt"))) == 2
