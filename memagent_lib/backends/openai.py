@@ -53,14 +53,13 @@ class OpenAICompatible:
         retry_policy: RetryPolicy | None = None,
         connections: int = 256,
         extra: dict[str, Any] | None = None,
-        rng: random.Random | None = None,
     ):
         if api not in APIS:
             raise ValueError(f"no api {api!r}; choose from {', '.join(APIS)}")
         self.model, self._api, self.sampling = model, api, sampling
         self.base_url, self._headers = _address(base_url, api_key)
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
-        self._extra, self._rng = extra or {}, rng or random.Random()
+        self._extra, self._rng = extra or {}, random.Random()
         self._policy = retry_policy or RetryPolicy()
         self._circuit = Circuit(self._policy, self.base_url)
         self._connections = connections

@@ -33,11 +33,11 @@ class Rate(NamedTuple):
         return f"{100 * self.value:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}] (n={self.n})"
 
 
-def wilson(successes: float, n: int, confidence: float = 0.95) -> Rate:
+def wilson(successes: float, n: int) -> Rate:
     """Wilson's score interval for a share (Wilson 1927). ``successes`` may be a sum of fractional scores."""
     if n < 1:
         return Rate(math.nan, math.nan, math.nan, 0)
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = NormalDist().inv_cdf(0.975)
     share = successes / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))

@@ -35,6 +35,7 @@ HOSTS = ["localhost", "127.0.0.1"]
 QUIET_S = 15.0  # after so long without a turn, a comment keeps the connection open
 EXPECTED = (BudgetError, BackendError, BackendUnavailable)
 BUG = wire.error("an error of this server, which its log describes", 500)
+KEPT_TRACES = 64
 CLIENT_GONE = 499  # nginx's word for it; nobody is there to see it
 
 
@@ -47,10 +48,9 @@ class ServeSettings:
     readings: int = 8
     waiting: int = 64
     body_mb: int = 1024
-    kept_traces: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("readings", "body_mb", "kept_traces"):
+        for name in ("readings", "body_mb"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         require_split(self.split)
@@ -106,7 +106,7 @@ class ReadingServer:
     async def trace(self, request: Request) -> Response:
         found = self._traces.get(request.path_params["trace_id"].removeprefix("chatcmpl-"))
         if found is None:
-            raise ChatError(f"no such trace; the last {self._settings.kept_traces} are kept", status=404)
+            raise ChatError(f"no such trace; the last {KEPT_TRACES} are kept", status=404)
         return JSONResponse(found)
 
     async def health(self, _: Request) -> Response:
@@ -125,7 +125,7 @@ class ReadingServer:
     def keep(self, trace_id: str, task: ReadingTask, trace: Trace) -> None:
         facts = {"id": trace_id, "rule": task.rule, "document_chars": len(task.document or "")}
         self._traces[trace_id] = facts | {"trace": trace.to_record()}
-        while len(self._traces) > self._settings.kept_traces:
+        while len(self._traces) > KEPT_TRACES:
             self._traces.popitem(last=False)
 
     async def _parsed(self, request: Request) -> ChatRequest:
