@@ -1,5 +1,6 @@
 """Every recipe that ships loads, composes and is planned, for its own device, on a machine without one."""
 
+import re
 import subprocess
 from collections import namedtuple
 from pathlib import Path
@@ -72,6 +73,21 @@ def a_large_disk(monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(20e12, 0, 10e12))
 
 
+def hours_are_those_of_the_plan(path, plan):
+    """What a recipe's first lines promise is what its dry run says, on the machine that it names."""
+    from memagent_lib.rl.training_plan import GPUS
+
+    text = " ".join(line.lstrip("# ") for line in path.read_text().partition("[model]")[0].splitlines())
+    words = r"Planned: at most ([\d.]+) h a step on (?:an )?(.+?)(?: \(([\d.]+) on A100\))?, (\d+) h for (\d+) steps"
+    step, gpu, a100, total, steps = re.search(words, text).groups()
+    hours = {name.split(" 24 ")[0].split(" 80 ")[0]: plan.hours(shape) for name, shape in GPUS.items()}
+    assert float(step) == pytest.approx(hours[gpu], abs=0.005)
+    assert a100 is None or float(a100) == pytest.approx(hours["A100"], abs=0.005)
+    assert (int(total), int(steps)) == (round(hours[gpu] * plan.recipe.train.steps), plan.recipe.train.steps)
+    assert "Data:" in text
+    assert "Differences from the published settings" in text
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
 def test_the_dry_run_of_a_recipe_passes_verls_validation_and_fits(path, models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
@@ -92,6 +108,7 @@ def test_the_dry_run_of_a_recipe_passes_verls_validation_and_fits(path, models, 
     if plan.device == "cuda":
         assert verl.actor_rollout_ref.model.override_config.attn_implementation in ("sdpa", "flash_attention_2")
         assert "fits; " in report
+        hours_are_those_of_the_plan(path, plan)
     assert not (tmp_path / "run").exists()
 
 

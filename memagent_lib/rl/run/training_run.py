@@ -10,14 +10,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 POLL_S = 0.5
 STOP_WAIT_S = 120.0  # beyond what the run itself says that it needs
@@ -85,13 +81,6 @@ class TrainingRun:
                 self.stop()
 
         atexit.register(stop)
-
-    def metrics(self) -> pd.DataFrame:
-        """All metrics of all steps as a frame, one row per step."""
-        import pandas as pd
-
-        rows = self.folder.rows()
-        return pd.DataFrame([{"step": row["step"], "time": row["time"], **row["metrics"]} for row in rows])
 
 
 def attach(run_folder: str | Path) -> TrainingRun:
