@@ -165,7 +165,8 @@ def test_a_local_run_joins_no_other_ray_and_is_reached_from_no_other_machine(mod
     recipe, verl = Recipe.load(next(p for p in RECIPES if p.stem == "pocket_demo")), compose({})
     one, other = (init_arguments(recipe, RunFolder(tmp_path / name), "cpu", verl) for name in ("one", "other"))
     assert (one["address"], one["num_gpus"]) == ("local", 1)
-    assert cluster_environment(recipe) == {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    only_here = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
+    assert cluster_environment(recipe) == only_here
     assert one["namespace"] != other["namespace"]
 
 
