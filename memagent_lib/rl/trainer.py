@@ -96,8 +96,7 @@ class MemAgentTrainer(PPOTrainerSync):
             batch, more = self._without(batch, equal), self._without(more, failed)
             lost, replaced = lost + len(failed), replaced + missing
             self._require_few(lost)
-            batch.keys += more.keys
-            batch.tags += more.tags
+            batch = replace(batch, keys=batch.keys + more.keys, tags=batch.tags + more.tags)  # its length is kept
         return batch, metrics | {"rollout/failed": lost, "rollout/replaced": replaced}
 
     def _require_few(self, failed: int) -> None:
