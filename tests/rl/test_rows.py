@@ -192,7 +192,7 @@ def test_prompts_without_spread_or_that_failed_are_replaced_round_by_round(monke
     given = Sampling(monkeypatch, tmp_path, dynamic=True, failed_share=0.25, **rewards)
     batch, metrics = given.batch()
     assert sorted({key[:2] for key in batch.keys}) == ["p0", "p2", "p5", "p6"]
-    assert (given.drawn, len(batch.tags), len(batch)) == ([2, 1], 8, 8)
+    assert (given.drawn, len(batch.tags), batch.size) == ([2, 1], 8, 8)
     assert metrics == {"rollout/failed": 1, "rollout/replaced": 3}
     assert {key[:2] for key in given.cleared} == {"p1", "p3", "p4"}
 
