@@ -96,7 +96,7 @@ def test_a_run_with_all_that_it_keeps_comes_back_from_a_server(
     found = search_traces(run.experiment, "feedback.score < 1 AND tags.policy = 'p'", run)
     assert found.set_index("example")["turns_left_out"].to_dict() == {"lost": 0, "long": 724 - 48}
     spans = run.experiment.client.get_trace(found.set_index("example").loc["lost", "trace_id"]).data.spans
-    assert sorted(span.name for span in spans) == ["answer", "overwrite", "read 0", "read 1", "read 2", "read 3"]
+    assert sorted(span.name for span in spans) == ["answer", "overwrite", "read 1", "read 2", "read 3", "read 4"]
 
 
 def test_a_sweep_logs_to_a_server_as_to_a_file(server: str, tmp_path: Path) -> None:
