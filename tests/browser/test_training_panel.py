@@ -77,7 +77,7 @@ def run(lab) -> Iterator[PlayedRun]:
     folder = RunFolder(lab.root / "runs/study/train")
     played = PlayedRun(folder)
     store = [f"tracking.uri='{Experiment.open('runs').uri}'", "tracking.experiment='memagent'"]
-    data = ["data.train=['runs/study/data/train_4.parquet']", "data.eval=['runs/study/data/test_16.parquet']"]
+    data = ["data.train=['runs/study/data/train_2.parquet']", "data.eval=['runs/study/data/test_16.parquet']"]
     config = resolved(load_recipe("experiments/recipes/pocket_demo.toml", [*data, *store]), folder)
     folder.config.write_text(json.dumps({"config": config.to_tables(), "device": "cpu"}))
     for reward in (0.4, 0.5, 0.6):
