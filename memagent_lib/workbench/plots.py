@@ -64,6 +64,7 @@ def accuracy_by_task(results: pd.DataFrame, columns: int = 3) -> Axes:
     tasks = list(results["task"].unique())
     if len(tasks) == 1:
         return accuracy_by_length(results)
+    columns = min(columns, len(tasks))
     rows, colours = -(-len(tasks) // columns), colours_of(results["policy"])
     axes = new_axes(4.3 * columns, 3.3 * rows + 0.6, columns, rows)
     for task, ax in zip(tasks, axes, strict=False):
