@@ -22,6 +22,7 @@ from memagent_lib.text import Tokenizer
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 AGENT_FILE = "agent_loop.json"
 DRAWING = {f"data.{name}" for name in ("shuffle", "train_files", "train_max_samples", "filter_overlong_prompts")}
+MICRO_BATCH_TOKENS = 16_384  # at least, on a GPU: twice a small window would make micro-batches of two or three rows
 POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 
 
@@ -204,8 +205,8 @@ def _cuda(encoder: Encoder) -> dict[str, Any]:
         "trainer.device": "cuda",
         # PyTorch's own attention keeps packed rows apart by their positions; the objective's test proves it.
         "+actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
-        f"{ACTOR}.ppo_max_token_len_per_gpu": 2 * encoder.window,
-        f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 4 * encoder.window,
+        f"{ACTOR}.ppo_max_token_len_per_gpu": max(MICRO_BATCH_TOKENS, 2 * encoder.window),
+        f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * max(MICRO_BATCH_TOKENS, 2 * encoder.window),
         f"{ROLLOUT}.gpu_memory_utilization": 0.6,
         f"{ROLLOUT}.tensor_model_parallel_size": 1,  # verl's own 2 halves the replicas, and fails on one GPU
     }
