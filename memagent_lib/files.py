@@ -109,6 +109,11 @@ def model_hash(model: str | Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def bytes_of(folder: str | Path, pattern: str = "**/*") -> int:
+    """The size of all files of a folder that match."""
+    return sum(path.stat().st_size for path in Path(folder).glob(pattern) if path.is_file())
+
+
 def code_hash() -> str:
     """16 hex digits that change when a source file or template of the library does."""
     digest = hashlib.sha256()

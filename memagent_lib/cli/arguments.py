@@ -17,6 +17,22 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
         return action.help if action.default in (None, False, []) else super()._get_help_string(action)
 
 
+class VerbParser(argparse.ArgumentParser):
+    """Takes ``key=value`` words wherever they stand: after options and between them too."""
+
+    _intermixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+        words = [action for action in self._actions if not action.option_strings]
+        if self._intermixing or any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in words):
+            return super().parse_known_args(args, namespace)
+        self._intermixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixing = False
+
+
 def add_verb(
     verbs: Verbs, name: str, run: Callable[[argparse.Namespace], int], summary: str, examples: str = ""
 ) -> argparse.ArgumentParser:

@@ -23,6 +23,7 @@ from memagent_lib.cli import (
     train,
     training_runs,
 )
+from memagent_lib.cli.arguments import VerbParser
 
 VERBS = (doctor, demo, data, read, evaluate, serve, train, training_runs, sweep, report, template, lab)
 EPILOG = """\
@@ -62,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--traceback", action="store_true", help="show where an error came from")
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=VerbParser)
     for module in VERBS:
         module.add_parser(verbs)
     return top

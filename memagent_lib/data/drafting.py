@@ -13,10 +13,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.text import Tokenizer, chunks
+from memagent_lib.text import Tokenizer, chunk_stream, chunks
 
 COUNTED_TOKENS = 1 << 17
 """Documents up to this length are counted whole; of longer ones a sample this long is."""
@@ -62,6 +63,12 @@ class Length:
         if self.documents is not None:
             return f"{self.documents}d"
         return f"{self.tokens}t" if self.tokens is not None else f"{self.chunks}x{self.chunk_tokens}"
+
+
+def end_of_chunks(text: str, length: Length, tokenizer: Tokenizer) -> int:
+    """The character at which the last of a length's ``chunks`` ends, in a text that has them or is shorter."""
+    *_, last = islice(chunk_stream([text], tokenizer, length.chunk_tokens), length.chunks)
+    return last.end
 
 
 class Meter:

@@ -44,13 +44,15 @@ class FactHistory:
     """One needed fact: ``document[start:end]`` (``span`` is ``None`` where its place is unknown) and what tells it,
     ``words``.
 
-    ``fates`` has one entry per turn of the trace, ``None`` for a turn of a reader without memory. ``captured`` is
+    ``read`` is the turn whose chunk holds its last character, ``None`` where there was none. ``fates`` has one entry
+    per turn of the trace, ``None`` for a turn of a reader without memory. ``captured`` is
     ``None`` where the reader keeps no memory or the place is unknown; ``retained`` is ``None`` where there was nothing
     to retain.
     """
 
     span: tuple[int, int] | None
     words: tuple[str, ...]
+    read: int | None
     fates: tuple[Fate | None, ...]
     captured: bool | None
     retained: bool | None
@@ -170,13 +172,14 @@ def _history(
     span: tuple[int, int] | None, told: tuple[tuple[str, ...], bool], held: Sequence[str], due: int | None, turns: int
 ) -> FactHistory:
     words, every = told
+    read = None if span is None else due
     if not held or not words:
-        return FactHistory(span, words, (None,) * turns, None, None)
+        return FactHistory(span, words, read, (None,) * turns, None, None)
     needles, enough = [_spoken(word) for word in words], all if every else any
     stands = [enough(needle in memory for needle in needles) for memory in held]
     captured = None if span is None else due is not None and stands[due]
     retained = stands[-1] if captured is not False else None
-    return FactHistory(span, words, _fates(stands, due), captured, retained)
+    return FactHistory(span, words, read, _fates(stands, due), captured, retained)
 
 
 def _fates(stands: Sequence[bool], due: int | None) -> tuple[Fate, ...]:

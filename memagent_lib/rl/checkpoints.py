@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from memagent_lib.files import write_atomically
+from memagent_lib.files import bytes_of, write_atomically
 from memagent_lib.rl.run_folder import SCORE_FILE, RunFolder
 
 UNFINISHED = "unfinished"
@@ -110,7 +110,7 @@ def _explained(folder: RunFolder, step: int, failure: Exception) -> str:
     reason = next(reversed(str(failure).strip().splitlines()), type(failure).__name__)
     kept = "there is no earlier one"
     if last:
-        size = sum(path.stat().st_size for path in last.folder.rglob("*") if path.is_file())
+        size = bytes_of(last.folder)
         kept = f"that of step {last.step} is whole and has {size / 1e9:.3f} GB: free as much, then --resume"
     where = f"{folder.checkpoints} ({free / 1e9:.3f} GB free)"
     return f"the checkpoint of step {step} could not be written to {where}: {reason}; {kept}"

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from memagent_lib.agent import AgentSettings
 from memagent_lib.data import make, save
+from memagent_lib.files import bytes_of
 from memagent_lib.prompts import Budget
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run import TrainingRun, chosen_device, launch
@@ -119,7 +120,7 @@ def _checkpoint(run: TrainingRun) -> Check:
         return Check("checkpoint", "none", False, f"see {run.folder.log}")
     saved, exported = _weights(last.folder / "actor" / "huggingface"), _weights(run.folder.model)
     equal = saved.keys() == exported.keys() and all(bool((saved[name] == exported[name]).all()) for name in saved)
-    size = sum(file.stat().st_size for file in last.folder.rglob("*") if file.is_file())
+    size = bytes_of(last.folder)
     seconds = sum(row["metrics"].get("timing_s/save_checkpoint", 0.0) for row in run.folder.rows())
     found = f"step {last.step}: {size / 1e6:,.1f} MB written in {seconds:.1f} s, and read back"
     return Check("checkpoint", found, equal, "the exported policy is not the checkpoint's")

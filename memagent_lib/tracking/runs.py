@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from memagent_lib.files import code_version, environment, model_hash, place
+from memagent_lib.files import bytes_of, code_version, environment, model_hash, place
 from memagent_lib.processes import Terminated, is_gone, terminable, this_process
 from memagent_lib.tracking.store import TrackingError, client_of, prepare, sqlite_file, store_uri, with_retries
 
@@ -217,7 +217,7 @@ class Run:
         """
         from mlflow.entities import LoggedModelOutput
 
-        size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        size = bytes_of(folder)
         made = self._register(
             folder, name, {"step": str(step), "files": "copied" if size <= COPIED_WHOLE_BYTES else "in the folder only"}
         )

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from memagent_lib.diagnostics import FactHistory, Fate, evidence_in
+from memagent_lib.diagnostics import FactHistory, Fate
 from memagent_lib.evaluation import Result
-from memagent_lib.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,11 +21,10 @@ def turns_waited(result: Result) -> int | None:
     was not, or where both stand in one chunk.
     """
     lead, last = _first_and_last(result)
-    read, needed = (_turn_of(result.trace, fact) for fact in (lead, last))
-    if read is None or needed is None or needed <= read:
+    if lead.read is None or last.read is None or last.read <= lead.read:
         return None
-    kept = all(fate is Fate.HELD for fate in lead.fates[read:needed])
-    return needed - read if kept else None
+    kept = all(fate is Fate.HELD for fate in lead.fates[lead.read : last.read])
+    return last.read - lead.read if kept else None
 
 
 def longest_lead(results: Iterable[Result]) -> Result | None:
@@ -60,9 +58,3 @@ def _first_and_last(result: Result) -> tuple[FactHistory, FactHistory]:
     if len(facts) < 2:
         raise ValueError(f"a question of two hops needs two facts, {result.example.id} records {len(facts)}")
     return facts[0], facts[-1]
-
-
-def _turn_of(trace: Trace, fact: FactHistory) -> int | None:
-    """The turn in whose chunk a fact ends."""
-    turns = [turn for turn, one in enumerate(trace.turns) if fact.span and evidence_in(one, [fact.span])]
-    return turns[-1] if turns else None

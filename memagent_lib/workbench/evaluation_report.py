@@ -7,9 +7,7 @@ results; knows no agent.
 
 from __future__ import annotations
 
-import io
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from memagent_lib.evaluation import PUBLISHED, Result, gather_rows, mixtures, paired, summarise
 from memagent_lib.files import place
 from memagent_lib.tracking import Experiment, load_results, load_runs
+from memagent_lib.workbench.figure_style import svg_markup
 from memagent_lib.workbench.html_pages import Page, markup, render
 from memagent_lib.workbench.inspector import Readings, to_html
 from memagent_lib.workbench.plots import accuracy_by_task
@@ -55,8 +54,8 @@ class EvaluationReport:
             rows, missing = gather_sweep(path), unfinished_points(path)
         else:
             rows, missing = gather_rows(path, [first] if first else []), []
-        known = rows["chunks"].notna().all()
-        rows = rows.assign(length=rows["chunks"].astype(int) if known else rows["file"].fillna("one document"))
+        told = rows["chunks"].astype(int) if _in_chunks(rows) else rows["file"].fillna("one document")
+        rows = rows.assign(length=told)
         return cls(path.name, rows, Experiment.open(tracking), tuple(missing))
 
     @property
@@ -85,7 +84,7 @@ class EvaluationReport:
             "report.html",
             title=self.title,
             warnings=self.warnings,
-            figure=_svg(accuracy_by_task(self.rows)) if self.rows["chunks"].notna().all() else "",
+            figure=_svg(accuracy_by_task(self.rows)) if _in_chunks(self.rows) else "",
             tasks=[self._task(task, rows, first) for task, rows in self.rows.groupby("task", sort=False)],
             runs=self._runs(),
             published=_published(),
@@ -103,10 +102,10 @@ class EvaluationReport:
             shown = []
             for length in lengths:
                 at = (policy, reader, length)
-                cell = {"key": first.get((task, *at), ""), "policy": policy, "reader": reader, "length": str(length)}
+                cell = {"key": first.get((task, *at), ""), "policy": policy}
                 shown.append(cell | _shown(cells.loc[at], means.loc[at]) if at in cells.index else None)
             lines.append({"policy": policy, "reader": reader, "cells": shown})
-        names = [f"{length:,} chunks" if rows["chunks"].notna().all() else str(length) for length in lengths]
+        names = [f"{length:,} chunks" if _in_chunks(rows) else str(length) for length in lengths]
         return {"name": task, "lengths": names, "lines": lines, "pairs": _pairs(rows)}
 
     def _runs(self) -> list[dict[str, Any]]:
@@ -120,6 +119,11 @@ class EvaluationReport:
                 | {"settings": json.dumps(params, indent=1), "machine": _machine(self.experiment, run_id)}
             )
         return told
+
+
+def _in_chunks(rows: pd.DataFrame) -> bool:
+    """Whether every document's length is known in chunks."""
+    return bool(rows["chunks"].notna().all())
 
 
 def _first_of_cells(readings: Readings) -> dict[tuple, str]:
@@ -141,7 +145,7 @@ def _shown(cell: Mapping[str, Any], cost: Mapping[str, float]) -> dict[str, Any]
 
 def _pairs(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Every later policy minus the first, on the documents that both read with memory."""
-    if rows["chunks"].isna().any():
+    if not _in_chunks(rows):
         return []
     rows = rows[(rows["reader"] == _COMPARED) & rows["score"].notna()]
     documents = rows.groupby("policy", sort=False)["document"].agg(set).to_dict()
@@ -178,8 +182,6 @@ def _svg(axes: Any) -> Any:
     """A figure as markup, in the page's own theme."""
     import matplotlib.pyplot as plt
 
-    text = io.StringIO()
-    axes.figure.savefig(text, format="svg")
+    svg = svg_markup(axes.figure)
     plt.close(axes.figure)
-    svg = text.getvalue()
-    return markup(re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL))
+    return markup(svg)

@@ -5,7 +5,9 @@ Figures have no background and grey ink, so that one image reads on a light and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which the colour-blind can tell apart, without the yellow that white paper swallows;
 # blue and green a little lighter than theirs, for dark pages.
@@ -105,6 +108,14 @@ def save_figure(ax: Axes, path: str | Path) -> list[Path]:
     return [image, vectors]
 
 
+def svg_markup(figure: Figure, **options: Any) -> str:
+    """A figure as an ``<svg>`` element, without the style sheet that would style the whole page around it."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", **options)
+    svg = file.getvalue()
+    return re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+
+
 def colours_of(names: pd.Series) -> dict[str, str]:
     """A colour for each name, in order of appearance."""
     import seaborn as sns
@@ -182,7 +193,7 @@ def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> N
     Works in shares of the axes' height, so scales may be logarithmic.
     """
     if any(len(end.name) > LONGEST_LABEL for end in ends):
-        more = [*_line_handles(ends), *more]
+        more = [*_line_handles({end.name: end.colour for end in ends}), *more]
         ends = ()
     if more:
         _legend(ax, more, 2)
@@ -202,15 +213,15 @@ def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> N
         )
 
 
-def legend_below(ax: Axes, ends: Sequence[LineEnd], readers: Iterable[str]) -> None:
+def legend_below(ax: Axes, colours: Mapping[str, str], readers: Iterable[str]) -> None:
     """One legend for all axes of a figure: the lines' names, and the line styles of the baselines among ``readers``."""
-    _legend(ax, [*_line_handles(ends), *style_handles(readers)], 4)
+    _legend(ax, [*_line_handles(colours), *style_handles(readers)], 4)
 
 
-def _line_handles(ends: Sequence[LineEnd]) -> list[Any]:
+def _line_handles(colours: Mapping[str, str]) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    return [Line2D([], [], color=end.colour, marker="o", markersize=4.5, label=end.name) for end in ends]
+    return [Line2D([], [], color=colour, marker="o", markersize=4.5, label=name) for name, colour in colours.items()]
 
 
 def _legend(ax: Axes, handles: Sequence[Any], columns: int) -> None:

@@ -72,7 +72,7 @@ def accuracy_by_task(results: pd.DataFrame, columns: int = 3) -> Axes:
         finish(ax, task.replace("_", " "), told)
     for ax in axes[len(tasks) :]:
         ax.remove()
-    legend_below(axes[0], [LineEnd(0, 0, policy, colour) for policy, colour in colours.items()], results["reader"])
+    legend_below(axes[0], colours, results["reader"])
     return axes[0]
 
 

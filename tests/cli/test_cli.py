@@ -89,6 +89,15 @@ def test_data_lists_every_task_and_makes_one(capsys, tmp_path, tokenizer):
     assert [e.task for e in load(tmp_path / "x.parquet")] == ["niah_multikey_2"] * 3
 
 
+def test_parameters_of_a_task_may_stand_before_after_and_between_options(tmp_path):
+    made = []
+    for number, words in enumerate((["density=0.2", "--chunks", "2"], ["--chunks", "2", "density=0.2"])):
+        out = tmp_path / f"{number}.parquet"
+        assert main(["data", "pocket_mix", *words, "--n", "3", "--out", str(out), "ask=needle,chain"]) == 0
+        made.append([(e.document, e.question) for e in load(out)])
+    assert made[0] == made[1]
+
+
 def test_data_says_what_it_needs(capsys):
     assert main(["data"]) == 2
     assert "memagent data TASK --out FILE.parquet" in capsys.readouterr().err

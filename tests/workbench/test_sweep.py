@@ -327,6 +327,33 @@ time.sleep(600)
     wait_for(lambda: not kernel.is_running())
 
 
+UNLUCKY = """
+import os, pathlib, sys
+starts = pathlib.Path(os.environ["STARTS"])
+starts.write_text(starts.read_text() + "x")
+if len(starts.read_text()) < 2:
+    sys.exit("Address already in use")
+os.execv(sys.executable, [sys.executable, "-m", "ipykernel_launcher", *sys.argv[1:]])
+"""
+
+
+def test_a_kernel_that_dies_before_any_cell_is_started_again(
+    notebook, spec, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, starts = tmp_path / "jupyter" / "kernels" / "unlucky", tmp_path / "starts"
+    place.mkdir(parents=True)
+    starts.touch()
+    command = [sys.executable, "-c", UNLUCKY, "-f", "{connection_file}"]
+    kernel = {"argv": command, "display_name": "unlucky", "language": "python", "env": {"STARTS": str(starts)}}
+    (place / "kernel.json").write_text(json.dumps(kernel))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    book = nbformat.read(path := notebook(APPEND), 4)
+    book.metadata["kernelspec"]["name"] = "unlucky"
+    nbformat.write(book, path)
+    assert run_sweep(spec(SweepStage(name="one", notebook=path))).ok
+    assert (starts.read_text(), lines(workspace)) == ("xx", ["1"])
+
+
 def test_the_demo_stops_its_training_when_it_is_stopped() -> None:
     train = next(
         s for s in SweepSpec.load(Path(__file__).parents[2] / "experiments" / "demo.toml").stages if s.name == "train"

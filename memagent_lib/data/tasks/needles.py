@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Annotated
 
 from annotated_types import Ge
 
-from memagent_lib.data.drafting import ExampleKey, Length, Meter
+from memagent_lib.data.drafting import ExampleKey, Length, Meter, end_of_chunks
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
 from memagent_lib.data.tasks.words import terms
-from memagent_lib.text import Tokenizer, chunk_stream
 
 ADJECTIVES = terms(
     "amber bold brave bright bronze calm clever copper coral cosy crimson curly dusty eager fancy fierce gentle golden "
@@ -75,12 +74,12 @@ class NeedleTask:
         name, value, depth = random_key(rng), random_value(rng, self.digits), rng.random()
         enough = length.limit // _SHORTEST_SENTENCE + 2
         sentences = [self._sentence(length, rng, name, value) for _ in range(enough)]
-        room = _chunk_end(sentences, length, tokenizer)
+        room = end_of_chunks(" ".join(sentences), length, tokenizer)
         fact = needle(name, value)
         place = round(depth * sum(1 for end in accumulate(len(s) + 1 for s in sentences) if end <= room))
         while True:
             text = " ".join((*sentences[:place], fact, *sentences[place:]))
-            text = text[: _chunk_end([text], length, tokenizer)].rstrip()
+            text = text[: end_of_chunks(text, length, tokenizer)].rstrip()
             start = sum(len(s) + 1 for s in sentences[:place])
             if start + len(fact) <= len(text):
                 break
@@ -106,12 +105,6 @@ class NeedleTask:
             other = other_key(rng, key, self.half_matching)
             return needle(other, other_value(rng, value, self.half_alike))
         return rng.choice(FILLER)
-
-
-def _chunk_end(sentences: list[str], length: Length, tokenizer: Tokenizer) -> int:
-    """The character at which the last chunk that is asked for ends."""
-    *_, last = islice(chunk_stream([" ".join(sentences)], tokenizer, length.chunk_tokens), length.chunks)
-    return last.end
 
 
 def needle(key: tuple[str, str], value: str) -> str:

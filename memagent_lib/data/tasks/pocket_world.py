@@ -12,13 +12,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice, pairwise
+from itertools import pairwise
 
-from memagent_lib.data.drafting import ExampleKey, Length, Meter
+from memagent_lib.data.drafting import ExampleKey, Length, Meter, end_of_chunks
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.data.tasks.pocket_words import ADJECTIVES, CODES, FILLER, NAMES, NOUNS
 from memagent_lib.data.tasks.presets import Preset
-from memagent_lib.text import Tokenizer, chunk_stream
+from memagent_lib.text import Tokenizer
 
 _SHORTEST_SENTENCE = 6
 """Tokens; no sentence of this world is shorter."""
@@ -263,7 +263,7 @@ def laid_out(
     """
     sentences = world.sentences(rng, asked, decoys, length.limit // _SHORTEST_SENTENCE + 2)
     text = " ".join(sentences)
-    fits = text.count(".", 0, _end_of_chunks(text, length, tokenizer))  # every sentence ends in its only full stop
+    fits = text.count(".", 0, end_of_chunks(text, length, tokenizer))  # every sentence ends in its only full stop
     told_by = [
         one for one in (asked, *decoys) if one is asked or fits >= 4 * sum(len(d.facts) for d in (asked, *decoys))
     ]
@@ -271,7 +271,7 @@ def laid_out(
     while True:
         placed = _placed(sentences, told_by, depths, fits)
         text = " ".join(placed[0])
-        text = text[: _end_of_chunks(text, length, tokenizer)].rstrip()
+        text = text[: end_of_chunks(text, length, tokenizer)].rstrip()
         starts = _starts(placed[0], placed[1])
         spans = tuple(Span(start, start + len(fact.text)) for start, fact in zip(starts, asked.facts, strict=True))
         if max(span.end for span in spans) <= len(text):
@@ -313,12 +313,6 @@ def _starts(sentences: Sequence[str], places: Sequence[int]) -> list[int]:
             starts[place] = at
         at += len(sentence) + 1
     return [starts[place] for place in places]
-
-
-def _end_of_chunks(text: str, length: Length, tokenizer: Tokenizer) -> int:
-    """The character at which the last of the wanted chunks ends."""
-    *_, last = islice(chunk_stream([text], tokenizer, length.chunk_tokens), length.chunks)
-    return last.end
 
 
 def _preset(asks: str, ask: str, chance: float = 0.01) -> Preset:

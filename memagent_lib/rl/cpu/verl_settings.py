@@ -3,10 +3,9 @@ modules beside this one. Knows a recipe; loads none of the three."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from memagent_lib.files import cores
+from memagent_lib.files import bytes_of, cores
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
 
@@ -66,7 +65,7 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
 
 def _bucket_mb(model: str) -> int:
     """Weights travel in buckets, and the largest tensor must fit in one."""
-    size = sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) >> 20
+    size = bytes_of(model, "*.safetensors") >> 20
     return min(LARGEST_BUCKET_MB, 16 + 2 * size)  # twice: a model stored in half precision is sent in single
 
 

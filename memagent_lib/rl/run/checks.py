@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from memagent_lib.files import model_hash
+from memagent_lib.files import bytes_of, model_hash
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.data_check import checked_data
@@ -113,7 +113,7 @@ def _check_window(recipe: Recipe) -> Encoder:
 
 
 def _check_disk(recipe: Recipe, folder: RunFolder) -> None:
-    weights = sum(file.stat().st_size for file in Path(recipe.model.path).glob("*.safetensors"))
+    weights = bytes_of(recipe.model.path, "*.safetensors")
     needed = OVERHEAD_BYTES + STATE_COPIES * weights * (2 + recipe.train.keep_checkpoints)
     existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
     free = shutil.disk_usage(existing).free

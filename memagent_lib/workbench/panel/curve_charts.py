@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from memagent_lib.workbench.figure_style import COLOURS
+from memagent_lib.workbench.figure_style import COLOURS, svg_markup
 
 Points = Sequence[tuple[int, float]]
 WINDOW = 5
@@ -43,10 +42,7 @@ def _drawn(lines: tuple[tuple[str, Points], ...], write: Callable[[float], str],
         ax = figure.subplots()
         told = [_line(ax, number, name, points, write) for number, (name, points) in enumerate(lines)]
         _style(ax, lines, write, most)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(_METADATA))
-    svg = file.getvalue()
-    svg = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)  # it would style the whole page
+        svg = svg_markup(figure, transparent=True, metadata=dict.fromkeys(_METADATA))
     return _with_titles(svg, told).replace(_INK, "currentColor")
 
 

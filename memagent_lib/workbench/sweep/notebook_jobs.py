@@ -24,6 +24,8 @@ from typing import Any
 
 import psutil
 
+KERNEL_STARTS = 3
+_BEFORE_ANY_CELL = "Kernel died before replying"  # as jupyter_client says it
 STOP_GRACE_S = 100.0  # a cell that stops a training run waits for a checkpoint
 
 
@@ -130,29 +132,41 @@ def _error(job: NotebookJob, status: int) -> str | None:
 
 def _work(job: NotebookJob, stop: _Stop) -> str | None:
     """In the worker: run the notebook, and say what went wrong."""
-    from papermill import PapermillExecutionError, execute_notebook
+    from papermill import PapermillExecutionError
+
+    try:
+        for tries_left in reversed(range(KERNEL_STARTS)):
+            try:
+                _execute(job, stop)
+                return None
+            except RuntimeError as failure:  # the kernel's ports are chosen before it takes them: others may be faster
+                if _BEFORE_ANY_CELL not in str(failure) or not tries_left:
+                    raise
+                print(f"{failure}; starting it again, {tries_left} tries left", flush=True)
+    except PapermillExecutionError as failure:
+        if stop.asked:
+            return "stopped"
+        return f"{failure.ename}: {failure.evalue} (cell {failure.exec_count} of {job.output.name})"
+    except (RuntimeError, OSError) as failure:  # DeadKernelError, a kernel that did not start, a full disk
+        return f"{type(failure).__name__}: {failure}"
+    except KeyboardInterrupt:
+        return "stopped"
+
+
+def _execute(job: NotebookJob, stop: _Stop) -> None:
+    from papermill import execute_notebook
 
     with _kernel_start_lock(job.output.parent) as release:
-        try:
-            execute_notebook(
-                job.notebook,
-                job.output,
-                job.parameters,
-                cwd=job.cwd,
-                progress_bar=False,
-                start_timeout=180,
-                on_notebook_start=lambda **_: release(),
-                on_cell_start=lambda **_: stop.before_cell(),
-            )
-        except PapermillExecutionError as failure:
-            if stop.asked:
-                return "stopped"
-            return f"{failure.ename}: {failure.evalue} (cell {failure.exec_count} of {job.output.name})"
-        except (RuntimeError, OSError) as failure:  # DeadKernelError, a kernel that did not start, a full disk
-            return f"{type(failure).__name__}: {failure}"
-        except KeyboardInterrupt:
-            return "stopped"
-    return None
+        execute_notebook(
+            job.notebook,
+            job.output,
+            job.parameters,
+            cwd=job.cwd,
+            progress_bar=False,
+            start_timeout=180,
+            on_notebook_start=lambda **_: release(),
+            on_cell_start=lambda **_: stop.before_cell(),
+        )
 
 
 @contextmanager

@@ -34,6 +34,8 @@ from memagent_lib.workbench.sweep.specification import (
 if TYPE_CHECKING:
     import pandas as pd
 
+SWEEP_FILE = "sweep.json"
+
 
 @dataclass(frozen=True)
 class SweepResult:
@@ -66,7 +68,7 @@ def run_sweep(
         experiment = Experiment.open(spec.tracking)
         parent = _parent_run(experiment, spec)
         _write(
-            spec.path / "sweep.json",
+            spec.path / SWEEP_FILE,
             {"name": spec.name, "run_id": parent.id, "tracking": experiment.uri, "points": _listed(stages)},
         )
         with SweepBoard(stages, quiet) as board:
@@ -81,7 +83,7 @@ def show_sweep(folder: str | Path) -> bool:
     """Print how the sweep in ``folder`` stands, from any process; whether all of its points are finished."""
     folder = place(folder)
     sweep = _sweep_of(folder)
-    rows = [point | _record(folder / point["record"], point["key"]) for point in sweep["points"]]
+    rows = [point | record for point, record in _recorded(folder, sweep)]
     pid = _running_in(folder)
     if pid is None:  # a point cannot run without its sweep
         rows = [r | {"status": PointState.WAITING} if r["status"] == PointState.RUNNING else r for r in rows]
@@ -98,8 +100,7 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataF
     folder = place(folder)
     sweep, frames = _sweep_of(folder), []
     experiment = Experiment.open(sweep["tracking"])
-    for point in sweep["points"]:
-        record = _record(folder / point["record"], point["key"])
+    for point, record in _recorded(folder, sweep):
         if record["status"] != PointState.FINISHED:
             continue
         below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{record['run_id']}'")["run_id"]
@@ -114,13 +115,13 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataF
 
 def is_sweep(folder: str | Path) -> bool:
     """Whether a sweep has run in a folder."""
-    return (place(folder) / "sweep.json").is_file()
+    return (place(folder) / SWEEP_FILE).is_file()
 
 
 def unfinished_points(folder: str | Path) -> list[str]:
     """The points of the sweep in ``folder`` that have no result, each with its state."""
     folder = place(folder)
-    records = ((point, _record(folder / point["record"], point["key"])) for point in _sweep_of(folder)["points"])
+    records = _recorded(folder, _sweep_of(folder))
     return [f"{p['stage']}, {p['point']}: {r['status']}" for p, r in records if r["status"] != PointState.FINISHED]
 
 
@@ -134,10 +135,15 @@ def _tables(experiment: Experiment, run_ids: Iterable[str], name: str) -> Iterat
 
 
 def _sweep_of(folder: Path) -> dict[str, Any]:
-    sweep = _read(folder / "sweep.json")
+    sweep = _read(folder / SWEEP_FILE)
     if "tracking" not in sweep:
         raise SweepError(f"no sweep has run in {folder}")
     return sweep
+
+
+def _recorded(folder: Path, sweep: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each point as the sweep listed it, and what is known of it."""
+    return ((point, _record(folder / point["record"], point["key"])) for point in sweep["points"])
 
 
 @dataclass(frozen=True)
@@ -237,7 +243,7 @@ def _literal(text: str) -> Any:
 def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
     """The sweep's own run: the one of an earlier call where there is one, so that all children stay together."""
     try:
-        run = experiment.join(_read(spec.path / "sweep.json")["run_id"])
+        run = experiment.join(_read(spec.path / SWEEP_FILE)["run_id"])
     except (KeyError, TrackingError):
         given = {"stages": [stage.name for stage in spec.stages], "folder": str(spec.path)}
         return experiment.start(f"sweep {spec.name}", given, {"sweep": spec.name})
