@@ -8,6 +8,7 @@ import sys
 
 import psutil
 import pytest
+from waiting import has_ended, wait_for
 
 from memagent_lib.processes import Terminated, is_gone, terminable, this_process
 
@@ -55,10 +56,9 @@ child.stdout.readline()
 print(child.pid, flush=True)
 """
     done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, timeout=60, check=True)
-    pid = int(done.stdout)
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(pid).wait(timeout=30)
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        child_process = psutil.Process(int(done.stdout))
+        wait_for(lambda: has_ended(child_process))
 
 
 def test_a_request_to_end_closes_what_is_open():

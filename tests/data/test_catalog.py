@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from waiting import has_ended, wait_for
 
 from memagent_lib.data import TASKS, data_hash, load, make, save
 from memagent_lib.data.tasks import configured
@@ -195,7 +196,6 @@ def test_workers_end_with_their_parent(tokenizer_folder):
     """A maker that is killed while its workers work leaves none behind."""
     import subprocess
     import sys
-    import time
 
     import psutil
 
@@ -211,7 +211,4 @@ def test_workers_end_with_their_parent(tokenizer_folder):
         workers = psutil.Process(maker.pid).children(recursive=True)
         assert len(workers) >= 2
         maker.kill()
-    deadline = time.monotonic() + 60
-    while any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_for(lambda: all(map(has_ended, workers)))

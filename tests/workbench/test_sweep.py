@@ -6,13 +6,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import psutil
 import pytest
+from waiting import has_ended, wait_for
 
 from memagent_lib.cli.demo import demo
 from memagent_lib.tracking import Experiment, load_runs
@@ -230,13 +230,6 @@ with only_sweep_in(Path(sys.argv[1])):
     assert (workspace / "s" / "sweep.lock").read_text() == str(os.getpid())
 
 
-def wait_for(found: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not found():
-        assert time.monotonic() < deadline, "waited two minutes in vain"
-        time.sleep(0.05)
-
-
 def in_background(file: Path, **given) -> subprocess.Popen:
     """A sweep in its own process, which acts on Ctrl-C although tests in the background are told to ignore it."""
     code = f"from memagent_lib.workbench.sweep import run_sweep; run_sweep({str(file)!r})"
@@ -265,7 +258,7 @@ while x == 2 and not pathlib.Path(folder, "go").exists():
     kernel = psutil.Process(int(pid_file.read_text()))
     process.send_signal(how)
     process.wait(timeout=120)
-    wait_for(lambda: not kernel.is_running())
+    wait_for(lambda: has_ended(kernel))
     assert lines(workspace) == ["1"]
     if how is not signal.SIGKILL:
         assert sorted(load_runs(Experiment.open(workspace))["status"]) == ["FINISHED", "KILLED", "KILLED"]
@@ -323,8 +316,8 @@ time.sleep(600)
     while "Ctrl-C again" not in process.stdout.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    wait_for(lambda: not kernel.is_running())
+    process.communicate(timeout=120)
+    wait_for(lambda: has_ended(kernel))
 
 
 UNLUCKY = """

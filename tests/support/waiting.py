@@ -1,0 +1,27 @@
+"""Waiting for what other processes do: for a condition, never for a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+
+def wait_for(found: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not found():
+        assert time.monotonic() < deadline, "waited two minutes in vain"
+        time.sleep(0.05)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether nothing of a process runs any more.
+
+    One that was killed together with its parent is a zombie for as long as whoever inherits it does not ask for its
+    status, and the first process of a container may never ask.
+    """
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
