@@ -6,9 +6,10 @@ verl, vLLM and Ray go by.
 
 from __future__ import annotations
 
-import json
 import os
+import select
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +20,8 @@ from typing import Any
 
 import psutil
 
-from memagent_lib.files import read_lines_from
-from memagent_lib.processes import adopt_orphans, end_descendants
+from experiments.bench import supervised
+from memagent_lib.files import read_lines_from, root
 
 POLL_S = 0.2
 ROLES = {  # the first that occurs in a process's command line
@@ -55,38 +56,54 @@ class Watched:
     processes: int = 0
 
 
-def watch(command: Sequence[str], environment: Mapping[str, str], metrics: Path, log: Path) -> Watched:
-    """Run a command to its end; raises :class:`RuntimeError` with the log's last lines where it fails."""
-    adopt_orphans()  # a run is detached from the command that starts it
-    seen, offset, started = Watched(), 0, time.monotonic()
-    with log.open("wb") as file:
-        process = subprocess.Popen(command, env=os.environ | environment, stdout=file, stderr=file)
-    look = _looker(seen)
-    while True:
-        over = process.poll() is not None
-        look()
-        rows, offset = read_lines_from(metrics, offset) if metrics.exists() else ([], 0)
-        for row in rows:
-            seen.rows.append(row["data"] | {"step": row["step"]})
-            seen.times.append(time.monotonic() - started)
-            seen.spent.append(Counter(seen.total))
-        if over:
-            break
-        time.sleep(POLL_S)
-    seen.seconds = time.monotonic() - started
-    end_descendants()
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(command[:4])} ended with {process.returncode}:\n{log.read_text()[-3000:]}")
+def watch(
+    command: Sequence[str], environment: Mapping[str, str], folder: str | Path, metrics: Path, log: Path
+) -> Watched:
+    """Run a command in ``folder`` to its end, and end what it leaves; no other process is touched.
+
+    Raises :class:`RuntimeError` with the log's last lines where it fails.
+    """
+    seen, offset, over, started = Watched(), 0, False, time.monotonic()
+    with _supervised(command, environment, folder, log) as supervisor:
+        look = _looker(seen, psutil.Process(supervisor.pid))
+        while not over:
+            over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # and one more look after the end
+            look()
+            rows, offset = read_lines_from(metrics, offset) if metrics.exists() else ([], 0)
+            for row in rows:
+                seen.rows.append(row["data"] | {"step": row["step"]})
+                seen.times.append(time.monotonic() - started)
+                seen.spent.append(Counter(seen.total))
+        seen.seconds = time.monotonic() - started
+        status = int(supervisor.stdout.readline() or 1)  # without a word where the command could not be started
+    if status:
+        raise RuntimeError(f"{' '.join(command[:4])} ended with {status}:\n{log.read_text()[-3000:]}")
     return seen
 
 
-def _looker(seen: Watched) -> Callable[[], None]:
+def _supervised(
+    command: Sequence[str], environment: Mapping[str, str], folder: str | Path, log: Path
+) -> subprocess.Popen[bytes]:
+    """The command below a supervisor of ours. Ctrl-C does not reach it: the end of its standard input does."""
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", supervised.__name__, str(folder), *command],
+            cwd=root(),
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            start_new_session=True,
+        )
+
+
+def _looker(seen: Watched, supervisor: psutil.Process) -> Callable[[], None]:
     roles: dict[tuple[int, float], str] = {}
     spent: dict[tuple[int, float], float] = {}
 
     def look() -> None:
         memory = 0
-        for process in psutil.Process().children(recursive=True):
+        for process in supervisor.children(recursive=True):
             with suppress(psutil.Error):
                 key = process.pid, process.create_time()
                 used, words = process.cpu_times(), " ".join(process.cmdline())
@@ -110,7 +127,3 @@ def role(command_line: str) -> str:
 def spent_between(seen: Watched, first: int, last: int) -> dict[str, float]:
     """Processor seconds by role from the end of row ``first`` to the end of row ``last``."""
     return {name: seen.spent[last][name] - seen.spent[first][name] for name in seen.spent[last]}
-
-
-def as_record(seen: Watched) -> dict[str, Any]:
-    return json.loads(json.dumps({"times": seen.times, "seconds": seen.seconds, "total": dict(seen.total)}))

@@ -22,7 +22,7 @@ from experiments.bench.results import Measured, Ratio
 from memagent_lib.agent import AgentSettings, gather, open_agent, run_sync
 from memagent_lib.backends import Sampling
 from memagent_lib.data import load, make, save
-from memagent_lib.files import root
+from memagent_lib.files import place, root
 from memagent_lib.rl import Recipe
 from memagent_lib.text import Tokenizer
 
@@ -61,7 +61,7 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
         for round_ in range(s.rounds):
             for name in list(sides) if round_ % 2 == 0 else list(sides)[::-1]:
                 report(f"round {round_ + 1} of {s.rounds}: {name}")
-                path = s.base if name == "base" else str(root())
+                path = str(place(s.base) if name == "base" else root())
                 seen = sides[name](recipe, folder / f"{name}-{round_}", path)
                 runs.append({"side": name, "round": round_, "seen": seen})
                 report(_told(seen))
@@ -102,7 +102,7 @@ def _ours(recipe: Recipe, out: Path, checkout: str) -> Watched:
     overrides = (home / "overrides.txt").read_text(encoding="utf-8").splitlines()
     command = [sys.executable, "-m", "memagent_lib.cli", "train", str(home / "recipe.toml"), *overrides]
     command += ["--out", str(out)]
-    return watch(command, {"PYTHONPATH": checkout}, out / "metrics.part.jsonl", out.with_suffix(".log"))
+    return watch(command, {"PYTHONPATH": checkout}, checkout, out / "metrics.part.jsonl", out.with_suffix(".log"))
 
 
 def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
@@ -113,9 +113,9 @@ def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
     folder = RunFolder(out)
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *arguments(recipe, folder, recipe.model.device)]
     leave_out_slow_imports(folder)
-    os.environ["PYTHONPATH"] = checkout
     variables = environment(recipe.model.device, 1, folder) | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    return watch(command, variables, folder.verl_metrics, out.with_suffix(".log"))
+    variables["PYTHONPATH"] = os.pathsep.join([str(folder.left_out), checkout])
+    return watch(command, variables, checkout, folder.verl_metrics, out.with_suffix(".log"))
 
 
 def _engine_alone(s: TrainBench, recipe: Recipe) -> list[dict[str, Any]]:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
+import psutil
 import pytest
+from waiting import has_ended, wait_for
 
-from experiments.bench.processes import Watched, role, spent_between
+from experiments.bench.processes import Watched, role, spent_between, watch
 from experiments.bench.train import TrainBench, _ends, _rows, _step_ratios, bench_train
 from experiments.bench.verl_command import _hydra
+
+SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
+LEAVES_ONE = f"""
+import subprocess, sys
+print(subprocess.Popen({SLEEPS!r}, start_new_session=True).pid, flush=True)
+sys.exit(int(sys.argv[1]))
+"""
 
 
 def watched(step: float) -> Watched:
@@ -43,6 +55,43 @@ def test_processes_are_known_by_their_command_lines():
     assert role("sleep 5") == "other"
 
 
+@pytest.mark.parametrize("status", [0, 3])
+def test_what_a_watched_command_leaves_is_ended_and_no_other_process_is(tmp_path: Path, status: int):
+    command, log = [sys.executable, "-c", LEAVES_ONE, str(status)], tmp_path / "log"
+    with subprocess.Popen(SLEEPS) as other:
+        try:
+            if status:
+                with pytest.raises(RuntimeError, match=r"ended with 3:\n\d+\n$"):
+                    watch(command, {}, tmp_path, tmp_path / "metrics.jsonl", log)
+            else:
+                watch(command, {}, tmp_path, tmp_path / "metrics.jsonl", log)
+            assert not psutil.pid_exists(int(log.read_text()))
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
+def test_a_command_that_cannot_be_started_is_an_error_with_its_reason(tmp_path: Path):
+    with pytest.raises(RuntimeError, match=r"no-such-command ended with 1:(?s:.)*FileNotFoundError"):
+        watch(["no-such-command"], {}, tmp_path, tmp_path / "metrics.jsonl", tmp_path / "log")
+
+
+def test_a_watched_command_ends_with_the_bench_whatever_ends_that(tmp_path: Path):
+    code = f"""
+from pathlib import Path
+from experiments.bench.processes import watch
+folder = Path({str(tmp_path)!r})
+watch([*{SLEEPS[:2]!r}, "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], {{}}, folder, folder / "m",
+      folder / "log")
+"""
+    log = tmp_path / "log"
+    with subprocess.Popen([sys.executable, "-c", code]) as bench:
+        wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
+        command = psutil.Process(int(log.read_text()))
+        bench.kill()
+    wait_for(lambda: has_ended(command))
+
+
 def test_values_are_written_as_hydra_reads_them():
     assert _hydra({"a": ["x", 1], "b": None, "c": True}) == "{a:['x',1],b:null,c:True}"
 
@@ -60,6 +109,6 @@ def test_both_loops_train_for_real():
     found = bench_train(TrainBench(prompts=2, rollouts=2, chunks=1, steps=2), report=lambda line: None)
     rows = {row["side"]: row for row in found["step"].rows}
     assert set(rows) == {"memagent", "verl"}
-    assert all(row["response_length/mean"] > 0 and sum(row["cpu"].values()) > 0 for row in rows.values())
+    assert all(row["response_length/mean"] > 0 and row["cpu"]["actor"] > 0 for row in rows.values())
     assert rows["memagent"]["rows/trained"] == 2 * 2 * 2
     assert [row["turns"] for row in found["rollout"].rows] == [8]
