@@ -7,7 +7,6 @@ are called processor seconds, which other work on the machine changes little.
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import time
@@ -22,7 +21,7 @@ from experiments.bench.results import Measured, Ratio
 from memagent_lib.agent import AgentSettings, gather, open_agent, run_sync
 from memagent_lib.backends import Sampling
 from memagent_lib.data import load, make, save
-from memagent_lib.files import place, root
+from memagent_lib.files import root
 from memagent_lib.rl import Recipe
 from memagent_lib.text import Tokenizer
 
@@ -106,15 +105,14 @@ def _ours(recipe: Recipe, out: Path, checkout: str) -> Watched:
 
 
 def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
-    from experiments.bench.verl_command import arguments
+    from experiments.bench.verl_command import arguments, verl_environment
     from memagent_lib.rl.run_folder import RunFolder
-    from memagent_lib.rl.verl_config import environment, leave_out_slow_imports
+    from memagent_lib.rl.verl_config import leave_out_slow_imports
 
-    folder = RunFolder(out)
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", *arguments(recipe, folder, recipe.model.device)]
+    folder, device = RunFolder(out), recipe.model.device
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *arguments(recipe, folder, device)]
     leave_out_slow_imports(folder)
-    variables = environment(recipe.model.device, 1, folder) | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    variables["PYTHONPATH"] = os.pathsep.join([str(folder.left_out), checkout])
+    variables = verl_environment(folder, device, checkout)
     return watch(command, variables, checkout, folder.verl_metrics, out.with_suffix(".log"))
 
 

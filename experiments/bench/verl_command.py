@@ -7,13 +7,14 @@ From us are what verl has no CPU version of (platform, loading of weights into v
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from memagent_lib.prompts import Budget
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl_config import AGENT_FILE, ROLLOUT, verl_settings
+from memagent_lib.rl.verl_config import AGENT_FILE, ROLLOUT, environment, verl_settings
 
 LOOP = "experiments.bench.verl_loop"
 OURS = (
@@ -28,17 +29,28 @@ OURS = (
 def arguments(recipe: Recipe, folder: RunFolder, device: str) -> list[str]:
     """What ``python -m verl.trainer.main_ppo`` is given: the recipe's settings less what is ours alone."""
     folder.path.mkdir(parents=True, exist_ok=True)
-    agent = {"name": "plain", "_target_": f"{LOOP}.PlainLoop", "template": recipe.reading.template}
+    chosen = {name: value for name, value in verl_settings(recipe, folder, device).items() if name not in OURS}
+    name = chosen[f"{ROLLOUT}.agent.default_agent_loop"]  # the rows of our data ask for their loop by this name
+    agent = {"name": name, "_target_": f"{LOOP}.PlainLoop", "template": recipe.reading.template}
     budget = {name: getattr(recipe.reading.budget, name) for name in Budget.__dataclass_fields__}
     (folder.path / AGENT_FILE).write_text(json.dumps([agent | {"budget": budget}]), encoding="utf-8")
-    chosen = {name: value for name, value in verl_settings(recipe, folder, device).items() if name not in OURS}
-    chosen[f"{ROLLOUT}.agent.default_agent_loop"] = "plain"
     chosen[f"{ROLLOUT}.agent.num_workers"] = 1
     if device == "cpu":
         chosen[f"+{ROLLOUT}.engine_kwargs.vllm"]["worker_extension_cls"] = f"{LOOP}.VerlWeights"
         chosen |= {"+ray_kwargs.ray_init.num_gpus": 1, "ray_kwargs.ray_init.num_cpus": 32}
     chosen |= {"+ray_kwargs.ray_init.include_dashboard": False}
+    chosen |= {"hydra.run.dir": str(folder.path / "hydra")}  # by itself it is a folder in the checkout
     return [f"{name}={_hydra(value)}" for name, value in chosen.items()]
+
+
+def verl_environment(folder: RunFolder, device: str, checkout: str) -> dict[str, str]:
+    """Environment variables for that process and all that it starts, which import our modules from ``checkout``."""
+    own = {
+        "PYTHONPATH": os.pathsep.join([str(folder.left_out), checkout]),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    }
+    # verl registers its FSDP engine, which runs on a CPU too, for other devices only.
+    return environment(device, 1, folder) | own | ({"VERL_ENGINE_DEVICE": "cuda"} if device == "cpu" else {})
 
 
 def _hydra(value: Any) -> str:
