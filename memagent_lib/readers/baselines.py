@@ -34,33 +34,26 @@ def truncated(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply
 def retrieved(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
     """The passages that fit the question's words best (BM25), in the document's order, in one prompt.
 
-    Passages are quarters of chunks and three are shown, so the prompt stays within what one turn of the memory agent
-    sees.
+    A passage is at most a quarter of a chunk and three are shown, so the prompt stays within what one turn of the
+    memory agent sees.
     """
-    parts = [passage for chunk in chunks for passage in _quarters(chunk)]
+    parts = [passage for chunk in chunks for passage in _passages(chunk)]
     best = sorted((ranked(question, [p.text for p in parts]) or range(len(parts)))[:3])
     found = [parts[i] for i in best]
     shown = Chunk(0, "\n...\n".join(p.text for p in found), found[0].start, found[-1].end, sum(p.tokens for p in found))
     return (yield from _once(Prompt(Kind.DIRECT, question, chunk=shown), "retrieved"))
 
 
-def _quarters(chunk: Chunk) -> list[Chunk]:
-    """A chunk in up to four passages that begin at line or sentence ends where there are some."""
-    size, at, passages = -(-len(chunk.text) // 4), 0, []
-    while at < len(chunk.text) or not passages:
-        end = at + size
-        border = max(
-            (
-                chunk.text.rfind(mark, at + size // 2, end) + len(mark)
-                for mark in ("\n", ". ")
-                if mark in chunk.text[at + size // 2 : end]
-            ),
-            default=end,
-        )
-        cut = len(chunk.text) if len(passages) == 3 else min(border, len(chunk.text))
-        passages.append(
-            Chunk(chunk.index, chunk.text[at:cut], chunk.start + at, chunk.start + cut, -(-chunk.tokens // 4))
-        )
+def _passages(chunk: Chunk) -> list[Chunk]:
+    """A chunk in passages of at most a quarter of its characters, cut at line or sentence ends where there are some."""
+    text, at, passages = chunk.text, 0, []
+    size = max(1, -(-len(text) // 4))
+    while at < len(text) or not passages:
+        half, end = at + size // 2, min(at + size, len(text))
+        borders = [text.rfind(mark, half, end) + len(mark) for mark in ("\n", ". ") if mark in text[half:end]]
+        cut = max(borders, default=end) if end < len(text) else end
+        tokens = -(-chunk.tokens * (cut - at) // max(1, len(text)))
+        passages.append(Chunk(chunk.index, text[at:cut], chunk.start + at, chunk.start + cut, tokens))
         at = cut
     return passages
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,12 +77,17 @@ def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
     return dataclasses.replace(recipe, data=recipe.data.with_paths(good.__getitem__))
 
 
+def unusable(path: str | Path, bad: Mapping[str, str]) -> str:
+    """What is wrong with the first of a file's bad examples, reasons by id, and how many there are."""
+    first = "; ".join(f"{id!r}: {why}" for id, why in list(bad.items())[:SHOWN])
+    return f"{len(bad):,} of {count(path):,} examples of {path} cannot be used: {first}{'; ...' * (len(bad) > SHOWN)}"
+
+
 def _checked(path: Path, number: int, recipe: Recipe, encoder: Encoder, folder: RunFolder) -> str:
     bad = dict(bad_examples(path, encoder))
     if not bad:
         return str(path)
-    first = "; ".join(f"{id!r}: {why}" for id, why in list(bad.items())[:SHOWN])
-    found = f"{len(bad):,} of {count(path):,} examples of {path} cannot be used: {first}{'; ...' * (len(bad) > SHOWN)}"
+    found = unusable(path, bad)
     if recipe.data.bad_examples == "refuse":
         raise SettingsError(f'{found}. Mend them, or set data.bad_examples = "leave_out"')
     if len(bad) == count(path):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.data_check import bad_examples, unusable
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.trace import Kind
 
@@ -157,6 +158,8 @@ class TrainingPlan:
     work: Work
     verl: Any
     free_disk: float
+    unusable: tuple[str, ...] = ()
+    """Of each file on this machine that has them, its examples that cannot be trained on."""
 
     @classmethod
     def of(cls, recipe: Recipe, folder: RunFolder, device: str, verl: Any, encoder: Encoder) -> TrainingPlan:
@@ -164,7 +167,10 @@ class TrainingPlan:
 
         shape = ModelShape.of(AutoConfig.from_pretrained(recipe.model.path))
         existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
-        return cls(recipe, device, shape, Work.of(recipe, encoder), verl, shutil.disk_usage(existing).free)
+        there = [path for path in (*recipe.data.files, *recipe.data.eval) if Path(path).is_file()]
+        found = ((path, dict(bad_examples(path, encoder))) for path in there)
+        bad = tuple(unusable(path, reasons) for path, reasons in found if reasons)
+        return cls(recipe, device, shape, Work.of(recipe, encoder), verl, shutil.disk_usage(existing).free, bad)
 
     @property
     def workers(self) -> int:
@@ -223,7 +229,9 @@ class TrainingPlan:
         return sum(self.training_bytes().values()) <= training and sum(self.rollout_bytes().values()) <= rollout
 
     def check(self) -> None:
-        """:class:`PlanError` where no GPU we know fits, or the disk is too small."""
+        """:class:`PlanError` where no GPU we know fits, the disk is too small, or examples would be refused."""
+        if self.unusable and self.recipe.data.bad_examples == "refuse":
+            raise PlanError(f'{self.unusable[0]}. Mend them, or set data.bad_examples = "leave_out"')
         kept = self.recipe.train.keep_checkpoints + 2  # the best one, and one that is being written
         if (needed := kept * self.checkpoint_bytes()) > self.free_disk:
             sizes = (
@@ -244,6 +252,7 @@ class TrainingPlan:
             f"{work.rows:,.0f} rows, {train.mini_batches} optimizer steps ({work.chunks_from})"
         )
         yield from stage_lines(self.recipe)
+        yield from (f"data        {told}" for told in self.unusable)
         yield (
             f"tokens      at most {work.prompt_tokens / 1e6:,.2f}M of prompts and {work.reply_tokens / 1e6:,.2f}M "
             f"of replies a step; window {work.longest_row:,}"

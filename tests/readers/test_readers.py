@@ -22,6 +22,7 @@ from memagent_lib.readers import (
     shows,
     truncated,
 )
+from memagent_lib.readers.baselines import _passages
 from memagent_lib.readers.map_merge import PARTS
 from memagent_lib.readers.ranking import ranked, words
 from memagent_lib.readers.recall import best_past
@@ -235,6 +236,15 @@ def test_retrieved_shows_the_fitting_passages_in_the_documents_order():
     assert shown.index("code 4821") < shown.index("otter swims")
     assert moves[0].kind is Kind.DIRECT
     assert moves[0].chunk.tokens <= max(c.tokens for c in chunks)
+
+
+def test_passages_cover_a_chunk_and_none_is_longer_than_a_quarter_of_it():
+    for text in ("A b. " * 31, "ab. " + "c" * 97, "x" * 10 + ". " + "y" * 29 + ". " + "z" * 80, "abc", "é"):
+        (chunk,) = pieces(text)
+        parts = _passages(chunk)
+        assert "".join(part.text for part in parts) == text
+        assert max(len(part.text) for part in parts) <= -(-len(text) // 4)
+        assert [text[p.start - chunk.start : p.end - chunk.start] for p in parts] == [p.text for p in parts]
 
 
 def test_search_ranks_by_words_whatever_the_case_and_leaves_out_what_shares_none():

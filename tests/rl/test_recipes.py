@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from memagent_lib.data import Example, save
 from memagent_lib.rl import Recipe, RunFolder
 from memagent_lib.settings import SettingsError
 
@@ -135,6 +136,21 @@ def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
     with pytest.raises(PlanError, match=r"no GPU holds \d+ GB of training and \d+ GB of sampling; add workers"):
         planned(path, models, tmp_path, "model.workers=1", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=200000").check()
+
+
+def test_examples_that_cannot_be_trained_on_are_named_by_the_dry_run(models, tmp_path, a_large_disk):
+    pytest.importorskip("verl")
+    from memagent_lib.rl import PlanError
+
+    answers = (("4821",), ("otter boat mill " * 99,))
+    facts = {"task": "t", "question": "q?", "document": "doc", "rule": "boxed"}
+    save([Example(id=str(i), answers=a, **facts) for i, a in enumerate(answers)], file := tmp_path / "x.parquet")
+    path, data = next(p for p in RECIPES if p.stem == "pocket_demo"), f"data.train=['{file}']"
+    plan = planned(path, models, tmp_path, data)
+    assert [line for line in plan.lines() if line.startswith("data")] == [f"data        {plan.unusable[0]}"]
+    with pytest.raises(PlanError, match=r"1 of 2 examples of .*x.parquet cannot be used: '1': its judge 'boxed' gives"):
+        plan.check()
+    planned(path, models, tmp_path, data, "data.bad_examples=leave_out").check()
 
 
 def test_a_disk_that_cannot_hold_the_checkpoints_is_refused_with_the_numbers(models, tmp_path, monkeypatch):
