@@ -72,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
 def _is_the_users(error: Exception) -> bool:
     """Whether the message alone helps: a wrong value, file, server or installation, and not a mistake of ours."""
     from memagent_lib.backends import BackendError, BackendUnavailable
+    from memagent_lib.rl import RunError
 
-    expected = (ValueError, OSError, BackendError, BackendUnavailable, ImportError)
+    expected = (ValueError, OSError, BackendError, BackendUnavailable, RunError, ImportError)
     return isinstance(error, expected) and not isinstance(error, ModuleNotFoundError)

@@ -1,6 +1,7 @@
 """What cannot work is refused before any process is started."""
 
 import dataclasses
+import json
 import os
 import shutil
 from collections import namedtuple
@@ -37,6 +38,9 @@ def config(tmp_path, tokenizer, monkeypatch) -> Recipe:
     return Recipe.from_tables(
         {"model": model, "data": data, "reading": reading, "train": {"steps": 2, "prompts_per_step": 1}}
     )
+
+
+TABLES = ("model", "data", "reading", "train")
 
 
 def but(config: Recipe, table: str, **values) -> Recipe:
@@ -79,6 +83,23 @@ def test_leftovers_are_not_written_over(config, tmp_path):
     folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1))
     with pytest.raises(RunError, match="holds a run that stopped without a checkpoint; resume it"):
         launch(config, folder.path)
+
+
+def test_the_command_says_in_one_line_why_a_run_was_refused_and_how_one_ended(config, tmp_path, capsys):
+    from memagent_lib.cli import main
+
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.config.write_text("{}")
+    folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1, steps=2))
+    recipe = tmp_path / "recipe.toml"
+    tables = config.to_tables() | {"train": {"steps": 2}}
+    lines = [f"{name}.{key} = {json.dumps(tables[name][key])}" for name in TABLES for key in tables[name]]
+    recipe.write_text("\n".join(line for line in lines if not line.endswith("null")))
+    assert main(["train", str(recipe), "--out", str(folder.path), "--tracking", str(tmp_path / "runs")]) == 2
+    assert "holds a run that stopped without a checkpoint; resume it (--resume)" in capsys.readouterr().err
+    assert main(["follow", str(folder.path)]) == 2
+    assert "it continues from its last checkpoint when it is resumed (--resume)" in capsys.readouterr().err
 
 
 def test_a_run_that_is_refused_leaves_the_one_in_its_folder_alone_when_this_process_ends(config, tmp_path, monkeypatch):

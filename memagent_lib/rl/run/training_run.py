@@ -47,7 +47,8 @@ class TrainingRun:
         """Block until the run is over; :class:`RunError` unless it finished."""
         *_, status = self.follow()
         if status.state is not TrainingState.FINISHED:
-            why = status.error or f"see {self.folder.log}"
+            resumed = "it continues from its last checkpoint when it is resumed (--resume)"
+            why = status.error or (resumed if status.state is TrainingState.STOPPED else f"see {self.folder.log}")
             raise RunError(f"the run {self.folder.path} {status.state}: {why}")
         return status
 
