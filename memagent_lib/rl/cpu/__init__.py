@@ -3,6 +3,12 @@
 Behind this door is what everybody else may ask for; it loads neither torch nor verl.
 """
 
-from memagent_lib.rl.cpu.verl_settings import answer_for_vllm, cpu_environment, cpu_settings, require_platform
+from memagent_lib.rl.cpu.verl_settings import (
+    answer_for_vllm,
+    cpu_environment,
+    cpu_settings,
+    require_platform,
+    start_rollouts,
+)
 
-__all__ = ["answer_for_vllm", "cpu_environment", "cpu_settings", "require_platform"]
+__all__ = ["answer_for_vllm", "cpu_environment", "cpu_settings", "require_platform", "start_rollouts"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from tensordict import TensorDict
+from tensordict import NonTensorStack, TensorDict
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.base import EngineRegistry
@@ -59,7 +59,11 @@ class CpuEngine(FSDPEngineWithLMHead):
     def forward_backward_batch(
         self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False
     ) -> Any:
-        """As verl's, with micro-batches cut so that rows which begin alike stay together. The normaliser is global."""
+        """As verl's, with micro-batches cut so that rows which begin alike stay together. The normaliser is global.
+
+        What is no tensor stays behind: verl copies every column of every row to the device, an eighth of an update.
+        """
+        data = data.exclude(*(name for name, value in data.items() if isinstance(value, NonTensorStack)))
         group = self.get_data_parallel_group()
         tokens = data["loss_mask"].sum()
         dist.all_reduce(tokens, group=group)

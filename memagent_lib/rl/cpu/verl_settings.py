@@ -11,6 +11,7 @@ from memagent_lib.rl.config import Recipe
 
 MICRO_BATCH_TOKENS = 8192
 LARGEST_BUCKET_MB = 2048
+MOST_SERVERS = 2  # of a worker: each holds vLLM and a cache
 
 
 def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
             "block_size": 32,  # prefixes are shared in whole blocks, and 128 is most of a small prompt
         },
         f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_mb(recipe.model.path),
-        f"{rollout}.agent.num_workers": 1,
+        f"{rollout}.agent.num_workers": rollout_servers(recipe),
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
 
@@ -61,6 +62,12 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
         "OMP_NUM_THREADS": str(max(1, cores() // workers)),
         "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin at barriers take the cores from the run's other processes
     }
+
+
+def rollout_servers(recipe: Recipe) -> int:
+    """Servers of all workers: two of one thread each are faster than one of two, whose Python is one thread."""
+    workers = recipe.model.workers
+    return recipe.model.nodes * workers * min(MOST_SERVERS, max(1, cores() // workers))
 
 
 def _bucket_mb(model: str) -> int:
@@ -81,3 +88,11 @@ def answer_for_vllm() -> None:
     from memagent_lib.rl.cpu.platform import answer_for_vllm as answer
 
     answer()
+
+
+def start_rollouts(config: Any) -> type:
+    """Start the servers that answer and read in one process; what is returned is verl's manager of them."""
+    from memagent_lib.rl.cpu.rollout_server import LocalRolloutManager, start_servers
+
+    start_servers(config)
+    return LocalRolloutManager

@@ -14,7 +14,7 @@ from typing import Any
 from memagent_lib.files import write_atomically
 from memagent_lib.processes import die_with_parent
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu import require_platform
+from memagent_lib.rl.cpu import require_platform, start_rollouts
 from memagent_lib.rl.run.ray_cluster import connect
 from memagent_lib.rl.run.stacks import STACK_SIGNAL
 from memagent_lib.rl.run_folder import RunFolder
@@ -33,27 +33,30 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
     claim = connect(recipe, folder, device, verl)
     try:
-        fit(verl)
+        fit(verl, device)
     finally:
         del claim
         ray.shutdown()
 
 
-def fit(verl: Any) -> None:
+def fit(verl: Any, device: str) -> None:
     """What verl's own task runner does, in this process."""
     import transfer_queue as tq
     from omegaconf import OmegaConf
 
-    from memagent_lib.rl.agent_loop import RolloutManager
     from memagent_lib.rl.trainer import MemAgentTrainer
 
     verl.transfer_queue.enable = True
     OmegaConf.resolve(verl)
+    if device == "cpu":
+        manager_class = start_rollouts(verl)
+    else:
+        from memagent_lib.rl.agent_loop import RolloutManager as manager_class
     tq.init(verl.transfer_queue)
     try:
         trainer = MemAgentTrainer(verl)
         trainer.init()
-        manager = RolloutManager.create(
+        manager = manager_class.create(
             config=verl,
             llm_client=trainer.get_llm_client(),
             teacher_client=trainer.get_teacher_client(),

@@ -1,0 +1,69 @@
+"""vLLM's engine in the event loop that asks it: no second process, no thread, no output but the last of a request.
+
+A step serves every waiting request; between two steps whoever waits for a reply takes it and asks again, so the next
+step holds all of them. What is batched with what follows from the requests alone. Has the methods of ``AsyncLLM`` that
+verl calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.v1.engine.llm_engine import LLMEngine
+
+
+class LoopEngine:
+    """All calls come from one event loop. A step blocks it: on a CPU there is nothing else to wait for."""
+
+    def __init__(self, config: VllmConfig):
+        self._engine = LLMEngine.from_vllm_config(config)
+        self._asked: dict[str, asyncio.Future[Any]] = {}
+        self._steps: asyncio.Task[None] | None = None
+        self.model_config = config.model_config
+
+    async def generate(self, prompt: Any, sampling_params: Any, request_id: str, **unused: Any) -> AsyncIterator[Any]:
+        """Yields the finished ``RequestOutput``. An engine that fails fails every request; a cancelled one ends."""
+        reply = self._asked[request_id] = asyncio.get_running_loop().create_future()
+        try:
+            self._engine.add_request(request_id, prompt, sampling_params)
+            if self._steps is None or self._steps.done():
+                self._steps = asyncio.create_task(self._step())
+            yield await reply
+        finally:
+            if self._asked.pop(request_id, None) is not None and not reply.done():
+                self._engine.abort_request([request_id])
+
+    async def _step(self) -> None:
+        try:
+            while self._asked:
+                await asyncio.sleep(0)  # everyone who can ask does so before the step
+                for output in self._engine.step():
+                    if output.finished and (reply := self._asked.pop(output.request_id, None)) and not reply.done():
+                        reply.set_result(output)
+        except Exception as failure:
+            for reply in self._asked.values():
+                if not reply.done():
+                    reply.set_exception(failure)
+            self._asked.clear()
+
+    async def collective_rpc(
+        self, method: Any, timeout: float | None = None, args: tuple = (), kwargs: dict | None = None
+    ) -> list[Any]:
+        """Call a method of vLLM's worker; the loop stands still meanwhile."""
+        return self._engine.collective_rpc(method, timeout, args, kwargs)
+
+    async def reset_prefix_cache(self, reset_connector: bool = False) -> None:
+        self._engine.reset_prefix_cache(reset_connector=reset_connector)
+
+    async def reset_mm_cache(self) -> None:
+        self._engine.reset_mm_cache()
+
+    async def reset_encoder_cache(self) -> None:
+        self._engine.reset_encoder_cache()
+
+    async def wait_for_requests_to_drain(self) -> None:
+        if self._steps is not None:
+            await self._steps

@@ -1,0 +1,117 @@
+"""Rollouts on a CPU: verl's server, vLLM's engine and the agent loops in one process.
+
+verl has a process for each, and a message between them costs more than a small policy's turn. Here a turn is a call.
+The servers start before verl asks for them, beside the worker that trains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+import ray
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ, trainer_base
+from verl.workers.rollout.llm_server import LLMServerManager
+from verl.workers.rollout.replica import RolloutMode, RolloutReplicaRegistry, TokenOutput
+from verl.workers.rollout.utils import get_vision_placeholder_token_ids
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+
+from memagent_lib.files import cores
+from memagent_lib.rl.agent_loop import RolloutWorker, leave_traces_to_others
+from memagent_lib.rl.cpu.weight_channel import server_name
+
+
+class RolloutServer(vLLMHttpServer):
+    """verl's server without HTTP. Its agent loops ask the engine beside them."""
+
+    async def run_server(self, args: Any) -> None:
+        """Start the engine; called by verl's ``launch_server``."""
+        from vllm import AsyncEngineArgs
+
+        from memagent_lib.rl.cpu.loop_engine import LoopEngine
+
+        self.engine = LoopEngine(AsyncEngineArgs.from_cli_args(args).create_engine_config())
+        names = {
+            "vocab_size": len(self.model_config.tokenizer),
+            "banned_token_ids": get_vision_placeholder_token_ids(self.model_config.processor),
+        }
+        await self.engine.collective_rpc("monkey_patch_model", kwargs=names)
+        self._server_port = 0
+
+    async def start_agents(self, config: Any) -> None:
+        """Be a worker of verl's agent loops too."""
+        if self.replica_rank:
+            leave_traces_to_others()
+        self._agents = await asyncio.to_thread(RolloutWorker, config, _LocalClient(self))  # it waits for others
+
+    async def generate_sequences(self, batch: Any) -> None:
+        await self._agents.generate_sequences(batch)
+
+
+class _LocalClient:
+    """What agent loops know of a server, by direct calls; every turn is a request with a number of its own."""
+
+    def __init__(self, server: RolloutServer):
+        self._server, self._requests = server, 0
+
+    async def generate(self, request_id: str, **asked: Any) -> TokenOutput:
+        self._requests += 1
+        output = await self._server.generate(request_id=f"{request_id}-{self._requests}", **asked)
+        step = output.extra_fields["global_steps"]
+        output.extra_fields |= {"min_global_steps": step, "max_global_steps": step}
+        return output
+
+
+class RolloutServers(vLLMReplica):
+    """The servers of one worker, started ahead of time by :func:`start_servers`, as verl's replica of one server."""
+
+    started: ClassVar[dict[int, list[tuple[Any, Any]]]] = {}
+
+    def start(self, count: int, threads: int) -> None:
+        """Start ``count`` servers with their engines, without waiting."""
+        shape = {"rollout_mode": RolloutMode.HYBRID, "workers": [], "node_rank": 0, "gpus_per_node": 1, "nnodes": 1}
+        shape |= {"config": self.config, "model_config": self.model_config, "cuda_visible_devices": ""}
+        self.started[self.replica_rank] = []
+        for number in range(self.replica_rank * count, (self.replica_rank + 1) * count):
+            options = {"name": server_name(number), "max_concurrency": self.max_concurrency}
+            options["runtime_env"] = {"env_vars": {"OMP_NUM_THREADS": str(threads)}}
+            server = ray.remote(RolloutServer).options(**options).remote(replica_rank=number, **shape)
+            self.started[self.replica_rank].append((server, server.launch_server.remote()))
+
+    async def launch_servers(self) -> None:
+        await asyncio.gather(*(launched for _, launched in self.started[self.replica_rank]))
+        self.servers = [server for server, _ in self.started[self.replica_rank]]
+        self._server_handle, self._server_address = self.servers[0], f"rollouts-{self.replica_rank}:0"
+
+
+class LocalServers(LLMServerManager):
+    """verl's manager of servers without its load balancer, another process: nobody asks from elsewhere."""
+
+    async def _init_global_load_balancer(self) -> None:
+        return None
+
+    def get_client(self, *unused: Any, **unused_too: Any) -> None:
+        return None
+
+
+class LocalRolloutManager(AgentLoopManagerTQ):
+    """verl's manager of agent loops, which are in the servers."""
+
+    async def _init_agent_loop_workers(self) -> None:
+        self.agent_loop_workers = [server for one in RolloutServers.started.values() for server, _ in one]
+        await asyncio.gather(*(server.start_agents.remote(self.config) for server in self.agent_loop_workers))
+
+
+def start_servers(config: Any) -> None:
+    """Start every worker's servers, and make these what verl means by ``vllm`` in this process.
+
+    ``rollout.agent.num_workers`` says how many there are in all; they share the processor's cores.
+    """
+    RolloutReplicaRegistry.register("vllm", lambda: RolloutServers)
+    trainer_base.LLMServerManager = LocalServers  # verl offers no other way to name the class
+    actor, workers = config.actor_rollout_ref, config.trainer.nnodes * config.trainer.n_gpus_per_node
+    servers = actor.rollout.agent.num_workers
+    threads = max(1, cores() * config.trainer.nnodes // servers)
+    for rank in range(workers):
+        replica = RolloutServers(rank, actor.rollout, actor.model, actor.rollout.n_gpus_per_node)
+        replica.start(servers // workers, threads)
