@@ -3,6 +3,7 @@ killed, the run ends and says why, and it is resumed to its end."""
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, launch
 from memagent_lib.text import Tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
-STEPS = 3
+STEPS = 99  # of the run that is killed: it must outlast the start of the one that is refused
 POLICY = root() / "experiments" / "pocket" / "warm_start"
 READING = {"template": "pocket", "chunk_tokens": 96, "memory_tokens": 48, "answer_tokens": 48, "question_tokens": 32}
 
@@ -98,10 +99,12 @@ def test_the_end_of_a_worker_is_the_end_of_the_run_and_it_says_so(interrupted) -
 def test_it_resumes_on_the_same_cluster_and_finishes(interrupted, recipe: Recipe) -> None:
     run, _, _ = interrupted
     done = run.status().step
-    resumed = launch(recipe, run.folder.path, resume=True)
-    assert resumed.wait().step == STEPS
+    last = run.folder.latest_checkpoint().step + 2
+    shorter = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, steps=last))
+    resumed = launch(shorter, run.folder.path, resume=True)
+    assert resumed.wait().step == last
     rows = resumed.folder.rows()
-    assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+    assert [row["step"] for row in rows] == list(range(1, last + 1))
     assert done >= 1
     for row in rows:
         assert row["metrics"]["rows/produced"] == row["metrics"]["rows/trained"] == 4 * 2 * 3

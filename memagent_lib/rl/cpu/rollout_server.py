@@ -10,6 +10,7 @@ import asyncio
 from typing import Any, ClassVar
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, trainer_base
 from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.replica import RolloutMode, RolloutReplicaRegistry, TokenOutput
@@ -67,14 +68,15 @@ class RolloutServers(vLLMReplica):
 
     started: ClassVar[dict[int, list[tuple[Any, Any]]]] = {}
 
-    def start(self, count: int, threads: int) -> None:
-        """Start ``count`` servers with their engines, without waiting."""
+    def start(self, count: int, threads: int, node: str) -> None:
+        """Start ``count`` servers with their engines on a node of Ray's, without waiting."""
         shape = {"rollout_mode": RolloutMode.HYBRID, "workers": [], "node_rank": 0, "gpus_per_node": 1, "nnodes": 1}
         shape |= {"config": self.config, "model_config": self.model_config, "cuda_visible_devices": ""}
         self.started[self.replica_rank] = []
         for number in range(self.replica_rank * count, (self.replica_rank + 1) * count):
             options = {"name": server_name(number), "max_concurrency": self.max_concurrency}
             options["runtime_env"] = {"env_vars": {"OMP_NUM_THREADS": str(threads)}}
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
             server = ray.remote(RolloutServer).options(**options).remote(replica_rank=number, **shape)
             self.started[self.replica_rank].append((server, server.launch_server.remote()))
 
@@ -109,9 +111,16 @@ def start_servers(config: Any) -> None:
     """
     RolloutReplicaRegistry.register("vllm", lambda: RolloutServers)
     trainer_base.LLMServerManager = LocalServers  # verl offers no other way to name the class
-    actor, workers = config.actor_rollout_ref, config.trainer.nnodes * config.trainer.n_gpus_per_node
+    actor, here = config.actor_rollout_ref, config.trainer.n_gpus_per_node
+    workers, nodes = config.trainer.nnodes * here, _nodes()
     servers = actor.rollout.agent.num_workers
     threads = max(1, cores() * config.trainer.nnodes // servers)
     for rank in range(workers):
         replica = RolloutServers(rank, actor.rollout, actor.model, actor.rollout.n_gpus_per_node)
-        replica.start(servers // workers, threads)
+        replica.start(servers // workers, threads, nodes[rank // here])
+
+
+def _nodes() -> list[str]:
+    """The nodes that have devices, in the order in which verl gives them to its workers: weights stay on a node."""
+    alive = (node for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU"))
+    return [node["NodeID"] for node in sorted(alive, key=lambda node: node["NodeManagerAddress"])]
