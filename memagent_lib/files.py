@@ -38,12 +38,18 @@ def place(path: str | Path) -> Path:
     return root() / Path(path).expanduser()
 
 
+def require_replaceable(*paths: str | Path) -> None:
+    """:class:`ValueError` where something stands that is no file, such as a folder."""
+    for path in map(Path, paths):
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is no file that could be replaced; give another path")
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A path beside ``path`` to write to; its file becomes ``path`` when the block ends without an error."""
     path = Path(path)
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no file that could be replaced; give another path")
+    require_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:

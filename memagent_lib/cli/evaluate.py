@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from memagent_lib.cli.agent_options import add_agent_options, agent_of
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 
+MOST_REASONS = 10
 EXAMPLES = """\
 examples:
   memagent evaluate runs/study/data/test_4.parquet --model experiments/pocket/trained --out runs/evaluated
@@ -28,29 +30,48 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.evaluation import EvaluationPlan, benchmark_table, mixtures, overview
+    from memagent_lib.evaluation import EvaluationPlan, benchmark_table, failure_reasons, mixtures, overview
     from memagent_lib.files import place
     from memagent_lib.tracking import Experiment, evaluate_files
 
     plan = EvaluationPlan([place(file) for file in a.data], [a.n])  # what is wrong is said before a model is loaded
+    if (out := place(a.out)).exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file, and --out names a folder; give another name")
+    policy = a.policy or a.model.rstrip("/").rpartition("/")[2]
     agent = agent_of(a)
-    policy, identity = a.policy or a.model.rstrip("/").rpartition("/")[2], agent.identity
+    identity = agent.identity
+    _require_same_chunks(out, policy, agent.encoder.budget.chunk_tokens)
     plan = EvaluationPlan(plan.files, plan.n, [identity["reader"]])
     words = {"template": agent.encoder.template.name, "budget": agent.encoder.budget, "sampling": identity["sampling"]}
     facts = {"model": a.model, "policy": policy, "data": a.data, "n": a.n, "reader": identity["reader"], **words}
     try:
         with Experiment.open(a.tracking).run(f"evaluate {policy}", facts | {"backend": a.backend}) as tracked:
-            results, rows = evaluate_files(tracked, agent, plan, a.out, a.model, policy, a.concurrency)
+            results, rows = evaluate_files(tracked, agent, plan, a.out, a.model, policy, a.concurrency, add=True)
     finally:
         agent.close()
     print(overview(rows).to_string(index=False))
     if len(table := benchmark_table(results, policy)):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
-    for note in mixtures(rows):
+    for note in (*mixtures(rows), *failure_reasons(rows)[:MOST_REASONS]):
         print(f"warning: {note}", file=sys.stderr)
     page = _page(results, policy, a.out)
     print(f"\nrun {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
     return 0 if rows["score"].notna().any() else 1
+
+
+def _require_same_chunks(folder: Path, policy: str, chunk_tokens: int) -> None:
+    """The folder's rows of this policy stay beside the new ones, so they must be of the same lengths."""
+    import pandas as pd
+
+    from memagent_lib.tracking import rows_file
+
+    path = folder / f"{rows_file(policy)}.parquet"
+    there = sorted(set(pd.read_parquet(path)["chunk_tokens"])) if path.is_file() else [chunk_tokens]
+    if there != [chunk_tokens]:
+        raise ValueError(
+            f"{path} holds results of {policy!r} read in chunks of {', '.join(map(str, there))} tokens, and this "
+            f"evaluation takes {chunk_tokens}; give another --policy or --out"
+        )
 
 
 def _page(results: list, policy: str, folder: str) -> str:

@@ -33,11 +33,9 @@ def add_parser(verbs: Verbs) -> None:
 def run(a: argparse.Namespace) -> int:
     from tqdm.auto import tqdm
 
-    from memagent_lib.documents import Document, plain, read_files
+    from memagent_lib.documents import plain, read_files
 
-    if not a.question and not a.earlier:
-        raise ValueError('no question; give at least one: --question "..."')
-    Document(a.paths)  # what is wrong with the files is said before a model is loaded
+    _check(a)
     agent = agent_of(a)
     settings = {"model": a.model, "backend": a.backend, "temperature": a.temperature, "seed": a.seed}
     try:
@@ -61,3 +59,14 @@ def run(a: argparse.Namespace) -> int:
         if path:
             print(f"wrote {write(path)}", file=sys.stderr)
     return 0
+
+
+def _check(a: argparse.Namespace) -> None:
+    """What is wrong with questions and files is said before a model is loaded and a document read."""
+    from memagent_lib.documents import Document, SavedReading, asked_questions
+    from memagent_lib.files import require_replaceable
+
+    saved = SavedReading.load(a.earlier) if a.earlier else None
+    asked_questions(a.question, saved)
+    require_replaceable(*filter(None, (a.journal, a.save, a.html)))
+    Document(a.paths, saved.end if saved else 0, saved.parts if saved else ())

@@ -4,7 +4,7 @@ colleague.
 Knows files, agents, journals and provenance. Knows no examples, no scores and no MLflow.
 """
 
-from memagent_lib.documents.file_reading import FileReading, SavedReading, plain, read_files
+from memagent_lib.documents.file_reading import FileReading, SavedReading, asked_questions, plain, read_files
 from memagent_lib.documents.sources import Document, DocumentError, SourcePlace
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "FileReading",
     "SavedReading",
     "SourcePlace",
+    "asked_questions",
     "plain",
     "read_files",
 ]

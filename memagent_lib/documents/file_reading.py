@@ -109,6 +109,16 @@ class SavedReading:
         return max((t.prompt.chunk.end for t in self.trace.reads if t.prompt.chunk), default=0)
 
 
+def asked_questions(questions: Sequence[str], saved: SavedReading | None = None) -> tuple[str, ...]:
+    """The questions of a reading, or those of the one that it continues; :class:`ValueError` for one that is none."""
+    asked = tuple(questions) or (saved.questions if saved else ())
+    if not asked or not all(q.strip() for q in asked):
+        raise ValueError('no question; give at least one, and none empty: --question "..."')
+    if odd := [question for question in asked if whole_characters(question) != question]:
+        raise ValueError(f"the question {odd[0]!r} holds bytes that are not UTF-8; write it again")
+    return asked
+
+
 def read_files(
     agent: Agent,
     paths: Sequence[str | Path],
@@ -128,11 +138,7 @@ def read_files(
     ``BackendError`` or ``BackendUnavailable``.
     """
     saved = SavedReading.load(earlier) if earlier else None
-    asked = tuple(questions) or (saved.questions if saved else ())
-    if not asked or not all(q.strip() for q in asked):
-        raise ValueError("no question; give at least one, and none empty")
-    if odd := [question for question in asked if whole_characters(question) != question]:
-        raise ValueError(f"the question {odd[0]!r} holds bytes that are not UTF-8; write it again")
+    asked = asked_questions(questions, saved)
     if len(asked) > 1:
         agent = _asking_all(agent, asked)
     settings = {"questions": list(asked)} | agent.identity | (settings or {})

@@ -17,6 +17,7 @@ from memagent_lib.evaluation.results import (
 )
 from memagent_lib.evaluation.tables import (
     Rate,
+    failure_reasons,
     fates_at_the_end,
     gather_rows,
     mixtures,
@@ -29,7 +30,7 @@ from memagent_lib.evaluation.tables import (
 
 __all__ = [
     "PUBLISHED", "RESULT_COLUMNS", "SAME", "EvaluationPlan", "Rate", "Result", "aevaluate", "benchmark_rows",
-    "benchmark_table", "evaluate", "evaluate_plan", "fates_at_the_end", "gather_rows", "journal_path", "mixtures",
-    "overview", "paired", "paired_interval", "read_results", "save_rows", "summarise", "table", "to_frame",
-    "turns_to_frame", "wilson", "write_results",
+    "benchmark_table", "evaluate", "evaluate_plan", "failure_reasons", "fates_at_the_end", "gather_rows",
+    "journal_path", "mixtures", "overview", "paired", "paired_interval", "read_results", "save_rows",
+    "summarise", "table", "to_frame", "turns_to_frame", "wilson", "write_results",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from memagent_lib.agent import Agent
 from memagent_lib.data import Example, count, split_file, stream
 from memagent_lib.evaluation.evaluator import evaluate, progress_bar
 from memagent_lib.evaluation.results import Result
+from memagent_lib.files import place
 from memagent_lib.readers import reader_named
 
 
@@ -28,6 +29,11 @@ class EvaluationPlan:
             raise ValueError(
                 f"n has {len(self.n)} values for {len(self.files)} files; give one for each, or one for all"
             )
+        places = [place(file) for file in self.files]
+        if twice := [str(file) for file in dict.fromkeys(places) if places.count(file) > 1]:
+            raise ValueError(f"{', '.join(twice)} is given more than once; its examples would count as others")
+        if (least := min(self.n)) < 0:
+            raise ValueError(f"n is a number of examples, or 0 for all of them; got {least}")
         for file, n in self._each():
             if (there := count(file)) < n:
                 raise ValueError(f"{file} has {there:,} examples and n asks for {n:,}; make more, or lower n")

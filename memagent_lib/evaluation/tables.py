@@ -96,9 +96,18 @@ def shown(row: Mapping[str, Any]) -> str:
     return f"{rate if row['scored'] else 'none scored'}{failed}"
 
 
-def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> Path:
-    """Keep result rows as ``NAME.parquet``, atomically, for :func:`gather_rows`."""
+def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = False) -> Path:
+    """Keep result rows as ``NAME.parquet``, atomically, for :func:`gather_rows`.
+
+    With ``add``, rows that are there stay, but for those of the same reader and data file.
+    """
+    import pandas as pd
+
     path = place(folder) / f"{name}.parquet"
+    if add and path.is_file():
+        before, read = pd.read_parquet(path), set(zip(frame["reader"], frame["file"], strict=True))
+        others = [pair not in read for pair in zip(before["reader"], before["file"], strict=True)]
+        frame = pd.concat([before[others], frame], ignore_index=True)
     with replacing(path) as unfinished:
         frame.to_parquet(unfinished, index=False)
     return path
@@ -125,6 +134,14 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
         )
     rank = {name: at for at, name in enumerate(dict.fromkeys([*first, *known]))}
     return frame.sort_values("policy", key=lambda names: names.map(rank), kind="stable", ignore_index=True)
+
+
+def failure_reasons(results: pd.DataFrame) -> list[str]:
+    """Why readings failed, the most frequent reason first; of those that differ in numbers alone, one."""
+    failed = results[["reader", "error"]].dropna()
+    groups = failed.groupby(["reader", failed["error"].str.replace(r"\d[\d.,]*", "#", regex=True)])["error"]
+    reasons = sorted(((len(errors), reader, errors.iloc[0]) for (reader, _), errors in groups), reverse=True)
+    return [f"{count} failed ({reader}): {why}" for count, reader, why in reasons]
 
 
 def mixtures(results: pd.DataFrame) -> list[str]:

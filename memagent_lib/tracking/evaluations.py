@@ -75,20 +75,24 @@ def evaluate_files(
     model: str = "",
     policy: str = "",
     concurrency: int = 64,
+    add: bool = False,
 ) -> tuple[list[Result], pd.DataFrame]:
     """Evaluate an agent on data files of any length and log it: what ``memagent evaluate`` and 03_evaluate do.
 
     Finished turns and results are kept below ``folder`` and found there by the same call after a crash; the rows are
-    kept as ``POLICY.parquet`` in it, for figures over several policies."""
+    kept as ``POLICY.parquet`` in it, for figures over several policies. With ``add``, rows that are there of other
+    readers and files stay.
+    """
     policy = policy or Path(model).name
     run.data(*plan.files)
     results = evaluate_plan(agent, plan, place(folder) / "readings", concurrency)
     rows = log_results(run, results, model, policy=policy, chunk_tokens=agent.encoder.budget.chunk_tokens)
-    save_rows(rows, folder, _file_name(policy))
+    save_rows(rows, folder, rows_file(policy), add)
     return results, rows
 
 
-def _file_name(policy: str) -> str:
+def rows_file(policy: str) -> str:
+    """The name under which a policy's rows are kept, without its ending."""
     return "".join(c if c.isalnum() or c in "-_. " else "-" for c in policy)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.evaluation import PUBLISHED, Result, gather_rows, mixtures, paired, summarise
+from memagent_lib.evaluation import PUBLISHED, Result, failure_reasons, gather_rows, mixtures, paired, summarise
 from memagent_lib.files import place
 from memagent_lib.tracking import Experiment, load_results, load_runs
 from memagent_lib.workbench.figure_style import svg_markup
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PAGE_MB = 12.0
+MOST_REASONS = 10
 _LINE, _CELL = ["policy", "reader"], ["task", "policy", "reader", "length"]
 _COMPARED = "overwrite"
 
@@ -60,13 +61,14 @@ class EvaluationReport:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader must know before any number: points that are missing, mixtures, cells in which all failed."""
+        """What a reader must know before any number: missing points, mixtures, cells in which all failed, and why."""
         counts = summarise(self.rows, _CELL)
         broken = [
             f"{row['policy']}, {row['reader']}, {row['task']} at {row['length']}: all {row['failed']} failed"
             for row in counts[counts["scored"] == 0].to_dict("records")
         ]
-        return [*(f"missing: {point}" for point in self.missing), *mixtures(self.rows), *broken]
+        why = failure_reasons(self.rows)[:MOST_REASONS]
+        return [*(f"missing: {point}" for point in self.missing), *mixtures(self.rows), *broken, *why]
 
     def readings(self) -> dict[str, list[Result]]:
         """The readings that the runs kept, by policy; each cell's wrong ones first."""

@@ -38,6 +38,45 @@ def needles(tokenizer, tmp_path) -> Path:
     return save(examples, tmp_path / "needles.parquet")
 
 
+def command_for(server, tokenizer_folder: str, workspace: Path, out: Path, *more: str) -> list[str]:
+    command = ["evaluate", "--out", str(out), "--model", "small", "--backend", "openai", "--api", "chat"]
+    command += ["--base-url", server.url, "--window", "4096", "--tokenizer", tokenizer_folder, "--template", "pocket"]
+    command += ["--chunk-tokens", "200", "--memory-tokens", "60", "--answer-tokens", "16"]
+    return [*command, "--tracking", str(workspace), *more]
+
+
+def test_another_reader_in_the_same_folder_stands_beside_the_first_and_other_chunks_are_refused(
+    needles, tokenizer_folder, workspace, tmp_path, capsys
+):
+    with serving() as server:
+        server.reply = reply
+        given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), "--n", "2")
+        for reader in ("overwrite", "truncated", "overwrite"):
+            assert main([*given, "--reader", reader]) == 0
+        posts = server.posts
+        assert main([*given, "--chunk-tokens", "150"]) == 2
+        assert server.posts == posts
+    said = "holds results of 'small' read in chunks of 200 tokens, and this evaluation takes 150; give another --policy"
+    assert said in capsys.readouterr().err
+    rows = pd.read_parquet(tmp_path / "out" / "small.parquet")
+    assert rows.groupby("reader")["example"].agg(list).to_dict() == {
+        reader: [e.id for e in stream(needles, 2)] for reader in ("overwrite", "truncated")
+    }
+
+
+def test_failed_readings_are_explained_below_the_table_and_in_the_report(
+    needles, tokenizer_folder, workspace, tmp_path, capsys
+):
+    with serving() as server:
+        server.reply = reply
+        given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles))
+        assert main([*given, "--question-tokens", "4"]) == 1
+    why = r"warning: 5 failed \(overwrite\): BudgetError: the question is \d+ tokens and question_tokens allows 4"
+    assert re.search(why, capsys.readouterr().err)
+    assert main(["report", str(tmp_path / "out"), "--tracking", str(workspace)]) == 0
+    assert re.search(why, capsys.readouterr().err)
+
+
 def test_data_files_become_a_table_a_run_and_a_page_and_a_second_call_asks_nothing(
     needles, tokenizer_folder, workspace, tmp_path, capsys
 ):
@@ -60,9 +99,17 @@ def test_data_files_become_a_table_a_run_and_a_page_and_a_second_call_asks_nothi
 
 
 def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys):
-    for data, n, says in [(tmp_path / "none.parquet", "1", "no examples at"), (needles, "9", "has 5 examples")]:
-        assert main(["evaluate", str(data), "--n", n, "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2
+    for data, n, says in [
+        ([tmp_path / "none.parquet"], "1", "no examples at"),
+        ([needles], "9", "has 5 examples"),
+        ([needles], "-1", "n is a number of examples, or 0 for all of them; got -1"),
+        ([needles, needles], "1", f"{needles} is given more than once"),
+    ]:
+        command = ["evaluate", *map(str, data), "--n", n, "--out", str(tmp_path / "o"), "--model", "nowhere"]
+        assert main(command) == 2
         assert says in capsys.readouterr().err
+    assert main(["evaluate", str(needles), "--out", str(needles), "--model", "nowhere"]) == 2
+    assert f"{needles} is a file, and --out names a folder" in capsys.readouterr().err
 
 
 def test_another_projects_file_is_answered_with_the_command_that_converts_it(tmp_path, capsys):

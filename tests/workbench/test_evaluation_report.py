@@ -78,10 +78,11 @@ def test_what_is_missing_failed_or_mixed_is_said_first(evaluated, workspace):
     report = EvaluationReport.of(workspace / "out", workspace, "keeps")
     older = report.rows.assign(code=["00000000", *report.rows["code"][1:]])
     report = replace(report, rows=older, missing=("evaluate, policy=other: failed",))
-    missing, mixed, broken = report.warnings
+    missing, mixed, broken, why = report.warnings
     assert missing == "missing: evaluate, policy=other: failed"
     assert mixed.startswith("results of 2 versions of the code are mixed: 00000000, ")
     assert broken == "broken, overwrite, needle at 3: all 4 failed"
+    assert why == "4 failed (overwrite): BackendError: the server went away"
     page = report.page().body
     assert all(warning in page for warning in report.warnings)
     assert "none scored" in page and "4 failed" in page and "–" in page  # failed is not 0 %, unread is neither
