@@ -44,6 +44,10 @@ def test_ruler_jsonl_is_told_apart_into_document_and_question(tmp_path):
     (example,) = read(lines(folder / "validation.jsonl", record | {"input": f"{noise}\n{asked}"}), "ruler")
     assert (example.id, example.document, example.question) == ("niah_single_1-1", noise, asked)
     assert (example.rule, example.answers, example.metadata["length"]) == ("match_all", ("1234567",), 99)
+    renamed = folder.with_name("downloads")
+    renamed.mkdir()
+    (again,) = read((folder / "validation.jsonl").rename(renamed / "niah_single_1.jsonl"), "ruler")
+    assert (again.id, again.task) == (example.id, example.task) == ("niah_single_1-1", "ruler/niah_single_1")
 
 
 def test_rulers_qa_and_counting_prompts_are_told_apart_too(tmp_path):

@@ -14,6 +14,7 @@ from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.records import records
 
 ASK_ALL = "Follow the task that the document sets at its beginning and at its end."
+_SPLITS = ("validation", "test", "train")
 _QA = "Answer the question based on the given documents."
 _ENDS = ("\nWhat are all the special magic ", "\nWhat is the special magic ", "\nQuestion: ", f"\n\n{_QA}")
 
@@ -21,9 +22,11 @@ _ENDS = ("\nWhat are all the special magic ", "\nWhat is the special magic ", "\
 def read_ruler(path: str | Path) -> Iterator[Example]:
     """The examples of a file, with RULER's own judges: ``match_part`` for its qa prompts, ``match_all`` for all others.
 
-    They are numbered by line: in RULER's needle files ``index`` repeats. The task is the folder's name.
+    They are numbered by line: in RULER's needle files ``index`` repeats. The task is the file's name, or in RULER's own
+    layout (``niah_single_1/validation.jsonl``) the folder's.
     """
-    task = Path(path).resolve().parent.name
+    file = Path(path).resolve()
+    task = file.parent.name if file.stem in _SPLITS else file.stem
     for record in records(path, "RULER's JSON lines with input and outputs"):
         document, question = split_ruler(record.get("input", str))
         places = {name: record.fields[name] for name in ("length", "token_position_answer") if name in record.fields}
