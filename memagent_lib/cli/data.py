@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, option, switch
 from memagent_lib.files import model
@@ -76,6 +76,12 @@ def _make(a: argparse.Namespace) -> int:
     from memagent_lib.data import configured, make, require_parquet, save
     from memagent_lib.text import Tokenizer
 
+    for name in ("first", "apart_from", "drop_known", "base_url"):
+        if getattr(a, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(
+                f"{flag} goes with --from, and {a.task!r} is a task whose examples are made; leave {flag} out"
+            )
     parameters = dict(key_value(text) for text in a.settings)
     for name in parameters:
         if name in ("n", "seed", "length_tokens", "chunks", "documents", "chunk_tokens", "rule", "workers"):
@@ -91,7 +97,7 @@ def _make(a: argparse.Namespace) -> int:
 
 
 def _convert(a: argparse.Namespace) -> int:
-    from memagent_lib.data import Choice, Length, convert, require_parquet, save
+    from memagent_lib.data import Choice, Length, convert, require_options, require_parquet, save
     from memagent_lib.text import Tokenizer
 
     form, *rest = [*a.origin, *([a.task] if a.task else []), *a.settings]
@@ -104,12 +110,24 @@ def _convert(a: argparse.Namespace) -> int:
     length = Length(**given, chunk_tokens=a.chunk_tokens or 5000) if any(given.values()) else None
     known = _no_context_filter(a) if a.drop_known else None
     choice = Choice(first=a.first, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
+    rule, options = _rule_and_options(a.rule, settings)
+    require_options(form, options)  # before they are handed on beside parameters of other names
     tokenizer = Tokenizer.load(model(a.model)) if length else None
-    options = dict(key_value(text) for text in settings)
-    chosen, examples = convert(form, paths, choice, length=length, tokenizer=tokenizer, rule=a.rule, **options)
+    chosen, examples = convert(form, paths, choice, length=length, tokenizer=tokenizer, rule=rule, **options)
     written = save(_with_progress(examples, len(chosen.kept)), a.out)
     print(f"{len(chosen.kept):,} questions of {', '.join(paths)} in {written} ({chosen.told()})")
     return 0
+
+
+def _rule_and_options(rule: str | None, settings: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
+    """The judge, which ``--rule`` and ``rule=`` name alike, and what is left of the key=value words."""
+    options = dict(key_value(text) for text in settings)
+    if "rule" not in options:
+        return rule, options
+    named = str(options.pop("rule"))
+    if rule not in (None, named):
+        raise ValueError(f"--rule {rule} and rule={named} are both given; leave one of them out")
+    return named, options
 
 
 def _with_progress(examples: Iterable[Example], n: int) -> Iterable[Example]:
@@ -135,6 +153,8 @@ def _print_tasks(only: str | None) -> int:
 
     from memagent_lib.data import FORMATS, TASKS, preset
 
+    if only in FORMATS and only not in TASKS:
+        return _print_format(only)
     table = Table(box=None, pad_edge=False)
     for column in ("task", "asks for", "a guess scores"):
         table.add_column(column, no_wrap=column == "task", justify="right" if column == "a guess scores" else "left")
@@ -152,4 +172,15 @@ def _print_tasks(only: str | None) -> int:
     Console().print(table)
     if only:
         print(f"\nparameters: {preset(only).parameters}")
+    return 0
+
+
+def _print_format(name: str) -> int:
+    from memagent_lib.data import FORMATS
+
+    known = FORMATS[name]
+    options = "".join(f" [{option}=...]" for option in known.options)
+    length = " [--length-tokens N | --chunks N | --documents N]" if known.pool else ""
+    print(f"{name} is a format, not a task: {known.files}")
+    print(f"memagent data --from {name} FILE [FILE ...]{options}{length} --out FILE.parquet")
     return 0

@@ -8,7 +8,7 @@ from memagent_lib.data.conversion import Choice, convert
 from memagent_lib.data.drafting import Length
 from memagent_lib.data.examples import Example, Span, data_hash
 from memagent_lib.data.filtering import known_without_document
-from memagent_lib.data.formats import FORMATS, read_original
+from memagent_lib.data.formats import FORMATS, read_original, require_options
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.splits import make_splits, split_file
 from memagent_lib.data.storage import copy_without, count, load, require_parquet, save, stream, stream_records
@@ -60,6 +60,7 @@ __all__ = [
     "pocket_question",
     "preset",
     "read_original",
+    "require_options",
     "require_parquet",
     "riddle",
     "save",

@@ -75,6 +75,7 @@ class Chosen:
     kept: list[Example] = field(default_factory=list)
     known: int = 0
     failed: int = 0
+    unanswerable: int = 0
 
     def add(self, questions: Sequence[Example], known: Sequence[bool | None]) -> None:
         self.kept += [question for question, verdict in zip(questions, known, strict=True) if verdict is False]
@@ -82,11 +83,13 @@ class Chosen:
         self.failed += sum(verdict is None for verdict in known)
 
     def told(self) -> str:
-        counts = (("asked in another file", self.left_out), ("known without the document", self.known))
-        return (
-            ", ".join(f"{n:,} {what}" for what, n in (*counts, ("could not be asked", self.failed)) if n)
-            or "none left out"
+        counts = (
+            ("left out as unanswerable", self.unanswerable),
+            ("asked in another file", self.left_out),
+            ("known without the document", self.known),
+            ("could not be asked", self.failed),
         )
+        return ", ".join(f"{n:,} {what}" for what, n in counts if n) or "none left out"
 
 
 def convert(
@@ -108,7 +111,7 @@ def convert(
     if rule:
         judge_named(rule)
     for path in paths:
-        require_file(path)
+        require_file(path, form)
     if length is None:
         given = {**options, **({"rule": rule} if rule and "rule" in known.options else {})}
         chosen, examples = _as_they_are(form, paths, choice, given)
@@ -116,6 +119,7 @@ def convert(
         raise ValueError(f"the documents of {known.files} are as long as they are; leave out the length")
     else:
         chosen, examples = _among_others(form, [read_pool(path, form) for path in paths], choice, length, tokenizer)
+    chosen.unanswerable = sum(known.unanswerable(path) for path in paths)
     return chosen, (replace(example, rule=rule) if rule else example for example in examples)
 
 

@@ -42,13 +42,14 @@ class Length:
     chunk_tokens: int = 5000
 
     def __post_init__(self) -> None:
-        given = [name for name in ("tokens", "chunks", "documents") if getattr(self, name) is not None]
+        sizes = {"length_tokens": self.tokens, "chunks": self.chunks, "documents": self.documents}
+        given = {name: value for name, value in sizes.items() if value is not None}
         if len(given) != 1:
             raise ValueError(
                 f"give one of length_tokens, chunks and documents; got {' and '.join(given) or 'none of them'}"
             )
-        for name in (*given, "chunk_tokens"):
-            if (value := getattr(self, name)) < 1:
+        for name, value in {**given, "chunk_tokens": self.chunk_tokens}.items():
+            if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
 
     @property

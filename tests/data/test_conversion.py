@@ -135,6 +135,22 @@ def test_every_format_is_converted_by_one_command(empty_folder):
         assert len(load("out.parquet")) == 1
 
 
+def test_a_judge_is_named_by_an_option_or_by_the_formats_own_word(empty_folder):
+    (empty_folder / "mine.jsonl").write_text(json.dumps({"question": "q?", "document": "d", "answers": ["a"]}))
+    asked = {"dataset": "qasper", "input": "q?", "context": "c", "answers": ["a"], "_id": "x"}
+    (empty_folder / "qasper.jsonl").write_text(json.dumps(asked))
+    for form, name in (("plain", "mine.jsonl"), ("longbench", "qasper.jsonl"), ("squad", "dev-v2.0.json")):
+        for words in (["rule=exact"], ["--rule", "exact"]):
+            assert data("--from", form, name, *words, "--out", "out.parquet") == 0
+            assert {example.rule for example in load("out.parquet")} == {"exact"}
+
+
+def test_unanswerable_questions_are_counted_among_those_left_out(empty_folder, capsys):
+    for length in ([], ["--documents", 5]):
+        assert data("--from", "squad", "dev-v2.0.json", *length, "--out", "out.parquet") == 0
+        assert "10 questions of dev-v2.0.json in out.parquet (10 left out as unanswerable)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -151,9 +167,22 @@ def test_every_format_is_converted_by_one_command(empty_folder):
         ),
         (["needle", "--chunks", "2", "--out", "x.jsonl"], "end the name x.jsonl in .parquet"),
         (["--out", "x.parquet"], "say what and where to write it"),
+        (["--from", "squad", "dev-v2.0.json", "rule=odd", "--out", "x.parquet"], "no judge 'odd'"),
+        (["--from", "squad", "dev-v2.0.json", "length=3", "--out", "x.parquet"], "format 'squad' takes no length"),
+        (
+            ["--from", "squad", "dev-v2.0.json", "rule=f1", "--rule", "boxed", "--out", "x.parquet"],
+            "--rule boxed and rule=f1 are both given; leave one of them out",
+        ),
+        (["needle", "--chunks", "2", "--apart-from", "y", "--out", "x.parquet"], "--apart-from goes with --from"),
+        (["needle", "--chunks", "2", "--drop-known", "m", "--out", "x.parquet"], "--drop-known goes with --from"),
+        (["--from", "plain", ".", "--out", "x.parquet"], ". is a folder; give the files in it"),
+        (["--from", "plain", "gone.jsonl", "--out", "x.parquet"], "no file at gone.jsonl\n"),
+        (["--from", "plain", "bare.jsonl", "--out", "x.parquet"], "missing field 'answers'"),
+        (["needle", "--chunks", "2", "--length-tokens", "9", "--out", "x.parquet"], "got length_tokens and chunks"),
     ],
 )
 def test_a_wrong_command_names_the_fix_and_writes_nothing(words, said, empty_folder, capsys):
+    (empty_folder / "bare.jsonl").write_text('{"question": "q?", "document": "d"}')
     assert data(*words) == 2
     assert said in capsys.readouterr().err
     assert not list(empty_folder.glob("x.*"))

@@ -114,8 +114,8 @@ def test_too_few_code_words_to_rank_are_an_error(tokenizer):
     ("given", "said"),
     [
         ({}, "give one of length_tokens, chunks and documents; got none"),
-        ({"tokens": 5, "chunks": 1}, "got tokens and chunks"),
-        ({"tokens": 0}, "tokens must be at least 1, got 0"),
+        ({"tokens": 5, "chunks": 1}, "got length_tokens and chunks"),
+        ({"tokens": 0}, "length_tokens must be at least 1, got 0"),
         ({"chunks": -2}, "chunks must be at least 1, got -2"),
         ({"chunks": 2, "chunk_tokens": 0}, "chunk_tokens must be at least 1, got 0"),
     ],

@@ -314,8 +314,10 @@ def test_babilongs_closed_answers_leave_out_what_the_question_names(tmp_path):
     assert score(example.rule, "In the garden or the office.", example.answers).value == 0
     (again,) = read(lines(tmp_path / "data.json", json.dumps([record])), "babilong", task="qa3")
     assert (again.question, again.task) == (example.question, "babilong/qa3")
-    with pytest.raises(ValueError, match="cannot tell which BABILong task this is; give task='qa1'"):
+    with pytest.raises(ValueError, match="cannot tell which BABILong task this is; give task=, one of qa1, qa2, qa3"):
         read(tmp_path / "data.json", "babilong")
+    with pytest.raises(ValueError, match=r"no BABILong task 'qa99'; choose from qa1, .* qa9, qa10, .* qa20$"):
+        read(tmp_path / "data.json", "babilong", task="qa99")
 
 
 def test_infinitebench_files_are_judged_by_what_their_tasks_ask(tmp_path):

@@ -13,6 +13,7 @@ from memagent_lib.data.formats.originals import (
     read_original,
     read_pool,
     require_file,
+    require_options,
 )
 from memagent_lib.data.formats.records import utf8_text
 from memagent_lib.data.formats.squad import read_squad_pool
@@ -27,5 +28,6 @@ __all__ = [
     "read_pool",
     "read_squad_pool",
     "require_file",
+    "require_options",
     "utf8_text",
 ]

@@ -30,9 +30,10 @@ def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example
     """A BABILong file; ``task`` (``qa1`` ...) where the file's or folder's name does not say it."""
     name = task or _task_of(Path(path))
     if name not in _LABELS:
-        raise ValueError(
-            f"{path}: cannot tell which BABILong task this is; give task='qa1' or another of {', '.join(_LABELS)}"
-        )
+        known = ", ".join(sorted(_LABELS, key=lambda label: int(label.removeprefix("qa"))))
+        if task:
+            raise ValueError(f"{path}: no BABILong task {task!r}; choose from {known}")
+        raise ValueError(f"{path}: cannot tell which BABILong task this is; give task=, one of {known}")
     for record in records(path, "BABILong's records with input, question and target"):
         question, target = record.get("question", str), record.get("target", str)
         if not target.strip():

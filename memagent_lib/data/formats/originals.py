@@ -18,18 +18,20 @@ from memagent_lib.data.formats.memagent import read_memagent
 from memagent_lib.data.formats.plain import read_plain
 from memagent_lib.data.formats.records import records, unique
 from memagent_lib.data.formats.ruler import read_ruler
-from memagent_lib.data.formats.squad import read_squad, read_squad_pool
+from memagent_lib.data.formats.squad import read_squad, read_squad_pool, unanswerable
 from memagent_lib.data.pools import Pool
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: what reads its examples, what its files are, the fields of its records, and its pool if it has one."""
+    """A format: what reads its examples, what its files are, the fields of its records, its pool if it has one,
+    and how many questions of a file it passes over because nothing answers them."""
 
     read: Callable[..., Iterator[Example]]
     files: str
     fields: tuple[str, ...]
     pool: Callable[[str | Path], Pool] | None = None
+    unanswerable: Callable[[str | Path], int] = lambda path: 0
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -46,7 +48,7 @@ FORMATS: Mapping[str, Format] = {
     "memagent": Format(read_memagent, "MemAgent's parquet and evaluation JSON", ("context",)),
     "plain": Format(read_plain, "your own records with question, document and answers", ("question", "document")),
     "ruler": Format(read_ruler, "RULER's validation.jsonl", ("input", "outputs")),
-    "squad": Format(read_squad, "SQuAD v2's JSON", ("data",), read_squad_pool),
+    "squad": Format(read_squad, "SQuAD v2's JSON", ("data",), read_squad_pool, unanswerable),
 }
 
 
@@ -69,21 +71,27 @@ def likely_format(path: str | Path) -> str | None:
 
 def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Example]:
     """The examples of a file in one of :data:`FORMATS`, in order. Two examples with one id are an error."""
+    require_options(form, options)
+    require_file(path, form)
+    return _examples(format_named(form), path, options)
+
+
+def require_options(form: str, options: Mapping[str, Any]) -> None:
+    """An error that lists what a format takes where it is given something else."""
     known = format_named(form)
     if wrong := sorted(set(options) - set(known.options)):
         raise ValueError(
             f"format {form!r} takes no {', '.join(wrong)}; it takes {', '.join(known.options) or 'no options'}"
         )
-    require_file(path)
-    return _examples(known, path, options)
 
 
-def require_file(path: str | Path) -> None:
+def require_file(path: str | Path, form: str) -> None:
     """An error that says what to do where there is no file."""
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the files in it that are to be read, as {path}/*.jsonl")
     if not Path(path).is_file():
-        raise FileNotFoundError(
-            f"no file at {path}; these files are their projects' own and are not shipped with memagent"
-        )
+        theirs = "" if form == "plain" else "; these files are their projects' own and are not shipped with memagent"
+        raise FileNotFoundError(f"no file at {path}{theirs}")
 
 
 def read_pool(path: str | Path, form: str) -> Pool | None:

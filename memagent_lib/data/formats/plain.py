@@ -13,11 +13,12 @@ def read_plain(path: str | Path, rule: str = "contains") -> Iterator[Example]:
     """The examples of a file of JSON lines, a JSON list or parquet."""
     name = Path(path).stem
     for record in records(path, "records with question, document and answers"):
+        answers = "answer" if "answer" in record.fields and "answers" not in record.fields else "answers"
         yield Example(
             id=str(record.fields.get("id", f"{name}-{record.number}")),
             task=name,
             question=record.get("question", str),
             document=record.get("document", str),
-            answers=record.texts("answers" if "answers" in record.fields else "answer"),
+            answers=record.texts(answers),
             rule=rule,
         )

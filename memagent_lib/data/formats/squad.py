@@ -41,6 +41,13 @@ def read_squad_pool(path: str | Path) -> Pool:
     return Pool(documents, tuple(unique(asked, path)), str(path))
 
 
+def unanswerable(path: str | Path) -> int:
+    """How many questions of a file are left out, because its paragraphs do not answer them."""
+    articles = json_value(path, dict, "an object with 'data', as in dev-v2.0.json")["data"]
+    asked = (qa for article in articles for paragraph in article["paragraphs"] for qa in paragraph["qas"])
+    return sum(bool(qa.get("is_impossible", False)) for qa in asked)
+
+
 def _question(qa: Mapping[str, Any], document: int, own: tuple[int, ...], where: str) -> PoolQuestion:
     question, answers = field_of(qa, "question", str, where), field_of(qa, "answers", list, where)
     where = f"{where}, question {qa.get('id')!r}"
