@@ -14,7 +14,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
     """Shows a default where there is one worth showing, and keeps the lines of an epilog."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
+        return action.help if action.default in (None, False, [], "") else super()._get_help_string(action)
 
 
 class VerbParser(argparse.ArgumentParser):
@@ -46,6 +46,13 @@ def add_verb(
 def option(target: argparse._ActionsContainer, flag: str, metavar: str, text: str, **more: Any) -> None:
     """An option with a value: ``N`` stands for a whole number, ``X`` for any number, all others for texts."""
     target.add_argument(flag, metavar=metavar, help=text, type={"N": int, "X": float}.get(metavar, str), **more)
+
+
+def require_port(flag: str, port: int, free: bool = False) -> None:
+    """An error where no port has this number; ``free`` where 0 stands for any that nothing uses."""
+    if not (0 if free else 1) <= port <= 65535:
+        more = " (0 for any free one)" if free else ""
+        raise ValueError(f"{flag} must be 1 to 65535{more}, got {port}")
 
 
 def switch(target: argparse._ActionsContainer, flag: str, text: str) -> None:

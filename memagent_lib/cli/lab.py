@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from memagent_lib.cli.arguments import Verbs, add_verb, option
+from memagent_lib.cli.arguments import Verbs, add_verb, option, require_port
 from memagent_lib.files import place, root
 
 HOST = "127.0.0.1"
@@ -99,6 +99,8 @@ class LabServer:
 @contextmanager
 def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator[tuple[LabServer, LabServer]]:
     """JupyterLab and MLflow, answering; both are stopped at the end, with their kernels and workers."""
+    require_port("--port", port)
+    require_port("--mlflow-port", mlflow_port)
     _require_free(port, "--port")
     _require_free(mlflow_port, "--mlflow-port")
     from memagent_lib.tracking import Experiment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from memagent_lib.cli.agent_options import add_agent_options, agent_of
-from memagent_lib.cli.arguments import Verbs, add_verb, option
+from memagent_lib.cli.arguments import Verbs, add_verb, option, require_port
 
 HOST = "127.0.0.1"
 EXAMPLES = """\
@@ -38,6 +38,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
+    require_port("--port", a.port, free=True)
     import socket
 
     import uvicorn

@@ -68,10 +68,15 @@ def run(a: argparse.Namespace) -> int:
 
 def string_constants(path: Path) -> dict[str, str]:
     """Every name in a Python file that is given a text, at any depth; of one name the last."""
+    if not path.is_file():
+        what = f"{path} is a folder" if path.is_dir() else f"no file at {path}"
+        raise FileNotFoundError(f"{what}; give the Python source file that holds the prompts")
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(path.read_bytes(), path.name)
     except (SyntaxError, ValueError) as failure:
-        raise ValueError(f"{path} is not Python: {failure}") from failure
+        raise ValueError(
+            f"{path} is no Python source: {failure}; give the .py file that holds the prompts"
+        ) from failure
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(text := _text(node.value), str):

@@ -233,7 +233,9 @@ class ClusterConfig:
     def __post_init__(self) -> None:
         host, _, port = self.address.rpartition(":")
         if self.address not in ("local", "auto") and not (host and port.isdigit()):
-            raise ValueError(f'address must be "local", "auto" or HOST:PORT, got {self.address!r}')
+            raise ValueError(
+                f'address must be "local", "auto" or an address such as 10.0.0.1:6379, got {self.address!r}'
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -246,7 +246,7 @@ class TrainingPlan:
     def lines(self) -> Iterator[str]:
         """The report, line by line."""
         train, work = self.recipe.train, self.work
-        yield f"model       {self.shape.parameters / 1e9:.2f}B parameters on {self.workers} x {self.device}"
+        yield f"model       {_in_letters(self.shape.parameters)} parameters on {self.workers} x {self.device}"
         yield (
             f"a step      {train.prompts_per_step} prompts x {train.rollouts} rollouts x {work.turns:.1f} turns = "
             f"{work.rows:,.0f} rows, {train.mini_batches} optimizer steps ({work.chunks_from})"
@@ -297,3 +297,8 @@ def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
     verl = compose(verl_settings(recipe, folder, device))
     validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
     return TrainingPlan.of(recipe, folder, device, verl, encoder_of(recipe))
+
+
+def _in_letters(count: int) -> str:
+    """A number of parameters as the field writes it: 0.8M, 7.62B."""
+    return f"{count / 1e9:.2f}B" if count >= 1e9 else f"{count / 1e6:.1f}M"

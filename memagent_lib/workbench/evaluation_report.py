@@ -29,6 +29,7 @@ PAGE_MB = 12.0
 MOST_REASONS = 10
 _LINE, _CELL = ["policy", "reader"], ["task", "policy", "reader", "length"]
 _COMPARED = "overwrite"
+_FOLDERS = "a sweep's folder, or fill one: memagent evaluate DATA --out FOLDER, or the notebook 03_evaluate"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class EvaluationReport:
         if is_sweep(path):
             rows, missing = gather_sweep(path), unfinished_points(path)
         else:
-            rows, missing = gather_rows(path, [first] if first else []), []
+            rows, missing = _evaluated(path, first), []
         told = rows["chunks"].astype(int) if _in_chunks(rows) else rows["file"].fillna("one document")
         rows = rows.assign(length=told)
         return cls(path.name, rows, Experiment.open(tracking), tuple(missing))
@@ -187,3 +188,13 @@ def _svg(axes: Any) -> Any:
     svg = svg_markup(axes.figure)
     plt.close(axes.figure)
     return markup(svg)
+
+
+def _evaluated(folder: Path, first: str) -> pd.DataFrame:
+    if not folder.is_dir():
+        what = f"{folder} is a file" if folder.exists() else f"no folder {folder}"
+        raise FileNotFoundError(f"{what}; give {_FOLDERS}")
+    try:
+        return gather_rows(folder, [first] if first else [])
+    except FileNotFoundError as none:
+        raise FileNotFoundError(f"no results in {folder}; give {_FOLDERS}") from none

@@ -25,6 +25,13 @@ def test_every_verb_explains_itself(verb, capsys):
     assert f"memagent {verb}" in capsys.readouterr().out
 
 
+def test_help_shows_no_default_that_is_empty(capsys):
+    for verb in (*VERBS, "report"):
+        with pytest.raises(SystemExit):
+            main([verb, "--help"])
+        assert "(default: )" not in capsys.readouterr().out, verb
+
+
 def test_the_main_help_lists_every_verb():
     assert all(f"    {verb} " in parser().format_help() for verb in VERBS)
 
@@ -72,6 +79,10 @@ def test_data_lists_every_task_and_makes_one(capsys, tmp_path, tokenizer):
     assert "parameters: chains=1, hops=4" in capsys.readouterr().out
     assert main(["data", "--list", "nih"]) == 2
     assert "no task 'nih'; choose from" in capsys.readouterr().err
+    assert main(["data", "--list", "plain"]) == 0
+    shown = capsys.readouterr().out
+    assert "plain is a format, not a task: your own records with question, document and answers" in shown
+    assert "memagent data --from plain FILE [FILE ...] [rule=...] --out FILE.parquet" in shown
     tokenizer.hf.save_pretrained(tmp_path / "model")
     asked = [
         "data",

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from memagent_lib.cli import main
+from memagent_lib.cli.arguments import require_port
 from memagent_lib.cli.lab import HOST, LabError, servers
 
 
@@ -33,6 +35,16 @@ def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
         ):
             pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["lab", "--port"], ["lab", "--mlflow-port"], ["serve", "--model", "m", "--port"]])
+def test_a_number_that_no_port_has_is_said_before_anything_starts(command: list[str], capsys) -> None:
+    for number in ("65536", "-1"):
+        assert main([*command, number]) == 2
+        assert re.search(rf"{command[-1]} must be 1 to 65535.*, got {number}\n", capsys.readouterr().err)
+    with pytest.raises(ValueError, match="--port must be 1 to 65535, got 0"):
+        require_port("--port", 0)
+    require_port("--port", 0, free=True)
 
 
 def test_both_servers_answer_on_loopback_jupyter_only_with_its_token_and_none_is_left(workspace: Path) -> None:

@@ -66,7 +66,7 @@ def test_the_words_are_theirs_to_the_last_space_and_nothing_is_run(tmp_path, cap
     ("source", "options", "says"),
     [
         ("x = 1", [], "no text of the file stands alone with placeholders for chunk, memory, question"),
-        ("def", [], "is not Python"),
+        ("def", [], "their.py is no Python source: invalid syntax (their.py, line 1)"),
         (
             SOURCE.replace("{chunk}", ""),
             [],
@@ -81,6 +81,15 @@ def test_what_is_missing_is_said_with_what_is_there(tmp_path, capsys, source, op
     status, out = imported(tmp_path, source, *options)
     assert status == 2 and says in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_path_with_no_file_is_named(tmp_path, capsys) -> None:
+    for name, says in (
+        ("nosuch.py", f"no file at {tmp_path / 'nosuch.py'}; give"),
+        ("", f"{tmp_path} is a folder; give"),
+    ):
+        assert main(["template", "import", str(tmp_path / name), "--out", str(tmp_path / "mine.toml")]) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_names_choose_among_several(tmp_path, capsys) -> None:

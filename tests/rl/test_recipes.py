@@ -3,7 +3,9 @@
 import re
 import subprocess
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -117,6 +119,9 @@ def test_parameters_tokens_and_arithmetic_are_those_worked_out_by_hand(models, t
     pytest.importorskip("verl")
     plan = planned(next(p for p in RECIPES if p.stem == "paper_7b"), models, tmp_path)
     assert plan.shape.parameters == 7_615_616_512  # Qwen2.5-7B
+    assert next(plan.lines()).startswith("model       7.62B parameters on ")
+    small = replace(plan, shape=SimpleNamespace(parameters=824_320))
+    assert next(small.lines()).startswith("model       0.8M parameters on ")
     assert plan.work.rollouts == 128 * 16
     assert plan.work.turns == 8
     assert plan.work.reply_tokens == 2048 * 8 * 1024

@@ -75,7 +75,10 @@ def test_overrides_win_and_may_be_bare_words(recipe):
         ("train.advantage=std", ["train.advantage must be 'mean' or 'deviation', got 'std'"]),
         ("train.credit=last", ["train.credit must be 'shared', 'final' or 'split', got 'last'"]),
         ("train.final_lr=0", ["final_lr must be above 0"]),
-        ("cluster.address=somewhere", ['address must be "local", "auto" or HOST:PORT', "somewhere"]),
+        (
+            "cluster.address=somewhere",
+            ['address must be "local", "auto" or an address such as 10.0.0.1:6379', "somewhere"],
+        ),
         ("data.train=[]", ["train must be a path"]),
         ("steps=3", ["table.key=value"]),
     ],

@@ -94,4 +94,12 @@ def test_the_command_writes_the_page_and_a_wrong_folder_is_one_clear_line(evalua
     assert main(["report", str(workspace / "out"), "--tracking", str(workspace), "--out", str(page)]) == 0
     assert capsys.readouterr().out.strip() == str(page) and "<h1>out</h1>" in page.read_text()
     assert main(["report", str(tmp_path / "nothing"), "--tracking", str(workspace)]) == 2
-    assert "no results in" in capsys.readouterr().err
+    assert (
+        f"no folder {tmp_path / 'nothing'}; give a sweep's folder, or fill one: memagent evaluate DATA --out FOLDER"
+        in (capsys.readouterr().err)
+    )
+    assert main(["report", str(page), "--tracking", str(workspace)]) == 2
+    assert f"{page} is a file; give a sweep's folder" in capsys.readouterr().err
+    (empty := tmp_path / "empty").mkdir()
+    assert main(["report", str(empty), "--tracking", str(workspace)]) == 2
+    assert f"no results in {empty}; give a sweep's folder" in capsys.readouterr().err

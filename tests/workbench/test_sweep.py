@@ -186,6 +186,13 @@ def test_a_sweep_file_with_an_unknown_key_is_refused_with_the_known_ones(
         SweepSpec.load(tmp_path / "s.toml")
 
 
+def test_a_number_of_workers_below_one_is_refused_like_the_files_own(notebook, spec, workspace: Path) -> None:
+    sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND), grid={"x": [1], "name": ["a"]}))
+    with pytest.raises(SweepError, match="workers must be at least 1, got 0"):
+        run_sweep(sweep, workers=0)
+    assert not lines(workspace)
+
+
 def test_a_sweep_file_is_a_sequence_of_stages_or_one_notebook_and_its_grid(tmp_path: Path, notebook) -> None:
     path = notebook(APPEND)
     (tmp_path / "one.toml").write_text(

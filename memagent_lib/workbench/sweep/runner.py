@@ -62,7 +62,7 @@ def run_sweep(
     anything starts, ``KeyboardInterrupt`` when stopped.
     """
     spec = sweep if isinstance(sweep, SweepSpec) else SweepSpec.load(sweep)
-    spec = replace(spec, workers=workers) if workers else spec
+    spec = replace(spec, workers=workers) if workers is not None else spec
     stages = plan(spec)
     with only_sweep_in(spec.path), terminable():
         experiment = Experiment.open(spec.tracking)
