@@ -121,8 +121,11 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
 
     files = sorted([*place(folder).glob("*.parquet"), *place(folder).rglob("*=*/*.parquet")])
     if not files:
-        raise FileNotFoundError(f"no results in {place(folder)}; run 03_evaluate there first")
+        made = "make some with: memagent evaluate DATA --out FOLDER, or with 03_evaluate"
+        raise FileNotFoundError(f"no results in {place(folder)}; {made}")
     frames, names = [pd.read_parquet(file) for file in files], [file.name for file in files]
+    if odd := [str(file) for file, frame in zip(files, frames, strict=True) if "policy" not in frame]:
+        raise ValueError(f"{odd[0]} holds no results of an evaluation; move it out of {place(folder)}")
     for at, file in enumerate(files):
         if names.count(file.name) > 1 and file.parent != place(folder):
             frames[at]["policy"] += f", {file.parent.name}"

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from functools import partial
 
+import pandas as pd
 import pytest
 
 from memagent_lib.agent import Agent
@@ -25,6 +26,10 @@ def _reads(text: str, forgets: bool) -> str:
     if "Write the answer" in text:
         return f"\\boxed{{{found.group(1)}}}" if found else "\\boxed{unknown}"
     return found.group(0) if found else "nothing yet"
+
+
+def _parquet_of_something_else() -> bytes:
+    return pd.DataFrame({"question": ["q?"]}).to_parquet()
 
 
 def _refuses(text: str) -> str:
@@ -103,3 +108,6 @@ def test_the_command_writes_the_page_and_a_wrong_folder_is_one_clear_line(evalua
     (empty := tmp_path / "empty").mkdir()
     assert main(["report", str(empty), "--tracking", str(workspace)]) == 2
     assert f"no results in {empty}; give a sweep's folder" in capsys.readouterr().err
+    (empty / "data.parquet").write_bytes(_parquet_of_something_else())
+    assert main(["report", str(empty), "--tracking", str(workspace)]) == 2
+    assert f"{empty / 'data.parquet'} holds no results of an evaluation" in capsys.readouterr().err
