@@ -31,7 +31,9 @@ def engine(policy):
     from memagent_lib.rl.cpu.loop_engine import LoopEngine
 
     with environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1"):
-        yield LoopEngine(AsyncEngineArgs(model=str(policy), **SETTINGS).create_engine_config())
+        made = LoopEngine(AsyncEngineArgs(model=str(policy), **SETTINGS).create_engine_config())
+        yield made
+        made.shutdown()
 
 
 def asked(number: int) -> tuple[dict, object]:

@@ -64,6 +64,9 @@ class LoopEngine:
     async def reset_encoder_cache(self) -> None:
         self._engine.reset_encoder_cache()
 
+    def shutdown(self) -> None:
+        self._engine.engine_core.shutdown()
+
     async def wait_for_requests_to_drain(self) -> None:
         if self._steps is not None:
             await self._steps
