@@ -21,7 +21,7 @@ from experiments.bench.results import Measured, Ratio
 from memagent_lib.agent import AgentSettings, gather, open_agent, run_sync
 from memagent_lib.backends import Sampling
 from memagent_lib.data import load, make, save
-from memagent_lib.files import root
+from memagent_lib.files import place, root
 from memagent_lib.rl import Recipe
 from memagent_lib.text import Tokenizer
 
@@ -53,8 +53,8 @@ class TrainBench:
 def bench_train(settings: TrainBench | None = None, report: Callable[[str], None] = print) -> dict[str, Measured]:
     """Run every side in every round; rows hold all metrics and the processor seconds of every step."""
     s, runs = settings or TrainBench(), []
-    with TemporaryDirectory(prefix="memagent-bench-") as place:
-        folder = Path(place)
+    with TemporaryDirectory(prefix="memagent-bench-") as home:
+        folder = Path(home)
         recipe = _recipe(s, folder)
         sides = {"memagent": _ours, **({"base": _ours} if s.base else {}), **({"verl": _verl} if s.verl else {})}
         for round_ in range(s.rounds):
