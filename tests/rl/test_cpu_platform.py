@@ -63,16 +63,15 @@ def test_only_listed_names_are_stood_in_for():
         module.set_per_process_memory_fraction  # noqa: B018
 
 
-def test_the_store_by_which_workers_meet_listens_where_it_is_told():
+def test_the_store_by_which_workers_meet_listens_on_loopback_and_needs_no_port_that_was_free_before():
     code = """
-import datetime, socket, psutil, torch.distributed as dist
+import socket, psutil, torch.distributed as dist
 import verl
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
-own = [c.laddr for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN]
-print({address.ip for address in own if address.port == port})
+with socket.create_server(("", 0)) as taken:
+    port = taken.getsockname()[1]
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
+    own = [c.laddr for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN]
+    print({address.ip for address in own if address.port != port})
 """
     done = in_a_new_process(code, VERL_PLATFORM="cpu", VERL_USE_EXTERNAL_MODULES="memagent_lib.rl.cpu.platform")
     assert done.returncode == 0, done.stderr[-2000:]

@@ -46,7 +46,11 @@ def _accept_doubled_gloo() -> None:
 
 
 def _listen_where_told() -> None:
-    """torch's store listens on every interface whatever address it is given; on loopback, it is to listen there."""
+    """torch's store listens on every interface whatever address it is given; on loopback, it is to listen there.
+
+    verl chooses its port long before it is taken, and another process may have it by then. Where nobody else has to
+    know it (``world_size`` 1), the store takes whichever is free.
+    """
     from torch.distributed import TCPStore
 
     rendezvous = importlib.import_module("torch.distributed.rendezvous")  # a function has its name
@@ -57,9 +61,10 @@ def _listen_where_told() -> None:
         if rank or hostname not in LOOPBACK:
             return original(hostname, port, rank, world_size, timeout, use_libuv)
         try:
-            listener = socket.create_server((hostname, port)).detach()
+            server = socket.create_server((hostname, 0 if world_size == 1 else port))
         except OSError:  # taken: by this process, whose store torch then shares, or it says by whom
             return original(hostname, port, rank, world_size, timeout, use_libuv)
+        port, listener = server.getsockname()[1], server.detach()
         own = {"is_master": True, "timeout": timeout, "multi_tenant": True, "master_listen_fd": listener}
         return TCPStore(hostname, port, world_size, use_libuv=True, **own)
 
