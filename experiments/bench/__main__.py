@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memagent_lib.cli.arguments import POCKET, HelpFormatter
-from memagent_lib.settings import key_value
+from memagent_lib.settings import key_value, parse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,12 +105,7 @@ def _sweep(a: argparse.Namespace) -> int:
 
 def made(kind: type, settings: Sequence[str]) -> Any:
     """A bench's settings from ``key=value`` texts; an unknown key lists the known ones."""
-    from dataclasses import fields
-
-    given, known = dict(map(key_value, settings)), [f.name for f in fields(kind)]
-    if unknown := sorted(set(given) - set(known)):
-        raise ValueError(f"no setting {', '.join(unknown)}; choose from {', '.join(known)}")
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()})
+    return parse(kind, dict(map(key_value, settings)), "the bench")
 
 
 def _measured(found: dict[str, Any], settings: Any, out: str) -> int:

@@ -14,6 +14,7 @@ from waiting import has_ended, wait_for
 from experiments.bench.processes import Watched, role, spent_between, watch
 from experiments.bench.train import TrainBench, _ends, _rows, _step_ratios, bench_train
 from experiments.bench.verl_command import _hydra
+from memagent_lib.files import root
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 LEAVES_ONE = f"""
@@ -103,12 +104,14 @@ def test_one_step_would_measure_the_warm_up():
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_both_loops_train_for_real():
+@pytest.mark.parametrize("base", ["", pytest.param(str(root()), marks=pytest.mark.long)])
+def test_every_loop_trains_for_real(base):
     pytest.importorskip("verl")
     pytest.importorskip("vllm")
-    found = bench_train(TrainBench(prompts=2, rollouts=2, chunks=1, steps=2), report=lambda line: None)
+    settings = TrainBench(prompts=2, rollouts=2, chunks=1, steps=2, base=base)
+    found = bench_train(settings, report=lambda line: None)
     rows = {row["side"]: row for row in found["step"].rows}
-    assert set(rows) == {"memagent", "verl"}
+    assert set(rows) == {"memagent", "verl"} | ({"base"} if base else set())
     assert all(row["response_length/mean"] > 0 and row["cpu"]["actor"] > 0 for row in rows.values())
     assert rows["memagent"]["rows/trained"] == 2 * 2 * 2
     assert [row["turns"] for row in found["rollout"].rows] == [8]
