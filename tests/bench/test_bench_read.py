@@ -78,7 +78,7 @@ def test_the_command_names_its_benches_and_refuses_a_wrong_size_with_the_known_o
     shown = capsys.readouterr().out
     assert all(f"    {name} " in shown for name in ("data", "read", "sweep"))
     assert main(["read", "speed=1"]) == 2
-    assert capsys.readouterr().err.startswith("bench read: the bench has no key speed; it has chunk_tokens, chunks, conc")
+    assert capsys.readouterr().err.startswith("bench read: the bench has no key speed; it has chunk_tokens, ")
     assert main(["train", "verl=False"]) == 2
     assert "verl must be a valid boolean, got 'False'" in capsys.readouterr().err
     assert made(ReadBench, ["lengths=[500, 1000]", "rounds=1"]) == ReadBench(lengths=(500, 1000), rounds=1)
