@@ -11,13 +11,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from memagent_lib.evaluation import Result
 from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingState, TrainingStatus, keep_rollout, resolved
 from memagent_lib.settings import SettingsError
+from memagent_lib.tracking import Experiment
 from memagent_lib.workbench import plots
-from memagent_lib.workbench.panel import Follower, Progress, TrainingPanel, attach, begin, curve, report, settle, show
+from memagent_lib.workbench.panel import (
+    Follower,
+    Progress,
+    TrainingPanel,
+    attach,
+    begin,
+    curve,
+    log_training,
+    report,
+    settle,
+    show,
+)
 from memagent_lib.workbench.panel.curve_charts import svg_chart
 from memagent_lib.workbench.panel.progress_page import curves, percent, span
 
@@ -245,6 +258,20 @@ def test_a_run_that_is_just_being_stopped_is_waited_for_and_gone_on_with(held: R
         begin(recipe, held.path)
     assert held.status().state is TrainingState.STOPPED
     ending.join()
+
+
+def test_a_trainings_curves_are_a_table_of_its_mlflow_run_and_of_the_run_that_a_notebook_was_given(
+    held: RunFolder, tmp_path: Path
+) -> None:
+    experiment = Experiment.open(tmp_path / "store")
+    own, point = experiment.start("training"), experiment.start("point")
+    held.write_status(replace(held.status(), mlflow_run=own.id))
+    training = attach(held.path)
+    log_training(experiment, point.id, training, plots.reward_curve(curve(training)).figure)
+    for run in (own, point):
+        assert run.fetch("reward.png", tmp_path / run.id)
+        rows = pd.read_parquet(run.fetch("curve.parquet", tmp_path / run.id))
+        assert list(rows.query("metric == 'critic/score/mean'")["value"]) == [0.25, 0.5, 0.75]
 
 
 def test_before_the_first_step_the_curve_is_empty_and_its_plot_says_so(tmp_path: Path) -> None:

@@ -112,17 +112,17 @@ def curve(run: TrainingRun) -> pd.DataFrame:
 
 
 def log_training(experiment: Experiment, run_id: str, training: TrainingRun, figure: Figure) -> None:
-    """Add the curve to the training's MLflow run. Where the notebook was given another run (the training was there
-    before it), that one gets the metrics too, and the training's id as a tag.
+    """Add the curves to the training's MLflow run, as a figure and as the table ``curve.parquet``. Where the notebook was
+    given another run (the training was there before it), that one gets the metrics too, and the training's id as a tag.
 
     A run that is only just starting has no entry in MLflow yet; then there is nothing to add to.
     """
     if not (own := training.status().mlflow_run):
         return
-    experiment.join(own).figure(figure, "reward.png")
-    if run_id and run_id != own:
-        run = experiment.join(run_id)
+    for run in map(experiment.join, dict.fromkeys((own, run_id or own))):
         run.figure(figure, "reward.png")
+        run.table(curve(training), "curve.parquet")
+    if run_id and run_id != own:
         run.tags({"train_run": own})
         for row in training.folder.rows():
             run.metrics(row["metrics"], row["step"])
