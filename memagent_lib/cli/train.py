@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
-from memagent_lib.cli.training_runs import outcome
 
 EXAMPLES = """\
 examples:
@@ -36,7 +35,7 @@ def add_parser(verbs: Verbs) -> None:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.rl import launch
     from memagent_lib.tracking import Experiment
-    from memagent_lib.workbench import load_recipe, watch
+    from memagent_lib.workbench import load_recipe, outcome, watch
 
     config, out = load_recipe(a.recipe, a.settings), a.out or f"runs/{Path(a.recipe).stem}"
     if a.dry_run:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from memagent_lib.cli.arguments import Verbs, add_verb
-
-if TYPE_CHECKING:
-    from memagent_lib.rl import TrainingStatus
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -22,7 +18,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def follow(a: argparse.Namespace) -> int:
     from memagent_lib.rl import attach
-    from memagent_lib.workbench import watch
+    from memagent_lib.workbench import outcome, watch
 
     print(outcome(watch(attach(a.folder))))
     return 0
@@ -30,13 +26,7 @@ def follow(a: argparse.Namespace) -> int:
 
 def stop(a: argparse.Namespace) -> int:
     from memagent_lib.rl import attach
+    from memagent_lib.workbench import outcome
 
     print(outcome(attach(a.folder).stop()))
     return 0
-
-
-def outcome(status: TrainingStatus) -> str:
-    """How a run stands, in a line."""
-    reward = "" if status.reward is None else f", reward {status.reward:.3f}"
-    error = f", {status.error}" if status.error else ""
-    return f"{status.state}: step {status.step} of {status.steps}{reward}{error}"

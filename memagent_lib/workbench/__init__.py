@@ -5,7 +5,7 @@ Knows results, runs and training runs by their records. Knows no model server an
 
 from memagent_lib.workbench import case_study, data_plots, inspector, panel, plots
 from memagent_lib.workbench.evaluation_report import EvaluationReport
-from memagent_lib.workbench.panel import load_recipe, watch
+from memagent_lib.workbench.panel import load_recipe, outcome, watch
 from memagent_lib.workbench.sweep import (
     SweepError,
     SweepPoint,
@@ -29,6 +29,7 @@ __all__ = [
     "gather_sweep",
     "inspector",
     "load_recipe",
+    "outcome",
     "panel",
     "plots",
     "run_sweep",

@@ -138,6 +138,9 @@ def test_it_opens_on_the_first_failure_that_lost_its_fact_beside_the_policy_that
     assert readings.results[state["key"]].diagnosis.fates[2] is Fate.LOST
     assert readings.opening(beside="")["beside"] == ""
     assert readings.opening(chunks=4)["key"] == state["key"]
+    by_luck = replace(lost, score=kept.score)  # right, and its fact was lost too
+    readings = Readings({"before": [lost, other], "after": [by_luck, right]})
+    assert readings.entry(readings.opening()["key"])["example"] == "other"
 
 
 def test_where_it_opens_is_checked(both):

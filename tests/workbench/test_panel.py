@@ -30,6 +30,7 @@ from memagent_lib.workbench.panel import (
     report,
     settle,
     show,
+    watch,
 )
 from memagent_lib.workbench.panel.curve_charts import svg_chart
 from memagent_lib.workbench.panel.progress_page import curves, percent, span
@@ -288,3 +289,26 @@ def test_a_waiting_notebook_returns_at_once_where_a_person_looks_on(
 ) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "04_train.ipynb")
     assert settle(attach(held.path)).state is TrainingState.RUNNING
+
+
+def test_without_a_terminal_a_run_that_is_watched_prints_a_line_per_event(held: RunFolder, capsys) -> None:
+    running = TrainingStatus(state=TrainingState.RUNNING, step=3, steps=5, reward=0.75)
+
+    def do_steps() -> None:
+        for at, status in (
+            (0.7, replace(running, seconds_left=9.0)),  # nothing that a person counts as news
+            (1.4, replace(running, step=4, reward=0.5)),
+            (2.1, replace(running, step=5, reward=0.25, state=TrainingState.FINISHED)),
+        ):
+            time.sleep(max(0.0, began + at - time.monotonic()))
+            held.write_status(status)
+
+    held.write_status(running)
+    began = time.monotonic()
+    steps = threading.Thread(target=do_steps)
+    steps.start()
+    assert watch(attach(held.path)).state is TrainingState.FINISHED
+    steps.join()
+    said = capsys.readouterr()
+    assert said.out.splitlines() == ["running: step 3 of 5, reward 0.750", "running: step 4 of 5, reward 0.500"]
+    assert said.err == ""

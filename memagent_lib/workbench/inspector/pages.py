@@ -33,7 +33,9 @@ def document(example: Example, most_chars: int = 4000) -> Page:
 
 
 def still(readings: Readings, state: Mapping[str, Any], live: str = "") -> Page:
-    """What the inspector opens with, without script. ``live`` is the line of code that makes it interactive again."""
+    """What the inspector opens with, without script; a chunk that both have read is shown once. ``live`` is the line of
+    code that makes it interactive again.
+    """
     keys = [state["key"]]
     if (other := readings.beside(readings.entry(keys[0]), state["beside"])) is not None:
         keys.append(other["key"])
@@ -41,9 +43,12 @@ def still(readings: Readings, state: Mapping[str, Any], live: str = "") -> Page:
     if len({len(readings.results[key].trace.turns) for key in keys}) == 1:  # turn beside turn
         turns = [sorted(set().union(*turns))] * len(keys)
     sides = [_side(readings, key, shown) for key, shown in zip(keys, turns, strict=True)]
+    chunks = [[turn["chunk"] for turn in side["turns"]] for side in sides]
+    together = [sides] if all(read == chunks[0] for read in chunks) else [[side] for side in sides]
+    groups = [(group, list(zip(*(side["turns"] for side in group), strict=True))) for group in together]
     first = readings.results[keys[0]]
     about = _about(first.example, first.characters)
-    body = render("reading.html", example=about, sides=sides, live=live, fate_words=FATE_WORDS)
+    body = render("reading.html", example=about, groups=groups, live=live, fate_words=FATE_WORDS)
     return Page(first.example.id, body)
 
 

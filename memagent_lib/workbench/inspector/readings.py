@@ -156,6 +156,7 @@ class Readings:
                 entry["right"],
                 str(Fate.LOST) not in entry["fates"],
                 not (other and other["right"]),
+                bool(other and str(Fate.LOST) in other["fates"]),
                 not entry["fates"],
             )
 

@@ -63,7 +63,7 @@ class Inspector(anywidget.AnyWidget):
         bundle = super()._repr_mimebundle_(**given)
         data = bundle[0] if isinstance(bundle, tuple) else bundle
         if data:
-            data["text/html"] = still(self.readings, self.state, self.live or "run this cell again")._repr_html_()
+            data["text/html"] = still(self.readings, self.state, self.live)._repr_html_()
         return bundle
 
     def _asked(self, _: Any, request: Mapping[str, Any], __: Any) -> None:

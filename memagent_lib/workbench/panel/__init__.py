@@ -8,7 +8,15 @@ no trainer.
 from memagent_lib.workbench.panel.live import TrainingPanel, settle, show
 from memagent_lib.workbench.panel.progress import Follower, Progress
 from memagent_lib.workbench.panel.progress_page import RunReport, report
-from memagent_lib.workbench.panel.run_access import attach, begin, curve, load_recipe, log_training, watch
+from memagent_lib.workbench.panel.run_access import (
+    attach,
+    begin,
+    curve,
+    load_recipe,
+    log_training,
+    outcome,
+    watch,
+)
 
 __all__ = [
     "Follower",
@@ -20,6 +28,7 @@ __all__ = [
     "curve",
     "load_recipe",
     "log_training",
+    "outcome",
     "report",
     "settle",
     "show",

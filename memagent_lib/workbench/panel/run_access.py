@@ -70,26 +70,35 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
 
 
 def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
-    """Show progress until the run is over; returns its last status. Interrupting this only stops watching, unless told
-    otherwise.
+    """Show progress until the run is over, as a bar in a terminal and elsewhere as a line per event; returns its last
+    status. Interrupting this only stops watching, unless told otherwise.
 
     Raises the launcher's ``RunError`` when the run did not finish.
     """
-    from tqdm.auto import tqdm
+    from tqdm import tqdm
 
-    status = run.status()
-    with tqdm(total=status.steps, initial=status.step, unit="step", desc=str(status.state)) as bar:
+    status, told = run.status(), ""
+    with tqdm(total=status.steps, initial=status.step, unit="step", disable=None) as bar:
         try:
             for status in run.follow():
+                line = outcome(status)
                 bar.update(status.step - bar.n)
-                reward = f"reward {status.reward:.3f}" if status.reward is not None else ""
                 bar.set_description_str(str(status.state), refresh=False)
-                bar.set_postfix_str(reward)
+                bar.set_postfix_str(line.partition(", ")[2])
+                if bar.disable and line != told and not status.state.over:  # a file, or a notebook under papermill
+                    print(told := line, flush=True)
         except KeyboardInterrupt:
             if stop_on_interrupt:
                 _stop(run)
             raise
     return run.wait()
+
+
+def outcome(status: TrainingStatus) -> str:
+    """How a run stands, in a line."""
+    reward = "" if status.reward is None else f", reward {status.reward:.3f}"
+    error = f", {status.error}" if status.error else ""
+    return f"{status.state}: step {status.step} of {status.steps}{reward}{error}"
 
 
 def _stop(run: TrainingRun) -> None:
@@ -112,7 +121,7 @@ def curve(run: TrainingRun) -> pd.DataFrame:
 
 
 def log_training(experiment: Experiment, run_id: str, training: TrainingRun, figure: Figure) -> None:
-    """Add the curves to the training's MLflow run, as a figure and as the table ``curve.parquet``. Where the notebook was
+    """Add the curves to the MLflow run, as a figure and as the table ``curve.parquet``. Where the notebook was
     given another run (the training was there before it), that one gets the metrics too, and the training's id as a tag.
 
     A run that is only just starting has no entry in MLflow yet; then there is nothing to add to.
