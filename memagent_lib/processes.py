@@ -27,6 +27,15 @@ class Terminated(SystemExit):
     """The process was asked to end (SIGTERM)."""
 
 
+SESSION = "JPY_SESSION_NAME"
+"""What Jupyter's server gives the kernels of its sessions, which papermill does not."""
+
+
+def in_jupyter() -> bool:
+    """Whether this is the kernel of a notebook that a person has opened."""
+    return SESSION in os.environ
+
+
 @contextmanager
 def terminable() -> Iterator[None]:
     """Turn SIGTERM into :class:`Terminated` meanwhile, so that what is open gets closed. Only the main thread can."""

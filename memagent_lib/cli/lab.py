@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,10 +13,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option, require_port
 from memagent_lib.files import place, root
@@ -27,6 +29,7 @@ SETTINGS = Path(__file__).parent / "jupyter"  # for JupyterLab, below those of t
 FIRST_PAGE = "lab/tree/notebooks"
 JUPYTER = ("jupyterlab", "--no-browser", "--ServerApp.port_retries=0", "--LabApp.news_url=None")
 NO_UPDATES = "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
+TELLS_GIT = f"--FileContentsManager.post_save_hook={__name__}.refresh_in_git"
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -43,7 +46,8 @@ def run(a: argparse.Namespace) -> int:
             print(f"{server.name:<13}{server.page}")
         print("Ctrl-C stops both; a training run that you started continues.")
         print(
-            "Outputs of the notebooks show in git; `make git-filter` keeps them out of diffs and commits.", flush=True
+            "Outputs of the notebooks show in git; `make git-filter` keeps them out of diffs, commits and status.",
+            flush=True,
         )
         try:
             while all(server.process.poll() is None for server in both):
@@ -94,6 +98,17 @@ class LabServer:
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+
+
+def refresh_in_git(os_path: str, model: Mapping[str, Any], **_: Any) -> None:
+    """After a notebook is saved: where only its outputs changed and `make git-filter` keeps those out, have git look
+    again, whose status goes by a file's size. An untracked notebook stays so.
+    """
+    if model["type"] == "notebook" and shutil.which("git"):
+        git = ["git", "-C", os.path.dirname(os_path)]
+        same = subprocess.run([*git, "diff", "--quiet", "--", os_path], capture_output=True)
+        if same.returncode == 0:
+            subprocess.run([*git, "update-index", "--", os_path], capture_output=True)
 
 
 @contextmanager
@@ -150,7 +165,7 @@ def _jupyter(port: int, token: str, logs: Path) -> LabServer:
     # The token goes through the environment, because any user of the machine can read a command line.
     settings = os.pathsep.join(filter(None, (os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS))))
     environment = {"JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": settings}
-    process = _start([*JUPYTER, NO_UPDATES, *where, *as_root], log := logs / "jupyter.log", environment)
+    process = _start([*JUPYTER, NO_UPDATES, TELLS_GIT, *where, *as_root], log := logs / "jupyter.log", environment)
     address = f"http://{HOST}:{port}"
     return LabServer("JupyterLab", process, log, f"{address}/api", f"{address}/{FIRST_PAGE}?token={token}")
 

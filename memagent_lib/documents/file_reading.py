@@ -29,7 +29,7 @@ class FileReading:
     """A finished reading of files: its trace (without the chunks' text), provenance and places."""
 
     questions: tuple[str, ...]
-    trace: Trace
+    trace: Trace = field(repr=False)
     document: Document = field(repr=False)
     provenance: Provenance = field(repr=False)
     settings: dict[str, Any] = field(repr=False)

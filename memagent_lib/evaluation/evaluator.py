@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,6 +21,7 @@ from memagent_lib.data import Example
 from memagent_lib.evaluation.results import DOCUMENTS, DocumentStore, Result, reading_key
 from memagent_lib.files import place
 from memagent_lib.journal import Journal, digest
+from memagent_lib.processes import in_jupyter
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
 from memagent_lib.trace import Trace
@@ -164,8 +166,11 @@ def _without_ids(trace: Trace) -> Trace:
 
 @contextmanager
 def progress_bar(total: int | None, wanted: bool = True) -> Iterator[Callable[[Result], None]]:
-    """A bar for the terminal or the notebook, silent when the output is neither."""
-    from tqdm.auto import tqdm
+    """A bar in a terminal or, as plain text that a saved copy keeps, in a notebook that a person has opened; elsewhere
+    none.
+    """
+    from tqdm import tqdm
 
-    with tqdm(total=total, unit="document", disable=None if wanted else True) as bar:
+    shown = {"file": sys.stdout, "disable": False, "ncols": 80} if in_jupyter() else {"disable": None}
+    with tqdm(total=total, unit="document", **(shown if wanted else {"disable": True})) as bar:
         yield lambda _: bar.update()

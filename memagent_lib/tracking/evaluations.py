@@ -133,10 +133,11 @@ def load_readings(experiment: Experiment, rows: pd.DataFrame, reader: str, chunk
         found = [r for run_id in of_policy["run_id"].unique() for r in load_results(experiment.join(run_id))]
         readings[policy] = [r for r in found if _is_of(r, reader, chunks)]
         if not readings[policy]:
-            there = ", ".join(map(str, sorted(of_policy["chunks"].unique())))
-            raise ValueError(
+            lengths = ", ".join(map(str, sorted(of_policy["chunks"].unique())))
+            readers = ", ".join(sorted(of_policy["reader"].unique()))
+            raise TrackingError(
                 f"no readings of {policy!r} at {chunks} chunks with the reader {reader!r}; "
-                f"there are results at {there} chunks"
+                f"there are results at {lengths} chunks with {readers}"
             )
     return readings
 

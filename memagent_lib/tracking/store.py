@@ -27,7 +27,10 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class TrackingError(ValueError):
-    """The store cannot be used, or does not hold what was asked for."""
+    """The store cannot be used, or does not hold what was asked for. A notebook shows it as one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{type(self).__name__}: {self}"]
 
 
 def store_uri(where: str | Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ class Page:
     """A piece of HTML: a title, and a body that brings its style along."""
 
     title: str
-    body: str
+    body: str = field(repr=False)
 
     def _repr_html_(self) -> str:
         return self.body

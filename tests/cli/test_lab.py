@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,10 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 
 from memagent_lib.cli import main
 from memagent_lib.cli.arguments import require_port
-from memagent_lib.cli.lab import HOST, LabError, servers
+from memagent_lib.cli.lab import HOST, TELLS_GIT, LabError, servers
 
 
 def free_port() -> int:
@@ -62,6 +64,38 @@ def test_both_servers_answer_on_loopback_jupyter_only_with_its_token_and_none_is
         assert "secret" not in "".join(" ".join(process.cmdline()) for process in family)
     _, alive = psutil.wait_procs(family, timeout=60)
     assert alive == []
+
+
+async def test_with_the_filter_a_notebook_that_was_run_and_saved_in_the_lab_is_no_change_to_git_and_an_edited_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*command: str) -> str:
+        named = ["-c", "user.name=t", "-c", "user.email=t@t"]
+        return subprocess.run(["git", *named, *command], check=True, capture_output=True, text=True).stdout
+
+    async def saved(name: str, source: str, **shown: object) -> str:
+        cell = {"cell_type": "code", "id": "one", "metadata": {}, "source": source, "outputs": [], **shown}
+        book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"execution_count": None, **cell}]}
+        await manager.save({"type": "notebook", "content": book}, f"notebooks/{name}.ipynb")
+        return git("status", "--porcelain", "--", "notebooks")
+
+    trait, hook = TELLS_GIT.removeprefix("--").split("=")
+    assert trait == "FileContentsManager.post_save_hook"
+    manager = AsyncLargeFileManager(root_dir=str(tmp_path), post_save_hook=hook)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    for name in (".gitattributes", ".gitignore"):
+        shutil.copy(Path(__file__).parents[2] / name, tmp_path)
+    git("init", "--quiet")
+    git("config", "filter.notebooks.clean", f"{Path(sys.executable).parent}/nbstripout --keep-id")
+    said = {"output_type": "stream", "name": "stdout", "text": "said"}
+    assert await saved("run", "print('said')") == "?? notebooks/\n"
+    git("add", "notebooks")
+    git("commit", "--quiet", "--message", "as it is")
+    assert await saved("run", "print('said')", execution_count=1, outputs=[said]) == ""
+    assert await saved("new", "print('said')") == "?? notebooks/new.ipynb\n"
+    (tmp_path / "notebooks/new.ipynb").unlink()
+    assert await saved("run", "print('other')", execution_count=1, outputs=[said]) == " M notebooks/run.ipynb\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C twice", "terminal closed"])

@@ -56,6 +56,19 @@ def test_a_failed_request_is_an_error_result_and_not_a_wrong_answer(needle_encod
     assert (row["scored"], row["failed"], row["accuracy"]) == (11, 1, 1.0)
 
 
+def test_a_persons_notebook_has_a_bar_of_plain_text_and_an_executed_copy_has_none(
+    needle_encoder, needles, capsys, monkeypatch
+):
+    agent = Agent(needle_encoder, Scripted(_careful))
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    evaluate(agent, needles)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setenv("JPY_SESSION_NAME", "mine.ipynb")
+    evaluate(agent, needles)
+    shown, red = capsys.readouterr()
+    assert re.search(r"100%.*12/12 .*document", shown.split("\r")[-1]) and red == ""
+
+
 def test_a_bug_is_not_taken_for_a_failed_request(needle_encoder, needles):
     with pytest.raises(ZeroDivisionError):
         evaluate(Agent(needle_encoder, Scripted(lambda text: str(1 / 0))), needles, progress=False)

@@ -25,6 +25,7 @@ from memagent_lib.tracking import (
     RunStatus,
     TrackingError,
     load_curve,
+    load_readings,
     load_results,
     load_runs,
     load_turns,
@@ -158,6 +159,16 @@ def test_readings_logged_again_are_the_same_traces_and_rows_lead_to_them(workspa
 def test_a_run_that_does_not_exist_is_a_clear_error(workspace: Path) -> None:
     with pytest.raises(TrackingError, match="no run 'abc' in sqlite"):
         Experiment.open(workspace).join("abc")
+
+
+def test_a_reader_that_no_run_read_with_is_one_line_that_names_those_there_are(workspace: Path, kept) -> None:
+    run = Experiment.open(workspace).start("one")
+    rows = log_results(run, [kept], policy="p")
+    assert load_readings(run.experiment, rows, "overwrite", 4)["p"][0].example == kept.example
+    with pytest.raises(TrackingError) as failure:
+        load_readings(run.experiment, rows, "gated", 4)
+    says = "no readings of 'p' at 4 chunks with the reader 'gated'; there are results at 4 chunks with overwrite"
+    assert failure.value._render_traceback_() == [f"TrackingError: {says}"]
 
 
 def test_a_run_without_traces_says_so(workspace: Path) -> None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from memagent_lib.agent import open_agent
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.files import place
+from memagent_lib.processes import in_jupyter
 from memagent_lib.tracking import Experiment, Run, TrackingError, load_results
 from memagent_lib.workbench.html_pages import Page
 from memagent_lib.workbench.inspector.pages import still
 from memagent_lib.workbench.inspector.readings import Readings
-from memagent_lib.workbench.kernel import in_jupyter
 
 if TYPE_CHECKING:
     from memagent_lib.workbench.inspector.editing import Opener

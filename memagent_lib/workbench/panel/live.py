@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memagent_lib.processes import in_jupyter
 from memagent_lib.rl import RunFolder, TrainingRun, TrainingState, TrainingStatus, launch
-from memagent_lib.workbench.kernel import in_jupyter
 from memagent_lib.workbench.panel.progress import Follower, Progress, kept_config
 from memagent_lib.workbench.panel.progress_page import (
     ROLLOUTS_TITLE,

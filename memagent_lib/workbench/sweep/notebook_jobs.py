@@ -24,6 +24,8 @@ from typing import Any
 
 import psutil
 
+from memagent_lib.processes import SESSION
+
 KERNEL_STARTS = 3
 _BEFORE_ANY_CELL = "Kernel died before replying"  # as jupyter_client says it
 STOP_GRACE_S = 100.0  # a cell that stops a training run waits for a checkpoint
@@ -94,6 +96,7 @@ def _start(job: NotebookJob) -> psutil.Popen:
             stderr=log,
             text=True,
             cwd=job.cwd,
+            env={name: value for name, value in os.environ.items() if name != SESSION},
             start_new_session=True,
         )
     with suppress(BrokenPipeError):  # it died at once, which its status says
