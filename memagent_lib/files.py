@@ -13,7 +13,7 @@ import platform
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -55,8 +55,14 @@ def replacing(path: str | Path) -> Iterator[Path]:
     try:
         yield unfinished
         unfinished.replace(path)
+    except OSError as failure:
+        if unfinished.name not in str(failure):
+            raise
+        why = os.strerror(failure.errno) if failure.errno else type(failure).__name__
+        raise type(failure)(f"{path} cannot be written ({why}); give another path") from failure
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink()
 
 
 def write_atomically(path: str | Path, content: str | bytes) -> Path:

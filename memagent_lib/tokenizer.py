@@ -23,6 +23,7 @@ LONG_CHARS, LONG_TOKENS = 500, 250
 MARGIN_TOKENS, SAME_TOKENS = 24, 10
 """which are this long, and have this many tokens in common with what is known of it."""
 REMEMBERED_TEXTS = 256
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 class Tokens(NamedTuple):
@@ -93,18 +94,24 @@ class Tokenizer:
             raise FileNotFoundError(
                 f"no model folder {str(model)!r}; give one that holds config.json and tokenizer.json, or a hub name"
             )
+        folder = Path(model) if Path(model).is_dir() else None
+        if folder and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+            inside = f"; its folder {folder / 'model'} may be one" if (folder / "model").is_dir() else ""
+            raise ValueError(f"{folder} is no model folder: it has none of {', '.join(_TOKENIZER_FILES)}{inside}")
         try:
-            folder = Path(model) if Path(model).is_dir() else _downloaded(str(model))
-            if (folder / "tokenizer.json").is_file():
-                return cls(TokenizerFiles(folder))
+            files = folder or _downloaded(str(model))
+            if (files / "tokenizer.json").is_file():
+                return cls(TokenizerFiles(files))
             from transformers import AutoTokenizer
 
             return cls(AutoTokenizer.from_pretrained(str(model)))
-        except OSError as missing:
+        except (OSError, ValueError) as failure:
+            if folder:
+                raise ValueError(f"the tokenizer of {folder} cannot be loaded: {_first_line(failure)}") from failure
             raise OSError(
                 f"no tokenizer for {str(model)!r}, neither here nor on the hub; give a model folder or a hub name "
                 "(for a model that only a server has a name for: --tokenizer)"
-            ) from missing
+            ) from failure
 
     @cached_property
     def hf(self) -> Any:
@@ -221,7 +228,10 @@ class TokenizerFiles:
         import tokenizers
 
         self.folder = folder
-        self.backend_tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        try:
+            self.backend_tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as broken:  # the class itself is what tokenizers raises
+            raise ValueError(f"tokenizer.json is broken ({broken})") from broken
         named = {**_json(folder / "special_tokens_map.json"), **_json(folder / "tokenizer_config.json")}
         self._special = {
             name: token["content"] if isinstance(token, dict) else token
@@ -275,7 +285,14 @@ def _downloaded(model: str) -> Path:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as broken:
+        raise ValueError(f"{path.name} is broken ({broken})") from broken
+
+
+def _first_line(failure: Exception) -> str:
+    return str(failure).strip().partition("\n")[0]
 
 
 def looks_like_path(model: str | Path) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 APIS = ("completions", "chat")
 FIRST_ANSWER_S = 10.0
 ATTEMPTS_WITHOUT_TEXT = 3
+MORE_ROOM = "if the model thinks first, raise memory_tokens and answer_tokens, or switch its thinking off"
 _WINDOW_FIELDS = ("max_model_len", "context_length", "context_window", "n_ctx", "n_ctx_train")
 _RETRYABLE = (408, 409, 425, 429)
 
@@ -202,7 +203,12 @@ def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _completion(body: dict[str, Any], asked_tokens: int) -> Completion:
-    """The completion in a reply. One without text is never a memory: it is tried again, unless a filter took it."""
+    """The completion in a reply. One that says nothing, thinking aside, is neither a memory nor an answer: it is tried
+    again, unless a filter took it or its tokens ran out.
+
+    A server's empty reply cannot be told from one that it lost. An engine in this process shows its tokens: a model
+    that ends its turn at once has said nothing itself, and is judged for it, as in training.
+    """
     choice, usage = body["choices"][0], body.get("usage")
     details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
     message = choice.get("message") or {}
@@ -213,9 +219,12 @@ def _completion(body: dict[str, Any], asked_tokens: int) -> Completion:
         raise BackendError("the server's content filter took the reply (finish_reason 'content_filter')")
     if thinking and not text and finish == "length":
         text, thinking = f"<think>{thinking}", None  # cut before it was done: told like any other unfinished thought
-    if not isinstance(text, str) or (not text and message.get("tool_calls")):
+    if not isinstance(text, str) or not text.rpartition(END_OF_THINKING)[2].strip():
         told = "a tool call" if message.get("tool_calls") else "no text"
-        raise RetryableError(f"{told} in the reply (finish_reason {finish!r})", attempts=ATTEMPTS_WITHOUT_TEXT)
+        why = f"{told} in the reply (finish_reason {finish!r})"
+        if finish == "length":
+            raise BackendError(f"{why}; {MORE_ROOM}")
+        raise RetryableError(why, attempts=ATTEMPTS_WITHOUT_TEXT)
     if thinking:
         text = f"{thinking}{END_OF_THINKING}{text}"
     return Completion(

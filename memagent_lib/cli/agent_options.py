@@ -11,17 +11,18 @@ from memagent_lib.cli.arguments import option
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent
 
+BACKENDS = ("vllm", "transformers", "openai")
 TOKENS = {"chunk": "read at a time", "memory": "remembered", "answer": "of an answer", "question": "of a question"}
 
 
-def add_agent_options(verb: argparse.ArgumentParser) -> None:
+def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = False) -> None:
     """Model, backend, reader, template, budget and sampling. :func:`agent_of` reads them."""
     from memagent_lib.readers import READERS
 
     model = verb.add_argument_group("model")
     option(model, "--model", "MODEL", "a model folder, a hub name, or a server's name for its model", required=True)
-    backends = {"choices": ["vllm", "transformers", "openai"], "default": "vllm"}
-    option(model, "--backend", "NAME", "vllm or transformers on this machine, or openai: a server", **backends)
+    where = "vllm or transformers on this machine, or openai: a server"
+    option(model, "--backend", "NAME", where, choices=BACKENDS, default=BACKENDS[0])
     option(model, "--base-url", "URL", "an OpenAI-compatible server, mostly ending in /v1; for --backend openai")
     how = "how the server is asked: completions, or chat where it takes no token ids"
     option(model, "--api", "NAME", how, choices=["completions", "chat"])
@@ -32,7 +33,9 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
     reading = verb.add_argument_group(
         "reading", "What is not given is what the model was trained with, else the paper's."
     )
-    option(reading, "--reader", "NAME", f"the strategy: {', '.join(READERS)}")
+    several = {"action": "append", "default": []} if several_readers else {}
+    more = "; may be given several times" if several_readers else ""
+    option(reading, "--reader", "NAME", f"the strategy: {', '.join(READERS)}{more}", **several)
     option(reading, "--template", "NAME", "the wording: a template's name, or a .toml file of your own")
     for name, what in TOKENS.items():
         option(reading, f"--{name}-tokens", "N", f"tokens {what}")
@@ -51,6 +54,7 @@ def agent_of(a: argparse.Namespace) -> Agent:
         options["api_key"] = Path(a.api_key_file).read_text(encoding="utf-8").strip()
     if options and a.backend != "openai":
         raise ValueError(f"--base-url, --api and --api-key-file are for --backend openai, not {a.backend}")
-    named = {"reader": a.reader, "template": a.template, "tokenizer": a.tokenizer, "window": a.window}
+    reader = (a.reader or [None])[0] if isinstance(a.reader, list) else a.reader
+    named = {"reader": reader, "template": a.template, "tokenizer": a.tokenizer, "window": a.window}
     sampling = Sampling(temperature=a.temperature, seed=a.seed)
     return open_agent(a.model, a.backend, budget=budget, sampling=sampling, **named, **options)

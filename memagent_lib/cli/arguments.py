@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Verbs = argparse._SubParsersAction
+_FILE_KEYS = {"train": {"model", "data", "reading", "train"}, "sweep": {"notebook", "stage", "grid", "points"}}
 POCKET = "experiments/pocket/warm_start"
 
 
@@ -34,12 +37,18 @@ class VerbParser(argparse.ArgumentParser):
 
 
 def add_verb(
-    verbs: Verbs, name: str, run: Callable[[argparse.Namespace], int], summary: str, examples: str = ""
+    verbs: Verbs,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    examples: str = "",
+    kept: Callable[[argparse.Namespace], str] = lambda a: "",
 ) -> argparse.ArgumentParser:
-    """A verb with its one-line summary and, below its options, examples."""
+    """A verb with its one-line summary and, below its options, examples. ``kept`` says what is left when Ctrl-C stops
+    it."""
     given = {"help": summary, "description": summary, "epilog": examples or None}
     verb = verbs.add_parser(name, formatter_class=HelpFormatter, **given)
-    verb.set_defaults(run=run)
+    verb.set_defaults(run=run, kept=kept)
     return verb
 
 
@@ -53,6 +62,25 @@ def require_port(flag: str, port: int, free: bool = False) -> None:
     if not (0 if free else 1) <= port <= 65535:
         more = " (0 for any free one)" if free else ""
         raise ValueError(f"{flag} must be 1 to 65535{more}, got {port}")
+
+
+def require_file_of(verb: str, path: str) -> None:
+    """An error that names the other verb where a TOML file is clearly a file of that one."""
+    from memagent_lib.files import place
+    from memagent_lib.settings import read_toml
+
+    there = next((file for file in (Path(path), place(path)) if file.is_file()), None)
+    found = read_toml(there, "file").keys() if there else set()
+    other = next(other for other in _FILE_KEYS if other != verb)
+    if found & _FILE_KEYS[other] and not found & _FILE_KEYS[verb]:
+        raise ValueError(f"{path} is a file of `memagent {other}`; run it with: memagent {other} {path}")
+
+
+def port_refused(host: str, port: int, failure: OSError) -> str:
+    """Why a port cannot be listened on, in words."""
+    if failure.errno == errno.EACCES:
+        return f"port {port} of {host} is not yours to listen on (ports below 1024 need rights)"
+    return f"port {port} of {host} is in use"
 
 
 def switch(target: argparse._ActionsContainer, flag: str, text: str) -> None:

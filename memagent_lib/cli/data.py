@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memagent_lib.cli.agent_options import BACKENDS
 from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, option, switch
 from memagent_lib.files import model
 from memagent_lib.settings import key_value
@@ -14,6 +15,7 @@ from memagent_lib.settings import key_value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from memagent_lib.agent import Agent
     from memagent_lib.data import Example
 
 EXAMPLES = """\
@@ -47,21 +49,23 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--documents", "N", "document length in documents, where there is a pool of them")
     option(verb, "--chunk-tokens", "N", "chunk length in tokens; the task's own unless given")
     option(verb, "--rule", "JUDGE", "another judge than the task's own, such as boxed for training")
-    option(verb, "--workers", "N", "processes; the examples are the same for any number", default=1)
+    option(verb, "--workers", "N", "processes, 1 unless given; the examples are the same for any number")
     option(verb, "--model", "MODEL", "whose tokenizer counts", default=POCKET)
     files = verb.add_argument_group("other projects' files")
     files.add_argument("--from", dest="origin", nargs="+", metavar=("FORMAT", "FILE"), help="a format and its files")
-    option(files, "--first", "N", "begin with this question of the order, counted from 0", default=0)
+    option(files, "--first", "N", "begin with this question of the order, counted from 0")
     apart = "leave out questions that this data set asks; may be given several times"
     option(files, "--apart-from", "FILE.parquet", apart, action="append", default=[])
     known = "leave out questions that this model answers without the document; may be given several times"
     option(files, "--drop-known", "MODEL", known, action="append", default=[])
-    option(files, "--samples", "N", "how often each model is asked each question", default=2)
-    option(files, "--backend", "NAME", "how those models run: vllm, transformers or openai", default="vllm")
+    option(files, "--samples", "N", "how often each of those models is asked each question; 2 unless given")
+    run_by = "how those models run: vllm (unless given), transformers or openai"
+    option(files, "--backend", "NAME", run_by, choices=BACKENDS)
     option(files, "--base-url", "URL", "their server, for --backend openai")
 
 
 def run(a: argparse.Namespace) -> int:
+    _refuse_without_effect(a)
     if a.list:
         return _print_tasks(a.task)
     if not a.out or not (a.task or a.origin):
@@ -72,16 +76,22 @@ def run(a: argparse.Namespace) -> int:
     return _convert(a) if a.origin else _make(a)
 
 
+def _refuse_without_effect(a: argparse.Namespace) -> None:
+    """An error that names an option which nothing would come of."""
+    needs = "--from, the other examples are made" if not a.origin else "--drop-known, whose models it is about"
+    for name in ("first", "apart_from", "drop_known", "samples", "backend", "base_url"):
+        of_filter = name in ("samples", "backend", "base_url")
+        if getattr(a, name) not in (None, []) and (not a.origin or (of_filter and not a.drop_known)):
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{flag} goes with {needs}; leave {flag} out")
+    if a.workers is not None and a.origin:
+        raise ValueError("--workers is for examples that are made; files are converted by one process: leave it out")
+
+
 def _make(a: argparse.Namespace) -> int:
     from memagent_lib.data import configured, make, require_parquet, save
     from memagent_lib.text import Tokenizer
 
-    for name in ("first", "apart_from", "drop_known", "base_url"):
-        if getattr(a, name):
-            flag = f"--{name.replace('_', '-')}"
-            raise ValueError(
-                f"{flag} goes with --from, and {a.task!r} is a task whose examples are made; leave {flag} out"
-            )
     parameters = dict(key_value(text) for text in a.settings)
     for name in parameters:
         if name in ("n", "seed", "length_tokens", "chunks", "documents", "chunk_tokens", "rule", "workers"):
@@ -89,7 +99,7 @@ def _make(a: argparse.Namespace) -> int:
     configured(a.task, **parameters)  # what is wrong with the task is said before a tokenizer is loaded
     require_parquet(a.out)
     size = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
-    more = {"chunk_tokens": a.chunk_tokens, "workers": a.workers, "rule": a.rule}
+    more = {"chunk_tokens": a.chunk_tokens, "workers": 1 if a.workers is None else a.workers, "rule": a.rule}
     n = 128 if a.n is None else a.n
     examples = make(a.task, n, a.seed or 0, Tokenizer.load(model(a.model)), **size, **more, **parameters)
     print(f"{n:,} examples of {a.task} in {save(_with_progress(examples, n), a.out)}")
@@ -107,13 +117,21 @@ def _convert(a: argparse.Namespace) -> int:
         raise ValueError(f"no file after --from {form}; give at least one: memagent data --from FORMAT FILE ...")
     require_parquet(a.out)
     given = {"tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
-    length = Length(**given, chunk_tokens=a.chunk_tokens or 5000) if any(given.values()) else None
-    known = _no_context_filter(a) if a.drop_known else None
-    choice = Choice(first=a.first, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
+    sized = any(value is not None for value in given.values())
+    if a.chunk_tokens is not None and a.chunks is None:
+        raise ValueError("--chunk-tokens goes with --chunks, the length of a document in chunks; leave it out")
+    length = Length(**given, chunk_tokens=a.chunk_tokens or 5000) if sized else None
+    agents: list[Agent] = []
+    known = _no_context_filter(a, agents) if a.drop_known else None
+    choice = Choice(first=a.first or 0, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
     rule, options = _rule_and_options(a.rule, settings)
     require_options(form, options)  # before they are handed on beside parameters of other names
     tokenizer = Tokenizer.load(model(a.model)) if length else None
-    chosen, examples = convert(form, paths, choice, length=length, tokenizer=tokenizer, rule=rule, **options)
+    try:
+        chosen, examples = convert(form, paths, choice, length=length, tokenizer=tokenizer, rule=rule, **options)
+    finally:
+        for agent in agents:
+            agent.close()
     written = save(_with_progress(examples, len(chosen.kept)), a.out)
     print(f"{len(chosen.kept):,} questions of {', '.join(paths)} in {written} ({chosen.told()})")
     return 0
@@ -136,15 +154,23 @@ def _with_progress(examples: Iterable[Example], n: int) -> Iterable[Example]:
     return tqdm(examples, total=n, unit="example", disable=None)
 
 
-def _no_context_filter(a: argparse.Namespace) -> Callable[[Sequence[Example]], list[bool | None]]:
-    """MemAgent's filter: each model is asked each question some times, at temperature 1 and top_p 0.7."""
+def _no_context_filter(a: argparse.Namespace, agents: list[Agent]) -> Callable[[Sequence[Example]], list[bool | None]]:
+    """MemAgent's filter: each model is asked each question some times, at temperature 1 and top_p 0.7. The models are
+    opened, into ``agents``, once there is something to ask."""
     from memagent_lib.agent import open_agent
     from memagent_lib.backends import Sampling
     from memagent_lib.data import known_without_document
 
     sampling = Sampling(temperature=1.0, top_p=0.7)
-    agents = [open_agent(m, a.backend, reader="blind", sampling=sampling, base_url=a.base_url) for m in a.drop_known]
-    return lambda examples: known_without_document(examples, agents, a.samples)
+    backend, samples = a.backend or "vllm", 2 if a.samples is None else a.samples
+
+    def known(examples: Sequence[Example]) -> list[bool | None]:
+        if not agents:
+            options = {"reader": "blind", "sampling": sampling, "base_url": a.base_url}
+            agents.extend(open_agent(named, backend, **options) for named in a.drop_known)
+        return known_without_document(examples, agents, samples)
+
+    return known
 
 
 def _print_tasks(only: str | None) -> int:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memagent_lib.cli.agent_options import add_agent_options, agent_of
 from memagent_lib.cli.arguments import Verbs, add_verb, option
+
+if TYPE_CHECKING:
+    from memagent_lib.evaluation import Result
+    from memagent_lib.tracking import Run
 
 MOST_REASONS = 10
 EXAMPLES = """\
@@ -19,14 +25,20 @@ examples:
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "evaluate", run, "read data files of any length and score the answers", EXAMPLES)
+    summary = "read data files of any length and score the answers"
+    verb = add_verb(verbs, "evaluate", run, summary, EXAMPLES, kept=_kept)
     verb.add_argument("data", nargs="+", metavar="DATA", help="parquet files that `memagent data` wrote")
     option(verb, "--out", "FOLDER", "keeps every finished turn, the results, and the inspector's page", required=True)
-    option(verb, "--n", "N", "how many examples of each file; 0 takes all", default=0)
+    each = "how many examples of each file, 0 for all; all unless given; once for every file, or for each file its own"
+    option(verb, "--n", "N", each, action="append", default=[])
     option(verb, "--policy", "NAME", "what tables and figures call it; the model's name unless given", default="")
     option(verb, "--concurrency", "N", "documents read side by side", default=64)
     option(verb, "--tracking", "WHERE", "the MLflow store: a folder or a server's address", default="runs")
-    add_agent_options(verb)
+    add_agent_options(verb, several_readers=True)
+
+
+def _kept(a: argparse.Namespace) -> str:
+    return f"finished turns are kept in {a.out}/readings, and the same command continues"
 
 
 def run(a: argparse.Namespace) -> int:
@@ -34,16 +46,17 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.files import place
     from memagent_lib.tracking import Experiment, evaluate_files
 
-    plan = EvaluationPlan([place(file) for file in a.data], [a.n])  # what is wrong is said before a model is loaded
+    files, n, readers = [place(file) for file in a.data], a.n or [0], list(dict.fromkeys(a.reader))
+    plan = EvaluationPlan(files, n, readers or ["overwrite"])  # what is wrong is said before a model is loaded
     if (out := place(a.out)).exists() and not out.is_dir():
         raise ValueError(f"{out} is a file, and --out names a folder; give another name")
     policy = a.policy or a.model.rstrip("/").rpartition("/")[2]
     agent = agent_of(a)
     identity = agent.identity
     _require_same_chunks(out, policy, agent.encoder.budget.chunk_tokens)
-    plan = EvaluationPlan(plan.files, plan.n, [identity["reader"]])
+    plan = EvaluationPlan(files, n, readers or [identity["reader"]])
     words = {"template": agent.encoder.template.name, "budget": agent.encoder.budget, "sampling": identity["sampling"]}
-    facts = {"model": a.model, "policy": policy, "data": a.data, "n": a.n, "reader": identity["reader"], **words}
+    facts = {"model": a.model, "policy": policy, "data": a.data, "n": n, "reader": ", ".join(plan.readers), **words}
     try:
         with Experiment.open(a.tracking).run(f"evaluate {policy}", facts | {"backend": a.backend}) as tracked:
             results, rows = evaluate_files(tracked, agent, plan, a.out, a.model, policy, a.concurrency, add=True)
@@ -54,7 +67,7 @@ def run(a: argparse.Namespace) -> int:
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
     for note in (*mixtures(rows), *failure_reasons(rows)[:MOST_REASONS]):
         print(f"warning: {note}", file=sys.stderr)
-    page = _page(results, policy, a.out)
+    page = _page(tracked, results, policy, out)
     print(f"\nrun {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
     return 0 if rows["score"].notna().any() else 1
 
@@ -74,12 +87,29 @@ def _require_same_chunks(folder: Path, policy: str, chunk_tokens: int) -> None:
         )
 
 
-def _page(results: list, policy: str, folder: str) -> str:
-    from memagent_lib.files import place
+def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) -> str:
+    """The inspector's page of this call's readings, and of those whose rows stand beside them in the folder."""
     from memagent_lib.workbench import inspector
 
-    read = [result for result in results if result.trace is not None]
-    if not read:
+    read = {policy: [result for result in results if result.trace is not None]}
+    try:
+        for name, found in _beside(tracked, folder).items():
+            read[name] = [*found, *read.get(name, [])]
+    except (ValueError, OSError) as failure:
+        print(f"warning: the page shows the readings of this call alone: {failure}", file=sys.stderr)
+    if not any(read.values()):
         return "; every reading failed"
-    path = inspector.to_html({policy: read}).save(place(folder) / "inspector.html")
-    return f"; inspector page {path}"
+    return f"; inspector page {inspector.to_html(read).save(folder / 'inspector.html')}"
+
+
+def _beside(tracked: Run, folder: Path) -> dict[str, list[Result]]:
+    """The readings behind the folder's rows of other runs, by policy."""
+    from memagent_lib.evaluation import gather_rows
+    from memagent_lib.tracking import load_results
+
+    rows, found = gather_rows(folder), {}
+    for (policy, run_id), of_run in rows[rows["run_id"] != tracked.id].groupby(["policy", "run_id"], sort=False):
+        told = set(of_run[["reader", "example", "document"]].itertuples(index=False, name=None))
+        kept = load_results(tracked.experiment.join(run_id))
+        found.setdefault(policy, []).extend(r for r in kept if r.trace and (r.reader, r.example.id, r.document) in told)
+    return found

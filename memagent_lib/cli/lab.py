@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.cli.arguments import Verbs, add_verb, option, require_port
+from memagent_lib.cli.arguments import Verbs, add_verb, option, port_refused, require_port
 from memagent_lib.files import place, root
 
 HOST = "127.0.0.1"
@@ -193,5 +193,5 @@ def _require_free(port: int, option: str) -> None:
             probe.bind((HOST, port))
         except OSError as failure:
             another.bind((HOST, 0))
-            fix = f"stop what listens there, or take another: memagent lab {option} {another.getsockname()[1]}"
-            raise LabError(f"port {port} of {HOST} is in use; {fix}") from failure
+            fix = f"take another: memagent lab {option} {another.getsockname()[1]}"
+            raise LabError(f"{port_refused(HOST, port, failure)}; {fix}") from failure

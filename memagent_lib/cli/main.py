@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return arguments.run(arguments) or 0
     except KeyboardInterrupt:
-        print(f"memagent {arguments.verb}: stopped", file=sys.stderr)
+        kept = f"; {told}" if (told := arguments.kept(arguments)) else ""
+        print(f"memagent {arguments.verb}: stopped{kept}", file=sys.stderr)
         return 130
     except Exception as error:
         if arguments.traceback or not _is_the_users(error):

@@ -17,7 +17,7 @@ examples:
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "read", run, "answer questions about files of any length", EXAMPLES)
+    verb = add_verb(verbs, "read", run, "answer questions about files of any length", EXAMPLES, kept=_kept)
     paths = "files or folders (text, markdown, HTML, PDF), read as one document"
     verb.add_argument("paths", nargs="+", metavar="PATH", help=paths)
     several = "may be given several times: all are answered in one pass"
@@ -59,6 +59,10 @@ def run(a: argparse.Namespace) -> int:
         if path:
             print(f"wrote {write(path)}", file=sys.stderr)
     return 0
+
+
+def _kept(a: argparse.Namespace) -> str:
+    return f"the same command continues from {a.journal}" if a.journal else "with --journal FILE it would continue"
 
 
 def _check(a: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from memagent_lib.cli.agent_options import add_agent_options, agent_of
-from memagent_lib.cli.arguments import Verbs, add_verb, option, require_port
+from memagent_lib.cli.arguments import Verbs, add_verb, option, port_refused, require_port
 
 HOST = "127.0.0.1"
 EXAMPLES = """\
@@ -58,7 +58,7 @@ def run(a: argparse.Namespace) -> int:
         try:
             place.bind((HOST, a.port))  # said before a model is loaded
         except OSError as failure:
-            raise OSError(f"port {a.port} of {HOST} is in use; give another --port") from failure
+            raise OSError(f"{port_refused(HOST, a.port, failure)}; give another --port") from failure
         app = make_app(agent_of(a), settings, Sampling(temperature=a.temperature, seed=a.seed))
         place.listen()  # whoever reads the line below may connect at once
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))

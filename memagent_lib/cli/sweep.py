@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
+from memagent_lib.cli.arguments import Verbs, add_verb, option, require_file_of, switch
 
 EXAMPLES = """\
 A grid: every combination of the values, four here. Parameters are those of the notebook's tagged cell.
@@ -33,12 +33,16 @@ Stages, one after the other, each with a notebook, parameters and a grid or poin
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "sweep", run, "run notebooks over a grid, a list of points or stages", EXAMPLES)
+    verb = add_verb(verbs, "sweep", run, "run notebooks over a grid, a list of points or stages", EXAMPLES, kept=_kept)
     verb.usage = "memagent sweep FILE.toml [--workers N] [--retry]\n       memagent sweep --status FOLDER"
     verb.add_argument("file", nargs="?", metavar="FILE.toml", help="the notebooks and their points")
     option(verb, "--workers", "N", "points side by side; the file's own number unless given")
     switch(verb, "--retry", "run failed points again")
     option(verb, "--status", "FOLDER", "show how the sweep in a folder stands, and end")
+
+
+def _kept(a: argparse.Namespace) -> str:
+    return "" if a.status else "the same command continues with what is not finished"
 
 
 def run(a: argparse.Namespace) -> int:
@@ -48,4 +52,5 @@ def run(a: argparse.Namespace) -> int:
         return 0 if show_sweep(a.status) else 1
     if not a.file:
         raise ValueError("say which sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")
+    require_file_of("sweep", a.file)
     return 0 if run_sweep(a.file, workers=a.workers, retry=a.retry).ok else 1

@@ -155,7 +155,8 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[SkippedFile]]:
     left_out: list[SkippedFile] = []
     for path in paths:
         if not path.exists():
-            raise DocumentError(f"no file or folder {str(path)!r}")
+            stdin = "; what a pipe says is not read: write it to a file and give that" if str(path) == "-" else ""
+            raise DocumentError(f"no file or folder {str(path)!r}{stdin}")
         if not path.is_dir():
             if reason := _unreadable(path):
                 raise DocumentError(f"{str(path)!r} is {reason}")

@@ -64,9 +64,8 @@ def evaluate_plan(
     agent: Agent, plan: EvaluationPlan, folder: str | Path | None = None, concurrency: int = 64
 ) -> list[Result]:
     """Read all of a plan with one engine, reader by reader, kept and resumed as :func:`evaluate` does."""
-    results = []
-    with progress_bar(plan.total * len(plan.readers)) as advance:
-        for reader in plan.readers:
-            reading = replace(agent, reader=reader_named(reader))
+    agents, results = [replace(agent, reader=reader_named(reader)) for reader in plan.readers], []
+    with progress_bar(plan.total * len(agents)) as advance:
+        for reading in agents:
             results += evaluate(reading, plan.examples(), concurrency, folder, advance, plan.total)
     return results

@@ -166,6 +166,24 @@ WITHOUT_TEXT = {
     ),
     "filtered": ({"message": {"content": "So"}, "finish_reason": "content_filter"}, "content filter took", 1),
     "no message": ({"finish_reason": "stop"}, "no text in the reply", 3),
+    "empty text": ({"text": "", "finish_reason": "stop"}, "no text in the reply", 3),
+    "empty content": ({"message": {"content": ""}, "finish_reason": "stop"}, "no text in the reply", 3),
+    "white space": ({"message": {"content": " \n\u2003"}, "finish_reason": "stop"}, "no text in the reply", 3),
+    "a thought, then nothing": (
+        {"message": {"content": "", "reasoning_content": "it could be 7"}, "finish_reason": "stop"},
+        "no text in the reply",
+        3,
+    ),
+    "a thought in the text, then nothing": (
+        {"text": "<think>it could be 7</think>\n", "finish_reason": "stop"},
+        "no text in the reply",
+        3,
+    ),
+    "a hidden thought that was cut": (
+        {"message": {"content": ""}, "finish_reason": "length"},
+        "if the model thinks first, raise memory_tokens and answer_tokens",
+        1,
+    ),
 }
 
 
@@ -179,6 +197,25 @@ async def test_a_reply_without_text_is_tried_again_and_then_an_error_and_never_a
             await Agent(encoder, backend).aread(DOCUMENT, "Which note?")
         await backend.close()
     assert server.posts == posts
+
+
+@pytest.mark.parametrize("asked", ["Write the new memory", "Write the answer"])
+async def test_an_empty_reply_that_comes_once_is_asked_for_again_in_any_turn(encoder, asked):
+    with serving() as server:
+        silent = []
+
+        def reply(body):
+            said = reply_of(body)
+            if asked in body["messages"][0]["content"] and not silent:
+                silent.append(said["choices"][0]["message"].update(content=""))
+            return said
+
+        server.reply = reply
+        backend = opened(server, api="chat")
+        trace = await Agent(encoder, backend).aread(DOCUMENT, "Which note?")
+        await backend.close()
+    assert silent and server.posts == len(trace.turns) + 1
+    assert all(turn.reply.text.startswith("note ") for turn in trace.turns)
 
 
 async def test_a_thought_that_the_server_cut_is_an_error_and_never_a_memory(encoder):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +66,90 @@ def test_another_reader_in_the_same_folder_stands_beside_the_first_and_other_chu
     assert rows.groupby("reader")["example"].agg(list).to_dict() == {
         reader: [e.id for e in stream(needles, 2)] for reader in ("overwrite", "truncated")
     }
+    assert page_of(tmp_path / "out") == {("small", "overwrite"): 2, ("small", "truncated"): 2}
+
+
+def page_of(folder: Path) -> dict[tuple[str, str], int]:
+    """How many readings the inspector's page lists, by policy and reader."""
+    page = (folder / "inspector.html").read_text(encoding="utf-8")
+    found = Counter(re.findall(r'"policy": ?"(\w+)", ?"reader": ?"(\w+)", ?"name"', page))
+    return dict(found)
+
+
+def test_readers_and_numbers_of_examples_may_be_given_several_times_and_another_policy_joins_the_page(
+    needles, tokenizer_folder, workspace, tmp_path, capsys
+):
+    more = save(list(stream(needles, 3)), tmp_path / "more.parquet")
+    with serving() as server:
+        server.reply = reply
+        given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), str(more))
+        given += ["--reader", "overwrite", "--reader", "truncated", "--reader", "overwrite"]
+        assert main([*given, "--n", "2", "--n", "3"]) == 0
+        rows = pd.read_parquet(tmp_path / "out" / "small.parquet")
+        counts = {("overwrite", "needles.parquet"): 2, ("overwrite", "more.parquet"): 3}
+        counts |= {("truncated", file): n for (_, file), n in counts.items()}
+        assert rows.groupby(["reader", "file"]).size().to_dict() == counts
+        assert main([*given[:-2], "--n", "1", "--policy", "other"]) == 0
+        posts = server.posts
+        assert main([*given, "--n", "2", "--n", "3", "--n", "1"]) == 2
+        assert main([*given, "--reader", "skim"]) == 2
+        assert server.posts == posts
+    said = capsys.readouterr().err
+    assert "n has 3 values for 2 files; give one for each, or one for all" in said and "no reader 'skim'" in said
+    assert page_of(tmp_path / "out") == {
+        (policy, reader): n for policy, n in (("small", 3), ("other", 1)) for reader in ("overwrite", "truncated")
+    }
+
+
+def test_a_server_that_says_nothing_where_the_answer_should_be_has_failed_and_is_not_wrong(
+    needles, tokenizer_folder, workspace, tmp_path, capsys
+):
+    silent = list(stream(needles))[1].question
+
+    def sometimes(body: dict) -> dict:
+        asked = body["messages"][0]["content"]
+        if silent in asked and "Write the answer" in asked:
+            return {"choices": [{"message": {"content": " "}, "finish_reason": "stop"}]}
+        return reply(body)
+
+    with serving() as server:
+        server.reply = sometimes
+        assert main(command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles))) == 0
+        posts = server.posts
+        server.reply = reply
+        assert main(command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles))) == 0
+        assert server.posts == posts + 1, "the same command asks the missing answer alone"
+    said = capsys.readouterr()
+    assert "100.0 % [51.0, 100.0] (n=4), 1 failed" in said.out and "(n=5)" in said.out
+    assert "warning: 1 failed (overwrite): BackendError: no reply after 3 attempts" in said.err
+
+
+def test_ctrl_c_says_that_the_same_command_continues_and_it_does(needles, tokenizer_folder, workspace, tmp_path):
+    with serving() as server:
+        enough = threading.Event()
+
+        def slow(body: dict) -> dict:
+            if server.posts > 6:
+                enough.set()
+                time.sleep(0.2)
+            return reply(body)
+
+        server.reply = slow
+        given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), "--concurrency", "1")
+        command = [sys.executable, "-m", "memagent_lib.cli", *given]
+        heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heeds) as process:
+            assert enough.wait(120)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        assert process.returncode == 130
+        out = tmp_path / "out"
+        assert f"stopped; finished turns are kept in {out}/readings, and the same command continues" in said
+        assert "Traceback" not in said
+        before, server.reply = server.posts, reply
+        assert main(given) == 0
+        turns = pd.read_parquet(out / "small.parquet")["turns"].sum()
+        assert turns - 6 <= server.posts - before + 6 <= turns + 1, "turns that were finished are not asked again"
 
 
 def test_failed_readings_are_explained_below_the_table_and_in_the_report(

@@ -89,6 +89,8 @@ def require_file(path: str | Path, form: str) -> None:
     """An error that says what to do where there is no file."""
     if Path(path).is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the files in it that are to be read, as {path}/*.jsonl")
+    if Path(path).exists() and not Path(path).is_file():
+        raise ValueError(f"{path} is a pipe or device; write what it says to a file and give that")
     if not Path(path).is_file():
         theirs = "" if form == "plain" else "; these files are their projects' own and are not shipped with memagent"
         raise FileNotFoundError(f"no file at {path}{theirs}")
