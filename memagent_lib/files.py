@@ -39,10 +39,15 @@ def place(path: str | Path) -> Path:
 
 
 def require_replaceable(*paths: str | Path) -> None:
-    """:class:`ValueError` where something stands that is no file, such as a folder."""
+    """:class:`ValueError` where something stands that is no file, such as a folder, or where no file may be."""
     for path in map(Path, paths):
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is no file that could be replaced; give another path")
+        above = next(parent for parent in path.absolute().parents if parent.exists())
+        if not above.is_dir():
+            raise ValueError(f"{above} is a file, so {path} cannot be in it; give another path")
+        if not os.access(above, os.W_OK):
+            raise ValueError(f"{path} cannot be written: {above} is not yours to write in; give another path")
 
 
 @contextmanager

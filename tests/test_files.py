@@ -2,7 +2,7 @@
 
 import pytest
 
-from memagent_lib.files import read_lines, replacing, write_atomically
+from memagent_lib.files import read_lines, replacing, require_replaceable, write_atomically
 
 
 def test_a_file_is_whole_or_as_it_was_and_nothing_is_left_beside_it(tmp_path):
@@ -25,6 +25,14 @@ def _half_written(path):
 def test_what_is_no_file_is_never_replaced(path):
     with pytest.raises(ValueError, match="is no file that could be replaced"):
         write_atomically(path, "text")
+
+
+def test_a_path_where_no_file_can_be_is_named_as_it_was_given(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(ValueError, match=r"a\.txt is a file, so .*a\.txt/b/c\.json cannot be in it"):
+        require_replaceable(tmp_path / "a.txt" / "b" / "c.json")
+    with pytest.raises(OSError, match=r"^/proc/x\.txt cannot be written \(.*\); give another path$"):
+        write_atomically("/proc/x.txt", "text")
 
 
 def test_lines_are_read_as_far_as_they_are_whole(tmp_path):

@@ -136,6 +136,27 @@ def test_the_pocket_policys_tokenizer_is_the_same_by_both_ways():
     )
 
 
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({}, r"is no model folder: it has none of tokenizer\.json, .*vocab\.txt$"),
+        ({"model/config.json": "{}"}, r"is no model folder: .*; its folder .*/model may be one"),
+        ({"tokenizer.json": "{}"}, r"the tokenizer of .* cannot be loaded: tokenizer\.json is broken \("),
+        ({"tokenizer.json": None, "tokenizer_config.json": "{"}, r"tokenizer_config\.json is broken \("),
+    ],
+)
+def test_a_folder_that_is_no_model_is_said_in_one_line(tmp_path, tokenizer, files, says):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        if text is None:
+            tokenizer.backend.save(str(tmp_path / name))
+        else:
+            (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=says) as refusal:
+        Tokenizer.load(tmp_path)
+    assert "\n" not in str(refusal.value)
+
+
 def test_a_client_that_only_talks_to_a_server_loads_neither_torch_nor_transformers():
     code = f"""
 import sys

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 APIS = ("completions", "chat")
 FIRST_ANSWER_S = 10.0
 ATTEMPTS_WITHOUT_TEXT = 3
+WHERE_TEXT_GOES = "check the server's chat template and its parsers of thinking and of tool calls"
 MORE_ROOM = "if the model thinks first, raise memory_tokens and answer_tokens, or switch its thinking off"
 _WINDOW_FIELDS = ("max_model_len", "context_length", "context_window", "n_ctx", "n_ctx_train")
 _RETRYABLE = (408, 409, 425, 429)
@@ -224,7 +225,7 @@ def _completion(body: dict[str, Any], asked_tokens: int) -> Completion:
         why = f"{told} in the reply (finish_reason {finish!r})"
         if finish == "length":
             raise BackendError(f"{why}; {MORE_ROOM}")
-        raise RetryableError(why, attempts=ATTEMPTS_WITHOUT_TEXT)
+        raise RetryableError(f"{why}; {WHERE_TEXT_GOES}", attempts=ATTEMPTS_WITHOUT_TEXT)
     if thinking:
         text = f"{thinking}{END_OF_THINKING}{text}"
     return Completion(

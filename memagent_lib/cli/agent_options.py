@@ -51,7 +51,9 @@ def agent_of(a: argparse.Namespace) -> Agent:
     budget = {key: size for name in TOKENS if (size := getattr(a, key := f"{name}_tokens")) is not None}
     options = {name: value for name in ("base_url", "api") if (value := getattr(a, name))}
     if a.api_key_file:
-        options["api_key"] = Path(a.api_key_file).read_text(encoding="utf-8").strip()
+        if not (keys := Path(a.api_key_file)).is_file():
+            raise FileNotFoundError(f"no file with a key at {keys}; --api-key-file takes the path of one")
+        options["api_key"] = keys.read_text(encoding="utf-8").strip()
     if options and a.backend != "openai":
         raise ValueError(f"--base-url, --api and --api-key-file are for --backend openai, not {a.backend}")
     reader = (a.reader or [None])[0] if isinstance(a.reader, list) else a.reader

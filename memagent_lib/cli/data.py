@@ -78,7 +78,9 @@ def run(a: argparse.Namespace) -> int:
 
 def _refuse_without_effect(a: argparse.Namespace) -> None:
     """An error that names an option which nothing would come of."""
-    needs = "--from, the other examples are made" if not a.origin else "--drop-known, whose models it is about"
+    needs = (
+        "--drop-known, whose models it is about" if a.origin else "--from FORMAT FILE, not with examples that are made"
+    )
     for name in ("first", "apart_from", "drop_known", "samples", "backend", "base_url"):
         of_filter = name in ("samples", "backend", "base_url")
         if getattr(a, name) not in (None, []) and (not a.origin or (of_filter and not a.drop_known)):
@@ -89,9 +91,13 @@ def _refuse_without_effect(a: argparse.Namespace) -> None:
 
 
 def _make(a: argparse.Namespace) -> int:
-    from memagent_lib.data import configured, make, require_parquet, save
+    from memagent_lib.data import FORMATS, TASKS, configured, make, require_parquet, save
     from memagent_lib.text import Tokenizer
 
+    if a.task in FORMATS and a.task not in TASKS:
+        raise ValueError(
+            f"{a.task!r} is a format of files, not a task: memagent data --from {a.task} FILE --out {a.out}"
+        )
     parameters = dict(key_value(text) for text in a.settings)
     for name in parameters:
         if name in ("n", "seed", "length_tokens", "chunks", "documents", "chunk_tokens", "rule", "workers"):

@@ -50,6 +50,8 @@ def run(a: argparse.Namespace) -> int:
     plan = EvaluationPlan(files, n, readers or ["overwrite"])  # what is wrong is said before a model is loaded
     if (out := place(a.out)).exists() and not out.is_dir():
         raise ValueError(f"{out} is a file, and --out names a folder; give another name")
+    if a.concurrency < 1:
+        raise ValueError(f"--concurrency must be at least 1, got {a.concurrency}")
     policy = a.policy or a.model.rstrip("/").rpartition("/")[2]
     agent = agent_of(a)
     identity = agent.identity

@@ -13,7 +13,7 @@ from typing import Any
 
 from memagent_lib.data.drafting import ExampleKey, Length, Meter
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats import format_named, read_original, read_pool, require_file
+from memagent_lib.data.formats import format_named, read_original, read_pool, require_file, unique
 from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
 from memagent_lib.data.storage import question_ids
 from memagent_lib.scoring import judge_named
@@ -39,15 +39,16 @@ class Choice:
     known: Filter | None = None
 
     def __post_init__(self) -> None:
-        if self.first < 0 or (self.n is not None and self.n < 1):
-            raise ValueError(f"first must be at least 0 and n at least 1, got {self.first} and {self.n}")
+        for name, value, least in (("first", self.first, 0), ("n", self.n, 1)):
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
 
     def of(self, questions: Sequence[Example]) -> Chosen:
         """The chosen ones of some questions, which are examples whose documents do not matter."""
         ids = [question.id for question in questions]
         order = list(questions) if self.seed is None else shuffled(questions, ids, self.seed)
-        asked = {name for path in self.apart_from for name in question_ids(path)}
-        left = [question for question in order[self.first :] if question.id not in asked]
+        others = {name for path in self.apart_from for name in question_ids(path)}
+        left = [question for question in order[self.first :] if question.id not in others]
         made = Chosen(left_out=len(order[self.first :]) - len(left))
         wanted, at = len(left) if self.n is None else self.n, 0
         while at < len(left) and len(made.kept) < wanted:
@@ -56,8 +57,9 @@ class Choice:
             at += len(batch)
         del made.kept[wanted:]
         if len(made.kept) < (self.n or 1):
+            asked = f"{self.n:,} questions were asked for and {len(made.kept):,} are left" if self.n else ""
             raise ValueError(
-                f"{self.n or 1:,} questions were asked for and {len(made.kept):,} are left: "
+                f"{asked or 'no question is left'}: "
                 f"{len(order):,} in the files, {min(self.first, len(order)):,} before the first asked for, "
                 f"{made.told()}; ask for fewer"
             )
@@ -112,6 +114,8 @@ def convert(
         judge_named(rule)
     for path in paths:
         require_file(path, form)
+    if twice := [str(path) for path in dict.fromkeys(map(Path, paths)) if list(map(Path, paths)).count(path) > 1]:
+        raise ValueError(f"{', '.join(twice)} is given more than once; give each file once")
     if length is None:
         given = {**options, **({"rule": rule} if rule and "rule" in known.options else {})}
         chosen, examples = _as_they_are(form, paths, choice, given)
@@ -136,7 +140,7 @@ def _as_they_are(
     def bare(example: Example) -> Example:
         return replace(example, id=example.metadata["question_id"], document="", evidence=())
 
-    chosen = choice.of([bare(example) for example in read()])
+    chosen = choice.of(list(unique(map(bare, read()), ", ".join(map(str, paths)))))
     wanted = {example.id for example in chosen.kept}
     return chosen, (example for example in read() if example.metadata["question_id"] in wanted)
 

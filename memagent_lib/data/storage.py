@@ -182,6 +182,8 @@ def _checked(path: str | Path) -> Path:
     import pyarrow.parquet as pq
 
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the files of examples in it, as {path}/*.parquet")
     if not path.is_file():
         raise FileNotFoundError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
     try:
@@ -189,7 +191,9 @@ def _checked(path: str | Path) -> Path:
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} is not a parquet file of examples; {_conversion(path)}") from error
     if missing := [name for name in COLUMNS if name not in found]:
-        what = f"{path} lacks the column {', '.join(missing)}; it has {', '.join(found)}"
+        if {"score", "policy"} <= set(found):
+            raise ValueError(f"{path} holds the results of an evaluation; give the file of examples that it read")
+        what = f"{path} lacks the column {', '.join(missing)}; it has {', '.join(found[:10])}"
         raise ValueError(f"{what}; {_conversion(path)}")
     return path
 

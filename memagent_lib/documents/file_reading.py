@@ -94,14 +94,13 @@ class SavedReading:
             raise ValueError(
                 f"{path} was saved by another version ({record['memagent_reading']!r}); read the documents again"
             )
-        provenance = Provenance.from_record(record["provenance"])
-        return cls(
-            tuple(record["questions"]),
-            Trace.from_record(record["trace"]),
-            record["settings"],
-            tuple(parts_from(record["parts"])),
-            provenance,
-        )
+        try:
+            provenance, trace = Provenance.from_record(record["provenance"]), Trace.from_record(record["trace"])
+            return cls(
+                tuple(record["questions"]), trace, record["settings"], tuple(parts_from(record["parts"])), provenance
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as odd:
+            raise ValueError(f"{path} is damaged ({odd!r}); read its documents again") from odd
 
     @property
     def end(self) -> int:

@@ -45,6 +45,8 @@ async def aevaluate(
     results whose document has no room there go without its text: the readings of a thousand huge documents then need
     the memory of a few.
     """
+    if concurrency < 1:
+        raise ValueError(f"concurrency must be at least 1, got {concurrency}")
     waiting, results, room = enumerate(examples), {}, _Room(IN_FLIGHT_CHARS)
 
     async def work() -> None:

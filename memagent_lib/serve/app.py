@@ -139,7 +139,7 @@ class ReadingServer:
         except ValidationError as wrong:
             first = wrong.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise ChatError(f"{where}: {first['msg']}", where or None) from wrong
+            raise ChatError(f"{where or 'the body'}: {first['msg']}", where or None) from wrong
         except ValueError as wrong:
             raise ChatError(f"the body is not JSON: {wrong}") from wrong
         self._require_name(chat.model)

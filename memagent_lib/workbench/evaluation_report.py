@@ -51,13 +51,15 @@ class EvaluationReport:
 
         The other policies are compared with ``first``.
         """
+        import pandas as pd
+
         path = place(folder)
         if is_sweep(path):
             rows, missing = gather_sweep(path), unfinished_points(path)
         else:
             rows, missing = _evaluated(path, first), []
-        told = rows["chunks"].astype(int) if _in_chunks(rows) else rows["file"].fillna("one document")
-        rows = rows.assign(length=told)
+        of_tasks = [task.assign(length=_lengths(task)) for _, task in rows.groupby("task", sort=False)]
+        rows = pd.concat(of_tasks).sort_index()
         return cls(path.name, rows, Experiment.open(tracking), tuple(missing))
 
     @property
@@ -127,6 +129,11 @@ class EvaluationReport:
 def _in_chunks(rows: pd.DataFrame) -> bool:
     """Whether every document's length is known in chunks."""
     return bool(rows["chunks"].notna().all())
+
+
+def _lengths(rows: pd.DataFrame) -> pd.Series:
+    """How long the documents of a task are: in chunks where all are known so, else what file they are of."""
+    return (rows["chunks"].astype(int) if _in_chunks(rows) else rows["file"].fillna("one document")).astype(object)
 
 
 def _first_of_cells(readings: Readings) -> dict[tuple, str]:

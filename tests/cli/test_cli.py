@@ -173,6 +173,39 @@ def test_read_refuses_a_servers_address_for_another_backend(capsys, tmp_path):
     assert "--base-url, --api and --api-key-file are for --backend openai, not vllm" in capsys.readouterr().err
 
 
+def test_a_file_of_another_verb_is_answered_with_that_verb(capsys):
+    sweep, recipe = str(ROOT / "experiments" / "demo.toml"), str(ROOT / "experiments" / "recipes" / "pocket_demo.toml")
+    assert main(["train", sweep, "--dry-run"]) == 2
+    assert capsys.readouterr().err == (
+        f"memagent train: {sweep} is a file of `memagent sweep`; run it with: memagent sweep {sweep}\n"
+    )
+    assert main(["sweep", recipe]) == 2
+    assert capsys.readouterr().err == (
+        f"memagent sweep: {recipe} is a file of `memagent train`; run it with: memagent train {recipe}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("verb", "more", "says"),
+    [
+        ("read", [], "with --journal FILE it would continue"),
+        ("read", ["--journal", "j.jsonl"], "the same command continues from j.jsonl"),
+        ("doctor", None, "stopped"),
+    ],
+)
+def test_ctrl_c_says_what_continues(verb, more, says, tmp_path, monkeypatch, capsys):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "a.txt").write_text("some text")
+    monkeypatch.setattr("memagent_lib.cli.read.agent_of", interrupted)
+    monkeypatch.setattr("memagent_lib.cli.doctor.examine", interrupted)
+    given = [] if more is None else [str(tmp_path / "a.txt"), "--question", "q?", "--model", "m", *more]
+    assert main([verb, *given]) == 130
+    said = capsys.readouterr().err
+    assert said == (f"memagent {verb}: stopped; {says}\n" if more is not None else f"memagent {verb}: stopped\n")
+
+
 def test_read_says_what_is_wrong_with_files_questions_and_servers_in_one_line_before_a_model_is_loaded(
     capsys, tmp_path
 ):
@@ -184,6 +217,14 @@ def test_read_says_what_is_wrong_with_files_questions_and_servers_in_one_line_be
         ([str(tmp_path / "no.txt"), "--question", "q?", "--model", "./no-model"], "no file or folder"),
         ([str(tmp_path / "b.bin"), "--question", "q?", "--model", "./no-model"], "is a binary file"),
         ([str(tmp_path / "a.txt"), "--model", "./no-model"], "no question; give at least one"),
+        (
+            [str(tmp_path / "a.txt"), "--question", "q?", "--model", "m", "--html", str(tmp_path / "a.txt" / "p.html")],
+            "a.txt is a file, so",
+        ),
+        (
+            [str(tmp_path / "a.txt"), "--question", "q?", "--model", "m", *server[:2], "--api-key-file", "./gone"],
+            "no file with a key at gone",
+        ),
         ([str(tmp_path / "a.txt"), "--question", "q?", "--model", "./no-model"], "no model folder './no-model'"),
         (
             [str(tmp_path / "a.txt"), "--question", "q?", "--model", model, "--reader", "skim"],

@@ -196,8 +196,33 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
         command = ["evaluate", *map(str, data), "--n", n, "--out", str(tmp_path / "o"), "--model", "nowhere"]
         assert main(command) == 2
         assert says in capsys.readouterr().err
+    pd.DataFrame({"score": [1.0], "policy": ["a"]}).to_parquet(tmp_path / "rows.parquet")
+    for data, says in [
+        (tmp_path, f"{tmp_path} is a folder; give the files of examples in it, as {tmp_path}/*.parquet"),
+        (tmp_path / "rows.parquet", "rows.parquet holds the results of an evaluation; give the file of examples"),
+    ]:
+        assert main(["evaluate", str(data), "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2
+        assert says in capsys.readouterr().err
+    assert main(["evaluate", str(needles), "--out", "o", "--model", "nowhere", "--concurrency", "0"]) == 2
+    assert "--concurrency must be at least 1, got 0" in capsys.readouterr().err
     assert main(["evaluate", str(needles), "--out", str(needles), "--model", "nowhere"]) == 2
     assert f"{needles} is a file, and --out names a folder" in capsys.readouterr().err
+
+
+def test_tasks_of_which_one_is_measured_in_chunks_and_another_is_not_make_one_report(
+    needles, tokenizer_folder, workspace, tmp_path
+):
+    asked = {"question": "What is the code of the bold owl?", "document": "The code of the bold owl is 12."}
+    (tmp_path / "mine.jsonl").write_text(json.dumps(asked | {"answers": ["12"]}))
+    assert main(["data", "--from", "plain", str(tmp_path / "mine.jsonl"), "--out", str(tmp_path / "mine.parquet")]) == 0
+    with serving() as server:
+        server.reply = reply
+        files = [str(needles), str(tmp_path / "mine.parquet"), "--n", "1"]
+        assert main(command_for(server, tokenizer_folder, workspace, tmp_path / "out", *files)) == 0
+    assert main(["report", str(tmp_path / "out"), "--tracking", str(workspace)]) == 0
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "3 chunks" in page and "mine.parquet" in page
+    assert len(re.findall(r'data-key="[^"]+" data-policy="small">100\.0</button>', page)) == 2
 
 
 def test_another_projects_file_is_answered_with_the_command_that_converts_it(tmp_path, capsys):

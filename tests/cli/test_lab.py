@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import signal
@@ -15,7 +16,7 @@ import pytest
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 
 from memagent_lib.cli import main
-from memagent_lib.cli.arguments import require_port
+from memagent_lib.cli.arguments import port_refused, require_port
 from memagent_lib.cli.lab import HOST, TELLS_GIT, LabError, servers
 
 
@@ -47,6 +48,17 @@ def test_a_number_that_no_port_has_is_said_before_anything_starts(command: list[
     with pytest.raises(ValueError, match="--port must be 1 to 65535, got 0"):
         require_port("--port", 0)
     require_port("--port", 0, free=True)
+
+
+def test_a_port_without_rights_is_not_said_to_be_in_use() -> None:
+    said = port_refused(HOST, 80, PermissionError(errno.EACCES, "Permission denied"))
+    assert said == "port 80 of 127.0.0.1 is not yours to listen on (ports below 1024 need rights)"
+    with socket.socket() as taken, socket.socket() as second:
+        taken.bind((HOST, 0))
+        taken.listen()
+        with pytest.raises(OSError, match="Address already in use") as failure:
+            second.bind(taken.getsockname())
+    assert port_refused(HOST, 7, failure.value) == "port 7 of 127.0.0.1 is in use"
 
 
 def test_both_servers_answer_on_loopback_jupyter_only_with_its_token_and_none_is_left(workspace: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 
@@ -178,11 +179,47 @@ def test_unanswerable_questions_are_counted_among_those_left_out(empty_folder, c
         (["--from", "plain", ".", "--out", "x.parquet"], ". is a folder; give the files in it"),
         (["--from", "plain", "gone.jsonl", "--out", "x.parquet"], "no file at gone.jsonl\n"),
         (["--from", "plain", "bare.jsonl", "--out", "x.parquet"], "missing field 'answers'"),
+        (["needle", "--chunks", "2", "--samples", "3", "--out", "x.parquet"], "--samples goes with --from"),
+        (["needle", "--chunks", "2", "--backend", "vllm", "--out", "x.parquet"], "--backend goes with --from"),
+        (["needle", "--chunks", "2", "--first", "0", "--out", "x.parquet"], "--first goes with --from"),
+        (
+            ["--from", "squad", "dev-v2.0.json", "--samples", "3", "--out", "x.parquet"],
+            "--samples goes with --drop-kno",
+        ),
+        (
+            ["--from", "squad", "dev-v2.0.json", "--workers", "2", "--out", "x.parquet"],
+            "--workers is for examples that",
+        ),
+        (["--from", "squad", "dev-v2.0.json", "--chunk-tokens", "9", "--out", "x.parquet"], "goes with --chunks"),
+        (["--from", "squad", "dev-v2.0.json", "--chunks", "0", "--out", "x.parquet"], "chunks must be at least 1"),
+        (["--from", "squad", "dev-v2.0.json", "--first", "99", "--out", "x.parquet"], "no question is left: 10 in"),
+        (["--from", "squad", "dev-v2.0.json", "--first", "-1", "--out", "x.parquet"], "first must be at least 0, got"),
+        (["--from", "squad", "dev-v2.0.json", "./dev-v2.0.json", "--out", "x.parquet"], "is given more than once"),
+        (["--from", "plain", "bare.jsonl", "copy/bare.jsonl", "--out", "x.parquet"], "the id 'bare-1' comes twice"),
+        (["--from", "longbench", "bare.jsonl", "--out", "x.parquet"], "it looks like your own records with question"),
+        (["--from", "plain", "packed.jsonl", "--out", "x.parquet"], "found a file compressed by gzip; decompress it"),
+        (["--from", "plain", "-", "--out", "x.parquet"], "what a pipe says is not read; write it to a file"),
+        (["--from", "plain", "/dev/stdin", "--out", "x.parquet"], "/dev/stdin is a pipe or device"),
+        (["--from", "squad", "dev-v2.0.json", "--out", "bare.jsonl/x.parquet"], "bare.jsonl is a file, so"),
+        (
+            ["--from", "squad", "dev-v2.0.json", "--drop-known", "./gone", "--rule", "odd", "--out", "x.parquet"],
+            "no judge 'odd'",
+        ),
+        (
+            ["squad", "--chunks", "2", "--out", "x.parquet"],
+            "'squad' is a format of files, not a task: memagent data --",
+        ),
         (["needle", "--chunks", "2", "--length-tokens", "9", "--out", "x.parquet"], "got length_tokens and chunks"),
     ],
 )
 def test_a_wrong_command_names_the_fix_and_writes_nothing(words, said, empty_folder, capsys):
-    (empty_folder / "bare.jsonl").write_text('{"question": "q?", "document": "d"}')
+    record = {"question": "q?", "document": "d"}
+    (empty_folder / "bare.jsonl").write_text(json.dumps(record))
+    (empty_folder / "packed.jsonl").write_bytes(gzip.compress(json.dumps(record | {"answers": ["a"]}).encode()))
+    (empty_folder / "copy").mkdir()
+    if "copy/bare.jsonl" in words:
+        for name in ("bare.jsonl", "copy/bare.jsonl"):
+            (empty_folder / name).write_text(json.dumps(record | {"answers": ["a"]}))
     assert data(*words) == 2
     assert said in capsys.readouterr().err
     assert not list(empty_folder.glob("x.*"))

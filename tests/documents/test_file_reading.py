@@ -2,6 +2,7 @@
 them.
 """
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -272,3 +273,8 @@ def test_a_file_that_is_no_saved_reading_is_refused(agent, tmp_path):
         read_files(agent, [tmp_path / "a.txt"], earlier=tmp_path / "a.txt")
     with pytest.raises(FileNotFoundError, match=r"no saved reading at .*; make one with: memagent read"):
         read_files(agent, [tmp_path / "a.txt"], earlier=tmp_path / "no.json")
+    record = json.loads(read_files(agent, [tmp_path / "a.txt"], ["q"]).save(tmp_path / "saved.json").read_text())
+    for name in ("questions", "settings", "parts", "provenance", "trace"):
+        (tmp_path / "damaged.json").write_text(json.dumps({key: record[key] for key in record if key != name}))
+        with pytest.raises(ValueError, match=r"damaged\.json is damaged \(.*\); read its documents again"):
+            SavedReading.load(tmp_path / "damaged.json")

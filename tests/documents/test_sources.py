@@ -151,6 +151,8 @@ def test_a_pipe_is_refused_at_once_and_not_opened(tmp_path):
 
 
 def test_paths_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(DocumentError, match="no file or folder '-'; what a pipe says is not read: write it to a file"):
+        Document(["-"])
     for paths, says in [
         ([tmp_path / "no.txt"], "no file or folder '.*no.txt'"),
         ([], "no file to read"),

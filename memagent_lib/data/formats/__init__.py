@@ -15,7 +15,7 @@ from memagent_lib.data.formats.originals import (
     require_file,
     require_options,
 )
-from memagent_lib.data.formats.records import utf8_text
+from memagent_lib.data.formats.records import unique, utf8_text
 from memagent_lib.data.formats.squad import read_squad_pool
 
 __all__ = [
@@ -29,5 +29,6 @@ __all__ = [
     "read_squad_pool",
     "require_file",
     "require_options",
+    "unique",
     "utf8_text",
 ]

@@ -92,6 +92,8 @@ def require_file(path: str | Path, form: str) -> None:
     if Path(path).exists() and not Path(path).is_file():
         raise ValueError(f"{path} is a pipe or device; write what it says to a file and give that")
     if not Path(path).is_file():
+        if str(path) == "-":
+            raise FileNotFoundError("what a pipe says is not read; write it to a file and give that instead of -")
         theirs = "" if form == "plain" else "; these files are their projects' own and are not shipped with memagent"
         raise FileNotFoundError(f"no file at {path}{theirs}")
 
@@ -114,7 +116,11 @@ def _named(path: str | Path, known: Format) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as odd:
-        if str(path) in str(odd):
-            raise
         what = str(odd) if isinstance(odd, ValueError) else f"not as in {known.files} ({odd})"
-        raise ValueError(f"{path}: {what}") from odd
+        other = likely_format(path)
+        hint = (
+            ""
+            if other is None or FORMATS[other] is known
+            else f"; it looks like {FORMATS[other].files}: --from {other}"
+        )
+        raise ValueError((what if str(path) in what else f"{path}: {what}") + hint) from odd

@@ -13,6 +13,7 @@ from memagent_lib.text import whole_characters
 
 T = TypeVar("T")
 Named = TypeVar("Named", Example, PoolQuestion)
+_PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 _NAMES = {str: "a text", list: "a list", dict: "an object", int: "a whole number"}
 
 
@@ -43,6 +44,8 @@ def records(path: str | Path, what: str) -> Iterator[Record]:
     path = Path(path)
     with open(path, "rb") as file:
         head = file.read(1 << 16)
+    if packed := next((name for mark, name in _PACKED.items() if head.startswith(mark)), None):
+        raise ValueError(f"{path}: expected {what}, found a file compressed by {packed}; decompress it first")
     begins = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not begins and path.stat().st_size <= len(head):
         raise ValueError(f"{path}: expected {what}, found an empty file")
