@@ -12,7 +12,7 @@ from typing import Any
 from memagent_lib.agent import Agent, Observer
 from memagent_lib.backends import BackendError
 from memagent_lib.diagnostics import Phrase, Provenance
-from memagent_lib.documents.reading_page import fragment, page
+from memagent_lib.documents.reading_page import cut_memories, fragment, page
 from memagent_lib.documents.sources import Document, Part, parts_from
 from memagent_lib.files import write_atomically
 from memagent_lib.journal import Journal
@@ -45,9 +45,9 @@ class FileReading:
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should know of the answer: memories that were cut, files left out, bytes that were no text."""
-        cut = self.trace.cut_memories
-        return [f"{cut:,} memories were cut at their token limit"] * bool(cut) + self.document.warnings
+        """What a person should know of the answer: memories that were cut, files left out, bytes that were no text. The
+        page names every file."""
+        return cut_memories(self.trace) + self.document.warnings
 
     def save(self, path: str | Path) -> Path:
         """Write what a later :func:`read_files` needs to continue with more text, as its ``earlier``."""

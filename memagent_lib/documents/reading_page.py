@@ -35,9 +35,6 @@ class Readable(Protocol):
     @property
     def answers(self) -> dict[str, str]: ...
 
-    @property
-    def warnings(self) -> list[str]: ...
-
     def evidence(self, question: str) -> list[tuple[Phrase, str]]: ...
 
 
@@ -52,9 +49,14 @@ def fragment(reading: Readable) -> str:
     return _templates().get_template("reading.html").render(
         answers=[_answer(reading, question) for question in reading.questions],
         facts=_facts(reading),
-        warnings=reading.warnings,
+        warnings=cut_memories(reading.trace) + reading.document.warned(),
         history=_history(reading),
     )  # fmt: skip
+
+
+def cut_memories(trace: Trace) -> list[str]:
+    """A line on memories that were cut, where some were."""
+    return [f"{trace.cut_memories:,} memories were cut at their token limit"] * bool(trace.cut_memories)
 
 
 @lru_cache(maxsize=1)

@@ -85,14 +85,18 @@ class Document:
 
     @property
     def warnings(self) -> list[str]:
-        """What is not in the text that a person would think is there; complete once all blocks have been read."""
-        warned = [
-            f"{number:,} characters of {name} stand for bytes that were not valid text"
-            for name, number in self.replaced.most_common(NAMED_FILES)
-        ]
-        warned += [f"left out: {_shown(path)} ({reason})" for path, reason in self.left_out[:NAMED_FILES]]
+        """:meth:`warned` of the first :data:`NAMED_FILES` files of each kind, and how many more there are."""
+        warned = self.warned(NAMED_FILES)
         more = len(self.replaced) + len(self.left_out) - len(warned)
         return warned + [f"and {more:,} more files are left out or hold bytes that are not valid text"] * bool(more)
+
+    def warned(self, most: int | None = None) -> list[str]:
+        """What is not in the text that a person would think is there; complete once all blocks have been read."""
+        invalid = [
+            f"{number:,} characters of {name} stand for bytes that were not valid text"
+            for name, number in self.replaced.most_common(most)
+        ]
+        return invalid + [f"left out: {_shown(path)} ({reason})" for path, reason in self.left_out[:most]]
 
     def blocks(self) -> Iterator[str]:
         """The text, a block at a time; ``parts`` and ``replaced`` grow with it. Starts over at each call."""

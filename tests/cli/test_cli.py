@@ -112,8 +112,8 @@ def test_parameters_of_a_task_may_stand_before_after_and_between_options(tmp_pat
 def test_data_says_what_it_needs(capsys):
     assert main(["data"]) == 2
     assert "memagent data TASK --out FILE.parquet" in capsys.readouterr().err
-    assert main(["data", "nih", "--length-tokens", "900", "--out", "x.parquet"]) == 2
-    assert "nih" in capsys.readouterr().err
+    assert main(["data", "nih", "--length-tokens", "900", "--out", "x.parquet", "--model", "./no-such-model"]) == 2
+    assert "no task 'nih'; choose from" in capsys.readouterr().err  # before a tokenizer is looked for
 
 
 def test_read_answers_from_a_file_with_the_pocket_policy_and_writes_its_report(capsys, tmp_path):

@@ -175,6 +175,19 @@ def test_the_page_shows_what_was_dropped_what_was_cut_and_what_could_not_be_read
     assert "2 characters of a.txt stand for bytes that were not valid text" in page
 
 
+def test_the_page_names_every_file_that_was_left_out_and_the_terminal_counts_what_it_does_not_name(agent, tmp_path):
+    (folder := tmp_path / "notes").mkdir()
+    (folder / "a.txt").write_text(OTTER)
+    names = [f"{number:02}.docx" for number in range(13)]
+    for name in names:
+        (folder / name).write_bytes(b"PK\x03\x04")
+    reading = read_files(agent, [folder], ["q"])
+    page = reading.to_html(tmp_path / "r.html").read_text()
+    assert all(f"left out: {folder / name} (" in page for name in names)
+    assert len(reading.warnings) == 11
+    assert reading.warnings[-1] == "and 3 more files are left out or hold bytes that are not valid text"
+
+
 def test_the_trace_of_a_file_holds_places_and_not_the_file(agent, tmp_path):
     (tmp_path / "a.txt").write_text(FILLER * 40)
     trace = read_files(agent, [tmp_path / "a.txt"], ["q"]).trace

@@ -69,6 +69,12 @@ def test_a_persons_notebook_has_a_bar_of_plain_text_and_an_executed_copy_has_non
     assert re.search(r"100%.*12/12 .*document", shown.split("\r")[-1]) and red == ""
 
 
+def test_a_model_in_this_process_that_ends_its_turn_at_once_is_judged_for_it_as_in_training(needle_encoder, needles):
+    """Its tokens are known; of a server's empty reply nobody can tell whose it is, and it fails (test_openai)."""
+    (result,) = evaluate(Agent(needle_encoder, Scripted(lambda text: "")), needles[:1], progress=False)
+    assert result.error is None and result.score.value == 0.0
+
+
 def test_a_bug_is_not_taken_for_a_failed_request(needle_encoder, needles):
     with pytest.raises(ZeroDivisionError):
         evaluate(Agent(needle_encoder, Scripted(lambda text: str(1 / 0))), needles, progress=False)
