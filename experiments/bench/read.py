@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from experiments.bench.cost import cost
 from experiments.bench.files import huge, length
 from experiments.bench.results import Measured
 from experiments.bench.turns import Bench, lock_step, order, overhead
@@ -28,6 +29,7 @@ MEASURES: dict[str, Callable] = {
     "lock_step": lock_step,
     "length": length,
     "huge": huge,
+    "cost": cost,
 }
 SHAPES = {  # what decides the engine's arithmetic, from the models' own config.json
     "qwen2.5-7b": {
@@ -56,6 +58,7 @@ class ReadBench:
     concurrent_chunks: int = 1
     rounds: int = 2
     engine_lengths: tuple[int, ...] = (16_000, 64_000, 256_000)
+    full_lengths: tuple[int, ...] = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)
     lengths: tuple[int, ...] = (16_000, 64_000, 256_000, 1_000_000, 3_500_000)
     huge_mb: float = 1000
     huge_seconds: float = 60
@@ -116,7 +119,7 @@ def bench_read(
 
 def _model(tokenizer: str | Path, folder: str, s: ReadBench) -> dict[str, Any]:
     """Write the model; what the engine is told besides. Speed does not depend on what a model knows."""
-    window = 8 * s.chunk_tokens
+    window = max(8 * s.chunk_tokens, 2 * max(s.full_lengths))
     if not s.shape:
         random_policy(tokenizer, folder, s.width, s.layers, window, s.seed)
         return {}

@@ -66,7 +66,10 @@ def planned(path: Path, models: dict[str, Path], tmp_path: Path, *settings: str)
     from memagent_lib.rl import dry_run
 
     recipe = Recipe.load(path)
-    model = models.get(recipe.model.path, Path(__file__).parents[2] / recipe.model.path)
+    pocket = Path(__file__).parents[2] / recipe.model.path
+    if recipe.model.path.startswith("runs/"):  # a run's own model, of the warm start's shape
+        pocket = Path(__file__).parents[2] / "experiments/pocket/warm_start"
+    model = models.get(recipe.model.path, pocket)
     return dry_run(Recipe.load(path, [f"model.path={model}", *settings]), tmp_path / "run")
 
 
