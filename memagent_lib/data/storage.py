@@ -69,11 +69,14 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
     file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
     given = 0
     for group in range(file.num_row_groups):
-        for example in _read_group(file, group):
-            if given == limit:
-                return
-            yield example
-            given += 1
+        try:
+            for example in _read_group(file, group):
+                if given == limit:
+                    return
+                yield example
+                given += 1
+        except (OSError, KeyError, TypeError, AttributeError, IndexError) as odd:
+            raise ValueError(f"{path} is damaged after example {given:,} ({odd}); make it again") from odd
 
 
 def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:
@@ -168,11 +171,15 @@ def _read_group(file: Any, group: int) -> Iterator[Example]:
     texts: dict[int, str] = {}
     for batch in file.iter_batches(batch_size=256, row_groups=[group]):
         column = batch.column("document")
+        if not hasattr(column, "indices"):
+            raise TypeError("its documents are no texts")
         for row, (place, record) in enumerate(
             zip(column.indices.to_pylist(), batch.drop_columns(["document"]).to_pylist(), strict=True)
         ):
             if place not in texts:
                 texts[place] = column[row].as_py()
+            if texts[place] is None:
+                raise TypeError("a document is null")
             yield Example.from_record(record | {"document": texts[place]})
 
 
@@ -189,6 +196,9 @@ def _checked(path: str | Path) -> Path:
     try:
         found = pq.read_schema(path).names
     except pa.ArrowInvalid as error:
+        with open(path, "rb") as file:
+            if file.read(4) == b"PAR1":
+                raise ValueError(f"{path} is a damaged or unfinished parquet file ({error}); make it again") from error
         raise ValueError(f"{path} is not a parquet file of examples; {_conversion(path)}") from error
     if missing := [name for name in COLUMNS if name not in found]:
         if {"score", "policy"} <= set(found):

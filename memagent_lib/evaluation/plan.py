@@ -35,7 +35,9 @@ class EvaluationPlan:
         if (least := min(self.n)) < 0:
             raise ValueError(f"n is a number of examples, or 0 for all of them; got {least}")
         for file, n in self._each():
-            if (there := count(file)) < n:
+            if (there := count(file)) == 0:
+                raise ValueError(f"{file} holds no examples; make some with: memagent data TASK --out {file}")
+            if there < n:
                 raise ValueError(f"{file} has {there:,} examples and n asks for {n:,}; make more, or lower n")
 
     @classmethod

@@ -153,7 +153,7 @@ class Result:
 def depth(result: Result) -> float | None:
     """Where the last needed fact begins, as a share of the document; ``None`` where the example records no evidence."""
     evidence = result.example.evidence
-    return max(span.start for span in evidence) / result.characters if evidence else None
+    return max(span.start for span in evidence) / result.characters if evidence and result.characters else None
 
 
 def _of_trace(value: Callable[[Result], Any]) -> Callable[[Result], Any]:

@@ -2,12 +2,22 @@
 
 import asyncio
 import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
-from memagent_lib.agent import Agent, gather, run_sync
+from memagent_lib.agent import Agent, gather, open_agent, run_sync
 from memagent_lib.backends import BackendError, Sampling, open_backend
+from memagent_lib.data import make
 from memagent_lib.prompts import Request
+
+POCKET = Path(__file__).parents[2] / "experiments" / "pocket" / "trained"
 
 PROMPTS = ["The code of the violet otter", "Rain taps", "A small boat drifts past the old mill. " * 3, "Snow"]
 
@@ -148,3 +158,46 @@ def test_a_model_folder_that_is_not_there_is_named():
             open_backend(kind, "./nowhere")
     with pytest.raises(ValueError, match=r"no backend 'abacus'; choose from openai, transformers, vllm"):
         open_backend("abacus", "x")
+
+
+@pytest.fixture(scope="module")
+def vllm_server():
+    """The address of vLLM's own server with the pocket policy."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(POCKET), "--port", str(port)]
+    command += ["--host", "127.0.0.1", "--served-model-name", "pocket", "--max-model-len", "1024", "--enforce-eager"]
+    command += ["--dtype", "float32", "--block-size", "32", "--max-num-seqs", "16"]
+    quiet = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen(command, env=os.environ | quiet, start_new_session=True, **pipes)
+    try:
+        wait_for(lambda: server.poll() is not None or _answers(f"http://127.0.0.1:{port}/v1/models"), 400)
+        assert server.poll() is None, "the server ended"
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(60)
+
+
+def _answers(address: str) -> bool:
+    try:
+        urllib.request.urlopen(address, timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_vllms_own_server_says_its_window_and_every_reply_of_a_reading_is_the_models_own(vllm_server, api):
+    local = open_agent(POCKET, "transformers")
+    how = {"template": local.encoder.template, "budget": local.encoder.budget, "tokenizer": POCKET}
+    agent = open_agent("pocket", "openai", base_url=vllm_server, api=api, **how)
+    assert agent.backend.window == 1024
+    for example in make("pocket_needle", 8, 5, local.encoder.tokenizer, chunks=4):
+        ours, theirs = (one.read(example.document, example.question) for one in (local, agent))
+        assert [turn.reply.text for turn in theirs.turns] == [turn.reply.text for turn in ours.turns]
+        assert theirs.prompt_tokens == ours.prompt_tokens and theirs.reply_tokens == ours.reply_tokens
+    agent.close()

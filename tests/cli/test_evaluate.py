@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from hostile import serving
 
@@ -197,8 +198,10 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
         assert main(command) == 2
         assert says in capsys.readouterr().err
     pd.DataFrame({"score": [1.0], "policy": ["a"]}).to_parquet(tmp_path / "rows.parquet")
+    pq.write_table(pq.read_table(needles).slice(0, 0), tmp_path / "none_in.parquet")
     for data, says in [
         (tmp_path, f"{tmp_path} is a folder; give the files of examples in it, as {tmp_path}/*.parquet"),
+        (tmp_path / "none_in.parquet", "none_in.parquet holds no examples; make some with"),
         (tmp_path / "rows.parquet", "rows.parquet holds the results of an evaluation; give the file of examples"),
     ]:
         assert main(["evaluate", str(data), "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2

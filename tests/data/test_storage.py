@@ -131,6 +131,25 @@ def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):
         load(tmp_path / "theirs.parquet")
 
 
+def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path):
+    path = save([example(1), example(2)], tmp_path / "x.parquet")
+    data, table = path.read_bytes(), pq.read_table(path)
+    path.write_bytes(data[:-20])
+    with pytest.raises(ValueError, match=r"x\.parquet is a damaged or unfinished parquet file \(.*\); make it again"):
+        load(path)
+    path.write_bytes(data[:30] + bytes(60) + data[90:])
+    with pytest.raises(ValueError, match=r"x\.parquet is damaged after example 0 \(.*\); make it again"):
+        load(path)
+    at = table.schema.get_field_index("document")
+    for documents, says in (
+        ([None, None], "no texts"),
+        (pa.array(["a" * 20, None]).dictionary_encode(), "document is null"),
+    ):
+        pq.write_table(table.set_column(at, "document", [documents]), path)
+        with pytest.raises(ValueError, match=rf"is damaged after example \d \(.*{says}"):
+            load(path)
+
+
 def test_a_file_that_is_not_called_parquet_is_not_written_as_parquet(tmp_path):
     with pytest.raises(ValueError, match=r"examples are written as parquet, .*end the name .*x.jsonl in .parquet"):
         save([example(1)], tmp_path / "x.jsonl")

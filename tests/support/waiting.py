@@ -8,10 +8,10 @@ from collections.abc import Callable
 import psutil
 
 
-def wait_for(found: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
+def wait_for(found: Callable[[], object], most_s: float = 120) -> None:
+    deadline = time.monotonic() + most_s
     while not found():
-        assert time.monotonic() < deadline, "waited two minutes in vain"
+        assert time.monotonic() < deadline, f"waited {most_s:g} s in vain"
         time.sleep(0.05)
 
 
