@@ -67,11 +67,11 @@ class _Room:
     """How many characters of documents are read at a time, and always at least one document."""
 
     def __init__(self, most: int):
-        self._most, self._free, self._changed, self._turn = most, most, asyncio.Condition(), asyncio.Lock()
+        self._most, self._free, self._changed, self._one_at_a_time = most, most, asyncio.Condition(), asyncio.Lock()
 
     async def fetch(self, waiting: Iterator[tuple[int, Example]]) -> tuple[int, Example] | None:
         """The next example once there is room for its document; only one waits, so that no others are in memory."""
-        async with self._turn:
+        async with self._one_at_a_time:
             taken = next(waiting, None)  # may read a file, briefly
             if taken is None:
                 return None
