@@ -54,13 +54,13 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
     frame = to_frame(results).assign(**labels, run_id=run.id, trace_id=traces)
     run.table(frame, ROWS)
     used = run.uses(model) if model else None
+    scored = frame["score"].dropna()
+    if len(scored):
+        run.metrics({"score": scored.mean()}, model=used)  # the first, on which MLflow's comparison of runs opens
+    run.metrics({"scored": len(scored), "failed": int(frame["error"].notna().sum())})
     for row in summarise(frame.assign(chunks=frame["chunks"].astype(float).fillna(0))).to_dict("records"):
         known = {f"{row['reader']}/{name}": row[name] for name in _METRICS if row[name] == row[name]}
         run.metrics(known, int(row["chunks"]), used)
-    scored = frame["score"].dropna()
-    run.metrics({"scored": len(scored), "failed": int(frame["error"].notna().sum())})
-    if len(scored):
-        run.metrics({"score": scored.mean()}, model=used)
     if notes := mixtures(frame):
         run.tags({"mixed": "; ".join(notes)})
     log_readings(run, results, **labels)

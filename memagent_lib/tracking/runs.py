@@ -256,10 +256,17 @@ class Run:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure the machine meanwhile. A run that takes less than :data:`SAMPLE_S` seconds has no measurement."""
+        """Measure the machine meanwhile. A run that takes less than :data:`SAMPLE_S` seconds has no measurement.
+
+        What is measured is logged once the run has a metric of its own, or at the end: MLflow's comparison of runs
+        opens on the metric that was logged first.
+        """
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
         monitor = SystemMetricsMonitor(self.id, SAMPLE_S, resume_logging=True, tracking_uri=self.experiment.uri)
+        waiting = monitor.mlflow_logger
+        due = waiting._should_flush
+        waiting._should_flush = lambda: due() and bool(self._call("get_run").data.metrics)
         monitor.start()
         try:
             yield

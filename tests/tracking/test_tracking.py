@@ -276,11 +276,18 @@ def test_a_large_model_is_not_copied_and_says_so(
 def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memagent_lib.tracking.runs.SAMPLE_S", 0.2)
     with Experiment.open(workspace).run("one") as run:
+        time.sleep(1.0)
+        assert load_curve(run).empty
+        run.metrics({"score": 0.5})
         deadline = time.monotonic() + 60
-        while not (names := set(load_curve(run)["metric"])):
+        while len(names := run.experiment.client.get_run(run.id).data.metrics) == 1:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-    assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= names
+    assert next(iter(names)) == "score"  # on which MLflow's comparison opens
+    assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= names.keys()
+    with Experiment.open(workspace).run("short, with none of its own") as other:
+        time.sleep(1.0)
+    assert "system/cpu_utilization_percentage" in set(load_curve(other)["metric"])
     assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
 
 
