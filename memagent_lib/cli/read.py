@@ -71,6 +71,6 @@ def _check(a: argparse.Namespace) -> None:
     from memagent_lib.files import require_replaceable
 
     saved = SavedReading.load(a.earlier) if a.earlier else None
-    asked_questions(a.question, saved)
+    asked_questions(a.question, saved, a.reader or "overwrite")
     require_replaceable(*filter(None, (a.journal, a.save, a.html)))
     Document(a.paths, saved.end if saved else 0, saved.parts if saved else ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +108,21 @@ class SavedReading:
         return max((t.prompt.chunk.end for t in self.trace.reads if t.prompt.chunk), default=0)
 
 
-def asked_questions(questions: Sequence[str], saved: SavedReading | None = None) -> tuple[str, ...]:
-    """The questions of a reading, or those of the one that it continues; :class:`ValueError` for one that is none."""
+def asked_questions(
+    questions: Sequence[str], saved: SavedReading | None = None, reader: str = overwrite.__name__
+) -> tuple[str, ...]:
+    """The questions of a reading, or those of the one that it continues; :class:`ValueError` for one that is none, and
+    for several where the reader has no memory that serves them all.
+    """
     asked = tuple(questions) or (saved.questions if saved else ())
     if not asked or not all(q.strip() for q in asked):
         raise ValueError('no question; give at least one, and none empty: --question "..."')
     if odd := [question for question in asked if whole_characters(question) != question]:
         raise ValueError(f"the question {odd[0]!r} holds bytes that are not UTF-8; write it again")
+    if len(asked) > 1 and reader != overwrite.__name__:
+        raise ValueError(
+            f"several questions in one pass need the reader 'overwrite', not {reader!r}; ask them one by one"
+        )
     return asked
 
 
@@ -137,10 +145,12 @@ def read_files(
     ``BackendError`` or ``BackendUnavailable``.
     """
     saved = SavedReading.load(earlier) if earlier else None
-    asked = asked_questions(questions, saved)
+    asked = asked_questions(questions, saved, agent.reader.__name__)
     if len(asked) > 1:
-        agent = _asking_all(agent, asked)
-    settings = {"questions": list(asked)} | agent.identity | (settings or {})
+        agent = replace(agent, reader=several_questions(asked))
+    identity = agent.identity
+    # A model's name is no weights: those of a folder change when it is trained again.
+    settings = {"questions": list(asked)} | identity | (settings or {}) | {"weights": identity["model"]}
     document = Document(paths, saved.end if saved else 0, saved.parts if saved else ())
     provenance = saved.provenance if saved else Provenance()
     progress = _Progress(provenance, on_turn)
@@ -183,15 +193,6 @@ class _Progress:
             f"the model answered with nothing ({self._turns} turns); if it thinks first, raise memory_tokens and "
             "answer_tokens; otherwise check that it is an instruction-tuned model and its chat template the right one"
         )
-
-
-def _asking_all(agent: Agent, questions: Sequence[str]) -> Agent:
-    if agent.reader is not overwrite:
-        raise ValueError(
-            f"several questions in one pass need the reader 'overwrite', not {agent.reader.__name__!r}; "
-            "ask them one by one"
-        )
-    return Agent(agent.encoder, agent.backend, several_questions(questions))
 
 
 def plain(answer: str) -> str:

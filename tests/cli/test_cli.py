@@ -218,6 +218,10 @@ def test_read_says_what_is_wrong_with_files_questions_and_servers_in_one_line_be
         ([str(tmp_path / "b.bin"), "--question", "q?", "--model", "./no-model"], "is a binary file"),
         ([str(tmp_path / "a.txt"), "--model", "./no-model"], "no question; give at least one"),
         (
+            [*[str(tmp_path / "a.txt"), "--model", "./no-model", "--reader", "gated"], *["--question", "q?"] * 2],
+            "several questions in one pass need the reader 'overwrite', not 'gated'",
+        ),
+        (
             [str(tmp_path / "a.txt"), "--question", "q?", "--model", "m", "--html", str(tmp_path / "a.txt" / "p.html")],
             "a.txt is a file, so",
         ),

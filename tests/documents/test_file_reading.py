@@ -4,6 +4,7 @@ them.
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -125,6 +126,15 @@ def test_a_journal_makes_a_second_call_free_and_a_different_call_an_error(agent,
         read_files(agent, **(call | {"questions": [question("bold owl")]}))
     with pytest.raises(JournalError, match="model was 'Scripted' and is 'other'"):
         read_files(agent, **call, settings={"model": "other"})
+
+
+@pytest.mark.parametrize("questions", [["q?"], ["q?", "and what else?"]])
+def test_other_weights_of_the_same_name_do_not_continue_a_journal(agent, tmp_path, questions):
+    (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER)
+    call = dict(paths=[tmp_path / "a.txt"], questions=questions, journal=tmp_path / "j", settings={"model": "policy"})
+    read_files(replace(agent, weights="aaaa"), **call)
+    with pytest.raises(JournalError, match="weights was 'aaaa' and is 'bbbb'"):
+        read_files(replace(agent, weights="bbbb"), **call)
 
 
 def test_the_page_is_one_file_that_loads_nothing_and_escapes_everything(encoder, tmp_path):
