@@ -35,7 +35,7 @@ CORPUS = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--checkout", help="the folder in which the chain of notebooks runs, and continues")
+    parser.addoption("--checkout", help="the folder in which the notebooks run, and continue")
 
 
 @pytest.fixture(scope="session")

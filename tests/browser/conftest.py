@@ -29,6 +29,7 @@ FLAGS = [
 ]
 NOT_OURS = (
     "/ajax-api/",  # MLflow's page asks its server who the user is, which a server without accounts does not know
+    "ResizeObserver loop completed",  # MLflow's, when its comparison of runs is laid out
     "Could not restore the debugger state",  # JupyterLab's, when a kernel starts anew
     # of a page opened again, before it has asked the kernel; tests look for what it shows then
     "Error: widget model not found",
@@ -97,16 +98,21 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """JupyterLab and MLflow as `make lab` starts them, on a copy of the notebooks and an empty ``runs/``."""
-    root = tmp_path_factory.mktemp("lab")
-    shutil.copytree(ROOT / "notebooks", root / "notebooks", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab and MLflow as `make lab` starts them, on a copy of the notebooks and an empty ``runs/``, or on what
+    an earlier run with the same ``--checkout`` left.
+    """
+    kept = request.config.getoption("--checkout")
+    root = Path(kept).resolve() if kept else tmp_path_factory.mktemp("lab")
+    unsaved = shutil.ignore_patterns(".ipynb_checkpoints")
+    shutil.copytree(ROOT / "notebooks", root / "notebooks", ignore=unsaved, dirs_exist_ok=True)
     shutil.copy(ROOT / "pyproject.toml", root)
-    (root / "experiments").symlink_to(ROOT / "experiments")
+    if not (root / "experiments").exists():
+        (root / "experiments").symlink_to(ROOT / "experiments")
     own = {name: str(root / "own" / name.lower()) for name in ("JUPYTER_CONFIG_DIR", "IPYTHONDIR", "MPLCONFIGDIR")}
     with pytest.MonkeyPatch.context() as patch:
         for name, folder in own.items():
-            os.makedirs(folder)
+            os.makedirs(folder, exist_ok=True)
             patch.setenv(name, folder)
         patch.delenv(
             "PYTEST_CURRENT_TEST"

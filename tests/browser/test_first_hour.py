@@ -1,6 +1,8 @@
 """A newcomer's first hour, with the real models: from the printed address to inspected memories, saved, opened again
-without a kernel, found in MLflow. With ``--figures FOLDER`` (`make screenshots`) it takes the README's pictures on its
-way, of training on what the last `make demo` left.
+without a kernel, found in MLflow; then, marked long, notebooks 01 to 08, a training that is watched, stopped and
+resumed, a sweep. ``--checkout=FOLDER`` keeps the lab's folder, in which a part can be run again. With
+``--figures FOLDER`` (`make screenshots`) it takes the README's pictures on its way, of training on what the last
+`make demo` left.
 """
 
 from __future__ import annotations
@@ -13,14 +15,33 @@ from pathlib import Path
 
 import jupyter
 import nbformat
+import pandas as pd
 import pytest
+from notebook_results import LEAVES, everything_shown
 from playwright.sync_api import Locator, Page, expect
+
+from memagent_lib.workbench import gather_sweep
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 TRAINED = "runs/demo/train"
 MOST_CLICKS = 5
 WIDE, NARROW = (1440, 900), (1024, 768)
+SMALL = ["train.steps=6", "train.eval_every=3", "train.prompts_per_step=8", "train.rollouts=4", "data.eval_examples=24"]
+GRID = """
+notebook = "notebooks/03_evaluate.ipynb"
+folder = "runs/sizes"
+workers = 2
+[parameters]
+data = "runs/study/data"
+results = "{folder}/results"
+chunks = [4]
+n = [8]
+readers = ["overwrite"]
+backend = "transformers"
+[grid]
+memory_tokens = [24, 48]
+"""
 
 
 class Camera:
@@ -76,8 +97,7 @@ def test_the_first_hour(page: Page, lab, camera: Camera) -> None:
     theme(page, "JupyterLab Light")
     jupyter.save(page)
 
-    jupyter.choose(page, "Kernel", "Shut Down All Kernels…")
-    page.get_by_role("button", name="Shut Down All").click()
+    jupyter.shut_down_kernels(page)
     page.reload()
     expect(jupyter.output(page, ".ma-inspector").locator(".ma-question")).to_have_text(question)
 
@@ -100,6 +120,65 @@ def test_the_first_hour(page: Page, lab, camera: Camera) -> None:
         if button.is_visible():
             button.click()
     camera.take("mlflow_traces")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2700)
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "notebooks").glob("0[1-8]_*.ipynb")))
+def test_then_one_notebook_after_the_other(page: Page, lab, name: str) -> None:
+    """On its defaults, but for a training of a few small steps: what it shows and leaves is what it should."""
+    page.goto(lab.notebook(f"{name}.ipynb"))
+    jupyter.ready(page)
+    if name == "04_train":
+        watch_stop_and_resume_training(page)
+    jupyter.run_all_to_the_end(page)
+    if name == "06_inspect_memory":
+        edit_a_memory_and_read_on(page)
+    jupyter.save(page)
+    LEAVES[name[:2]](lab.root, everything_shown(lab.root / f"notebooks/{name}.ipynb"))
+    jupyter.shut_down_kernels(page)
+
+
+def watch_stop_and_resume_training(page: Page) -> None:
+    jupyter.replace_line(page, "settings: list = []", f"settings: list = {SMALL}")
+    jupyter.run_all(page)
+    panel = jupyter.output(page, ".mt-head")
+    state, head = panel.locator(".mt-pill"), panel.locator(".mt-head")
+    expect(head).to_contain_text(re.compile("step [1-4] of 6"), timeout=4 * jupyter.PATIENCE_MS)
+    panel.get_by_role("button", name="Stop").click()
+    expect(state).to_have_text("stopped", timeout=jupyter.PATIENCE_MS)
+    expect(head).not_to_contain_text("step 6 of 6")
+    panel.get_by_role("button", name="Resume").click()
+    expect(state).to_have_text("finished", timeout=4 * jupyter.PATIENCE_MS)
+
+
+def edit_a_memory_and_read_on(page: Page) -> None:
+    inspector = jupyter.output(page, ".ma-inspector")
+    inspector.get_by_role("button", name="Edit this memory and read on").first.click()
+    inspector.get_by_label("memory to read on with").first.fill("The code of the bold owl is lantern.")
+    inspector.get_by_role("button", name="Read on with this memory").first.click()
+    beside = inspector.locator("h4").nth(1)  # the model is opened now, and not before
+    expect(beside).to_contain_text("other memory after turn", timeout=jupyter.PATIENCE_MS)
+
+
+@pytest.mark.long
+def test_then_a_grid_is_swept_and_asked_how_it_stands(lab) -> None:
+    """In two terminals: one runs it, the other asks how it stands."""
+    (lab.root / "grid.toml").write_text(GRID)
+    command = [sys.executable, "-m", "memagent_lib.cli"]
+    with subprocess.Popen([*command, "sweep", "grid.toml"], cwd=lab.root, stdout=subprocess.PIPE, text=True) as sweep:
+        assert sweep.stdout.readline().endswith("started\n")
+        status = [*command, "sweep", "--status", "runs/sizes"]
+        asked = subprocess.run(status, cwd=lab.root, capture_output=True, text=True)
+        assert asked.returncode == 1 and f"running, process {sweep.pid}" in asked.stdout
+        said = sweep.stdout.read()
+    assert sweep.returncode == 0 and said.count("finished in") == 2
+    rows = pd.concat(pd.read_parquet(file) for file in (lab.root / "runs/sizes/results").rglob("*.parquet"))
+    gathered = gather_sweep(lab.root / "runs/sizes")
+    assert len(rows) == len(gathered) == 2 * 2 * 8
+    assert gathered.groupby(["policy", "memory_tokens"]).size().to_dict() == {
+        (policy, tokens): 8 for policy in ("warm start", "trained") for tokens in (24, 48)
+    }
 
 
 def test_a_page_of_a_read_file_opens_anywhere(page: Page, tmp_path: Path) -> None:

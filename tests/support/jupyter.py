@@ -26,6 +26,30 @@ def run_all(page: Page) -> None:
     choose(page, "Run", "Run All Cells")
 
 
+def run_all_to_the_end(page: Page, patience_ms: float = 4 * PATIENCE_MS) -> None:
+    """Run all cells and wait until the last one is done; none has raised and none has written in red."""
+    prompts = page.locator(".jp-CodeCell .jp-InputPrompt")
+    first, before = prompts.first, prompts.first.text_content()
+    run_all(page)
+    expect(first).not_to_have_text(re.compile(rf"^({re.escape(before)}|\[\*\]:)$"), timeout=patience_ms)
+    expect(prompts.filter(has_text="[*]")).to_have_count(0, timeout=patience_ms)
+    expect(page.get_by_role("button", name=re.compile(r"\| Idle$"))).to_be_visible(timeout=patience_ms)
+    expect(page.locator("[data-mime-type*='error'], [data-mime-type*='stderr']")).to_have_count(0)
+
+
+def replace_line(page: Page, line: str, by: str) -> None:
+    """Type over one line of a cell."""
+    page.locator(".cm-line", has_text=line).click()
+    page.keyboard.press("Home")
+    page.keyboard.press("Shift+End")
+    page.keyboard.insert_text(by)
+
+
+def shut_down_kernels(page: Page) -> None:
+    choose(page, "Kernel", "Shut Down All Kernels…")
+    page.get_by_role("button", name="Shut Down All").click()
+
+
 def save(page: Page) -> None:
     choose(page, "File", "Save Notebook")
     expect(page.locator(".jp-mod-dirty")).to_have_count(0, timeout=PATIENCE_MS)
