@@ -80,7 +80,7 @@ def test_without_its_needed_facts_a_text_does_not_tell_the_answer(ask, pocket_to
             found = solve(example.question, text)
         except IndexError:
             continue
-        assert not found
+        assert not set(found) & set(example.answers)  # of updates, an older one is still told
 
 
 def test_examples_are_a_function_of_the_seed_and_ask_the_same_at_every_length(pocket_tokenizer):

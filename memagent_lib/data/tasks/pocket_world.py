@@ -221,6 +221,8 @@ class PocketPlan:
         asked, decoys = disjoint_riddles(ask, rng, task.decoys, task.backward)
         crowd = Crowd(density=task.density, half_matching=task.half_matching, repeated=task.repeated)
         text, evidence = laid_out(asked, decoys, crowd, rng, key.length, meter.tokenizer)
+        if ask is Ask.UPDATE:
+            evidence = evidence[-1:]  # a memory need not hold what is no longer true
         return Example(
             id=key.id,
             task=f"pocket_{ask}",
@@ -234,7 +236,7 @@ class PocketPlan:
                 "chunks": key.length.chunks,
                 "chunk_tokens": key.length.chunk_tokens,
                 "seed": key.seed,
-                "facts": len(asked.facts),
+                "facts": len(evidence),
                 "depths": [round(span.start / len(text), 4) for span in evidence],
             },
         )
