@@ -44,7 +44,7 @@ def _kept(a: argparse.Namespace) -> str:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.evaluation import EvaluationPlan, benchmark_table, failure_reasons, mixtures, overview
     from memagent_lib.files import place
-    from memagent_lib.tracking import Experiment, evaluate_files
+    from memagent_lib.tracking import Experiment, evaluate_files, policy_name
 
     files, n, readers = [place(file) for file in a.data], a.n or [0], list(dict.fromkeys(a.reader))
     plan = EvaluationPlan(files, n, readers or ["overwrite"])  # what is wrong is said before a model is loaded
@@ -52,7 +52,7 @@ def run(a: argparse.Namespace) -> int:
         raise ValueError(f"{out} is a file, and --out names a folder; give another name")
     if a.concurrency < 1:
         raise ValueError(f"--concurrency must be at least 1, got {a.concurrency}")
-    policy = a.policy or a.model.rstrip("/").rpartition("/")[2]
+    policy = a.policy or policy_name(a.model)
     agent = agent_of(a)
     identity = agent.identity
     _require_same_chunks(out, policy, agent.encoder.budget.chunk_tokens)

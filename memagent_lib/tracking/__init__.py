@@ -10,6 +10,7 @@ from memagent_lib.tracking.evaluations import (
     load_turns,
     log_readings,
     log_results,
+    policy_name,
     rows_file,
 )
 from memagent_lib.tracking.frames import load_curve, load_runs
@@ -36,6 +37,7 @@ __all__ = [
     "log_readings",
     "log_results",
     "log_traces",
+    "policy_name",
     "rows_file",
     "search_traces",
     "store_uri",

@@ -83,12 +83,20 @@ def evaluate_files(
     kept as ``POLICY.parquet`` in it, for figures over several policies. With ``add``, rows that are there of other
     readers and files stay.
     """
-    policy = policy or Path(model).name
+    policy = policy or policy_name(model)
     run.data(*plan.files)
     results = evaluate_plan(agent, plan, place(folder) / "readings", concurrency)
     rows = log_results(run, results, model, policy=policy, chunk_tokens=agent.encoder.budget.chunk_tokens)
     save_rows(rows, folder, rows_file(policy), add)
     return results, rows
+
+
+def policy_name(model: str) -> str:
+    """What a model is called unless told otherwise: its folder's or hub name's last part. Every training run leaves its
+    policy in a folder called ``model``; the run's own two names tell those apart.
+    """
+    *folders, last = Path(model).parts
+    return "/".join(folders[-2:]) if last == "model" and folders else last
 
 
 def rows_file(policy: str) -> str:

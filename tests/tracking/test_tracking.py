@@ -31,6 +31,7 @@ from memagent_lib.tracking import (
     load_turns,
     log_readings,
     log_results,
+    policy_name,
     search_traces,
 )
 
@@ -305,3 +306,18 @@ def test_a_run_whose_process_was_killed_outright_is_ended_when_the_ledger_is_nex
     assert runs["status"].to_dict() == {"long": "KILLED", "mine": "RUNNING", "elsewhere": "RUNNING"}
     assert runs.loc["long", "tags.error"] == "its process was killed before it could say how it ended"
     assert (mine.status, elsewhere.status) == (RunStatus.RUNNING, RunStatus.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "Qwen2.5-7B-Instruct"),
+        ("experiments/pocket/trained/", "trained"),
+        ("runs/demo/train/model", "demo/train"),
+        ("/data/seed-1/train/model/", "seed-1/train"),
+        ("train/model", "train"),
+        ("model", "model"),
+    ],
+)
+def test_a_trained_policy_is_called_by_its_run_because_every_run_keeps_it_in_a_folder_called_model(model, name):
+    assert policy_name(model) == name
