@@ -64,13 +64,14 @@ class Shape(NamedTuple):
 
 async def cost(bench: Bench) -> Measured:
     """one document at a time: with a memory, and whole in one prompt"""
-    s, encoder, rows = bench.settings, bench.encoder(), []
+    s, rows = bench.settings, []
     shape, backend = Shape.of(bench.folder), bench.engine.drawing(Sampling(temperature=1.0, seed=s.seed))
     memories = []
     for round_ in range(s.rounds):
         for length in s.full_lengths:
             text = bench.document(length // s.chunk_tokens, 500 + round_)
             for side, reader in SIDES.items():
+                encoder = bench.encoder(chunk_tokens=length if side == "full" else None)
                 agent = Agent(encoder, backend, READERS[reader])
                 took, trace = await bench.timed(lambda a=agent, t=text: a.aread(t, QUESTION))
                 facts = {"turns": len(trace.turns), "flops": shape.of_trace(trace), **took._asdict()}

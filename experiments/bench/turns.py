@@ -35,10 +35,12 @@ class Bench:
     def __init__(self, settings: ReadBench, tokenizer: Tokenizer, engine: VLLM, folder: Path):
         self.settings, self.tokenizer, self.engine, self.folder = settings, tokenizer, engine, folder
 
-    def encoder(self, template: str = "chunk_first", memory_tokens: int | None = None) -> Encoder:
+    def encoder(
+        self, template: str = "chunk_first", memory_tokens: int | None = None, chunk_tokens: int | None = None
+    ) -> Encoder:
         s = self.settings
         budget = Budget(
-            chunk_tokens=s.chunk_tokens,
+            chunk_tokens=chunk_tokens or s.chunk_tokens,
             memory_tokens=memory_tokens or s.memory_tokens,
             answer_tokens=16,
             question_tokens=64,

@@ -11,7 +11,7 @@ from experiments.bench.results import Measured, Ratio, paired, table, write_json
 
 SMALL = ReadBench(
     chunk_tokens=64, chunks=2, group=3, concurrent=3, rounds=1, engine_lengths=(300,), lengths=(500, 1000),
-    huge_mb=1, huge_seconds=1, width=64, layers=1,
+    huge_mb=1, huge_seconds=1, full_lengths=(128, 256, 1024), width=64, layers=1,
 )  # fmt: skip
 
 
