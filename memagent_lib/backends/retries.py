@@ -43,7 +43,7 @@ class RetryPolicy:
     deadline_s: float = 900.0
     first_wait_s: float = 0.5
     longest_wait_s: float = 30.0
-    gone_after_s: float = 300.0
+    gone_after_s: float = 900.0
     gone_after_failures: int = 5
     same_refusals: int = 10
 
