@@ -79,16 +79,20 @@ async def cost(bench: Bench) -> Measured:
                 memories += [turn.reply for turn in trace.turns[1:-1]]
     turn = [sum(getattr(r, name) for r in memories) / len(memories) for name in ("prompt_tokens", "reply_tokens")]
     formula = shape.crossover(s.chunk_tokens, sum(turn), turn[1])
-    ratios = [Ratio("cost", "a memory costs less from, by the formula", (formula / 1000,), unit="K tokens")]
+    ratios = [Ratio("cost", "a memory costs less from, by the formula", (formula / 1000,), unit=" K tokens")]
+    notes = [f"{shape.body / 1e6:.1f}M parameters in {shape.layers} layers, one reading at a time"]
     for column, what in (("flops", "by FLOPs counted"), ("seconds", "by seconds")):
         found = [crossing([r for r in rows if r["round"] == i], column) for i in range(s.rounds)]
-        ratios.append(Ratio("cost", f"... {what}", tuple(n / 1000 for n in found), unit="K tokens"))
+        if crossed := tuple(n / 1000 for n in found if not math.isnan(n)):
+            ratios.append(Ratio("cost", f"... {what}", crossed, unit=" K tokens"))
+        else:
+            notes.append(f"no crossing {what} between the lengths measured")
     longest = [r for r in rows if r["length"] == max(s.full_lengths)]
     for column in ("flops", "seconds"):
         times = [_per_side(longest, i, column) for i in range(s.rounds)]
         what = f"{column} of the whole document over a memory's at {max(s.full_lengths):,} tokens"
         ratios.append(Ratio("cost", what, tuple(t["full"] / t["agent"] for t in times)))
-    return Measured(ratios, rows, f"{shape.body / 1e6:.1f}M parameters in {shape.layers} layers, one reading at a time")
+    return Measured(ratios, rows, "; ".join(notes))
 
 
 def _per_side(rows: Sequence[Mapping[str, Any]], round_: int, column: str) -> dict[str, float]:
