@@ -1,4 +1,4 @@
-"""What the keys of ``[train]`` change: the table of ``keys.md``, from the sweep of ``keys.toml`` beside this file.
+"""What the keys of ``[train]`` change: a table of what the sweep of ``keys.toml``, beside this file, has found.
 
 Three seeds of every setting stand against the same three seeds of the recipe as it is, so differences are paired. Three
 differences carry no interval worth the name: all three are shown.

@@ -101,7 +101,8 @@ def bench_read(
 
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        options = _model(tokenizer, folder, s)
+        window = 2 * max(s.full_lengths) if "cost" in wanted else 0
+        options = _model(tokenizer, folder, s, max(window, 8 * s.chunk_tokens))
         with environment(VLLM_CPU_KVCACHE_SPACE=KV_CACHE_GB):
             drawn = Sampling(temperature=1.0, seed=s.seed)
             engine = VLLM(folder, drawn, threads=s.threads, block_size=BLOCK_TOKENS, **options)
@@ -117,9 +118,8 @@ def bench_read(
     return found
 
 
-def _model(tokenizer: str | Path, folder: str, s: ReadBench) -> dict[str, Any]:
+def _model(tokenizer: str | Path, folder: str, s: ReadBench, window: int) -> dict[str, Any]:
     """Write the model; what the engine is told besides. Speed does not depend on what a model knows."""
-    window = max(8 * s.chunk_tokens, 2 * max(s.full_lengths))
     if not s.shape:
         random_policy(tokenizer, folder, s.width, s.layers, window, s.seed)
         return {}

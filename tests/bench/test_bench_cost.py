@@ -4,27 +4,28 @@ import math
 
 import pytest
 
-from experiments.bench.cost import Shape, crossing
+from experiments.bench.cost import crossing, crossover, flops
+from memagent_lib.rl.training_plan import ModelShape
 
-SHAPE = Shape(body=1000, layers=2, width=5, words=30)
+BODY = ModelShape(parameters=1000, layers=2, hidden=5, kv_width=5, vocabulary=30)
 
 
 def test_a_turns_arithmetic_is_that_worked_out_by_hand():
     # 10 tokens of which 3 are replied: 2 x 1000 x 10 + 2 x 2 x 5 x 100 + 2 x 30 x 5 x 3
-    assert SHAPE.flops(10, 3) == 20_000 + 2_000 + 900
+    assert flops(BODY, 10, 3) == 20_000 + 2_000 + 900
     # the first 4 were computed before: 2 x 1000 x 6 + 20 x (100 - 16) + 900
-    assert SHAPE.flops(10, 3, cached=4) == 12_000 + 1_680 + 900
+    assert flops(BODY, 10, 3, cached=4) == 12_000 + 1_680 + 900
 
 
 def test_causal_attention_is_the_sum_over_tokens_of_what_each_sees():
-    seen = sum(4 * SHAPE.layers * SHAPE.width * (token + 0.5) for token in range(10))
-    assert SHAPE.flops(10, 0) - 2 * SHAPE.body * 10 == pytest.approx(seen)
+    seen = sum(4 * BODY.layers * BODY.hidden * (token + 0.5) for token in range(10))
+    assert flops(BODY, 10, 0) - 2 * BODY.parameters * 10 == pytest.approx(seen)
 
 
 def test_at_the_crossover_both_cost_the_same():
     chunk, turn, replied = 50, 80, 20
-    length = SHAPE.crossover(chunk, turn, replied)
-    assert length / chunk * SHAPE.flops(turn, replied) == pytest.approx(SHAPE.flops(length, 0))
+    length = crossover(BODY, chunk, turn, replied)
+    assert length / chunk * flops(BODY, turn, replied) == pytest.approx(flops(BODY, length, 0))
     assert length > 0
 
 

@@ -27,8 +27,7 @@ Source = Run | str | Path
 class InspectorError(ValueError):
     """Nothing can be shown; the message says why. A notebook shows it as one line."""
 
-    def _render_traceback_(self) -> list[str]:
-        return [f"{type(self).__name__}: {self}"]
+    _render_traceback_ = TrackingError._render_traceback_
 
 
 def show(

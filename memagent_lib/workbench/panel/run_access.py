@@ -128,9 +128,10 @@ def log_training(experiment: Experiment, run_id: str, training: TrainingRun, fig
     """
     if not (own := training.status().mlflow_run):
         return
+    curves = curve(training)
     for run in map(experiment.join, dict.fromkeys((own, run_id or own))):
         run.figure(figure, "reward.png")
-        run.table(curve(training), "curve.parquet")
+        run.table(curves, "curve.parquet")
     if run_id and run_id != own:
         run.tags({"train_run": own})
         for row in training.folder.rows():
