@@ -91,12 +91,22 @@ def open_agent(
     reader = reader_named(reader) if isinstance(reader, str) else reader
     template = Template.of(template or trained.template)
     if not isinstance(tokenizer, Tokenizer):
-        tokenizer = Tokenizer.load(files.model(str(tokenizer)) if tokenizer else path)
+        tokenizer = _tokenizer(files.model(str(tokenizer or model)), told=bool(tokenizer))
     encoder = Encoder(tokenizer, template, budget)
     if isinstance(backend, str):
         given = {name: value for name, value in options.items() if value not in (None, "", 0)}
         backend = open_backend(backend, path, sampling, **given)
     return Agent(encoder, backend, reader, files.model_hash(str(model)))
+
+
+def _tokenizer(model: str, told: bool) -> Tokenizer:
+    try:
+        return Tokenizer.load(model)
+    except FileNotFoundError:
+        raise
+    except OSError as unknown:
+        hint = "" if told else ", or name the tokenizer (--tokenizer) of a model that only a server has a name for"
+        raise OSError(f"{unknown}{hint}") from unknown
 
 
 class Keeper(Protocol):

@@ -109,8 +109,7 @@ class Tokenizer:
             if folder:
                 raise ValueError(f"the tokenizer of {folder} cannot be loaded: {_first_line(failure)}") from failure
             raise OSError(
-                f"no tokenizer for {str(model)!r}, neither here nor on the hub; give a model folder or a hub name "
-                "(for a model that only a server has a name for: --tokenizer)"
+                f"no tokenizer for {str(model)!r}, neither here nor on the hub; give a model folder or a hub name"
             ) from failure
 
     @cached_property

@@ -28,6 +28,8 @@ from memagent_lib.trace import Trace
 
 IN_FLIGHT_CHARS = 1 << 26
 """How much text of documents is read side by side: about four documents of 3.5M tokens, or 500 of 32K."""
+LINE = "{n_fmt} of {total_fmt} documents, {remaining} left\n"
+LINE_S = 30.0
 
 
 async def aevaluate(
@@ -168,11 +170,21 @@ def _without_ids(trace: Trace) -> Trace:
 
 @contextmanager
 def progress_bar(total: int | None, wanted: bool = True) -> Iterator[Callable[[Result], None]]:
-    """A bar in a terminal or, as plain text that a saved copy keeps, in a notebook that a person has opened; elsewhere
-    none.
+    """A bar in a terminal or, as plain text that a saved copy keeps, in a notebook that a person has opened; nothing
+    under papermill, and elsewhere a line every :data:`LINE_S` seconds.
     """
     from tqdm import tqdm
 
-    shown = {"file": sys.stdout, "disable": False, "ncols": 80} if in_jupyter() else {"disable": None}
+    if in_jupyter():
+        shown = {"file": sys.stdout, "ncols": 80}
+    elif sys.stderr.isatty():
+        shown = {}
+    else:
+        shown = {
+            "bar_format": LINE,
+            "mininterval": LINE_S,
+            "maxinterval": LINE_S,
+            "disable": "ipykernel" in sys.modules,
+        }
     with tqdm(total=total, unit="document", **(shown if wanted else {"disable": True})) as bar:
         yield lambda _: bar.update()

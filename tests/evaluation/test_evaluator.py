@@ -1,6 +1,7 @@
 """Evaluation: examples x agent, errors apart from wrong answers, and a journal (design, invariants 9 and 11)."""
 
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -56,13 +57,21 @@ def test_a_failed_request_is_an_error_result_and_not_a_wrong_answer(needle_encod
     assert (row["scored"], row["failed"], row["accuracy"]) == (11, 1, 1.0)
 
 
-def test_a_persons_notebook_has_a_bar_of_plain_text_and_an_executed_copy_has_none(
+def test_a_persons_notebook_has_a_bar_of_plain_text_an_executed_copy_has_none_and_a_log_has_lines(
     needle_encoder, needles, capsys, monkeypatch
 ):
     agent = Agent(needle_encoder, Scripted(_careful))
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setitem(sys.modules, "ipykernel", None)
     evaluate(agent, needles)
     assert capsys.readouterr() == ("", "")
+    monkeypatch.delitem(sys.modules, "ipykernel")
+    evaluate(agent, needles)
+    out, lines = capsys.readouterr()
+    assert out == "" and [line.partition(",")[0].strip() for line in lines.splitlines() if line.strip()] == [
+        "0 of 12 documents",
+        "12 of 12 documents",
+    ]
     monkeypatch.setenv("JPY_SESSION_NAME", "mine.ipynb")
     evaluate(agent, needles)
     shown, red = capsys.readouterr()
