@@ -64,13 +64,8 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def resumed(self) -> int:
-        """How many turns wait to be found again."""
-        return sum(len(lines) for turns in self._turns.values() for lines in turns.values())
-
     def reading(self, key: str = "") -> TurnKeeper:
-        """The keeper of one reading's turns."""
+        """Where the turns of one reading are kept."""
         return TurnKeeper(self, key)
 
     def finish(self, key: str, record: Mapping[str, Any], failed: bool = False) -> None:
@@ -92,20 +87,6 @@ class Journal:
             self._compact()
         os.close(self._file)
         self._file = None
-
-    def _found(self, key: str, prompt: Prompt) -> Reply | None:
-        with self._lock:
-            waiting = self._turns[key].get(key_of(prompt))
-            line = waiting.popleft() if waiting else None
-            if line:
-                self._done[key].append(line)
-        return None if line is None else Reply(**self._read(line)["reply"])
-
-    def _keep(self, key: str, prompt: Prompt, reply: Reply) -> None:
-        said = {name: getattr(reply, name) for name in REPLY_FACTS}
-        line = self._write({"reading": key, "turn": key_of(prompt), "reply": said})
-        with self._lock:
-            self._done[key].append(line)
 
     def _ended(self, key: str, line: _Line, failed: bool) -> None:
         self._records[key] = line
@@ -194,18 +175,27 @@ class Journal:
         return json.loads(os.pread(self._file, line.size, line.start))
 
 
-class TurnKeeper:
+class TurnKeeper(NamedTuple):
     """Finds and keeps the turns of one reading of a journal."""
 
-    def __init__(self, journal: Journal, key: str):
-        self._journal, self._key = journal, key
+    journal: Journal
+    key: str
 
     def found(self, prompt: Prompt) -> Reply | None:
         """The kept reply to ``prompt``. A prompt that was asked twice has two replies, in their order."""
-        return self._journal._found(self._key, prompt)
+        journal = self.journal
+        with journal._lock:
+            waiting = journal._turns[self.key].get(key_of(prompt))
+            if not waiting:
+                return None
+            journal._done[self.key].append(line := waiting.popleft())
+        return Reply(**journal._read(line)["reply"])
 
     def keep(self, prompt: Prompt, reply: Reply) -> None:
-        self._journal._keep(self._key, prompt, reply)
+        said = {name: getattr(reply, name) for name in REPLY_FACTS}
+        line = self.journal._write({"reading": self.key, "turn": key_of(prompt), "reply": said})
+        with self.journal._lock:
+            self.journal._done[self.key].append(line)
 
 
 def records(path: str | Path) -> Iterator[dict[str, Any]]:

@@ -81,14 +81,14 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def end_descendants(grace_s: float = GRACE_S) -> int:
+def end_descendants() -> int:
     """Ask every descendant to end, then kill those that have not; how many there were."""
     children = psutil.Process().children(recursive=True)
     _signal(children, signal.SIGTERM)
-    _, alive = psutil.wait_procs(children, timeout=grace_s)
+    _, alive = psutil.wait_procs(children, timeout=GRACE_S)
     while alive := [*alive, *psutil.Process().children(recursive=True)]:
         _signal(alive, signal.SIGKILL)
-        _, alive = psutil.wait_procs(alive, timeout=grace_s)
+        _, alive = psutil.wait_procs(alive, timeout=GRACE_S)
         _reap()
         if all(p.status() == psutil.STATUS_ZOMBIE for p in alive if p.is_running()):
             break

@@ -27,7 +27,6 @@ _PARTS = {
 }
 _READS_LIKE = (Kind.GATE, Kind.RECALL, Kind.MERGE)
 _PARTS |= dict.fromkeys(_READS_LIKE, _PARTS[Kind.READ])
-_ANSWERS = (Kind.ANSWER, Kind.DIRECT, Kind.BLIND)
 # What the `read` words of any template are followed by when the reader understands more than a memory. A template may
 # say it otherwise.
 GATE_NOTE = """
@@ -179,15 +178,14 @@ class Encoder:
 
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
         """The longest prompt of this kind: template + question + memories, with seams between them, + chunk."""
-        budget, parts = self.budget, _PARTS[kind]
-        memory = max(budget.memory_tokens, self._counted(self.template.empty_memory)) * memories + SEAM_TOKENS * (
-            memories - 1
-        )
+        budget = self.budget
+        memory = memories * max(budget.memory_tokens, self._counted(self.template.empty_memory))
+        memory += SEAM_TOKENS * (memories - 1)
         sizes = {"question": budget.question_tokens, "chunk": budget.chunk_tokens, "memory": memory}
-        return self.overhead(kind) + sum(sizes[part] for part in parts)
+        return self.overhead(kind) + sum(sizes[part] for part in _PARTS[kind])
 
     def reply_limit(self, kind: Kind) -> int:
-        return self.budget.answer_tokens if kind in _ANSWERS else self.budget.memory_tokens
+        return self.budget.answer_tokens if kind.answers else self.budget.memory_tokens
 
     @property
     def longest_prompt(self) -> int:
@@ -235,12 +233,11 @@ class Encoder:
         return Request(tuple(ids), "".join(parts), self.reply_limit(prompt.kind))
 
     def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
-        if prompt.chunk is None:
-            shown, fix = f"a memory of {self.tokenizer.count(prompt.memory):,} tokens", ""
-        else:
+        shown, fix = f"a memory of {self.tokenizer.count(prompt.memory):,} tokens", ""
+        if prompt.chunk is not None:
             shown = f"a chunk of {prompt.chunk.tokens:,} tokens"
+        if prompt.kind is Kind.DIRECT:
             fix = f"; raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it, or read with a memory"
-        fix = fix if prompt.kind is Kind.DIRECT else ""
         return f"the {prompt.kind!s} prompt is {tokens:,} tokens with {shown}, and the budget allows {limit:,}{fix}"
 
     def reply(self, prompt: Prompt, request: Request, completion: Completion) -> Reply:
@@ -249,10 +246,9 @@ class Encoder:
         Sampled ids decode to text that can need more tokens than were sampled (broken bytes do). Such a memory is cut
         to what fits and marked ``finish_reason="length"``, like one that the engine cut.
         """
-        thinking, mark, text = completion.text.rpartition(END_OF_THINKING)
-        finish = completion.finish_reason
-        text = text.strip()
-        if prompt.kind not in _ANSWERS:
+        thinking, _, text = completion.text.rpartition(END_OF_THINKING)
+        text, finish = text.strip(), completion.finish_reason
+        if not prompt.kind.answers:
             held = self._held(text)
             text, finish = held, finish if held == text else "length"
         return Reply(
@@ -261,7 +257,7 @@ class Encoder:
             completion.prompt_tokens or len(request.ids),
             completion.reply_tokens,
             completion.cached_tokens,
-            thinking.strip() if mark else "",
+            thinking.strip(),
             prompt_ids=request.ids,
             token_ids=completion.token_ids,
         )

@@ -6,7 +6,7 @@ A trace is the product of every reading, whoever drove it; frames, pages, metric
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -110,12 +110,6 @@ class Trace:
         return tuple(t.reply.text for t in self.reads)
 
     @property
-    def final_memory(self) -> str | None:
-        """The memory that the answer was given from; ``None`` for readers without one."""
-        last = self.turns[-1].prompt
-        return last.memory if last.kind is Kind.ANSWER else None
-
-    @property
     def answers(self) -> dict[str, str]:
         """Every question that was asked and its answer; more than one where several were asked in one pass."""
         return {t.prompt.question: t.reply.text for t in self.turns if t.prompt.kind.answers}
@@ -156,47 +150,16 @@ class Trace:
         return self.to_frame().to_html(max_rows=40, index=False, escape=True)
 
 
-TURN_COLUMNS = [
-    "turn",
-    "kind",
-    "start",
-    "end",
-    "memory_before",
-    "reply",
-    "prompt_tokens",
-    "reply_tokens",
-    "cached_tokens",
-    "seconds",
-    "finish_reason",
-]
-REPLY_FACTS = (
-    "text",
-    "finish_reason",
-    "prompt_tokens",
-    "reply_tokens",
-    "cached_tokens",
-    "thinking",
-    "signal",
-    "started",
-    "seconds",
-)
+_COSTS = ("prompt_tokens", "reply_tokens", "cached_tokens", "seconds", "finish_reason")
+TURN_COLUMNS = ["turn", "kind", "start", "end", "memory_before", "reply", *_COSTS]
+REPLY_FACTS = tuple(fact.name for fact in fields(Reply) if fact.name not in ("prompt_ids", "token_ids"))
 
 
-def _turn_row(number: int, turn: Turn) -> dict[str, Any]:
-    chunk, reply = turn.prompt.chunk, turn.reply
-    return {
-        "turn": number,
-        "kind": str(turn.prompt.kind),
-        "start": chunk.start if chunk else None,
-        "end": chunk.end if chunk else None,
-        "memory_before": turn.prompt.memory,
-        "reply": reply.text,
-        "prompt_tokens": reply.prompt_tokens,
-        "reply_tokens": reply.reply_tokens,
-        "cached_tokens": reply.cached_tokens,
-        "seconds": reply.seconds,
-        "finish_reason": reply.finish_reason,
-    }
+def _turn_row(number: int, turn: Turn) -> tuple[Any, ...]:
+    prompt, reply = turn.prompt, turn.reply
+    start, end = (prompt.chunk.start, prompt.chunk.end) if prompt.chunk else (None, None)
+    costs = (getattr(reply, name) for name in _COSTS)
+    return (number, str(prompt.kind), start, end, prompt.memory, reply.text, *costs)
 
 
 def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
@@ -207,13 +170,7 @@ def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
     if prompt.memories != 1:
         record["memories"] = prompt.memories
     if chunk is not None:
-        record["chunk"] = {
-            "index": chunk.index,
-            "text": chunk.text,
-            "start": chunk.start,
-            "end": chunk.end,
-            "tokens": chunk.tokens,
-        }
+        record["chunk"] = asdict(chunk)
     return record | {"reply": {name: getattr(turn.reply, name) for name in REPLY_FACTS}}
 
 

@@ -34,7 +34,6 @@ def test_a_kept_turn_is_found_again_with_all_its_facts(tmp_path):
         assert journal.reading().found(PROMPT) is None
         journal.reading().keep(PROMPT, reply)
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        assert journal.resumed == 1
         assert journal.reading().found(PROMPT) == reply
         assert journal.reading().found(PROMPT) is None, "a second asking is a second turn"
 
@@ -68,16 +67,19 @@ def test_a_half_written_line_is_forgotten_and_the_rest_is_kept(tmp_path, cut):
         journal.reading().keep(Prompt(Kind.ANSWER, "q"), Reply("two"))
     os.truncate(path, whole + cut)
     with Journal(path, SETTINGS) as journal:
-        assert journal.resumed == 1
-        journal.reading().keep(Prompt(Kind.ANSWER, "q"), Reply("two"))
+        assert path.stat().st_size == whole and journal.reading().found(Prompt(Kind.ANSWER, "q")) is None
+        journal.reading().keep(Prompt(Kind.ANSWER, "q"), Reply("again"))
     with Journal(path, SETTINGS) as journal:
-        assert journal.resumed == 2
+        found = [journal.reading().found(prompt).text for prompt in (PROMPT, Prompt(Kind.ANSWER, "q"))]
+    assert found == ["one", "again"]
 
 
 def test_a_journal_killed_in_its_first_line_starts_over(tmp_path):
     (tmp_path / "j").write_bytes(b'{"memagent_journal": 2, "ident')
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        assert journal.resumed == 0
+        journal.reading().keep(PROMPT, Reply("one"))
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        assert journal.reading().found(PROMPT).text == "one"
 
 
 def test_a_journal_of_another_job_is_refused_with_the_difference(tmp_path):
@@ -133,7 +135,7 @@ def test_readings_have_turns_of_their_own_and_a_finished_one_is_a_record(tmp_pat
         journal.finish("a", {"answer": 1})
     with Journal(tmp_path / "j", SETTINGS) as journal:
         assert journal.record("a") == {"answer": 1} and journal.record("b") is None
-        assert journal.resumed == 1 and journal.reading("a").found(PROMPT) is None
+        assert journal.reading("a").found(PROMPT) is None
         assert journal.reading("b").found(PROMPT).text == "of b"
         journal.finish("a", {"answer": 2})
         journal.finish("b", {"error": "gone"}, failed=True)
@@ -183,8 +185,8 @@ def test_a_reading_that_breaks_at_any_turn_is_resumed_by_every_reader_with_the_s
         agent = Agent(encoder, Scripted(shaky), READERS[name])
         with Journal(path, SETTINGS) as journal, pytest.raises(BackendError):
             agent.read(document, "Which note?", observer=Observer(keeper=journal.reading()))
+        kept = path.read_text().count("\n") - 1
         with Journal(path, SETTINGS) as journal:
-            kept = journal.resumed
             again = agent.read(document, "Which note?", observer=Observer(keeper=journal.reading()))
         assert again == whole
         assert len(asked) - breaks_at - 1 <= len(calm.requests) - kept + 8  # parts asked side by side may be under way

@@ -27,7 +27,7 @@ adopt_orphans()
 child = subprocess.Popen([sys.executable, "-c", {GRANDCHILD!r}], stdout=subprocess.PIPE, text=True)
 print(child.stdout.readline().strip(), flush=True)
 child.wait()
-print(end_descendants(grace_s=5))
+print(end_descendants())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     pid, ended = done.stdout.split()

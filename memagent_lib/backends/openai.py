@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import random
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 APIS = ("completions", "chat")
+CONNECTIONS = 256  # requests in flight
 FIRST_ANSWER_S = 10.0
 ATTEMPTS_WITHOUT_TEXT = 3
 WHERE_TEXT_GOES = "check the server's chat template and its parsers of thinking and of tool calls"
@@ -39,8 +39,7 @@ class OpenAICompatible:
     """A model on a server. ``base_url`` ends where ``/models`` and ``/chat/completions`` begin (mostly in ``/v1``).
 
     Asks the server for its models and the model's window before the first turn; ``window`` overrides what it says and
-    is needed where it says nothing. ``connections`` bounds how many requests are in flight; ``extra`` goes into every
-    body.
+    is needed where it says nothing. ``extra`` goes into every body.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class OpenAICompatible:
         api: str = "completions",
         window: int | None = None,
         retry_policy: RetryPolicy | None = None,
-        connections: int = 256,
         extra: dict[str, Any] | None = None,
     ):
         if api not in APIS:
@@ -61,10 +59,9 @@ class OpenAICompatible:
         self.model, self._api, self.sampling = model, api, sampling
         self.base_url, self._headers = _address(base_url, api_key)
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
-        self._extra, self._rng = extra or {}, random.Random()
+        self._extra = extra or {}
         self._policy = retry_policy or RetryPolicy()
         self._circuit = Circuit(self._policy, self.base_url)
-        self._connections = connections
         self.window = window or _window(self._model_card(), model, self.base_url)
         self._client: aiohttp.ClientSession | None = None
 
@@ -73,7 +70,7 @@ class OpenAICompatible:
         if self._client is None:
             self._open()
         async with self._places:  # waiting for a connection is no part of a request's deadline
-            return await retrying(lambda: self._once(request), self._policy, self._circuit, self._rng)
+            return await retrying(lambda: self._once(request), self._policy, self._circuit)
 
     async def close(self) -> None:
         if self._client is not None:
@@ -85,12 +82,12 @@ class OpenAICompatible:
         import aiohttp
 
         self._client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections),
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS),
             timeout=aiohttp.ClientTimeout(total=None),
             headers={**self._headers, "Content-Type": "application/json"},
             trust_env=True,
         )
-        self._places = asyncio.Semaphore(self._connections)
+        self._places = asyncio.Semaphore(CONNECTIONS)
 
     def _model_card(self) -> dict[str, Any]:
         """What the server says about the model. Also finds a wrong address, key or name, before any turn."""

@@ -1,7 +1,7 @@
 """When to ask a server again, how long to wait, and when to give up on it altogether. Knows no protocol.
 
-The loop is tenacity's; ours are the waits (full jitter, unless the server names a time) and the circuit that all
-requests share.
+Loop and waits (full jitter) are tenacity's; ours are the times that a server names and the circuit that all requests
+share.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from dataclasses import dataclass, fields
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception_type, stop_before_delay
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    RetryError,
+    retry_if_exception_type,
+    stop_before_delay,
+    wait_random_exponential,
+)
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable
 
@@ -52,11 +59,11 @@ class RetryPolicy:
             if (value := getattr(self, field.name)) <= 0:
                 raise ValueError(f"{field.name} must be above 0, got {value}")
 
-    def wait_s(self, attempt: int, after: str | None, rng: random.Random) -> float:
-        """How long to wait after failed attempt number ``attempt``, counted from 0."""
-        if (asked := seconds_of(after)) is not None:
-            return asked + rng.uniform(0, self.first_wait_s)
-        return rng.uniform(0, min(self.longest_wait_s, self.first_wait_s * 2 ** min(attempt, 60)))
+    def wait_s(self, state: RetryCallState) -> float:
+        """How long to wait after a failed attempt."""
+        if (asked := seconds_of(_failure(state).after)) is not None:
+            return asked + random.uniform(0, self.first_wait_s)
+        return wait_random_exponential(self.first_wait_s, self.longest_wait_s)(state)
 
 
 class Circuit:
@@ -103,7 +110,7 @@ class Circuit:
         self.check()
 
 
-async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circuit: Circuit, rng: random.Random) -> T:
+async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circuit: Circuit) -> T:
     """The first success of ``once``, tried again while it raises :class:`RetryableError` and time is left."""
     ends = time.monotonic() + policy.deadline_s
     reason = RetryableError("no reply before the deadline")
@@ -126,16 +133,14 @@ async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circui
         circuit.succeeded()
         return result
 
-    def wait(state: RetryCallState) -> float:
-        return policy.wait_s(state.attempt_number - 1, _failure(state).after, rng)
-
     late = stop_before_delay(policy.deadline_s)
 
     def stop(state: RetryCallState) -> bool:
         return late(state) or state.attempt_number >= (_failure(state).attempts or state.attempt_number + 1)
 
     try:
-        return await AsyncRetrying(wait=wait, stop=stop, retry=retry_if_exception_type(RetryableError))(attempt)
+        tries = AsyncRetrying(wait=policy.wait_s, stop=stop, retry=retry_if_exception_type(RetryableError))
+        return await tries(attempt)
     except RetryError as spent:
         last = spent.last_attempt
         raise BackendError(

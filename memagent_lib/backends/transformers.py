@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import Any
 
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
 from memagent_lib.prompts import Completion, Request
-from memagent_lib.tokenizer import looks_like_path
+from memagent_lib.tokenizer import Tokenizer
 
 
 class Transformers:
@@ -28,11 +27,10 @@ class Transformers:
         window: int | None = None,
         threads: int | None = None,
     ):
-        if looks_like_path(model) and not Path(model).is_dir():
-            raise FileNotFoundError(f"no model folder {model!r}")
+        self._tokenizer = Tokenizer.load(model)
         try:
             import torch
-            from transformers import AutoModelForCausalLM, AutoTokenizer
+            from transformers import AutoModelForCausalLM
             from transformers.utils.logging import disable_progress_bar
         except ImportError as missing:
             raise ImportError(
@@ -43,7 +41,6 @@ class Transformers:
         self._torch = torch
         self.device = device or _best_device(torch)
         self._model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()
-        self._tokenizer = AutoTokenizer.from_pretrained(model)
         self.sampling, self._batch_size, self._threads = sampling, batch_size, threads
         self.window = window or self._model.config.max_position_embeddings
         self._waiting: list[tuple[Request, asyncio.Future]] = []
@@ -77,33 +74,23 @@ class Transformers:
                 Exception
             ) as failure:  # nobody may be left waiting; what is no engine's failure is a bug and stays one
                 ours = isinstance(failure, RuntimeError | ValueError)
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(
-                            BackendError(f"transformers gave no reply: {failure}") if ours else failure
-                        )
-                continue
-            for (_, future), completion in zip(batch, completions, strict=True):
-                if not future.done():
-                    future.set_result(completion)
+                told = BackendError(f"transformers gave no reply: {failure}") if ours else failure
+                _hand_out(batch, [told] * len(batch))
+            else:
+                _hand_out(batch, completions)
 
     def _generate(self, requests: list[Request]) -> list[Completion]:
         if not requests:
             return []
-        torch, pad = self._torch, self._tokenizer.pad_token_id or 0
+        torch, pad = self._torch, 0  # masked
         width = max(len(r.ids) for r in requests)
         ids = torch.tensor([[pad] * (width - len(r.ids)) + list(r.ids) for r in requests], device=self.device)
         mask = torch.tensor([[0] * (width - len(r.ids)) + [1] * len(r.ids) for r in requests], device=self.device)
         if self._threads is not None:
-            torch.set_num_threads(
-                self._threads
-            )  # counts for the calling thread, which is one of the event loop's workers
-        s = self.sampling
-        drawn: dict[str, Any] = (
-            {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0}
-            if s.temperature
-            else {"do_sample": False}
-        )
+            torch.set_num_threads(self._threads)  # of the calling thread, which is one of the event loop's workers
+        s, drawn = self.sampling, {"do_sample": False}
+        if s.temperature:
+            drawn = {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0}
         with torch.inference_mode():
             out = self._model.generate(
                 ids, attention_mask=mask, max_new_tokens=max(r.max_tokens for r in requests), pad_token_id=pad, **drawn
@@ -116,8 +103,18 @@ class Transformers:
         row = row[: request.max_tokens]
         stop = next((i + 1 for i, token in enumerate(row) if token in ends), None)
         said = row[:stop]
-        text = self._tokenizer.decode(said, skip_special_tokens=True)
+        text = self._tokenizer.decode(said)
         return Completion(text, "length" if stop is None else "stop", len(request.ids), len(said), 0, tuple(said))
+
+
+def _hand_out(batch: list[tuple[Request, asyncio.Future]], replies: list[Completion | Exception]) -> None:
+    for (_, future), reply in zip(batch, replies, strict=True):
+        if future.done():  # its reading was cancelled
+            continue
+        if isinstance(reply, Exception):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
 
 
 def _best_device(torch: Any) -> str:

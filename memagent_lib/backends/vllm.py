@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 from copy import copy
 from itertools import count
-from pathlib import Path
 from typing import Any, Protocol
 
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
 from memagent_lib.backends.vllm_thread import ThreadEngine
 from memagent_lib.prompts import Completion, Request
-from memagent_lib.tokenizer import Tokenizer, looks_like_path
+from memagent_lib.tokenizer import Tokenizer
 
 CPU_KV_CACHE_GB = "1"
 CPU_SETTINGS = {
@@ -52,10 +51,8 @@ class VLLM:
     def __init__(
         self, model: str, sampling: Sampling, *, window: int | None = None, threads: int | None = None, **engine: Any
     ):
-        if looks_like_path(model) and not Path(model).is_dir():
-            raise FileNotFoundError(f"no model folder {model!r}")
-        self._engine = _start(model, window, threads, engine)
         self._tokenizer = Tokenizer.load(model)
+        self._engine = _start(model, window, threads, engine)
         self.sampling = sampling
         self._ids = count()
         self.window = self._engine.window
@@ -74,14 +71,13 @@ class VLLM:
         require_room(request, self.window)
         try:
             final = await self.generate(request)
+        except BackendError:
+            raise
         except (RuntimeError, ValueError) as failure:  # EngineDeadError and EngineGenerateError are RuntimeErrors
-            raise (
-                failure if isinstance(failure, BackendError) else BackendError(f"vLLM gave no reply: {failure}")
-            ) from failure
+            raise BackendError(f"vLLM gave no reply: {failure}") from failure
         said = final.outputs[0]
-        text = self._tokenizer.decode(said.token_ids)
         return Completion(
-            text,
+            self._tokenizer.decode(said.token_ids),
             said.finish_reason,
             len(request.ids),
             len(said.token_ids),

@@ -9,152 +9,119 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import queue
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from memagent_lib.backends.interface import BackendError
 
-
-class _Ask(NamedTuple):
-    name: str
-    ids: list[int]
-    params: Any
-    answered: Future
-
-
-class _Withdraw(NamedTuple):
-    name: str
-
-
-class _Call(NamedTuple):
-    method: str
-    done: Future
-
-
-_STOP = None
 # vLLM keeps its process groups and its forward context in globals: engines of one process take turns, and only the last
 # one to stop may tear the groups down.
-_turn = threading.Lock()
+_lock = threading.Lock()
 _running: set[ThreadEngine] = set()
 
 
 class ThreadEngine:
-    """Owns the engine's thread. Its methods may be called from any thread and any event loop."""
+    """Owns the engine's thread, which does what it is given in that order: what was asked during a step is in the next
+    one. Its methods may be called from any thread and any event loop.
+    """
 
     def __init__(self, settings: dict[str, Any], threads: int | None = None):
-        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._asked: dict[str, Future] = {}
-        self._failure: BaseException | None = None
-        self._door = threading.Lock()
-        started: Future = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(settings, threads, started), name="memagent-vllm", daemon=True
-        )
-        self._thread.start()
-        self.window: int = started.result()
+        self._stepping, self._failure = False, ""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="memagent-vllm")
+        self._thread.submit(self._start, settings, threads).result()
+        self.window: int = self._engine.model_config.max_model_len
         atexit.register(self.shutdown)
 
     async def generate(self, ids: list[int], params: Any, name: str) -> Any:
         answered: Future = Future()
-        self._send(_Ask(name, ids, params, answered))
+        self._send(self._add, name, ids, params, answered)
         try:
             return await asyncio.wrap_future(answered)
         except asyncio.CancelledError:
-            self._inbox.put(_Withdraw(name))
+            with suppress(BackendError):
+                self._send(self._withdraw, name)
             raise
 
     async def reset_prefix_cache(self) -> None:
-        done: Future = Future()
-        self._send(_Call("reset_prefix_cache", done))
-        await asyncio.wrap_future(done)
-
-    def _send(self, order: _Ask | _Call) -> None:
-        with self._door:
-            if self._failure is not None:
-                raise BackendError(f"vLLM's engine has stopped: {self._failure}")
-            self._inbox.put(order)
+        await asyncio.wrap_future(self._send(self._engine.reset_prefix_cache))
 
     def shutdown(self) -> None:
         """Stop the engine; requests that still wait fail. A second call does nothing."""
         atexit.unregister(self.shutdown)
-        if self._thread.is_alive():
-            self._inbox.put(_STOP)
-            self._thread.join()
-
-    def _run(self, settings: dict[str, Any], threads: int | None, started: Future) -> None:
         try:
-            with _turn:
-                engine = _engine(settings, threads)
-                _running.add(self)
-        except BaseException as failure:
-            started.set_exception(failure)
+            self._thread.submit(self._stop)
+        except RuntimeError:  # the thread has ended: by an earlier call, or with the interpreter
+            self._stop()
+        self._thread.shutdown()
+
+    def _send(self, work: Callable[..., Any], *given: Any) -> Future:
+        try:
+            return self._thread.submit(work, *given)
+        except RuntimeError as ended:
+            raise self._stopped() from ended
+
+    def _start(self, settings: dict[str, Any], threads: int | None) -> None:
+        with _lock:
+            self._engine = _engine(settings, threads)
+            _running.add(self)
+
+    def _add(self, name: str, ids: list[int], params: Any, answered: Future) -> None:
+        if self._failure:
+            _tell(answered, self._stopped())
             return
-        started.set_result(engine.model_config.max_model_len)
         try:
-            while self._take(engine):
-                with _turn:
-                    outputs = engine.step()
-                self._hand_out(outputs)
-            self._fail(RuntimeError("it was closed"))
-        except BaseException as failure:
-            self._fail(failure)
-        finally:
-            with _turn:
-                _running.discard(self)
-                if not _running:
-                    engine.engine_core.shutdown()
-
-    def _take(self, engine: Any) -> bool:
-        """Pass on what has arrived, waiting when there is nothing else to do; whether to go on."""
-        while True:
-            try:
-                order = self._inbox.get(block=not self._asked)
-            except queue.Empty:
-                return True
-            if order is _STOP:
-                return False
-            self._obey(engine, order)
-
-    def _obey(self, engine: Any, order: Any) -> None:
-        if isinstance(order, _Call):
-            try:
-                order.done.set_result(getattr(engine, order.method)())
-            except Exception as failure:
-                _tell(order.done, failure)
-        elif isinstance(order, _Withdraw):
-            if self._asked.pop(order.name, None) is not None:
-                engine.abort_request([order.name])
+            self._engine.add_request(name, {"prompt_token_ids": ids}, params)
+        except Exception as refused:  # of many kinds; it is this request's alone, and the engine goes on
+            _tell(answered, BackendError(f"vLLM refused a request: {refused}"))
         else:
-            try:
-                engine.add_request(order.name, {"prompt_token_ids": order.ids}, order.params)
-            except Exception as refused:  # of many kinds; it is this request's alone, and the engine goes on
-                _tell(order.answered, BackendError(f"vLLM refused a request: {refused}"))
-            else:
-                self._asked[order.name] = order.answered
+            self._asked[name] = answered
+            self._step_soon()
 
-    def _hand_out(self, outputs: list[Any]) -> None:
+    def _withdraw(self, name: str) -> None:
+        if self._asked.pop(name, None) is not None:
+            self._engine.abort_request([name])
+
+    def _step_soon(self) -> None:
+        if self._asked and not self._stepping:
+            self._stepping = True
+            with suppress(RuntimeError):  # the thread was closed meanwhile: stopping is next
+                self._thread.submit(self._step)
+
+    def _step(self) -> None:
+        """One step, and the next one behind what the thread was given meanwhile."""
+        try:
+            with _lock:
+                outputs = self._engine.step()
+        except BaseException as failure:
+            self._fail(str(failure) or repr(failure))
+            return
         for output in outputs:
             answered = self._asked.pop(output.request_id, None) if output.finished else None
             if answered is not None and answered.set_running_or_notify_cancel():
                 answered.set_result(output)
+        self._stepping = False
+        self._step_soon()
 
-    def _fail(self, failure: BaseException) -> None:
+    def _stop(self) -> None:
+        self._fail("it was closed")
+        with _lock:
+            last = _running == {self}
+            _running.discard(self)
+            if last:
+                self._engine.engine_core.shutdown()
+
+    def _fail(self, failure: str) -> None:
         """Nobody is left waiting for an engine that has stopped."""
-        with self._door:  # after this nothing more is sent
-            self._failure = failure
-        waiting = list(self._asked.values())
-        while True:
-            try:
-                order = self._inbox.get_nowait()
-            except queue.Empty:
-                break
-            waiting += [order.answered] if isinstance(order, _Ask) else [order.done] if isinstance(order, _Call) else []
-        for future in waiting:
-            _tell(future, BackendError(f"vLLM's engine has stopped: {failure}"))
+        self._failure = self._failure or failure
+        while self._asked:
+            _tell(self._asked.popitem()[1], self._stopped())
+
+    def _stopped(self) -> BackendError:
+        return BackendError(f"vLLM's engine has stopped: {self._failure or 'it was closed'}")
 
 
 def _tell(waiting: Future, failure: Exception) -> None:

@@ -4,7 +4,8 @@ colleague.
 Knows files, agents, journals and provenance. Knows no examples, no scores and no MLflow.
 """
 
-from memagent_lib.documents.file_reading import FileReading, SavedReading, asked_questions, plain, read_files
+from memagent_lib.documents.file_reading import SavedReading, asked_questions, read_files
+from memagent_lib.documents.reading_page import FileReading, plain
 from memagent_lib.documents.sources import Document, DocumentError, SourcePlace
 
 __all__ = [

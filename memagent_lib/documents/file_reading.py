@@ -5,68 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from memagent_lib.agent import Agent, Observer
 from memagent_lib.backends import BackendError
-from memagent_lib.diagnostics import Phrase, Provenance
-from memagent_lib.documents.reading_page import cut_memories, fragment, page
-from memagent_lib.documents.sources import Document, Part, parts_from
-from memagent_lib.files import write_atomically
+from memagent_lib.diagnostics import Provenance
+from memagent_lib.documents.reading_page import FileReading
+from memagent_lib.documents.sources import Document, Part
 from memagent_lib.journal import Journal
 from memagent_lib.readers import overwrite, question_list, several_questions
-from memagent_lib.scoring import boxed
 from memagent_lib.text import whole_characters
 from memagent_lib.trace import Trace, Turn
 
 SILENT_TURNS = 64
-
-
-@dataclass(frozen=True)
-class FileReading:
-    """A finished reading of files: its trace (without the chunks' text), provenance and places."""
-
-    questions: tuple[str, ...]
-    trace: Trace = field(repr=False)
-    document: Document = field(repr=False)
-    provenance: Provenance = field(repr=False)
-    settings: dict[str, Any] = field(repr=False)
-    seconds: float = 0.0
-
-    @property
-    def answers(self) -> dict[str, str]:
-        return self.trace.answers
-
-    def evidence(self, question: str) -> list[tuple[Phrase, str]]:
-        """The phrases behind the answer to ``question``, each with its place in words."""
-        return [(phrase, str(self.document.place(phrase.start))) for phrase in self.provenance.evidence(question)]
-
-    @property
-    def warnings(self) -> list[str]:
-        """What a person should know of the answer: memories that were cut, files left out, bytes that were no text. The
-        page names every file."""
-        return cut_memories(self.trace) + self.document.warnings
-
-    def save(self, path: str | Path) -> Path:
-        """Write what a later :func:`read_files` needs to continue with more text, as its ``earlier``."""
-        record = {
-            "memagent_reading": 1,
-            "questions": list(self.questions),
-            "settings": self.settings,
-            "parts": self.document.parts_record(),
-            "provenance": self.provenance.to_record(),
-            "trace": self.trace.to_record(),
-        }
-        return write_atomically(path, json.dumps(record, ensure_ascii=False))
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write one self-contained page: answer, evidence with its place, the memory's history."""
-        return write_atomically(path, page(self))
-
-    def _repr_html_(self) -> str:
-        return fragment(self)
 
 
 @dataclass(frozen=True)
@@ -96,9 +49,8 @@ class SavedReading:
             )
         try:
             provenance, trace = Provenance.from_record(record["provenance"]), Trace.from_record(record["trace"])
-            return cls(
-                tuple(record["questions"]), trace, record["settings"], tuple(parts_from(record["parts"])), provenance
-            )
+            parts = tuple(Part(**part) for part in record["parts"])
+            return cls(tuple(record["questions"]), trace, record["settings"], parts, provenance)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as odd:
             raise ValueError(f"{path} is damaged ({odd!r}); read its documents again") from odd
 
@@ -193,9 +145,3 @@ class _Progress:
             f"the model answered with nothing ({self._turns} turns); if it thinks first, raise memory_tokens and "
             "answer_tokens; otherwise check that it is an instruction-tuned model and its chat template the right one"
         )
-
-
-def plain(answer: str) -> str:
-    """An answer as a person reads it: what the last box holds stands there without the box."""
-    inside = boxed(answer)
-    return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)

@@ -1,17 +1,21 @@
-"""A reading as one page of HTML that needs nothing else: the answer, its evidence with the place, the memory's history.
+"""A finished reading of files, and the page of it that needs nothing else: the answer, its evidence with the place, the
+memory's history.
 
-Everything that comes from a document or a model is escaped by the template engine. Knows finished readings; asks no
-model.
+Everything that comes from a document or a model is escaped by the template engine. Asks no model.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.diagnostics import MemoryChange, MemoryPiece, Phrase, Provenance
 from memagent_lib.documents.sources import Document
+from memagent_lib.files import write_atomically
 from memagent_lib.scoring import boxed
 from memagent_lib.trace import Trace
 
@@ -23,39 +27,67 @@ SHOWN_EVIDENCE = 40
 SHOWN_FILES = 20
 
 
-class Readable(Protocol):
-    """What the page shows of a finished reading (:class:`memagent_lib.documents.FileReading`)."""
+@dataclass(frozen=True)
+class FileReading:
+    """A finished reading of files: its trace (without the chunks' text), provenance and places."""
 
     questions: tuple[str, ...]
-    trace: Trace
-    document: Document
-    provenance: Provenance
-    seconds: float
+    trace: Trace = field(repr=False)
+    document: Document = field(repr=False)
+    provenance: Provenance = field(repr=False)
+    settings: dict[str, Any] = field(repr=False)
+    seconds: float = 0.0
 
     @property
-    def answers(self) -> dict[str, str]: ...
+    def answers(self) -> dict[str, str]:
+        return self.trace.answers
 
-    def evidence(self, question: str) -> list[tuple[Phrase, str]]: ...
+    def evidence(self, question: str) -> list[tuple[Phrase, str]]:
+        """The phrases behind the answer to ``question``, each with its place in words."""
+        return [(phrase, str(self.document.place(phrase.start))) for phrase in self.provenance.evidence(question)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should know of the answer: memories that were cut, files left out, bytes that were no text. The
+        page names every file."""
+        return _cut_memories(self.trace) + self.document.warnings
+
+    def save(self, path: str | Path) -> Path:
+        """Write what a later :func:`read_files` needs to continue with more text, as its ``earlier``."""
+        record = {
+            "memagent_reading": 1,
+            "questions": list(self.questions),
+            "settings": self.settings,
+            "parts": [asdict(part) for part in self.document.parts],
+            "provenance": self.provenance.to_record(),
+            "trace": self.trace.to_record(),
+        }
+        return write_atomically(path, json.dumps(record, ensure_ascii=False))
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write one self-contained page: answer, evidence with its place, the memory's history."""
+        from markupsafe import Markup
+
+        page = _templates().get_template("page.html")
+        return write_atomically(path, page.render(title=self.questions[0], body=Markup(self._repr_html_())))
+
+    def _repr_html_(self) -> str:
+        """The page's body."""
+        return _templates().get_template("reading.html").render(
+            answers=[_answer(self, question) for question in self.questions],
+            facts=_facts(self),
+            warnings=_cut_memories(self.trace) + self.document.warned(),
+            history=_history(self),
+        )  # fmt: skip
 
 
-def page(reading: Readable) -> str:
-    from markupsafe import Markup
-
-    return _templates().get_template("page.html").render(title=reading.questions[0], body=Markup(fragment(reading)))
-
-
-def fragment(reading: Readable) -> str:
-    """The page's body, which a notebook shows as it is."""
-    return _templates().get_template("reading.html").render(
-        answers=[_answer(reading, question) for question in reading.questions],
-        facts=_facts(reading),
-        warnings=cut_memories(reading.trace) + reading.document.warned(),
-        history=_history(reading),
-    )  # fmt: skip
+def plain(answer: str) -> str:
+    """An answer as a person reads it: what the last box holds stands there without the box."""
+    inside = boxed(answer)
+    return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)
 
 
-def cut_memories(trace: Trace) -> list[str]:
-    """A line on memories that were cut, where some were."""
+def _cut_memories(trace: Trace) -> list[str]:
     return [f"{trace.cut_memories:,} memories were cut at their token limit"] * bool(trace.cut_memories)
 
 
@@ -67,7 +99,7 @@ def _templates() -> Environment:
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
-def _answer(reading: Readable, question: str) -> dict[str, Any]:
+def _answer(reading: FileReading, question: str) -> dict[str, Any]:
     answer, pieces = reading.provenance.answers.get(question, (reading.answers.get(question, ""), ()))
     evidence = reading.evidence(question)
     return {
@@ -91,7 +123,7 @@ def _quoted(phrase: Phrase, place: str) -> dict[str, str]:
     }
 
 
-def _facts(reading: Readable) -> list[str]:
+def _facts(reading: FileReading) -> list[str]:
     trace, names = reading.trace, reading.document.names
     more = f" and {len(names) - SHOWN_FILES} more" if len(names) > SHOWN_FILES else ""
     return [
@@ -103,7 +135,7 @@ def _facts(reading: Readable) -> list[str]:
     ]
 
 
-def _history(reading: Readable) -> dict[str, Any]:
+def _history(reading: FileReading) -> dict[str, Any]:
     every = reading.provenance.steps
     changes = [change for change in every if change.pieces or change.dropped or change.signal]
     told = f"{len(changes):,} turns changed the memory, {len(every) - len(changes):,} left it as it was"
@@ -114,7 +146,7 @@ def _history(reading: Readable) -> dict[str, Any]:
     return {"told": told, "turns": [_turn(reading, change) for change in changes]}
 
 
-def _turn(reading: Readable, change: MemoryChange) -> dict[str, Any]:
+def _turn(reading: FileReading, change: MemoryChange) -> dict[str, Any]:
     return {
         "number": change.turn + 1,
         "place": str(reading.document.place(change.chunk[0])),

@@ -14,10 +14,10 @@ import os
 import stat
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 BLOCK_BYTES = 1 << 18
 NAMED_FILES = 10
@@ -106,9 +106,7 @@ class Document:
         for path, name in zip(self.paths, self.names, strict=True):
             if many:
                 head = "\n\n" * (at > 0) + f"[{name}]\n"
-                self.parts.append(
-                    Part(name, at, -len(head))
-                )  # the line with a file's name stands at the file's beginning
+                self.parts.append(Part(name, at, -len(head)))  # the line with the name stands at the file's beginning
                 yield head
                 at += len(head)
             for block, offset, page in self._pieces(path, name):
@@ -129,9 +127,6 @@ class Document:
         part = self.parts[at]
         return SourcePlace(part.name, max(0, offset - part.start + part.offset), part.page)
 
-    def parts_record(self) -> list[dict[str, Any]]:
-        return [asdict(part) for part in self.parts]
-
     def _pieces(self, path: Path, name: str) -> Iterator[tuple[str, int | None, int | None]]:
         """Blocks of one file; the first of a file or page says at which character of the file it begins."""
         kind = _kind(path)
@@ -145,10 +140,6 @@ class Document:
                 if replaced:
                     self.replaced[name] += replaced
                 yield block, None, None
-
-
-def parts_from(records: Iterable[Mapping[str, Any]]) -> list[Part]:
-    return [Part(**record) for record in records]
 
 
 def _files(paths: Sequence[Path]) -> tuple[list[Path], list[SkippedFile]]:

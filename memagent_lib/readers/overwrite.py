@@ -21,10 +21,6 @@ def overwrite(question: str, chunks: Iterable[Chunk], earlier: Trace | None = No
 
 def several_questions(questions: Sequence[str]) -> Callable[..., Generator]:
     """A reader for all ``questions`` in one pass: one memory serves them all, and each is answered from it alone."""
-    if not questions or not all(q.strip() for q in questions):
-        raise ValueError(f"give at least one question, and none empty; got {list(questions)!r}")
-    if len(questions) == 1:
-        return overwrite
 
     def read_for_all(question: str, chunks: Iterable[Chunk], earlier: Trace | None = None) -> Generator:
         turns = yield from _read(question, chunks, earlier)

@@ -2,13 +2,13 @@
 
 import asyncio
 import base64
-import random
 import socket
 import time
 
 import pytest
 from hostile import completion as reply_of
 from hostile import faults, serving
+from tenacity import AsyncRetrying, RetryCallState
 
 from memagent_lib.agent import Agent, gather
 from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, open_backend
@@ -367,7 +367,7 @@ async def test_two_hundred_readings_against_a_hostile_server_lose_no_turn_and_do
     # The server, not our deadline, ends a hang here: a busy machine's late reply would else be asked for twice, and
     # rightly so.
     with serving(fault=faults(0.3, ["429", "500", "drop", "half", "hang"]), hang_s=1) as server:
-        traces = await _read_all(encoder, opened(server, retry_policy=PATIENT, connections=64), 200)
+        traces = await _read_all(encoder, opened(server, retry_policy=PATIENT), 200)
     assert traces == await _read_all(encoder, Calm(), 200)
     turns = sum(len(trace.turns) for trace in traces)
     assert server.posts > 1.2 * turns, "faults did happen"
@@ -443,13 +443,21 @@ def test_the_command_reads_through_a_chat_server_with_a_key_and_says_what_its_se
 # RetryPolicy, by itself.
 
 
+def failed(attempt: int, after: str | None = None) -> RetryCallState:
+    """How tenacity tells of a failed attempt."""
+    state = RetryCallState(AsyncRetrying(), None, (), {})
+    state.attempt_number = attempt
+    state.set_exception((RetryableError, RetryableError("dropped", after), None))
+    return state
+
+
 def test_waits_double_up_to_a_bound_and_are_jittered():
-    policy, rng = RetryPolicy(first_wait_s=1, longest_wait_s=5), random.Random(0)
-    for attempt, bound in [(0, 1), (1, 2), (2, 4), (3, 5), (9, 5)]:
-        waits = [policy.wait_s(attempt, None, rng) for _ in range(400)]
+    policy = RetryPolicy(first_wait_s=1, longest_wait_s=5)
+    for attempt, bound in [(1, 1), (2, 2), (3, 4), (4, 5), (9, 5), (5000, 5)]:
+        waits = [policy.wait_s(failed(attempt)) for _ in range(400)]
         assert 0 <= min(waits) < 0.1 * bound
         assert 0.9 * bound < max(waits) <= bound
-    assert 7 <= policy.wait_s(0, "7", rng) <= 8
+    assert 7 <= policy.wait_s(failed(1, after="7")) <= 8
     with pytest.raises(ValueError, match="deadline_s must be above 0, got 0"):
         RetryPolicy(deadline_s=0)
 
@@ -487,7 +495,7 @@ async def test_a_bug_in_the_request_is_not_retried():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await retrying(once, QUICK, Circuit(QUICK, "x"), random.Random(0))
+        await retrying(once, QUICK, Circuit(QUICK, "x"))
     assert tries == [1]
 
 
@@ -498,7 +506,7 @@ async def test_the_last_reason_is_the_one_reported():
         raise RetryableError(next(reasons), attempts=3)
 
     with pytest.raises(BackendError, match="no reply after 3 attempts within 60 s; the last: third"):
-        await retrying(once, QUICK, Circuit(QUICK, "x"), random.Random(0))
+        await retrying(once, QUICK, Circuit(QUICK, "x"))
 
 
 def _free_port() -> int:
