@@ -64,8 +64,10 @@ def require_port(flag: str, port: int, free: bool = False) -> None:
         raise ValueError(f"{flag} must be 1 to 65535{more}, got {port}")
 
 
-def require_file_of(verb: str, path: str) -> None:
-    """An error that names the other verb where a TOML file is clearly a file of that one."""
+def file_of(verb: str, path: str) -> Path:
+    """A TOML file from here or from the checkout's root; an error that names the other verb where it is clearly a file
+    of that one.
+    """
     from memagent_lib.files import place
     from memagent_lib.settings import read_toml
 
@@ -74,6 +76,7 @@ def require_file_of(verb: str, path: str) -> None:
     other = next(other for other in _FILE_KEYS if other != verb)
     if found & _FILE_KEYS[other] and not found & _FILE_KEYS[verb]:
         raise ValueError(f"{path} is a file of `memagent {other}`; run it with: memagent {other} {path}")
+    return (there or place(path)).absolute()
 
 
 def port_refused(host: str, port: int, failure: OSError) -> str:

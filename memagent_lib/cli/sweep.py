@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from memagent_lib.cli.arguments import Verbs, add_verb, option, require_file_of, switch
+from memagent_lib.cli.arguments import Verbs, add_verb, file_of, option, switch
 
 EXAMPLES = """\
 A grid: every combination of the values, four here. Parameters are those of the notebook's tagged cell.
@@ -52,5 +52,4 @@ def run(a: argparse.Namespace) -> int:
         return 0 if show_sweep(a.status) else 1
     if not a.file:
         raise ValueError("say which sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")
-    require_file_of("sweep", a.file)
-    return 0 if run_sweep(a.file, workers=a.workers, retry=a.retry).ok else 1
+    return 0 if run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry).ok else 1

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from memagent_lib.cli.arguments import Verbs, add_verb, option, require_file_of, switch
+from memagent_lib.cli.arguments import Verbs, add_verb, file_of, option, switch
 
 EXAMPLES = """\
 examples:
@@ -37,8 +37,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.tracking import Experiment
     from memagent_lib.workbench import load_recipe, outcome, watch
 
-    require_file_of("train", a.recipe)
-    config, out = load_recipe(a.recipe, a.settings), a.out or f"runs/{Path(a.recipe).stem}"
+    config, out = load_recipe(file_of("train", a.recipe), a.settings), a.out or f"runs/{Path(a.recipe).stem}"
     if a.dry_run:
         from memagent_lib.rl import dry_run
 
