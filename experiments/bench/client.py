@@ -7,7 +7,6 @@ prompt, no trace. Knows no engine.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -18,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.bench.material import QUESTION, document
-from experiments.bench.results import Measured, Ratio
-from memagent_lib.agent import open_agent, run_sync
+from experiments.bench.material import QUESTION, document, recorded
+from experiments.bench.results import Measured, Ratio, alternating
+from memagent_lib.agent import gather, open_agent, run_sync
+from memagent_lib.cli.arguments import POCKET
 from memagent_lib.prompts import Request
 from memagent_lib.text import Tokenizer
 
@@ -29,24 +29,28 @@ CLAIMS_MS = {128: 1.5, 5000: 6.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientBench:
-    """``readings`` at a time, each of ``chunks`` chunks; memories are a fifth of a chunk, as in the paper."""
+    """``readings`` at a time, each of ``chunks`` chunks; memories are a fifth of a chunk, as in the paper. ``model`` is
+    whose tokenizer counts.
+    """
 
     chunk_tokens: tuple[int, ...] = (128, 5000)
     chunks: tuple[int, ...] = (16, 4)
     readings: int = 64
     rounds: int = 3
     seed: int = 0
+    model: str = POCKET
 
     def __post_init__(self) -> None:
         if len(self.chunks) != len(self.chunk_tokens):
             raise ValueError(f"chunks has {len(self.chunks)} values for {len(self.chunk_tokens)} chunk_tokens")
 
 
-def bench_client(model: str, settings: ClientBench | None = None) -> dict[str, Measured]:
-    """Milliseconds of our processor time per turn, and of the bare loop's; ``model`` is whose tokenizer counts."""
-    s, rows, ratios = settings or ClientBench(), [], []
-    tokenizer = Tokenizer.load(model)
+def bench_client(settings: ClientBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
+    """Milliseconds of our processor time per turn, and of the bare loop's."""
+    s, rows, ratios = settings, [], []
+    tokenizer = Tokenizer.load(s.model)
     for size, chunks in zip(s.chunk_tokens, s.chunks, strict=True):
+        report(f"chunks of {size:,} tokens")
         texts = [document(1000 * s.seed + i, chunks, tokenizer, size) for i in range(s.readings)]
         memory = max(8, size // 5)
         words = tokenizer.decode(tokenizer.encode(texts[0])[: memory // 2])
@@ -63,35 +67,22 @@ def bench_client(model: str, settings: ClientBench | None = None) -> dict[str, M
 
 async def _round(texts: list[str], options: dict[str, Any], round_: int) -> list[dict[str, Any]]:
     agent = open_agent("small", "openai", **options)
-    sent: list[Request] = []
-    complete = agent.backend.complete
-
-    async def recorded(request: Request) -> Any:
-        sent.append(request)
-        return await complete(request)
-
-    async def ours() -> None:
-        await asyncio.gather(*(agent.aread(text, QUESTION) for text in texts))
-
-    async def bare() -> None:
-        await asyncio.gather(*(_post_all(agent.backend, bodies) for bodies in shares))
-
     try:
-        agent.backend.complete = recorded  # which also warms the connections up
-        await ours()
-        del agent.backend.complete
-        shares = [sent[at :: len(texts)] for at in range(len(texts))]
-        sides = {"memagent": ours, "bare loop": bare}
-        ordered = list(sides) if round_ % 2 == 0 else list(sides)[::-1]
+        sent = await recorded(agent, texts)  # which also warms the connections up
+        turns = sum(map(len, sent))
+        sides = {
+            "memagent": lambda: gather(agent.aread(text, QUESTION) for text in texts),
+            "bare loop": lambda: gather(_post_all(agent.backend, requests) for requests in sent),
+        }
         return [
-            {"driver": name, "round": round_, "turns": len(sent), "cpu_ms": await _spent(sides[name], len(sent))}
-            for name in ordered
+            {"driver": name, "round": round_, "turns": turns, "cpu_ms": await _spent(work, turns)}
+            for name, work in alternating(sides, round_).items()
         ]
     finally:
         await agent.backend.close()
 
 
-async def _spent(work: Callable[[], Awaitable[None]], turns: int) -> float:
+async def _spent(work: Callable[[], Awaitable[Any]], turns: int) -> float:
     before = time.process_time()
     await work()
     return 1000 * (time.process_time() - before) / turns

@@ -8,16 +8,18 @@ from __future__ import annotations
 import multiprocessing
 import re
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from experiments.bench.material import QUESTION, prose
+from experiments.bench.processes import peak_memory
 from experiments.bench.results import Measured, Ratio
 from memagent_lib.agent import Agent
 from memagent_lib.documents import read_files
@@ -40,15 +42,9 @@ class _EnoughError(Exception):
 
 def write_text(path: Path, seed: int, chars: int) -> Path:
     """A file of about ``chars`` characters of prose; past the first 8 million it repeats itself."""
-    blocks = list(_up_to(prose(seed), min(chars, 8_000_000)))
+    blocks = cycle(_up_to(prose(seed), min(chars, 8_000_000)))
     with open(path, "w", encoding="utf-8") as file:
-        left = chars
-        while left > 0:
-            for block in blocks:
-                file.write(block)
-                left -= len(block)
-                if left <= 0:
-                    break
+        file.writelines(_up_to(blocks, chars))
     return path
 
 
@@ -87,25 +83,16 @@ def length(bench: Bench) -> Measured:
         for name, engine, words, lengths in plan:
             for tokens in lengths:
                 path = write_text(Path(folder) / f"{tokens}.txt", s.seed, int(tokens / per_char))
+                agent, journal = Agent(words, engine or Copier()), Path(folder) / f"{name}-{tokens}.jsonl"
                 cpu = time.process_time()
-                reading = read_files(
-                    Agent(words, engine or Copier()),
-                    [path],
-                    [QUESTION],
-                    journal=Path(folder) / f"{name}-{tokens}.jsonl",
-                )
+                reading = read_files(agent, [path], [QUESTION], journal=journal)
                 cpu = time.process_time() - cpu
                 read = sum(turn.prompt.chunk.tokens for turn in reading.trace.reads)
-                facts = {
-                    "model": name,
-                    "document_tokens": read,
-                    "turns": len(reading.trace.turns),
-                    "seconds": reading.seconds,
-                }
-                rows.append(facts | {"cpu_seconds": cpu, "tokens_per_second": read / reading.seconds})
-    ratios = [
-        _flatness(rows, name, column) for name, *_, lengths in plan if lengths for column in ("seconds", "cpu_seconds")
-    ]
+                facts = {"model": name, "document_tokens": read, "turns": len(reading.trace.turns)}
+                facts |= {"seconds": reading.seconds, "cpu_seconds": cpu, "tokens_per_second": read / reading.seconds}
+                rows.append(facts)
+    both = ("seconds", "cpu_seconds")
+    ratios = [_flatness(rows, name, column) for name, *_, lengths in plan if lengths for column in both]
     speeds = (f"{row['model']} {row['document_tokens']:,}: {row['tokens_per_second']:,.0f}" for row in rows)
     return Measured(ratios, rows, f"tokens per second: {'; '.join(speeds)}")
 
@@ -117,12 +104,8 @@ def _flatness(rows: list[dict[str, Any]], model: str, column: str) -> Ratio:
     costs = [row[column] / row["document_tokens"] for row in counted]
     first, last = (f"{row['document_tokens'] / 1e6:.3g}M" for row in (counted[0], counted[-1]))
     time_of = "wall" if column == "seconds" else "processor"
-    return Ratio(
-        "length",
-        f"{time_of} time per token, slowest over fastest, {first} to {last} tokens, {model}",
-        (max(costs) / min(costs),),
-        at_most=1.1,
-    )
+    what = f"{time_of} time per token, slowest over fastest, {first} to {last} tokens, {model}"
+    return Ratio("length", what, (max(costs) / min(costs),), at_most=1.1)
 
 
 def huge(bench: Bench) -> Measured:
@@ -130,61 +113,44 @@ def huge(bench: Bench) -> Measured:
     s = bench.settings
     with tempfile.TemporaryDirectory() as folder:
         path = write_text(Path(folder) / "huge.txt", s.seed, round(s.huge_mb * 1e6))
-        with ProcessPoolExecutor(
-            1, multiprocessing.get_context("spawn")
-        ) as process:  # memory of its own, without engine and file
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:  # memory of its own
             row = process.submit(_huge_alone, str(bench.folder), path, s).result()
     whole = f"{row['read_mb']:,.0f} of {row['file_mb']:,.0f} MB read"
     whole_mb = row["peak_mb"] + row["growth_mb_per_gb"] * (row["file_mb"] - row["read_mb"]) / 1000
+    growing = "the same for the whole file, if memory goes on growing as it does"
     ratios = [
         Ratio("huge file", "time to the first turn", (row["first_turn_s"],), at_most=5, unit=" s"),
         Ratio("huge file", f"peak memory above the model, {whole}", (row["peak_mb"],), at_most=600, unit=" MB"),
-        Ratio(
-            "huge file",
-            "the same for the whole file, if memory goes on growing as it does",
-            (whole_mb,),
-            at_most=600,
-            unit=" MB",
-        ),
+        Ratio("huge file", growing, (whole_mb,), at_most=600, unit=" MB"),
     ]
     note = f"{row['mb_per_s']:.2f} MB/s on one core; memory grows by {row['growth_mb_per_gb']:.0f} MB per GB read"
     return Measured(ratios, [row], note)
 
 
-def _huge_alone(model: str, path: Path, s: ReadBench) -> dict[str, float]:
-    import psutil
+def _memory_mb() -> float:
+    return psutil.Process().memory_info().rss / 1e6
 
-    process = psutil.Process()
+
+def _huge_alone(model: str, path: Path, s: ReadBench) -> dict[str, float]:
     encoder = Encoder(Tokenizer.load(model), Template.load("chunk_first"), PUBLISHED)
     encoder.tokenizer.count("The first use makes what later ones share.")
-    before, peaks, reads = process.memory_info().rss, [], []
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            peaks.append((process.memory_info().rss - before) / 1e6)
+    before, reads, started = _memory_mb(), [], time.perf_counter()
 
     def seen(turn: Any) -> None:
         if turn.prompt.chunk is not None:
-            reads.append(
-                (time.perf_counter() - started, turn.prompt.chunk.end / 1e6, (process.memory_info().rss - before) / 1e6)
-            )
-            if reads[-1][0] > s.huge_seconds:
+            seconds = time.perf_counter() - started
+            reads.append((seconds, turn.prompt.chunk.end / 1e6, _memory_mb() - before))
+            if seconds > s.huge_seconds:
                 raise _EnoughError
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, suppress(_EnoughError):
+    with tempfile.TemporaryDirectory() as folder, peak_memory() as peak_mb, suppress(_EnoughError):
         read_files(Agent(encoder, Copier()), [path], [QUESTION], journal=Path(folder) / "journal.jsonl", on_turn=seen)
-    done.set()
-    watcher.join()
     middle, last = reads[len(reads) // 2], reads[-1]
     return {
         "file_mb": path.stat().st_size / 1e6,
         "read_mb": last[1],
         "first_turn_s": reads[0][0],
         "mb_per_s": last[1] / last[0],
-        "peak_mb": max([*peaks, last[2]]),
+        "peak_mb": max(peak_mb() - before, last[2]),
         "growth_mb_per_gb": 1000 * (last[2] - middle[2]) / max(1e-9, last[1] - middle[1]),
     }

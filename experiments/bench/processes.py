@@ -10,10 +10,11 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,33 @@ ROLES = {  # the first that occurs in a process's command line
 }
 
 
+@contextmanager
+def peak_memory() -> Iterator[Callable[[], float]]:
+    """The largest resident memory so far of this process and its children, in MB, looked at ten times a second."""
+    me, done, peak = psutil.Process(), threading.Event(), 0.0
+
+    def look() -> None:
+        nonlocal peak
+        total = 0
+        for process in [me, *me.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                total += process.memory_info().rss
+        peak = max(peak, total / 1e6)
+
+    def watch() -> None:
+        while not done.wait(0.1):
+            look()
+
+    look()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield lambda: peak
+    finally:
+        done.set()
+        thread.join()
+
+
 @dataclass
 class Watched:
     """One run: seconds since its start at which each row of metrics came, and processor seconds by role until then."""
@@ -64,7 +92,19 @@ def watch(
     Raises :class:`RuntimeError` with the log's last lines where it fails.
     """
     seen, offset, over, started = Watched(), 0, False, time.monotonic()
-    with _supervised(command, environment, folder, log) as supervisor:
+    # Ctrl-C does not reach the command below a supervisor of ours: the end of its standard input does.
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(
+            [sys.executable, "-m", supervised.__name__, str(folder), *command],
+            cwd=root(),
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            start_new_session=True,
+        ) as supervisor,
+    ):
         look = _looker(seen, psutil.Process(supervisor.pid))
         while not over:
             over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # and one more look after the end
@@ -79,22 +119,6 @@ def watch(
     if status:
         raise RuntimeError(f"{' '.join(command[:4])} ended with {status}:\n{log.read_text()[-3000:]}")
     return seen
-
-
-def _supervised(
-    command: Sequence[str], environment: Mapping[str, str], folder: str | Path, log: Path
-) -> subprocess.Popen[bytes]:
-    """The command below a supervisor of ours. Ctrl-C does not reach it: the end of its standard input does."""
-    with log.open("wb") as file:
-        return subprocess.Popen(
-            [sys.executable, "-m", supervised.__name__, str(folder), *command],
-            cwd=root(),
-            env=os.environ | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=file,
-            start_new_session=True,
-        )
 
 
 def _looker(seen: Watched, supervisor: psutil.Process) -> Callable[[], None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from experiments.bench.results import Measured
 from experiments.bench.turns import Bench, lock_step, order, overhead
 from memagent_lib.agent import run_sync
 from memagent_lib.backends import Sampling
+from memagent_lib.cli.arguments import POCKET
 from memagent_lib.rl import random_policy
 from memagent_lib.text import Tokenizer
 
@@ -49,6 +50,7 @@ class ReadBench:
     """What is measured, in tokens and chunks; a ``group`` reads one document, ``concurrent`` readings read one each.
 
     The model has ``width`` and ``layers``, or a ``shape`` of :data:`SHAPES`: then its weights are made in the engine.
+    ``model`` is whose tokenizer counts; ``measures`` are some of :data:`MEASURES`, all unless given.
     """
 
     chunk_tokens: int = 1000
@@ -67,8 +69,12 @@ class ReadBench:
     shape: str = ""
     threads: int = 1
     seed: int = 0
+    model: str = POCKET
+    measures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if unknown := set(self.measures) - set(MEASURES):
+            raise ValueError(f"no measure {', '.join(sorted(unknown))}; choose from {', '.join(MEASURES)}")
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "shape" and value not in ("", *SHAPES):
@@ -86,23 +92,16 @@ class ReadBench:
         return max(4, self.chunk_tokens // 32)
 
 
-def bench_read(
-    tokenizer: str | Path,
-    settings: ReadBench | None = None,
-    measures: Iterable[str] = (),
-    report: Callable[[str], None] = print,
-) -> dict[str, Measured]:
-    """Measure what is asked for (all of :data:`MEASURES` unless named), by name. ``tokenizer`` is a model folder."""
-    s, wanted = settings or ReadBench(), list(measures) or list(MEASURES)
-    if unknown := set(wanted) - set(MEASURES):
-        raise ValueError(f"no measure {', '.join(sorted(unknown))}; choose from {', '.join(MEASURES)}")
+def bench_read(settings: ReadBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
+    """Measure what is asked for, by name."""
+    s, wanted = settings, settings.measures or tuple(MEASURES)
     from memagent_lib.backends.vllm import VLLM
     from memagent_lib.backends.vllm_thread import environment
 
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         window = 2 * max(s.full_lengths) if "cost" in wanted else 0
-        options = _model(tokenizer, folder, s, max(window, 8 * s.chunk_tokens))
+        options = _model(folder, s, max(window, 8 * s.chunk_tokens))
         with environment(VLLM_CPU_KVCACHE_SPACE=KV_CACHE_GB):
             drawn = Sampling(temperature=1.0, seed=s.seed)
             engine = VLLM(folder, drawn, threads=s.threads, block_size=BLOCK_TOKENS, **options)
@@ -118,14 +117,14 @@ def bench_read(
     return found
 
 
-def _model(tokenizer: str | Path, folder: str, s: ReadBench, window: int) -> dict[str, Any]:
+def _model(folder: str, s: ReadBench, window: int) -> dict[str, Any]:
     """Write the model; what the engine is told besides. Speed does not depend on what a model knows."""
     if not s.shape:
-        random_policy(tokenizer, folder, s.width, s.layers, window, s.seed)
+        random_policy(s.model, folder, s.width, s.layers, window, s.seed)
         return {}
     from transformers import AutoTokenizer, Qwen2Config
 
-    words = AutoTokenizer.from_pretrained(str(tokenizer))
+    words = AutoTokenizer.from_pretrained(s.model)
     sizes = SHAPES[s.shape] | {"vocab_size": len(words), "max_position_embeddings": window}
     ends = {"bos_token_id": None, "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id}
     Qwen2Config(**sizes, **ends, architectures=["Qwen2ForCausalLM"], dtype="bfloat16").save_pretrained(folder)

@@ -12,14 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
-from memagent_lib.files import cores
+from memagent_lib.files import cores, write_atomically
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One claim: a ratio in each round, and what it should be. The verdict is on the median."""
+    """One claim: a ratio in each round, and what it should be, at least or at most. The verdict is on the median."""
 
     measure: str
     what: str
@@ -35,23 +37,13 @@ class Ratio:
     @property
     def met(self) -> bool | None:
         """Whether the target is reached; ``None`` where there is none."""
-        if self.at_least is None and self.at_most is None:
-            return None
-        return (self.at_least is None or self.value >= self.at_least) and (
-            self.at_most is None or self.value <= self.at_most
-        )
-
-    @property
-    def target(self) -> str:
-        bounds = [
-            f"{sign} {bound:g}{self.unit}"
-            for sign, bound in (("≥", self.at_least), ("≤", self.at_most))
-            if bound is not None
-        ]
-        return " and ".join(bounds)
+        if self.at_least is not None:
+            return self.value >= self.at_least
+        return None if self.at_most is None else self.value <= self.at_most
 
     def row(self) -> dict[str, str]:
         spread = f" [{min(self.rounds):.2f}, {max(self.rounds):.2f}]" if len(self.rounds) > 1 else ""
+        sign, bound = ("≥", self.at_least) if self.at_least is not None else ("≤", self.at_most)
         verdict = {True: "met", False: "missed", None: ""}[self.met]
         measured = f"{self.value:.2f}{self.unit}{spread}"
         return {
@@ -59,7 +51,7 @@ class Ratio:
             "what": self.what,
             "measured": measured,
             "n": str(len(self.rounds)),
-            "target": self.target,
+            "target": "" if bound is None else f"{sign} {bound:g}{self.unit}",
             "": verdict,
         }
 
@@ -71,6 +63,11 @@ class Measured:
     ratios: list[Ratio]
     rows: list[dict[str, Any]] = field(default_factory=list)
     note: str = ""
+
+
+def alternating(sides: Mapping[str, T], round_: int) -> dict[str, T]:
+    """The same sides, the other way round in every second round: whoever goes first gains nothing by it."""
+    return dict(sides if round_ % 2 == 0 else reversed(sides.items()))
 
 
 def paired(
@@ -91,12 +88,9 @@ def table(ratios: Iterable[Ratio]) -> str:
 
 def write_json(path: str | Path, settings: Any, measured: Mapping[str, Measured]) -> Path:
     """Everything that was measured, with what it was measured on."""
+    processor = platform.processor() or platform.machine()
     record = {
-        "machine": {
-            "processor": platform.processor() or platform.machine(),
-            "cores": cores(),
-            "load": os.getloadavg()[0],
-        },
+        "machine": {"processor": processor, "cores": cores(), "load": os.getloadavg()[0]},
         "settings": asdict(settings),
         "measures": {
             name: {
@@ -107,7 +101,4 @@ def write_json(path: str | Path, settings: Any, measured: Mapping[str, Measured]
             for name, found in measured.items()
         },
     }
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return path
+    return write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")

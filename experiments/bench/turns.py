@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.bench.material import QUESTION, document, orders
-from experiments.bench.results import Measured, Ratio, paired
+from experiments.bench.material import QUESTION, document, orders, recorded
+from experiments.bench.results import Measured, Ratio, alternating, paired
 from memagent_lib.agent import Agent, drive, gather
 from memagent_lib.backends import Backend, Sampling
 from memagent_lib.prompts import Budget, Completion, Encoder, Request
@@ -68,14 +68,11 @@ async def order(bench: Bench) -> Measured:
     ):
         for round_ in range(s.rounds):
             text = bench.document(s.chunks, round_)
-            for template in _alternating(orders(), round_):
-                encoder = bench.encoder(template, memory)
-                took, traces = await bench.timed(
-                    lambda e=encoder, t=text: gather(Agent(e, d).aread(t, QUESTION) for d in draws)
-                )
-                rows.append(
-                    {"memories": share, "round": round_, "order": template, **took._asdict(), **_prefill(traces)}
-                )
+            for template in alternating(orders(), round_):
+                agents = [Agent(bench.encoder(template, memory), drawn) for drawn in draws]
+                took, traces = await bench.timed(lambda a=agents, t=text: gather(one.aread(t, QUESTION) for one in a))
+                facts = {"memories": share, "round": round_, "order": template}
+                rows.append(facts | took._asdict() | _prefill(traces))
         for what, column, target in (
             ("prefilled tokens of turns with a memory", "prefilled_with_memory", fewer),
             ("prefilled tokens of whole readings", "prefilled_tokens", None),
@@ -107,35 +104,22 @@ async def overhead(bench: Bench) -> Measured:
     """our readings, and the engine alone given the very same prompts"""
     s, encoder, rows = bench.settings, bench.encoder(), []
     texts = [bench.document(s.concurrent_chunks, 100 + i) for i in range(s.concurrent)]
-    recorders = [_Recorder(bench.engine) for _ in texts]
-    await gather(
-        Agent(encoder, recorder).aread(text, QUESTION) for recorder, text in zip(recorders, texts, strict=True)
-    )
+    agent = Agent(encoder, bench.engine)
+    sent = await recorded(agent, texts)
     sides = {
-        "bare": lambda: gather(_replay(bench.engine, recorder.requests) for recorder in recorders),
-        "memagent": lambda: gather(Agent(encoder, bench.engine).aread(text, QUESTION) for text in texts),
+        "bare": lambda: gather(_replay(bench.engine, requests) for requests in sent),
+        "memagent": lambda: gather(agent.aread(text, QUESTION) for text in texts),
     }
     for round_ in range(s.rounds):
-        for name in _alternating(sides, round_):
-            took, _ = await bench.timed(sides[name])
-            rows.append(
-                {"round": round_, "driver": name, "turns": sum(len(r.requests) for r in recorders), **took._asdict()}
-            )
-    ratios = [
-        Ratio(
-            "overhead",
-            f"{what} of {s.concurrent} readings over the bare engine's",
-            _percent(rows, column),
-            at_most=5.0,
-            unit=" %",
-        )
-        for what, column in (("wall time", "seconds"), ("processor time", "cpu_seconds"))
-    ]
+        for name, work in alternating(sides, round_).items():
+            took, _ = await bench.timed(work)
+            rows.append({"round": round_, "driver": name, "turns": sum(map(len, sent)), **took._asdict()})
+    ratios = []
+    for what, column in (("wall time", "seconds"), ("processor time", "cpu_seconds")):
+        percent = tuple(100 * (ratio - 1) for ratio in paired(rows, "driver", "memagent", "bare", column))
+        told = f"{what} of {s.concurrent} readings over the bare engine's"
+        ratios.append(Ratio("overhead", told, percent, at_most=5.0, unit=" %"))
     return Measured(ratios, rows)
-
-
-def _percent(rows: Sequence[dict[str, Any]], column: str) -> tuple[float, ...]:
-    return tuple(100 * (ratio - 1) for ratio in paired(rows, "driver", "memagent", "bare", column))
 
 
 async def lock_step(bench: Bench) -> Measured:
@@ -145,7 +129,7 @@ async def lock_step(bench: Bench) -> Measured:
     texts = [bench.document(rng.randint(1, 2 * s.chunks), 300 + i) for i in range(s.group)]
     uneven = _Uneven(bench.engine, s.seed)
     for round_ in range(s.rounds):
-        for name, run in _alternating({"lock step": _in_step, "memagent": _alone}, round_).items():
+        for name, run in alternating({"lock step": _in_step, "memagent": _alone}, round_).items():
             readings = [overwrite(QUESTION, chunks(text, bench.tokenizer, s.chunk_tokens)) for text in texts]
             took, traces = await bench.timed(lambda r=run, rs=readings: r(rs, encoder, uneven))
             rows.append({"round": round_, "driver": name, "turns": sum(len(t.turns) for t in traces), **took._asdict()})
@@ -154,27 +138,6 @@ async def lock_step(bench: Bench) -> Measured:
         for what, column in (("wall time", "seconds"), ("processor time", "cpu_seconds"))
     ]
     return Measured(ratios, rows)
-
-
-def _alternating(names: Any, round_: int) -> Any:
-    """The same names, the other way round in every second round: whoever goes first gains nothing by it."""
-    ordered = list(names) if round_ % 2 == 0 else list(names)[::-1]
-    return {name: names[name] for name in ordered} if isinstance(names, dict) else ordered
-
-
-class _Recorder:
-    """A backend that remembers what it was asked."""
-
-    def __init__(self, backend: Backend):
-        self.backend, self.window = backend, backend.window
-        self.requests: list[Request] = []
-
-    async def complete(self, request: Request) -> Completion:
-        self.requests.append(request)
-        return await self.backend.complete(request)
-
-    async def close(self) -> None:
-        return None
 
 
 class _Uneven:

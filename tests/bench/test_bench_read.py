@@ -1,13 +1,14 @@
 """The bench of reading: its arithmetic by hand, and every measure once, very small, on a real engine."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from experiments.bench.__main__ import made, main
 from experiments.bench.material import orders, prose
 from experiments.bench.read import MEASURES, ReadBench, bench_read
-from experiments.bench.results import Measured, Ratio, paired, table, write_json
+from experiments.bench.results import Measured, Ratio, alternating, paired, table, write_json
 
 SMALL = ReadBench(
     chunk_tokens=64, chunks=2, group=3, concurrent=3, rounds=1, engine_lengths=(300,), lengths=(500, 1000),
@@ -53,7 +54,7 @@ def test_prose_is_a_function_of_its_seed():
 def test_every_measure_runs_and_is_written_down(tokenizer, tmp_path):
     pytest.importorskip("vllm")
     tokenizer.hf.save_pretrained(tmp_path / "tokenizer")
-    found = bench_read(tmp_path / "tokenizer", SMALL, report=lambda line: None)
+    found = bench_read(replace(SMALL, model=str(tmp_path / "tokenizer")), report=lambda line: None)
     assert list(found) == list(MEASURES)
     sides = {row["order"]: row["prefilled_with_memory"] for row in found["order"].rows if row["memories"] == "full"}
     assert sides["chunk_first"] < sides["memory_first"]
@@ -65,7 +66,7 @@ def test_every_measure_runs_and_is_written_down(tokenizer, tmp_path):
 
 def test_what_is_asked_wrongly_is_refused_with_the_choices():
     with pytest.raises(ValueError, match="no measure speed; choose from order, overhead"):
-        bench_read("nowhere", SMALL, ["speed"])
+        ReadBench(measures=("speed",))
     with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
         ReadBench(rounds=0)
     assert Measured([]).note == ""
@@ -81,4 +82,21 @@ def test_the_command_names_its_benches_and_refuses_a_wrong_size_with_the_known_o
     assert capsys.readouterr().err.startswith("bench read: the bench has no key speed; it has chunk_tokens, ")
     assert main(["train", "verl=False"]) == 2
     assert "verl must be a valid boolean, got 'False'" in capsys.readouterr().err
+    assert main(["read", "--measure", "speed"]) == 2
+    assert "no measure speed; choose from order, overhead" in capsys.readouterr().err
     assert made(ReadBench, ["lengths=[500, 1000]", "rounds=1"]) == ReadBench(lengths=(500, 1000), rounds=1)
+
+
+def test_the_command_prints_a_table_and_writes_every_row_with_its_settings(monkeypatch, capsys, tmp_path):
+    said = Measured([Ratio("data", "naive over ours", (2.5,), at_least=2)], [{"generator": "ours"}], "a note")
+    monkeypatch.setattr("experiments.bench.data.bench_data", lambda settings, report: {"data": said})
+    assert main(["data", "n=3", "task=vt", "--out", str(tmp_path / "new" / "b.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "met" in shown and "data: a note" in shown
+    record = json.loads((tmp_path / "new" / "b.json").read_text())
+    assert (record["settings"]["n"], record["settings"]["task"]) == (3, "vt")
+    assert record["measures"]["data"]["rows"] == [{"generator": "ours"}]
+
+
+def test_sides_take_turns_in_being_first():
+    assert [list(alternating({"a": 1, "b": 2}, round_)) for round_ in range(3)] == [["a", "b"], ["b", "a"], ["a", "b"]]

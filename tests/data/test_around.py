@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.bench.data import COLUMNS as BENCH_COLUMNS
-from experiments.bench.data import bench_data, fit, measure, naive
+from experiments.bench.data import DataBench, bench_data, naive
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import Example, make, save
@@ -83,29 +82,24 @@ def test_tasks_without_gold_documents_have_an_empty_frame_with_its_columns(token
         data_files([])
 
 
-def test_the_bench_sets_ours_beside_the_naive_generator(tokenizer):
-    frame = bench_data(tokenizer, "niah_single_1", 4000, n=3, workers=1, naive_n=1)
-    assert list(frame.columns) == [*BENCH_COLUMNS, "speedup"]
-    assert frame["generator"].tolist() == ["ours", "naive"]
-    assert frame["examples"].tolist() == [3, 1]
-    assert 3 * 3900 < frame["tokens"][0] <= 3 * 4000
-    assert (frame[["seconds", "peak_mb"]] > 0).all().all()
-    assert frame["speedup"][1] == 1.0
+def test_the_bench_sets_ours_beside_the_naive_generator(tokenizer_folder):
+    sizes = {"task": "niah_single_1", "length_tokens": 4000, "n": 3, "workers": 1}
+    found = bench_data(DataBench(model=tokenizer_folder, **sizes), report=lambda line: None)["data"]
+    ours, theirs = found.rows
+    assert (ours["generator"], ours["examples"], theirs["generator"], theirs["examples"]) == ("ours", 3, "naive", 1)
+    assert 3 * 3900 < ours["tokens"] <= 3 * 4000 and ours["file_mb"] > 0
+    assert all(row["seconds"] > 0 and row["peak_mb"] > 50 for row in found.rows)
+    assert found.ratios[0].value == pytest.approx(theirs["seconds"] / (ours["seconds"] / 3))
+    with pytest.raises(ValueError, match="naive_n must be at least 1, got 0"):
+        DataBench(naive_n=0)
 
 
 @pytest.mark.parametrize("task", ["niah_single_1", "multihop_2"])
 def test_the_naive_generator_fills_the_same_length(task, tokenizer):
     found = list(naive(tokenizer, task, 5000, 2, seed=4))
-    assert all(4650 < tokenizer.count(e.document) <= 5000 for e in found)
-    assert measure(iter(found)).examples == 2
+    assert len(found) == 2 and all(4650 < tokenizer.count(e.document) <= 5000 for e in found)
 
 
 def test_the_naive_generator_refuses_what_it_does_not_know(tokenizer):
     with pytest.raises(ValueError, match="not 'cwe'"):
         list(naive(tokenizer, "cwe", 5000, 1, seed=4))
-
-
-def test_fit_finds_the_longest_that_fits_or_says_what_would():
-    assert fit(lambda n: 3 + 7 * n, 100) == 13
-    with pytest.raises(ValueError, match="at least 3"):
-        fit(lambda n: 3 + n, 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import subprocess
 import sys
 import tempfile
@@ -12,7 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
 
 from experiments.bench.results import Measured, Ratio
 from memagent_lib.data.examples import Example, Span
@@ -54,18 +55,14 @@ class SweepBench:
 
 def bench_sweep(settings: SweepBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
     """All measures, by name, in a temporary store on SQLite; one of nothing (``logging_points=0``) is left out."""
-    wanted = {
-        "overhead": (_overhead, settings.points),
-        "rows": (_rows, settings.logging_points),
-        "traces": (_traces, settings.traces),
-    }
-    found = {}
+    s, found = settings, {}
+    wanted = {"overhead": (_overhead, s.points), "rows": (_rows, s.logging_points), "traces": (_traces, s.traces)}
     with tempfile.TemporaryDirectory() as folder:
         Experiment.open(folder)
         for name, (measure, size) in wanted.items():
             if size:
                 report(f"{name}: {inspect.getdoc(measure)} ...")
-                found[name] = measure(settings, Path(folder))
+                found[name] = measure(s, Path(folder))
     return found
 
 
@@ -80,9 +77,8 @@ def _overhead(s: SweepBench, folder: Path) -> Measured:
     each = (swept - alone) * s.workers / s.points
     rows = [{"what": "papermill alone", "seconds": alone}, {"what": "sweep", "seconds": swept}]
     note = f"{s.points} points, {s.workers} at a time: papermill alone {alone:.1f} s, the sweep {swept:.1f} s"
-    return Measured(
-        [Ratio("overhead", "seconds that the sweep adds to a point", (each,), at_most=3, unit=" s")], rows, note
-    )
+    added = Ratio("overhead", "seconds that the sweep adds to a point", (each,), at_most=3, unit=" s")
+    return Measured([added], rows, note)
 
 
 def _rows(s: SweepBench, folder: Path) -> Measured:
@@ -107,9 +103,8 @@ def _traces(s: SweepBench, folder: Path) -> Measured:
     seconds = time.monotonic() - started
     kept = len(search_traces(run.experiment, run=run))  # the first one is the same trace, logged again
     note = f"{kept} traces of {s.turns} turns are in the store when the call returns"
-    return Measured(
-        [Ratio("traces", f"seconds to log {s.traces} traces", (seconds,), at_most=20, unit=" s")], note=note
-    )
+    took = Ratio("traces", f"seconds to log {s.traces} traces", (seconds,), at_most=20, unit=" s")
+    return Measured([took], note=note)
 
 
 def _sweep(s: SweepBench, folder: Path, notebook: str, points: int, log: bool) -> tuple[float, Experiment]:
@@ -126,34 +121,15 @@ def _sweep(s: SweepBench, folder: Path, notebook: str, points: int, log: bool) -
 
 def _papermill(notebook: str, folder: Path, x: int) -> None:
     folder.mkdir(exist_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        notebook,
-        str(folder / f"{x}.ipynb"),
-        "-p",
-        "x",
-        str(x),
-        "--no-progress-bar",
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    command = [sys.executable, "-m", "papermill", notebook, str(folder / f"{x}.ipynb"), "-p", "x", str(x)]
+    subprocess.run([*command, "--no-progress-bar"], check=True, capture_output=True)
 
 
 def _notebook(folder: Path) -> str:
-    def cell(source: str, *tags: str) -> dict[str, Any]:
-        code = {"cell_type": "code", "execution_count": None, "outputs": [], "source": source}
-        return code | {"id": f"cell{len(source)}", "metadata": {"tags": list(tags)}}
-
+    cells = [new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}), new_code_cell(WORK)]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    book = {
-        "cells": [cell(PARAMETERS, "parameters"), cell(WORK)],
-        "metadata": {"kernelspec": kernel},
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
     path = folder / "bench.ipynb"
-    path.write_text(json.dumps(book), encoding="utf-8")
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
     return str(path)
 
 
