@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 def _at_least(table: Any, least: float, *names: str) -> None:
     for name in names:
-        if (value := getattr(table, name)) < least:
+        if not (value := getattr(table, name)) >= least or value == math.inf:  # what is no number is not, either
             raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
@@ -51,7 +52,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         _at_least(self, 0, "steps")
-        if not self.files:
+        if not self.files or not all(self.files):
             raise ValueError("files must be a path or a list of paths, got none")
 
 
@@ -74,10 +75,12 @@ class DataConfig:
     bad_examples: Literal["refuse", "leave_out"] = "refuse"
 
     def __post_init__(self) -> None:
-        if not self.eval:
+        if not self.eval or not all(self.eval):
             raise ValueError("eval must be a path or a list of paths, got none")
-        if bool(self.train) == bool(self.stages):
-            got = "both" if self.train else "neither"
+        if self.eval_examples < 1 and self.eval_examples != -1:
+            raise ValueError(f"eval_examples must be at least 1, or -1 for all, got {self.eval_examples}")
+        if not all(self.train) or bool(self.train) == bool(self.stages):
+            got = "both" if self.stages and self.train else "an empty one" if self.train else "neither"
             raise ValueError(f"train must be a path or a list of paths, or [[data.stages]] be given; got {got}")
         if any(not stage.steps for stage in self.stages[:-1]):
             raise ValueError("every stage but the last needs steps")
@@ -204,21 +207,26 @@ class TrainingConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "steps", "prompts_per_step", "mini_batches")
-        _at_least(self, 1, "keep_checkpoints")
-        _at_least(self, 0, "lr", "kl_loss", "eval_every", "save_every", "traces_per_step", "warmup_steps")
+        _at_least(self, 1, "steps", "prompts_per_step", "mini_batches", "keep_checkpoints")
+        _at_least(self, 0, "lr", "kl_loss", "eval_every", "save_every", "traces_per_step", "warmup_steps", "seed")
         _at_least(self, 0, "importance_cap", "overlong_weight", "evidence_reward", "clip_low", "clip_high")
-        _at_least(self, 0, "failed_share")
-        if self.hang_minutes <= 0:
+        _at_least(self, 0, "failed_share", "weight_decay", "entropy_bonus")
+        if not self.hang_minutes > 0:
             raise ValueError(f"hang_minutes must be above 0, got {self.hang_minutes}")
         if self.rollouts < 2:
             reason = "a rollout is compared with the others of its group"
             raise ValueError(f"rollouts must be at least 2, got {self.rollouts}: {reason}")
-        if self.temperature <= 0:
+        if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be above 0, got {self.temperature}: equal rollouts teach nothing")
         for name in ("final_lr", "overlong_buffer"):
             if not 0 < (value := getattr(self, name)) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1, got {value}")
+        if self.failed_share > 1:
+            raise ValueError(f"failed_share must be at most 1, a share of the prompts, got {self.failed_share}")
+        if self.mini_batches > (most := self.prompts_per_step * self.rollouts):  # of rows; the others are padding
+            raise ValueError(
+                f"mini_batches must be at most prompts_per_step x rollouts = {least}, got {self.mini_batches}"
+            )
         if self.reuse_logprobs and self.mini_batches > 1:
             reason = "only then is nothing updated between sampling and the update"
             raise ValueError(f"reuse_logprobs needs mini_batches = 1: {reason}")

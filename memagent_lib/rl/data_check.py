@@ -69,12 +69,17 @@ def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
     """
     train, tests = recipe.data.files, recipe.data.eval
     good = {path: _checked(Path(path), number, recipe, encoder, folder) for number, path in enumerate((*train, *tests))}
-    if (there := sum(count(good[path]) for path in train)) < (needed := recipe.train.prompts_per_step):
+    require_enough(recipe, sum(count(good[path]) for path in train))
+    return dataclasses.replace(recipe, data=recipe.data.with_paths(good.__getitem__))
+
+
+def require_enough(recipe: Recipe, there: int) -> None:
+    """:class:`SettingsError` where a step takes more examples than there are."""
+    if there < (needed := recipe.train.prompts_per_step):
         raise SettingsError(
             f"{there:,} examples can be trained on and a step takes prompts_per_step = {needed:,}; "
             "lower it, or make more examples"
         )
-    return dataclasses.replace(recipe, data=recipe.data.with_paths(good.__getitem__))
 
 
 def unusable(path: str | Path, bad: Mapping[str, str]) -> str:

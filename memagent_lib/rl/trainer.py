@@ -45,6 +45,7 @@ from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained
 from memagent_lib.rl.run_folder import RunFolder
 
 TRAINER = "memagent"
+SHOWN = 5
 MOST_ROUNDS = 10  # of fresh prompts in a step; data of which nothing has spread would be drawn for ever
 
 
@@ -62,7 +63,7 @@ class MemAgentTrainer(PPOTrainerSync):
 
     def __init__(self, config: Any):
         self.settings = config.trainer.v1.memagent
-        self._drawn = (0, 0)
+        self._drawn: tuple[int, dict[str, str]] = (0, {})
         super().__init__(config)
 
     def _build_replay_buffer(self) -> ReplayBuffer:
@@ -128,13 +129,20 @@ class MemAgentTrainer(PPOTrainerSync):
 
     def _fetch_one_gen_batch(self) -> TensorDict:
         """The step's next prompts, named by step and number: seeds and the order of rows follow from the names."""
-        step, drawn = self._drawn
-        drawn = drawn if step == self.global_steps else 0
-        numbers = range(drawn, drawn + (self.config.data.gen_batch_size or self.config.data.train_batch_size))
-        self._drawn = (self.global_steps, numbers.stop)
-        batch = collate_fn([self.train_dataset[self.curriculum.row(self.global_steps, number)] for number in numbers])
+        drawn = self._examples
+        count = self.config.data.gen_batch_size or self.config.data.train_batch_size
+        numbers = range(len(drawn), len(drawn) + count)
+        rows = [self.train_dataset[self.curriculum.row(self.global_steps, number)] for number in numbers]
         names = [f"s{self.global_steps:06d}p{number:05d}" for number in numbers]
-        return tu.get_tensordict(batch | {"uid": np.array(names, dtype=object)})
+        ids = (row["extra_info"]["id"] for row in rows)
+        self._drawn = (self.global_steps, drawn | dict(zip(names, ids, strict=True)))
+        return tu.get_tensordict(collate_fn(rows) | {"uid": np.array(names, dtype=object)})
+
+    @property
+    def _examples(self) -> dict[str, str]:
+        """The examples of the prompts that this step has drawn, by the prompts' names."""
+        step, drawn = self._drawn
+        return drawn if step == self.global_steps else {}
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
         try:
@@ -205,7 +213,7 @@ class MemAgentTrainer(PPOTrainerSync):
         facts = [fields["reward_extra_info"] for fields in data["extra_fields"]]
         wrong = [batch.keys[at] for at, fact in zip(last, facts, strict=True) if not math.isfinite(fact["reward"])]
         if wrong:
-            raise NotFinite(f"step {self.global_steps}: the reward of {', '.join(wrong[:5])} is no number")
+            raise NotFinite(f"step {self.global_steps}: the reward of {self._named(wrong)} is no number")
         return {"rows/produced": produced, "rollout/count": len(last), **average_facts(facts)}
 
     def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
@@ -268,12 +276,28 @@ class MemAgentTrainer(PPOTrainerSync):
         measured = rename_dict(output["metrics"], "actor/")
         norms = measured["actor/grad_norm"]
         if not all(map(math.isfinite, norms)):
-            raise NotFinite(f"step {self.global_steps}: the gradient's norm is {norms}; its rows: {len(batch)}")
+            raise NotFinite(f"step {self.global_steps}: the gradient's norm is {norms}; {self._cause(batch)}")
         metrics["optimizer/steps"] = len(norms)
         metrics["perf/mfu/actor"] = float(np.mean(measured.pop("actor/mfu")))
         self._log_moments(measured, metrics)
         metrics.update(reduce_metrics(measured))
         return batch
+
+    def _cause(self, batch: KVBatchMeta) -> str:
+        """Which rows came to the update with something that is no number."""
+        given = ["old_log_probs", "advantages"]
+        given += ["ref_log_prob"] if self.config.actor_rollout_ref.actor.use_kl_loss else []
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=given)
+        for name in given:
+            rows = zip(batch.keys, data[name].unbind(), strict=True)
+            if wrong := [key for key, row in rows if not row.isfinite().all()]:
+                return f"no numbers are {name} of {self._named(wrong)}"
+        return f"all that was given to it are numbers, so it comes from the policy, on {self._named(batch.keys)}"
+
+    def _named(self, keys: list[str]) -> str:
+        """The first of some rows, with their examples, and how many there are."""
+        ids = ((key, self._examples.get(RowName.of(key).prompt, "padding")) for key in keys[:SHOWN])
+        return f"{', '.join(f'{key} (example {id})' for key, id in ids)} ({len(keys)} rows)"
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """verl's pass over the old policy, where it is not saved; there rollouts and actor can be compared too."""

@@ -13,9 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memagent_lib.data import count, stream
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.data_check import bad_examples, unusable
+from memagent_lib.rl.data_check import bad_examples, require_enough, unusable
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.trace import Kind
 
@@ -113,8 +114,6 @@ class Work:
 
 def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
     """The mean over the steps of a run, from the first examples of each file; :data:`ASSUMED_CHUNKS` without files."""
-    from memagent_lib.data import stream
-
     if missing := [path for path in recipe.data.files if not Path(path).is_file()]:
         return ASSUMED_CHUNKS, f"assumed: no data at {missing[0]}"
     size, weighted, seen = recipe.reading.chunk_tokens, 0.0, 0
@@ -129,8 +128,6 @@ def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
     """What each stage trains on; how often it uses an example, where its files are on this machine."""
-    from memagent_lib.data import count
-
     first = 1
     for stage in recipe.stages:
         prompts, last = stage.steps * recipe.train.prompts_per_step, first + stage.steps - 1
@@ -232,6 +229,8 @@ class TrainingPlan:
         """:class:`PlanError` where no GPU we know fits, the disk is too small, or examples would be refused."""
         if self.unusable and self.recipe.data.bad_examples == "refuse":
             raise PlanError(f'{self.unusable[0]}. Mend them, or set data.bad_examples = "leave_out"')
+        if all(Path(path).is_file() for path in self.recipe.data.files):
+            require_enough(self.recipe, sum(map(count, self.recipe.data.files)))
         kept = self.recipe.train.keep_checkpoints + 2  # the best one, and one that is being written
         if (needed := kept * self.checkpoint_bytes()) > self.free_disk:
             sizes = (
@@ -287,16 +286,17 @@ def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
     from verl.utils.config import validate_config
 
     from memagent_lib.rl.cpu import answer_for_vllm
-    from memagent_lib.rl.run import resolved
-    from memagent_lib.rl.verl_config import compose, encoder_of, verl_settings
+    from memagent_lib.rl.run import resolved, window_checked
+    from memagent_lib.rl.verl_config import compose, verl_settings
 
     folder = RunFolder(Path(run_folder).absolute())
     recipe = resolved(recipe, folder)
+    encoder = window_checked(recipe)
     device = "cpu" if recipe.model.device == "cpu" else "cuda"
     answer_for_vllm()  # verl's validation asks for its version, under a name that the CPU build does not have
     verl = compose(verl_settings(recipe, folder, device))
     validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
-    return TrainingPlan.of(recipe, folder, device, verl, encoder_of(recipe))
+    return TrainingPlan.of(recipe, folder, device, verl, encoder)
 
 
 def _in_letters(count: int) -> str:

@@ -161,7 +161,7 @@ def test_the_trainer_draws_the_curriculums_rows_from_the_files_of_each_stage(tmp
         trainer = object.__new__(MemAgentTrainer)
         trainer.config, trainer.settings, trainer.tokenizer = config, config.trainer.v1.memagent, tokenizer.hf
         trainer.processor, trainer.trainer_mode, trainer.parameter_sync_step = None, "sync", 1
-        trainer._drawn, trainer.global_steps = (0, 0), step
+        trainer._drawn, trainer.global_steps = (0, {}), step
         trainer._init_dataloader()
         return trainer
 

@@ -158,7 +158,22 @@ def test_examples_that_cannot_be_trained_on_are_named_by_the_dry_run(models, tmp
     assert [line for line in plan.lines() if line.startswith("data")] == [f"data        {plan.unusable[0]}"]
     with pytest.raises(PlanError, match=r"1 of 2 examples of .*x.parquet cannot be used: '1': its judge 'boxed' gives"):
         plan.check()
-    planned(path, models, tmp_path, data, "data.bad_examples=leave_out").check()
+    with pytest.raises(SettingsError, match="2 examples can be trained on and a step takes prompts_per_step = 32"):
+        planned(path, models, tmp_path, data, "data.bad_examples=leave_out").check()
+    planned(path, models, tmp_path, data, "data.bad_examples=leave_out", "train.prompts_per_step=2").check()
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("model.path=./nowhere", r"no model at .*nowhere: the folder must hold config.json"),
+        ("reading.chunk_tokens=9000", r"chunk 9,000.*allows 4,096; lower chunk_tokens to at most \d+"),
+    ],
+)
+def test_the_dry_run_refuses_what_the_run_itself_would_refuse(models, tmp_path, setting, words):
+    pytest.importorskip("verl")
+    with pytest.raises(ValueError, match=words):
+        planned(next(p for p in RECIPES if p.stem == "pocket_demo"), models, tmp_path, setting)
 
 
 def test_a_disk_that_cannot_hold_the_checkpoints_is_refused_with_the_numbers(models, tmp_path, monkeypatch):

@@ -3,7 +3,8 @@
 ``supervisor`` and ``training_process`` are programs of their own: nothing imports them.
 """
 
+from memagent_lib.rl.run.checks import window_checked
 from memagent_lib.rl.run.launcher import chosen_device, launch, resolved
 from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
 
-__all__ = ["RunError", "TrainingRun", "attach", "chosen_device", "launch", "resolved"]
+__all__ = ["RunError", "TrainingRun", "attach", "chosen_device", "launch", "resolved", "window_checked"]

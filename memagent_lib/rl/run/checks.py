@@ -30,8 +30,9 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
     _check_leftovers(folder, resume)
     for path in (*recipe.data.files, *recipe.data.eval):
         if not Path(path).is_file():
-            raise SettingsError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
-    encoder = _check_window(recipe)
+            make = f"memagent data TASK --out {path}, or what the recipe's first lines say"
+            raise SettingsError(f"no examples at {path}; make some with: {make}")
+    encoder = window_checked(recipe)
     _check_disk(recipe, folder)
     recipe = checked_data(recipe, encoder, folder)
     if resume and folder.latest_checkpoint():
@@ -98,7 +99,8 @@ def _check_leftovers(folder: RunFolder, resume: bool) -> None:
     raise RunError(f"{folder.path} holds a run that {status.state} {at}; {advice}")
 
 
-def _check_window(recipe: Recipe) -> Encoder:
+def window_checked(recipe: Recipe) -> Encoder:
+    """What counts the tokens of the recipe's prompts; :class:`BudgetError` where the model's window is too small."""
     model = recipe.model.path
     if looks_like_path(model) and not (Path(model) / "config.json").is_file():
         raise SettingsError(f"no model at {model}: the folder must hold config.json, a tokenizer and weights")

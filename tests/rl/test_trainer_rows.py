@@ -1,0 +1,150 @@
+"""What the trainer makes of a step's rows: which are trained on, with which advantages, and what stops the run."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("verl")
+
+# Two rollouts of each prompt. Of p0 one is right and has two turns; those of p1 scored alike.
+KEYS = ["s7p0_0_0", "s7p0_0_1", "s7p0_1_0", "s7p1_0_0", "s7p1_1_0"]
+REWARDS = {"s7p0_0_1": 1.0, "s7p0_1_0": 0.0, "s7p1_0_0": 0.5, "s7p1_1_0": 0.5}
+LENGTHS = {"s7p0_0_0": 3, "s7p0_0_1": 1, "s7p0_1_0": 2, "s7p1_0_0": 1, "s7p1_1_0": 4}
+TURNS = {"s7p0_0_1": 2, "s7p0_1_0": 1, "s7p1_0_0": 1, "s7p1_1_0": 1}
+FACTS = {"acc": 0.5, "capture": -1.0}
+
+
+class Queue:
+    """The rows as the transfer queue hands them out; what is cleared or put is kept."""
+
+    def __init__(self):
+        self.rows, self.cleared, self.put = {name: self.row(name) for name in KEYS}, [], {}
+
+    def row(self, name: str) -> dict:
+        scores = torch.zeros(LENGTHS[name])
+        scores[-1] = REWARDS.get(name, 0.0)
+        extra = {"step_reward": None, "reward_extra_info": FACTS | {"reward": REWARDS.get(name, 0.0)}}
+        ones = torch.ones(LENGTHS[name])
+        numbers = {"old_log_probs": -ones, "ref_log_prob": -ones, "advantages": 0 * ones}
+        return numbers | {
+            "rm_scores": scores,
+            "response_mask": ones,
+            "extra_fields": extra,
+            "num_turns": TURNS.get(name),
+        }
+
+    def kv_batch_get(self, keys, partition_id, select_fields):
+        columns = {name: [self.rows[key][name] for key in keys] for name in select_fields}
+        tensors = {name: torch.is_tensor(values[0]) for name, values in columns.items()}
+        nested = lambda values: torch.nested.as_nested_tensor(values, layout=torch.jagged)  # noqa: E731
+        return {name: nested(values) if tensors[name] else values for name, values in columns.items()}
+
+    def kv_clear(self, keys, partition_id):
+        self.cleared += keys
+
+    def kv_batch_put(self, keys, partition_id, fields):
+        rows = zip(keys, fields["advantages"].unbind(), strict=True)
+        self.put = {key: row.tolist() for key, row in rows}
+        return self.put
+
+
+@pytest.fixture
+def queue(monkeypatch) -> Queue:
+    from memagent_lib.rl import trainer
+
+    held = Queue()
+    monkeypatch.setattr(trainer, "tq", held)
+    return held
+
+
+@pytest.fixture
+def trainer(queue, monkeypatch):
+    from verl.trainer.ppo.v1 import PPOTrainerSync
+
+    from memagent_lib.rl.trainer import MemAgentTrainer
+
+    monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: batch)
+    monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: batch)
+    made = object.__new__(MemAgentTrainer)
+    made.settings = SimpleNamespace(
+        skip_equal_groups=False, dynamic_sampling=False, evidence_reward=0.0, credit="shared", mini_batches=1
+    )
+    actor = SimpleNamespace(use_kl_loss=True)
+    made.config = SimpleNamespace(
+        actor_rollout_ref=SimpleNamespace(actor=actor), algorithm=SimpleNamespace(norm_adv_by_std_in_grpo=False)
+    )
+    made.global_steps, made._drawn = 7, (7, {"s7p0": "owl", "s7p1": "otter"})
+    return made
+
+
+def batch():
+    from transfer_queue import KVBatchMeta
+
+    return KVBatchMeta(keys=list(reversed(KEYS)), tags=[{} for _ in KEYS], partition_id="train")
+
+
+def test_rows_are_ordered_by_name_and_all_are_trained_on_unless_groups_without_spread_are_skipped(trainer, queue):
+    metrics = {}
+    assert trainer._balance_batch(batch(), metrics).keys == KEYS
+    assert (metrics["rows/produced"], metrics["rows/carried"], metrics["rows/skipped"]) == (5, 5, 0)
+    trainer.settings.skip_equal_groups = True
+    assert trainer._balance_batch(batch(), metrics).keys == KEYS[:3]
+    assert (metrics["rows/carried"], metrics["rows/skipped"], sorted(queue.cleared)) == (5, 2, KEYS[3:])
+    queue.rows["s7p0_1_0"] = queue.rows["s7p0_1_0"] | {"rm_scores": torch.tensor([0.0, 1.0])}
+    assert trainer._balance_batch(batch(), metrics).keys == KEYS  # a step of nothing cannot be taken
+
+
+def test_a_row_that_was_lost_stops_the_run(trainer, queue):
+    from memagent_lib.rl.agent_loop import RolloutError
+
+    queue.rows["s7p0_0_1"]["num_turns"] = 3
+    with pytest.raises(RolloutError, match="4 rollouts produced 6 rows and 5 arrived"):
+        trainer._balance_batch(batch(), {})
+
+
+def test_evidence_is_mixed_into_the_advantages_of_the_final_score(trainer, queue):
+    trainer._compute_advantage(batch(), {})
+    assert queue.put["s7p0_0_0"] == [0.5] * 3
+    assert queue.put["s7p0_1_0"] == [-0.5] * 2
+    assert queue.put["s7p1_1_0"] == [0.0] * 4
+    trainer.settings.evidence_reward = 0.2
+    queue.rows["s7p0_0_0"]["extra_fields"]["step_reward"] = 1.0  # noted what the evidence says
+    queue.rows["s7p0_1_0"]["extra_fields"]["step_reward"] = 0.0
+    trainer._compute_advantage(batch(), {})
+    assert queue.put["s7p0_0_0"] == pytest.approx([0.5 + 0.2 * 0.5] * 3)
+    assert queue.put["s7p0_1_0"] == pytest.approx([-0.5 - 0.2 * 0.5] * 2)
+    assert queue.put["s7p0_0_1"] == [0.5]
+
+
+def test_a_reward_that_is_no_number_stops_the_run_with_step_row_and_example(trainer, queue):
+    from memagent_lib.rl.trainer import NotFinite
+
+    queue.rows["s7p1_1_0"]["extra_fields"]["reward_extra_info"]["reward"] = math.nan
+    with pytest.raises(NotFinite, match=r"step 7: the reward of s7p1_1_0 \(example otter\) \(1 rows\) is no number"):
+        trainer._balance_batch(batch(), {})
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "said"),
+    [
+        ("ref_log_prob", r"no numbers are ref_log_prob of s7p0_1_0 \(example owl\) \(1 rows\)"),
+        (None, r"all that was given to it are numbers, so it comes from the policy, on s7p1_1_0 .* \(5 rows\)"),
+    ],
+)
+def test_a_gradient_that_is_no_number_stops_the_run_with_step_and_rows(trainer, queue, tmp_path, spoiled, said):
+    from memagent_lib.rl.trainer import NotFinite
+
+    actor = trainer.config.actor_rollout_ref.actor
+    actor.calculate_entropy, actor.entropy_coeff, actor.ppo_epochs, actor.data_loader_seed = False, 0.0, 1, 0
+    trainer.config.actor_rollout_ref.rollout = SimpleNamespace(temperature=1.0)
+    trainer.settings.trace_folder = str(tmp_path / "traces")
+    norms = {"metrics": {"grad_norm": [0.5, math.nan]}}
+    trainer.actor_rollout_wg = SimpleNamespace(update_actor=lambda rows: norms)
+    if spoiled:
+        queue.rows["s7p0_1_0"][spoiled][0] = math.inf
+    with pytest.raises(NotFinite, match=rf"step 7: the gradient's norm is \[0.5, nan\]; {said}"):
+        trainer._update_actor(batch(), {})
