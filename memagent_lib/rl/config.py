@@ -223,9 +223,9 @@ class TrainingConfig:
                 raise ValueError(f"{name} must be above 0 and at most 1, got {value}")
         if self.failed_share > 1:
             raise ValueError(f"failed_share must be at most 1, a share of the prompts, got {self.failed_share}")
-        if self.mini_batches > (most := self.prompts_per_step * self.rollouts):  # of rows; the others are padding
+        if self.mini_batches > (rows := self.prompts_per_step * self.rollouts):  # of rows; the others are padding
             raise ValueError(
-                f"mini_batches must be at most prompts_per_step x rollouts = {least}, got {self.mini_batches}"
+                f"mini_batches must be at most prompts_per_step x rollouts = {rows}, got {self.mini_batches}"
             )
         if self.reuse_logprobs and self.mini_batches > 1:
             reason = "only then is nothing updated between sampling and the update"

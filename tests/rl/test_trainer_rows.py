@@ -29,13 +29,8 @@ class Queue:
         scores[-1] = REWARDS.get(name, 0.0)
         extra = {"step_reward": None, "reward_extra_info": FACTS | {"reward": REWARDS.get(name, 0.0)}}
         ones = torch.ones(LENGTHS[name])
-        numbers = {"old_log_probs": -ones, "ref_log_prob": -ones, "advantages": 0 * ones}
-        return numbers | {
-            "rm_scores": scores,
-            "response_mask": ones,
-            "extra_fields": extra,
-            "num_turns": TURNS.get(name),
-        }
+        numbers = {"old_log_probs": -ones, "ref_log_prob": -ones, "advantages": 0 * ones, "response_mask": ones}
+        return numbers | {"rm_scores": scores, "extra_fields": extra, "num_turns": TURNS.get(name)}
 
     def kv_batch_get(self, keys, partition_id, select_fields):
         columns = {name: [self.rows[key][name] for key in keys] for name in select_fields}
