@@ -229,10 +229,13 @@ class Agent:
     @property
     def identity(self) -> dict[str, Any]:
         """All that a reply depends on beside document and question: what a journal or a cache is keyed by."""
-        words, budget = asdict(self.encoder.template), asdict(self.encoder.budget)
-        reader, sampling = getattr(self.reader, "__name__", "reader"), getattr(self.backend, "sampling", Sampling())
-        weights, drawn = self.weights or type(self.backend).__name__, asdict(sampling)
-        return {"reader": reader, "template": words, "budget": budget, "sampling": drawn, "model": weights}
+        return {
+            "reader": self.reader.__name__,
+            "template": asdict(self.encoder.template),
+            "budget": asdict(self.encoder.budget),
+            "sampling": asdict(getattr(self.backend, "sampling", Sampling())),
+            "model": self.weights or type(self.backend).__name__,
+        }
 
     def __post_init__(self) -> None:
         self.encoder.require_window(self.backend.window, "the model's window", shows(self.reader))
@@ -246,8 +249,8 @@ class Agent:
     ) -> Trace:
         """Read a document, or continue ``earlier`` with a document that follows what it has read."""
         if earlier is not None and not continues(self.reader):
-            name, able = getattr(self.reader, "__name__", "reader"), filter(lambda n: continues(READERS[n]), READERS)
-            raise ValueError(f"the reader {name!r} cannot continue a reading; choose from {', '.join(able)}")
+            able = ", ".join(name for name in READERS if continues(READERS[name]))
+            raise ValueError(f"the reader {self.reader.__name__!r} cannot continue a reading; choose from {able}")
         blocks = [document] if isinstance(document, str) else document
         chunks = chunk_stream(blocks, self.encoder.tokenizer, self.encoder.budget.chunk_tokens)
         if earlier is None:

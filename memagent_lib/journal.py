@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memagent_lib.files import replacing
 from memagent_lib.trace import REPLY_FACTS, Prompt, Reply
 
 VERSION = 2
@@ -47,7 +46,6 @@ class Journal:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._turns: defaultdict[str, dict[str, deque[_Line]]] = defaultdict(dict)
-        self._done: defaultdict[str, list[_Line]] = defaultdict(list)  # turns of unfinished readings, found or new
         self._records: dict[str, _Line] = {}
         self._identity = json.loads(json.dumps(dict(identity), sort_keys=True, default=str))
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -79,20 +77,16 @@ class Journal:
         line = self._records.get(key)
         return None if line is None else self._read(line)["record"]
 
-    def close(self, complete: bool = False) -> None:
-        """Release the file, which stays for a later try. ``complete`` drops the turns of finished readings from it."""
-        if self._file is None:
-            return
-        if complete and self._records:
-            self._compact()
-        os.close(self._file)
-        self._file = None
+    def close(self) -> None:
+        """Release the file, which stays for a later try."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def _ended(self, key: str, line: _Line, failed: bool) -> None:
         self._records[key] = line
         if not failed:
             self._turns.pop(key, None)
-            self._done.pop(key, None)
 
     def _claim(self) -> None:
         try:
@@ -149,15 +143,6 @@ class Journal:
     def _header(self) -> bytes:
         return _encoded({"memagent_journal": VERSION, "identity": self._identity})
 
-    def _compact(self) -> None:
-        """What remains: the header, the last record of each reading, the turns of readings that are not finished."""
-        turns = [line for waiting in self._turns.values() for lines in waiting.values() for line in lines]
-        turns += [line for lines in self._done.values() for line in lines]
-        with replacing(self.path) as part, open(part, "wb") as file:
-            file.write(self._header())
-            for line in sorted((*self._records.values(), *turns)):
-                file.write(os.pread(self._file, line.size, line.start))
-
     def _write(self, entry: dict[str, Any]) -> _Line:
         data = _encoded(entry)
         with self._lock:
@@ -186,16 +171,12 @@ class TurnKeeper(NamedTuple):
         journal = self.journal
         with journal._lock:
             waiting = journal._turns[self.key].get(key_of(prompt))
-            if not waiting:
-                return None
-            journal._done[self.key].append(line := waiting.popleft())
-        return Reply(**journal._read(line)["reply"])
+            line = waiting.popleft() if waiting else None
+        return None if line is None else Reply(**journal._read(line)["reply"])
 
     def keep(self, prompt: Prompt, reply: Reply) -> None:
         said = {name: getattr(reply, name) for name in REPLY_FACTS}
-        line = self.journal._write({"reading": self.key, "turn": key_of(prompt), "reply": said})
-        with self.journal._lock:
-            self.journal._done[self.key].append(line)
+        self.journal._write({"reading": self.key, "turn": key_of(prompt), "reply": said})
 
 
 def records(path: str | Path) -> Iterator[dict[str, Any]]:

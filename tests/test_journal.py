@@ -1,6 +1,5 @@
 """A reading that is killed goes on where it was."""
 
-import json
 import os
 import signal
 import subprocess
@@ -139,12 +138,7 @@ def test_readings_have_turns_of_their_own_and_a_finished_one_is_a_record(tmp_pat
         assert journal.reading("b").found(PROMPT).text == "of b"
         journal.finish("a", {"answer": 2})
         journal.finish("b", {"error": "gone"}, failed=True)
-        journal.close(complete=True)
     assert list(records(tmp_path / "j")) == [{"answer": 2}, {"error": "gone"}]
-    assert [sorted(json.loads(line)) for line in (tmp_path / "j").read_text().splitlines()] == [
-        ["identity", "memagent_journal"], ["reading", "reply", "turn"], ["reading", "record"],
-        ["failed", "reading", "record"],
-    ]  # fmt: skip
     with Journal(tmp_path / "j", SETTINGS) as journal:
         assert journal.record("a") == {"answer": 2}
         assert journal.reading("b").found(PROMPT).text == "of b", "the turns of a failed reading are not lost"

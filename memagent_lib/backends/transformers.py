@@ -13,20 +13,13 @@ from memagent_lib.backends.interface import BackendError, Sampling, require_room
 from memagent_lib.prompts import Completion, Request
 from memagent_lib.tokenizer import Tokenizer
 
+BATCH = 64  # requests answered together
+
 
 class Transformers:
-    """A model folder or hub name; ``batch_size`` requests are answered together, on ``threads`` CPU threads."""
+    """A model folder or hub name, on the best device there is; a CPU's ``threads`` are all unless given."""
 
-    def __init__(
-        self,
-        model: str,
-        sampling: Sampling,
-        *,
-        device: str | None = None,
-        batch_size: int = 64,
-        window: int | None = None,
-        threads: int | None = None,
-    ):
+    def __init__(self, model: str, sampling: Sampling, *, window: int | None = None, threads: int | None = None):
         self._tokenizer = Tokenizer.load(model)
         try:
             import torch
@@ -39,9 +32,9 @@ class Transformers:
         if not sys.stderr.isatty():
             disable_progress_bar()
         self._torch = torch
-        self.device = device or _best_device(torch)
+        self.device = _best_device(torch)
         self._model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()
-        self.sampling, self._batch_size, self._threads = sampling, batch_size, threads
+        self.sampling, self._threads = sampling, threads
         self.window = window or self._model.config.max_position_embeddings
         self._waiting: list[tuple[Request, asyncio.Future]] = []
         self._worker: asyncio.Task | None = None
@@ -66,7 +59,7 @@ class Transformers:
     async def _work(self) -> None:
         await asyncio.sleep(0)  # let everyone who is ready join the batch
         while self._waiting:
-            batch, self._waiting = self._waiting[: self._batch_size], self._waiting[self._batch_size :]
+            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
             batch = [(request, future) for request, future in batch if not future.done()]
             try:
                 completions = await asyncio.to_thread(self._generate, [request for request, _ in batch])

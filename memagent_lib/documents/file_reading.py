@@ -105,43 +105,36 @@ def read_files(
     settings = {"questions": list(asked)} | identity | (settings or {}) | {"weights": identity["model"]}
     document = Document(paths, saved.end if saved else 0, saved.parts if saved else ())
     provenance = saved.provenance if saved else Provenance()
-    progress = _Progress(provenance, on_turn)
-    started = time.monotonic()
+    started, turns, spoke = time.monotonic(), 0, False
+
+    def follow(turn: Turn) -> None:
+        """The phrases, turn by turn. A model that says nothing at all is not read on with."""
+        nonlocal turns, spoke
+        turns, spoke = turns + 1, spoke or bool(turn.reply.text)
+        if not spoke and turns >= SILENT_TURNS:
+            raise _silent(turns)
+        provenance.turn(turn)
+        if on_turn:
+            on_turn(turn)
+
     kept = Journal(journal, settings | {"continues_at": saved.end if saved else 0}) if journal else None
     try:
         trace = agent.read(
             document.blocks(),
             question_list(asked),
             earlier=saved.trace if saved else None,
-            observer=Observer(keeper=kept and kept.reading(), on_turn=progress.turn, lean=True),
+            observer=Observer(keeper=kept and kept.reading(), on_turn=follow, lean=True),
         )
     finally:
         if kept:
             kept.close()
-    progress.require_words(trace)
+    if not any(trace.answers.values()):
+        raise _silent(turns)
     return FileReading(asked, trace, document, provenance, settings, time.monotonic() - started)
 
 
-class _Progress:
-    """Follows the phrases turn by turn, and stops a reading by a model that says nothing at all."""
-
-    def __init__(self, provenance: Provenance, then: Callable[[Turn], None] | None):
-        self._provenance, self._then, self._turns, self._spoke = provenance, then, 0, False
-
-    def turn(self, turn: Turn) -> None:
-        self._turns, self._spoke = self._turns + 1, self._spoke or bool(turn.reply.text)
-        if not self._spoke and self._turns >= SILENT_TURNS:
-            self._silent()
-        self._provenance.turn(turn)
-        if self._then:
-            self._then(turn)
-
-    def require_words(self, trace: Trace) -> None:
-        if not any(trace.answers.values()):
-            self._silent()
-
-    def _silent(self) -> None:
-        raise BackendError(
-            f"the model answered with nothing ({self._turns} turns); if it thinks first, raise memory_tokens and "
-            "answer_tokens; otherwise check that it is an instruction-tuned model and its chat template the right one"
-        )
+def _silent(turns: int) -> BackendError:
+    return BackendError(
+        f"the model answered with nothing ({turns} turns); if it thinks first, raise memory_tokens and "
+        "answer_tokens; otherwise check that it is an instruction-tuned model and its chat template the right one"
+    )

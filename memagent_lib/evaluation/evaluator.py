@@ -114,15 +114,10 @@ def evaluate(
 
 @contextmanager
 def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, DocumentStore]]:
-    """An agent's journal in a folder of results, and the folder's documents; a whole block leaves records alone."""
+    """An agent's journal in a folder of results, and the folder's documents."""
     path = journal_path(agent, folder)
-    journal = Journal(path, agent.identity)
-    try:
+    with Journal(path, agent.identity) as journal:
         yield journal, DocumentStore(path.parent / DOCUMENTS)
-    except BaseException:
-        journal.close()
-        raise
-    journal.close(complete=True)
 
 
 def journal_path(agent: Agent, folder: str | Path) -> Path:
@@ -135,7 +130,7 @@ async def _result(agent: Agent, example: Example, journal: Journal | None) -> Re
     key = reading_key(example)
     if journal and (kept := _kept(journal, key, example)):
         return kept
-    reader, started = getattr(agent.reader, "__name__", "reader"), time.monotonic()
+    reader, started = agent.reader.__name__, time.monotonic()
     try:
         observer = Observer(keeper=journal.reading(key)) if journal else None
         trace = _without_ids(await agent.aread(example.document, example.question, observer=observer))

@@ -53,4 +53,4 @@ def continues(reader: Reader) -> bool:
 
 def shows(reader: Reader) -> Mapping[Kind, int]:
     """How many memories a reader shows in each kind of prompt it asks: what the window it needs follows from."""
-    return _SHOWS.get(getattr(reader, "__name__", ""), _SHOWS_ONE)
+    return _SHOWS.get(reader.__name__, _SHOWS_ONE)

@@ -34,7 +34,6 @@ from memagent_lib.trace import Trace, Turn
 HOSTS = ["localhost", "127.0.0.1"]
 QUIET_S = 15.0  # after so long without a turn, a comment keeps the connection open
 EXPECTED = (BudgetError, BackendError, BackendUnavailable)
-BUG = wire.error("an error of this server, which its log describes", 500)
 KEPT_TRACES = 64
 CLIENT_GONE = 499  # nginx's word for it; nobody is there to see it
 
@@ -72,7 +71,7 @@ def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = 
         Route("/v1/traces/{trace_id}", server.trace),
         Route("/health", server.health),
     ]
-    handlers = {ChatError: _refused, HTTPException: _http_error, ClientDisconnect: _gone, Exception: _bug}
+    handlers = dict.fromkeys((ChatError, HTTPException, *EXPECTED, Exception), _failed) | {ClientDisconnect: _gone}
     guard = [Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)]
     return Starlette(routes=routes, exception_handlers=handlers, middleware=guard, lifespan=lifespan)
 
@@ -179,8 +178,6 @@ class ReadingServer:
             if not reading.work.done():
                 return Response(status_code=CLIENT_GONE)
             trace = reading.work.result()
-        except EXPECTED as failure:
-            return JSONResponse(*_said(failure))
         finally:
             gone.cancel()
             reading.work.cancel()
@@ -200,11 +197,10 @@ class ReadingServer:
             yield wire.piece(*of, {}, wire.finish_reason(trace), memagent=self._facts(chat, reading, trace))
             if (chat.stream_options or {}).get("include_usage"):
                 yield wire.usage_piece(*of, trace)
-        except EXPECTED as failure:
+        except Exception as failure:
             yield wire.event(_said(failure)[0])
-        except Exception:
-            yield wire.event(BUG)
-            raise
+            if not isinstance(failure, EXPECTED):
+                raise
         finally:
             reading.work.cancel()
         yield "data: [DONE]\n\n"
@@ -253,26 +249,27 @@ async def _disconnected(request: Request) -> None:
 
 
 def _said(failure: Exception) -> tuple[dict[str, Any], int]:
-    """One of the :data:`EXPECTED` errors in OpenAI's form, and its status."""
-    if isinstance(failure, BudgetError):
-        return wire.error(str(failure), 400, code="context_length_exceeded"), 400
-    status = 503 if isinstance(failure, BackendUnavailable) else 502
-    return wire.error(str(failure), status), status
+    """An error in OpenAI's form, and its status."""
+    match failure:
+        case ChatError():
+            told = str(failure), failure.status, failure.param, failure.code
+        case HTTPException():
+            told = str(failure.detail), failure.status_code
+        case BudgetError():
+            told = str(failure), 400, None, "context_length_exceeded"
+        case BackendUnavailable():
+            told = str(failure), 503
+        case BackendError():
+            told = str(failure), 502
+        case _:
+            told = "an error of this server, which its log describes", 500
+    return wire.error(*told), told[1]
 
 
-def _refused(_: Request, failure: Exception) -> Response:
-    status = failure.status
-    headers = {"Retry-After": "10"} if status == 429 else None
-    return JSONResponse(wire.error(str(failure), status, failure.param, failure.code), status, headers)
+def _failed(_: Request, failure: Exception) -> Response:
+    body, status = _said(failure)
+    return JSONResponse(body, status, {"Retry-After": "10"} if status == 429 else None)
 
 
 def _gone(_: Request, __: Exception) -> Response:
     return Response(status_code=CLIENT_GONE)
-
-
-def _bug(_: Request, __: Exception) -> Response:
-    return JSONResponse(BUG, 500)
-
-
-def _http_error(_: Request, failure: Exception) -> Response:
-    return JSONResponse(wire.error(str(failure.detail), failure.status_code), failure.status_code)

@@ -32,7 +32,7 @@ def vllm(model_folder):
 
 @pytest.fixture(scope="module")
 def transformers(model_folder):
-    backend = open_backend("transformers", model_folder, device="cpu", threads=1)
+    backend = open_backend("transformers", model_folder, threads=1)
     yield backend
     run_sync(backend.close())
 
