@@ -145,8 +145,12 @@ class TrainingConfig:
     this one included; ``final_lr = 1`` stays at ``lr``, as published. Lower it for a run with a planned end, whose last
     steps should not undo each other.
 
-    *Advantage.* ``mean``: ``A_i = R_i - mean(R)``, as published. ``deviation``: divided by the group's deviation, GRPO
-    as published; it weighs questions that are nearly always or never answered as much as others.
+    *Advantage.* ``mean``: ``A_i = R_i - mean(R)``, as published; for questions that should count by how much their
+    rollouts differ. ``deviation``: divided by the group's deviation, GRPO as published; for data where those that are
+    nearly always or never answered should weigh as much as others.
+
+    *Staying close.* ``kl_loss`` holds the policy to the one it began as; for models whose other abilities must stay, at
+    the price of a forward pass. ``entropy_bonus`` is for replies that become all alike before they are right.
 
     *Evidence.* ``evidence_reward`` ``e`` adds ``e S_ij`` (:func:`~memagent_lib.rl.advantages.step_advantages`) to the
     advantage of turn ``j``: what it noted and kept of the evidence, against the same turn of the other rollouts. For

@@ -31,6 +31,9 @@ def test_a_recipe_loads_and_opens_with_what_it_shows_and_needs(path):
     lines = path.read_text().splitlines()
     assert lines[0].startswith("# What it shows:")
     assert any(line.startswith("# What it needs:") for line in lines[:6])
+    opening = path.read_text().partition("[model]")[0]
+    assert "# Planned: " in opening
+    assert "memagent data --from" in opening or "memagent sweep experiments/" in opening
     assert 20 <= len(lines) <= 60
     assert Recipe.from_tables(recipe.to_tables()) == recipe
     if recipe.model.device == "cuda":
