@@ -3,6 +3,8 @@
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,3 +79,21 @@ def test_a_process_that_began_no_run_ends_quietly(tmp_path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "none")], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("answer", "ended"), [("y", True), ("", False)])
+def test_a_second_interrupt_asks_whether_to_end_the_run_at_once(monkeypatch, answer: str, ended: bool) -> None:
+    from memagent_lib.workbench.panel import run_access
+
+    calls = []
+
+    def stop(now: bool = False) -> None:
+        calls.append(now)
+        if not now:
+            raise KeyboardInterrupt  # the second one, while the first waits for the step
+
+    monkeypatch.setattr(run_access.sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda question: calls.append(question) or answer)
+    with nullcontext() if ended else pytest.raises(KeyboardInterrupt):
+        run_access._stop(SimpleNamespace(stop=stop))
+    assert calls == [False, "end it now, and lose the step it is in? [y/N] "] + [True] * ended
