@@ -91,27 +91,17 @@ def _require_same_chunks(folder: Path, policy: str, chunk_tokens: int) -> None:
 
 def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) -> str:
     """The inspector's page of this call's readings, and of those whose rows stand beside them in the folder."""
+    from memagent_lib.evaluation import gather_rows
+    from memagent_lib.tracking import load_readings
     from memagent_lib.workbench import inspector
 
     read = {policy: [result for result in results if result.trace is not None]}
     try:
-        for name, found in _beside(tracked, folder).items():
+        rows = gather_rows(folder)
+        for name, found in load_readings(tracked.experiment, rows[rows["run_id"] != tracked.id]).items():
             read[name] = [*found, *read.get(name, [])]
     except (ValueError, OSError) as failure:
         print(f"warning: the page shows the readings of this call alone: {failure}", file=sys.stderr)
     if not any(read.values()):
         return "; every reading failed"
     return f"; inspector page {inspector.to_html(read).save(folder / 'inspector.html')}"
-
-
-def _beside(tracked: Run, folder: Path) -> dict[str, list[Result]]:
-    """The readings behind the folder's rows of other runs, by policy."""
-    from memagent_lib.evaluation import gather_rows
-    from memagent_lib.tracking import load_results
-
-    rows, found = gather_rows(folder), {}
-    for (policy, run_id), of_run in rows[rows["run_id"] != tracked.id].groupby(["policy", "run_id"], sort=False):
-        told = set(of_run[["reader", "example", "document"]].itertuples(index=False, name=None))
-        kept = load_results(tracked.experiment.join(run_id))
-        found.setdefault(policy, []).extend(r for r in kept if r.trace and (r.reader, r.example.id, r.document) in told)
-    return found

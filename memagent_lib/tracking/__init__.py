@@ -1,13 +1,12 @@
 """MLflow: one explicit store, its experiments and runs, what an evaluation leaves. Knows no notebook, no widget."""
 
 from memagent_lib.tracking.evaluations import (
-    Pair,
     choose,
+    differing,
     evaluate_files,
     evaluations,
     load_readings,
     load_results,
-    load_turns,
     log_readings,
     log_results,
     policy_name,
@@ -21,11 +20,11 @@ from memagent_lib.tracking.traces import log_traces, search_traces
 __all__ = [
     "PARENT_TAG",
     "Experiment",
-    "Pair",
     "Run",
     "RunStatus",
     "TrackingError",
     "choose",
+    "differing",
     "evaluate_files",
     "evaluations",
     "flatten",
@@ -33,7 +32,6 @@ __all__ = [
     "load_readings",
     "load_results",
     "load_runs",
-    "load_turns",
     "log_readings",
     "log_results",
     "log_traces",

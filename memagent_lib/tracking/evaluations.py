@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from memagent_lib.agent import Agent
 from memagent_lib.evaluation import (
@@ -25,7 +26,6 @@ from memagent_lib.evaluation import (
     save_rows,
     summarise,
     to_frame,
-    turns_to_frame,
     write_results,
 )  # fmt: skip
 from memagent_lib.files import place
@@ -33,9 +33,6 @@ from memagent_lib.tracking.frames import load_runs
 from memagent_lib.tracking.runs import Experiment, Run
 from memagent_lib.tracking.store import TrackingError
 from memagent_lib.tracking.traces import log_traces, trace_id_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RESULTS_FOLDER, ROWS = "results", "results.parquet"
 _TRIED = 30
@@ -104,11 +101,9 @@ def rows_file(policy: str) -> str:
     return "".join(c if c.isalnum() or c in "-_. " else "-" for c in policy)
 
 
-def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 20, **tags: Any) -> int:
+def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 20, **tags: Any) -> None:
     """Log readings: whole, as the file of their records, wrong and right ones in turn until the limit; and as MLflow
-    traces, thinned.
-
-    What was left out of each is a metric. Returns how many of the whole ones were.
+    traces, thinned. What was left out of each is a metric.
     """
     results = list(results)
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +112,6 @@ def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 2
     thinned = log_traces(run, results, **tags)
     counts = {"mlflow_traces_left_out": thinned.traces, "mlflow_turns_left_out": thinned.turns}
     run.metrics({"results_left_out": left_out} | counts)
-    return left_out
 
 
 def load_results(run: Run) -> list[Result]:
@@ -129,20 +123,24 @@ def load_results(run: Run) -> list[Result]:
             raise TrackingError(f"run {run.id} kept no results; runs of 03_evaluate and of training do") from failure
 
 
-def load_turns(run: Run) -> pd.DataFrame:
-    """One row per turn of every reading that a run kept; see :func:`memagent_lib.evaluation.turns_to_frame`."""
-    return turns_to_frame(load_results(run)).assign(run_id=run.id)
-
-
-def load_readings(experiment: Experiment, rows: pd.DataFrame, reader: str, chunks: int) -> dict[str, list[Result]]:
-    """Each policy's readings of one length with one reader, from the runs that the result rows name."""
-    readings = {}
-    for policy, of_policy in rows.groupby("policy", sort=False):
-        found = [r for run_id in of_policy["run_id"].unique() for r in load_results(experiment.join(run_id))]
-        readings[policy] = [r for r in found if _is_of(r, reader, chunks)]
-        if not readings[policy]:
-            lengths = ", ".join(map(str, sorted(of_policy["chunks"].unique())))
-            readers = ", ".join(sorted(of_policy["reader"].unique()))
+def load_readings(
+    experiment: Experiment, rows: pd.DataFrame, reader: str = "", chunks: int = 0
+) -> dict[str, list[Result]]:
+    """The readings behind result rows, by policy, from the runs that the rows name; of one reader or length only where
+    those are given.
+    """
+    readings: dict[str, list[Result]] = {policy: [] for policy in rows["policy"].unique()}
+    wanted = rows[rows["reader"] == reader] if reader else rows
+    wanted = wanted[wanted["chunks"] == chunks] if chunks else wanted
+    for (policy, run_id), of_run in wanted.groupby(["policy", "run_id"], sort=False):
+        told = set(of_run[["reader", *SAME]].itertuples(index=False, name=None))
+        kept = [r for r in load_results(experiment.join(run_id)) if r.trace is not None]
+        readings[policy] += [r for r in kept if (r.reader, r.example.id, r.document) in told]
+    for policy, found in readings.items():
+        if (reader or chunks) and not found:
+            there = rows[rows["policy"] == policy]
+            lengths = ", ".join(map(str, sorted(there["chunks"].unique())))
+            readers = ", ".join(sorted(there["reader"].unique()))
             raise TrackingError(
                 f"no readings of {policy!r} at {chunks} chunks with the reader {reader!r}; "
                 f"there are results at {lengths} chunks with {readers}"
@@ -158,62 +156,37 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
     return runs[first + [column for column in runs.columns if column not in first]]
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two runs that read some documents in common, each with the name that tables and figures call it."""
+def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> pd.DataFrame:
+    """The result rows of the two newest evaluations that have read documents, of a length in chunks, in common.
 
-    left: Run
-    right: Run
-    names: tuple[str, str]
-
-    def rows(self) -> pd.DataFrame:
-        """The result rows of both; ``policy`` is the name."""
-        import pandas as pd
-
-        return pd.concat([_rows(run).assign(policy=name) for run, name in zip(self, self.names, strict=True)])
-
-    def readings(self, reader: str, chunks: int) -> tuple[list[Result], list[Result]]:
-        """The readings of one length that each run kept."""
-        left, right = ([r for r in load_results(run) if _is_of(r, reader, chunks)] for run in self)
-        return left, right
-
-    def differing(self) -> pd.DataFrame:
-        """The parameters in which the runs differ, a row each."""
-        runs = load_runs(self.left.experiment).set_index("run_id").loc[[run.id for run in self]]
-        params = runs.filter(like="params.").rename(columns=lambda name: name.removeprefix("params.")).fillna("").T
-        params.columns = list(self.names)
-        return params[params[self.names[0]] != params[self.names[1]]].rename_axis("parameter")
-
-    def __iter__(self):
-        return iter((self.left, self.right))
-
-
-def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> Pair:
-    """The two newest evaluations that have read documents, of a length in chunks, in common.
-
-    ``left`` and ``right`` narrow the choice to a run (its id or the beginning of it) or to the runs of a policy.
+    ``left`` and ``right`` narrow the choice to a run (its id or the beginning of it) or to the runs of a policy. Rows
+    of the left one come first; ``policy`` tells the two apart, also where both are of one policy.
     """
     runs = evaluations(experiment)
     recent = runs.head(_TRIED).to_dict("records")
     lefts = _named(runs, left) if left else recent
     rights = _named(runs, right) if right else recent
+    rows = cache(lambda run_id: experiment.join(run_id).read_table(ROWS))
 
     @cache
     def read(run_id: str) -> frozenset[tuple]:
-        rows = _rows(experiment.join(run_id))
-        told = rows[(rows["reader"] == reader) & rows["score"].notna() & rows["chunks"].notna()]
+        told = rows(run_id)[lambda of: (of["reader"] == reader) & of["score"].notna() & of["chunks"].notna()]
         return frozenset(told[SAME].itertuples(index=False, name=None))
 
     for b, a in product(rights, lefts):
         if a["run_id"] != b["run_id"] and read(a["run_id"]) & read(b["run_id"]):
-            return _pair(experiment, a, b)
+            return pd.concat([rows(run_id).assign(policy=name) for run_id, name in _names(a, b).items()])
     named = f"{left or 'any run'!r} and {right or 'any other'!r}"
     fix = "evaluate two policies on the same data with 03_evaluate"
     raise TrackingError(f"{named} have read no document in common with the reader {reader!r}; {fix}")
 
 
-def _is_of(result: Result, reader: str, chunks: int) -> bool:
-    return result.trace is not None and result.reader == reader and result.example.metadata.get("chunks") == chunks
+def differing(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
+    """The parameters in which the runs behind result rows differ: a row each, a column per policy."""
+    policies = rows.groupby("run_id", sort=False)["policy"].first()
+    params = load_runs(experiment).set_index("run_id").loc[policies.index].filter(like="params.").fillna("")
+    params = params.rename(columns=lambda name: name.removeprefix("params.")).set_axis(policies.to_list()).T
+    return params[params.nunique(axis="columns") > 1].rename_axis("parameter")
 
 
 def _named(runs: pd.DataFrame, name: str) -> list[dict]:
@@ -226,15 +199,7 @@ def _named(runs: pd.DataFrame, name: str) -> list[dict]:
     return found.head(_TRIED).to_dict("records")
 
 
-def _pair(experiment: Experiment, left: dict, right: dict) -> Pair:
-    names = [run["policy"] for run in (left, right)]
-    if names[0] == names[1]:
-        names = [f"{run['policy']} {run['run_id'][:6]}" for run in (left, right)]
-    return Pair(experiment.join(left["run_id"]), experiment.join(right["run_id"]), (names[0], names[1]))
-
-
-def _rows(run: Run) -> pd.DataFrame:
-    import pandas as pd
-
-    with tempfile.TemporaryDirectory() as folder:
-        return pd.read_parquet(run.fetch(ROWS, folder))
+def _names(left: dict, right: dict) -> dict[str, str]:
+    """What tables and figures call two runs: their policies, with the beginning of their ids where those are one."""
+    same = left["policy"] == right["policy"]
+    return {r["run_id"]: f"{r['policy']} {r['run_id'][:6]}" if same else r["policy"] for r in (left, right)}

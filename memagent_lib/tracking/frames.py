@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, metric_name
-from memagent_lib.tracking.store import with_retries
-
-if TYPE_CHECKING:
-    import pandas as pd
+from memagent_lib.tracking.store import all_pages, with_retries
 
 
 def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
@@ -18,30 +17,15 @@ def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
 
     ``where`` is MLflow's filter language, as in ``"params.model = 'x' and metrics.score > 0.5"``.
     """
-    import pandas as pd
-
-    rows, token = [], None
-    while True:
-        page = with_retries(
-            experiment.client.search_runs,
-            [experiment.experiment_id],
-            where,
-            max_results=1000,
-            order_by=["start_time DESC"],
-            page_token=token,
-        )
-        rows += [_run_row(run) for run in page]
-        if not (token := page.token):
-            break
+    asked = {"max_results": 1000, "order_by": ["start_time DESC"]}
+    found = all_pages(experiment.client.search_runs, [experiment.experiment_id], where, **asked)
+    rows = [_run_row(run) for run in found]
     first = ["run_id", "name", "status", "started", "seconds", "parent"]
-    frame = pd.DataFrame(rows)
-    return frame[first + sorted(set(frame.columns) - set(first))] if rows else pd.DataFrame(columns=first)
+    return pd.DataFrame(rows, columns=first + sorted(set().union(*rows) - set(first)))
 
 
 def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
     """A run's metrics over its steps, long form: ``run_id, metric, step, value, seconds`` since the run began."""
-    import pandas as pd
-
     client = run.experiment.client
     stored = with_retries(client.get_run, run.id)
     rows = []
@@ -53,8 +37,6 @@ def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _run_row(run: Any) -> dict[str, Any]:
-    import pandas as pd
-
     info, data = run.info, run.data
     row = {
         "run_id": info.run_id,
@@ -64,11 +46,7 @@ def _run_row(run: Any) -> dict[str, Any]:
         "seconds": (info.end_time - info.start_time) / 1000 if info.end_time else None,
         "parent": data.tags.get(PARENT_TAG),
     }
-    tags = {f"tags.{k}": v for k, v in data.tags.items() if not k.startswith("mlflow.")}
     row |= {f"data.{seen.dataset.name}": seen.dataset.digest for seen in run.inputs.dataset_inputs}
-    return (
-        row
-        | {f"params.{k}": v for k, v in data.params.items()}
-        | {f"metrics.{k}": v for k, v in data.metrics.items()}
-        | tags
-    )
+    row |= {f"params.{name}": value for name, value in data.params.items()}
+    row |= {f"metrics.{name}": value for name, value in data.metrics.items()}
+    return row | {f"tags.{name}": value for name, value in data.tags.items() if not name.startswith("mlflow.")}

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
+import pandas as pd
+
 from memagent_lib.files import bytes_of, code_version, environment, model_hash, place
 from memagent_lib.processes import Terminated, is_gone, terminable, this_process
 from memagent_lib.tracking.store import TrackingError, client_of, prepare, sqlite_file, store_uri, with_retries
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
     from mlflow import MlflowClient
 
@@ -84,9 +85,8 @@ class Experiment:
         parent: str | None = None,
     ) -> Run:
         """A new run with its parameters, code version and ``environment.json``, RUNNING until it is ended."""
-        given = {NAME_TAG: name, OWNER_TAG: this_process(), **code_version(), **(tags or {})} | (
-            {PARENT_TAG: parent} if parent else {}
-        )
+        given = {NAME_TAG: name, OWNER_TAG: this_process(), **code_version(), **(tags or {})}
+        given |= {PARENT_TAG: parent} if parent else {}
         info = with_retries(self.client.create_run, self.experiment_id, tags=given, run_name=name).info
         run = Run(self, info.run_id)
         run.params(params or {})
@@ -114,9 +114,7 @@ class Experiment:
         """
         if run_id:
             run = self.join(run_id)
-            known = with_retries(
-                self.client.get_run, run_id
-            ).data.params  # a sweep logs its point's; MLflow lets nobody change one
+            known = run._call("get_run").data.params  # a sweep logs its point's; MLflow lets nobody change one
             given = flatten(params or {})
             run.params({name: value for name, value in given.items() if not _is_known(name, value, known)})
             with run.measured():
@@ -161,8 +159,7 @@ class Run:
         if long := {name: value for name, value in flat.items() if len(value) > _PARAM_CHARS}:
             self.text(json.dumps(flat, indent=2), "parameters.json")
             flat |= {name: f"({len(value):,} characters, see parameters.json)" for name, value in long.items()}
-        entries = [Param(name, value) for name, value in flat.items()]
-        for batch in _batches(entries, 100):
+        for batch in _batches([Param(name, value) for name, value in flat.items()], 100):
             self._call("log_batch", params=batch)
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
@@ -195,9 +192,7 @@ class Run:
             self.file(path, str(Path(name).parent) if "/" in name else None)
 
     def figure(self, figure: Figure, name: str) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            figure.savefig(path := Path(folder) / name, dpi=150, bbox_inches="tight")
-            self.file(path)
+        self._call("log_figure", figure, name, save_kwargs={"dpi": 150, "bbox_inches": "tight"})
 
     def data(self, *files: str | Path, use: str = "evaluation") -> None:
         """Which data the run saw: each file as an MLflow dataset, its hash as the digest. ``use``: what for."""
@@ -296,6 +291,11 @@ class Run:
             return Path(self._call("download_artifacts", artifact, str(into)))
         except (MlflowException, OSError) as failure:
             raise TrackingError(f"run {self.id} has no artifact {artifact!r}") from failure
+
+    def read_table(self, name: str) -> pd.DataFrame:
+        """A frame that was logged as a ``.parquet`` :meth:`table`."""
+        with tempfile.TemporaryDirectory() as folder:
+            return pd.read_parquet(self.fetch(name, folder))
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

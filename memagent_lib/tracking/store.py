@@ -7,7 +7,7 @@ import re
 import sqlite3
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -138,6 +138,16 @@ def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
             raise
         fix = "free some and run this again. What was logged is kept."
         raise TrackingError(f"no space for what is logged ({failure}); {fix}") from failure
+
+
+def all_pages(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
+    """Every item of a search that the store answers page by page."""
+    token = None
+    while True:
+        page = with_retries(call, *args, **kwargs, page_token=token)
+        yield from page
+        if not (token := page.token):
+            return
 
 
 def _busy(failure: BaseException) -> bool:

@@ -19,14 +19,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pandas as pd
+
 from memagent_lib.diagnostics import evidence_in
 from memagent_lib.evaluation import Result
 from memagent_lib.journal import digest
 from memagent_lib.trace import Turn
-from memagent_lib.tracking.store import TrackingError, with_retries
+from memagent_lib.tracking.store import TrackingError, all_pages, with_retries
 
 if TYPE_CHECKING:
-    import pandas as pd
     from mlflow.entities import Span, TraceInfo
 
     from memagent_lib.tracking.runs import Experiment, Run
@@ -112,21 +113,15 @@ def search_traces(experiment: Experiment, where: str = "", run: Run | None = Non
     ``where`` is MLflow's filter language; the module's docstring gives examples. More than ``limit`` is an error, not a
     cut.
     """
-    import pandas as pd
-
-    clauses = [where] if where else []
-    clauses += [f"trace.run_id = '{run.id}'"] if run else []
+    clauses = filter(None, (where, f"trace.run_id = '{run.id}'" if run else ""))
     asked = {"locations": [experiment.experiment_id], "filter_string": " AND ".join(clauses), "max_results": 500}
-    rows, token = [], None
-    while True:
-        page = with_retries(experiment.client.search_traces, **asked, page_token=token, include_spans=False)
-        rows += [_row(trace.info) for trace in page]
-        if len(rows) > limit:
-            raise TrackingError(
-                f"more than {limit:,} traces match {where!r}; narrow the filter, name a run, or raise limit"
-            )
-        if not (token := page.token):
-            return pd.DataFrame(rows, columns=TRACE_COLUMNS)
+    found = all_pages(experiment.client.search_traces, **asked, include_spans=False)
+    rows = [_row(trace.info) for trace in islice(found, limit + 1)]
+    if len(rows) > limit:
+        raise TrackingError(
+            f"more than {limit:,} traces match {where!r}; narrow the filter, name a run, or raise limit"
+        )
+    return pd.DataFrame(rows, columns=TRACE_COLUMNS)
 
 
 def _to_store(experiment: Experiment, what: str, *given: Any) -> None:
@@ -214,7 +209,7 @@ def _usage(prompt_tokens: int, reply_tokens: int) -> dict[str, int]:
 
 def _spans(info: TraceInfo, result: Result, kept: Sequence[int]) -> list[Span]:
     """The root, a span per kept turn, and one per gap."""
-    turns, trees = result.trace.turns, _Spans(info)
+    turns = result.trace.turns
     times, left_out = _times(info, turns), len(turns) - len(kept)
     facts = {"turns": len(turns), "turns_left_out": left_out, "kept": KEPT if left_out else "every turn"}
     if not all(turn.reply.started for turn in turns):
@@ -224,17 +219,18 @@ def _spans(info: TraceInfo, result: Result, kept: Sequence[int]) -> list[Span]:
         "document": {"hash": result.document, "characters": result.characters},
     }
     whole = min(start for start, _ in times), max(end for _, end in times)
-    trees.add(result.reader, "AGENT", whole, read, {"answer": result.trace.answer}, facts)
+    spans = [_span(info, [], result.reader, "AGENT", whole, read, {"answer": result.trace.answer}, facts)]
     for before, at in zip((-1, *kept), kept, strict=False):
         if at > before + 1:
             gap = {"turns_left_out": at - before - 1, "first_turn": before + 2, "last_turn": at}
             missing = times[before + 1 : at]
-            trees.add(f"({at - before - 1:,} turns left out)", "UNKNOWN", (missing[0][0], missing[-1][1]), {}, {}, gap)
-        trees.add(*_turn_span(at, turns[at], result, times[at]))
-    return trees.spans
+            name, span_of = f"({at - before - 1:,} turns left out)", (missing[0][0], missing[-1][1])
+            spans.append(_span(info, spans, name, "UNKNOWN", span_of, {}, {}, gap))
+        spans.append(_span(info, spans, *_turn_facts(at, turns[at], result, times[at])))
+    return spans
 
 
-def _turn_span(at: int, turn: Turn, result: Result, times: tuple[int, int]) -> tuple[Any, ...]:
+def _turn_facts(at: int, turn: Turn, result: Result, times: tuple[int, int]) -> tuple[Any, ...]:
     prompt, reply, chunk = turn.prompt, turn.reply, turn.prompt.chunk
     place = {"number": chunk.index + 1, "start": chunk.start, "end": chunk.end, "tokens": chunk.tokens} if chunk else {}
     place |= {"hash": digest(chunk.text)} if chunk and chunk.text else {}
@@ -251,30 +247,32 @@ def _turn_span(at: int, turn: Turn, result: Result, times: tuple[int, int]) -> t
     return name, "LLM", times, asked, said, facts
 
 
-class _Spans:
-    """The spans of one trace; the first is the root, the others are its children."""
+def _span(
+    info: TraceInfo,
+    before: Sequence[Span],
+    name: str,
+    kind: str,
+    times: tuple[int, int],
+    asked: Any,
+    said: Any,
+    facts: Mapping[str, Any],
+) -> Span:
+    """A span of a trace after those ``before`` it: the first is the root, the others are its children."""
+    from mlflow.entities import Span
 
-    def __init__(self, info: TraceInfo):
-        self._trace, self.spans, self._root = info.trace_id, [], None
-
-    def add(self, name: str, kind: str, times: tuple[int, int], asked: Any, said: Any, facts: Mapping) -> None:
-        from mlflow.entities import Span
-
-        own = digest(f"{self._trace} {len(self.spans)}")[:16]
-        attributes = {"mlflow.traceRequestId": self._trace, "mlflow.spanType": kind}
-        attributes |= {"mlflow.spanInputs": asked, "mlflow.spanOutputs": said, **facts}
-        record = {
-            "trace_id": self._trace,
-            "span_id": own,
-            "parent_span_id": self._root,
-            "name": name,
-            "start_time_unix_nano": times[0],
-            "end_time_unix_nano": times[1],
-            "status": {"code": "STATUS_CODE_OK", "message": ""},
-            "attributes": {key: json.dumps(value, ensure_ascii=False) for key, value in attributes.items()},
-        }
-        self.spans.append(Span.from_dict(record))
-        self._root = self._root or own
+    attributes = {"mlflow.traceRequestId": info.trace_id, "mlflow.spanType": kind}
+    attributes |= {"mlflow.spanInputs": asked, "mlflow.spanOutputs": said, **facts}
+    record = {
+        "trace_id": info.trace_id,
+        "span_id": digest(f"{info.trace_id} {len(before)}")[:16],
+        "parent_span_id": before[0].span_id if before else None,
+        "name": name,
+        "start_time_unix_nano": times[0],
+        "end_time_unix_nano": times[1],
+        "status": {"code": "STATUS_CODE_OK", "message": ""},
+        "attributes": {key: json.dumps(value, ensure_ascii=False) for key, value in attributes.items()},
+    }
+    return Span.from_dict(record)
 
 
 def _times(info: TraceInfo, turns: Sequence[Turn]) -> list[tuple[int, int]]:

@@ -8,22 +8,22 @@ results; knows no agent.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from memagent_lib.evaluation import PUBLISHED, Result, failure_reasons, gather_rows, mixtures, paired, summarise
+import pandas as pd
+
+from memagent_lib.evaluation import PUBLISHED, failure_reasons, gather_rows, mixtures, paired, summarise
 from memagent_lib.files import place
-from memagent_lib.tracking import Experiment, load_results, load_runs
+from memagent_lib.tracking import Experiment, load_readings, load_runs
 from memagent_lib.workbench.figure_style import svg_markup
 from memagent_lib.workbench.html_pages import Page, markup, render
 from memagent_lib.workbench.inspector import Readings, to_html
 from memagent_lib.workbench.plots import accuracy_by_task
 from memagent_lib.workbench.sweep import gather_sweep, is_sweep, unfinished_points
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PAGE_MB = 12.0
 MOST_REASONS = 10
@@ -51,8 +51,6 @@ class EvaluationReport:
 
         The other policies are compared with ``first``.
         """
-        import pandas as pd
-
         path = place(folder)
         if is_sweep(path):
             rows, missing = gather_sweep(path), unfinished_points(path)
@@ -73,16 +71,9 @@ class EvaluationReport:
         why = failure_reasons(self.rows)[:MOST_REASONS]
         return [*(f"missing: {point}" for point in self.missing), *mixtures(self.rows), *broken, *why]
 
-    def readings(self) -> dict[str, list[Result]]:
-        """The readings that the runs kept, by policy; each cell's wrong ones first."""
-        found: dict[str, list[Result]] = {}
-        for policy, run_id in self.rows[["policy", "run_id"]].drop_duplicates().itertuples(index=False):
-            found.setdefault(policy, []).extend(load_results(self.experiment.join(run_id)))
-        return found
-
     def page(self, room_mb: float = PAGE_MB) -> Page:
         """A page that needs no network: a cell of a table opens the readings behind it in the inspector below."""
-        readings = Readings(self.readings())
+        readings = Readings(load_readings(self.experiment, self.rows))
         first = _first_of_cells(readings)
         inspector = to_html(readings, room_mb, set(first.values())).body if readings.results else ""
         body = render(
@@ -171,8 +162,6 @@ def _pairs(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _published() -> list[dict[str, Any]]:
     """The published numbers, a row per task and model; of other models, and on other documents."""
-    import pandas as pd
-
     table = pd.read_csv(PUBLISHED)
     rows = []
     for (task, model, source), line in table.groupby(["task", "model", "source"], sort=False):
@@ -182,8 +171,6 @@ def _published() -> list[dict[str, Any]]:
 
 
 def _machine(experiment: Experiment, run_id: str) -> str:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         return Path(experiment.join(run_id).fetch("environment.json", folder)).read_text(encoding="utf-8")
 

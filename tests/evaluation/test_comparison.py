@@ -8,7 +8,7 @@ import pytest
 
 from memagent_lib import files
 from memagent_lib.evaluation import Result, paired
-from memagent_lib.tracking import Experiment, TrackingError, choose, evaluations, log_results
+from memagent_lib.tracking import Experiment, TrackingError, choose, differing, evaluations, load_readings, log_results
 from memagent_lib.workbench import plots
 
 
@@ -31,18 +31,22 @@ def test_two_evaluations_are_chosen_by_name_by_id_or_as_the_newest_that_read_the
     other = evaluated(ledger, "elsewhere", kept)
     assert evaluations(ledger)["run_id"].tolist() == [other, second, first]
 
-    pair = choose(ledger)
-    assert (pair.left.id, pair.right.id, pair.names) == (first, second, ("before", "after"))
-    assert choose(ledger, right="before").names == ("after", "before")
-    assert choose(ledger, left=second[:8]).names == ("after", "before")
-    assert pair.differing().loc["lr"].tolist() == ["1", "2"]
-    assert list(pair.differing().index) == ["lr", "policy"]
-    assert [len(found) for found in pair.readings("overwrite", 4)] == [1, 1]
-    assert paired(pair.rows(), *pair.names)[["chunks", "difference", "n"]].values.tolist() == [[4, 0.0, 1]]
+    rows = choose(ledger)
+    assert rows[["run_id", "policy"]].values.tolist() == [[first, "before"], [second, "after"]]
+    assert choose(ledger, right="before")["policy"].tolist() == ["after", "before"]
+    assert choose(ledger, left=second[:8])["policy"].tolist() == ["after", "before"]
+    parameters = differing(ledger, rows)
+    assert parameters.loc["lr"].to_dict() == {"before": "1", "after": "2"}
+    assert list(parameters.index) == ["lr", "policy"]
+    assert {policy: len(found) for policy, found in load_readings(ledger, rows).items()} == {"before": 1, "after": 1}
+    assert paired(rows, "before", "after")[["chunks", "difference", "n"]].values.tolist() == [[4, 0.0, 1]]
 
     again = evaluated(ledger, "after", lost)
-    assert choose(ledger, "after", "after").names == (f"after {second[:6]}", f"after {again[:6]}")
-    assert choose(ledger, "before").right.id == again
+    twice = choose(ledger, "after", "after")
+    assert twice[["run_id", "policy"]].values.tolist() == [
+        [second, f"after {second[:6]}"], [again, f"after {again[:6]}"]
+    ]  # fmt: skip
+    assert choose(ledger, "before")["run_id"].tolist() == [first, again]
     with pytest.raises(TrackingError, match="no evaluation 'nothing'; there are 'after', 'elsewhere', 'before'"):
         choose(ledger, left="nothing")
     with pytest.raises(TrackingError, match="'before' and 'elsewhere' have read no document in common"):

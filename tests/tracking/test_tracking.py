@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 
 from memagent_lib.diagnostics import Fate
+from memagent_lib.evaluation import turns_to_frame
 from memagent_lib.files import code_hash, place, root
 from memagent_lib.tracking import (
     Experiment,
@@ -28,7 +29,6 @@ from memagent_lib.tracking import (
     load_readings,
     load_results,
     load_runs,
-    load_turns,
     log_readings,
     log_results,
     policy_name,
@@ -191,12 +191,12 @@ def test_parameters_are_logged_whole_flat_and_with_the_version_of_the_code(works
 
 def test_traces_come_back_as_they_were(workspace: Path, kept, lost) -> None:
     run = Experiment.open(workspace).start("one")
-    assert log_readings(run, [kept, lost]) == 0
+    log_readings(run, [kept, lost])
     back = {r.example.id: r for r in load_results(run)}
     assert back == {"kept": kept, "lost": lost}
     assert back["kept"].trace == kept.trace
     assert back["lost"].example == lost.example
-    turns = load_turns(run).query("kind == 'read'")
+    turns = turns_to_frame(load_results(run)).query("kind == 'read'")
     for name, left in (("lost", Fate.LOST), ("kept", Fate.HELD)):
         assert turns.query(f"example == '{name}'")["fate"].tolist() == [Fate.AHEAD, Fate.HELD, left, left]
     assert turns.query("example == 'kept'")["evidence"].tolist() == [False, True, False, False]
@@ -204,7 +204,7 @@ def test_traces_come_back_as_they_were(workspace: Path, kept, lost) -> None:
 
 def test_a_bounded_trace_file_keeps_wrong_ones_first_and_counts_what_it_left_out(workspace: Path, kept, lost) -> None:
     run = Experiment.open(workspace).start("one")
-    assert log_readings(run, [kept, lost], limit_bytes=3000) == 1
+    log_readings(run, [kept, lost], limit_bytes=3000)
     assert [r.example.id for r in load_results(run)] == ["lost"]
     assert load_runs(run.experiment).iloc[0]["metrics.results_left_out"] == 1
 

@@ -11,8 +11,8 @@ import pytest
 
 from memagent_lib import Tokenizer
 from memagent_lib.data import make_splits
-from memagent_lib.evaluation import gather_rows
-from memagent_lib.tracking import Experiment, load_results, load_runs, load_turns
+from memagent_lib.evaluation import gather_rows, turns_to_frame
+from memagent_lib.tracking import Experiment, load_results, load_runs
 from memagent_lib.workbench.sweep import SweepSpec, SweepStage, gather_sweep, run_sweep
 from memagent_lib.workbench.sweep.specification import OWN_PARAMETERS, notebook_parameters, plan
 
@@ -164,8 +164,9 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     run = load_runs(ledger, "params.policy = 'one'").iloc[0]
     assert run["parent"] == result.run_id
     assert run["run_id"] == rows["run_id"].iloc[0]
-    assert len(load_results(ledger.join(run["run_id"]))) == 15
-    turns = load_turns(ledger.join(run["run_id"])).query("reader == 'overwrite'").groupby("example").size()
+    results = load_results(ledger.join(run["run_id"]))
+    assert len(results) == 15
+    turns = turns_to_frame(results).query("reader == 'overwrite'").groupby("example").size()
     assert sorted(turns) == [2, 2, 2, 4, 4]
     outputs = [output for path in executed for cell in code_cells(path) for output in cell.outputs]
     said = [output["text"] for output in outputs if output.get("name") == "stderr"]
