@@ -110,7 +110,7 @@ def _traces(s: SweepBench, folder: Path) -> Measured:
 def _sweep(s: SweepBench, folder: Path, notebook: str, points: int, log: bool) -> tuple[float, Experiment]:
     stage = SweepStage(name="bench", notebook=notebook, grid={"x": list(range(points))}, parameters={"log": log})
     spec = SweepSpec(
-        name="bench", stages=(stage,), folder=str(folder / f"sweep_{log}"), tracking=str(folder), workers=s.workers
+        name="bench", stage=(stage,), folder=str(folder / f"sweep_{log}"), tracking=str(folder), workers=s.workers
     )
     started = time.monotonic()
     result = run_sweep(spec, quiet=True)

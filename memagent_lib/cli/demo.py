@@ -13,7 +13,7 @@ from memagent_lib.cli.arguments import Verbs, add_verb, option
 from memagent_lib.files import PACKAGE, root
 
 if TYPE_CHECKING:
-    from memagent_lib.workbench import SweepSpec
+    from memagent_lib.workbench.sweep import SweepSpec
 
 SWEEP = "experiments/demo.toml"
 NEEDED_GB = 3
@@ -45,15 +45,15 @@ def run(a: argparse.Namespace) -> int:
 
 def demo(folder: Path | None = None) -> int:
     """Run or continue the demo; 0 when all of it is done. Finished parts are kept, so a second call is quick."""
-    from memagent_lib.workbench import SweepSpec, run_sweep
+    from memagent_lib.workbench import sweep
 
     if not (root() / SWEEP).is_file():
         clone = PACKAGE.parent if (PACKAGE.parent / SWEEP).is_file() else "CLONE"
         raise FileNotFoundError(f"the demo runs in a clone of the repository, and {Path.cwd()} is in none: cd {clone}")
-    spec = SweepSpec.load(root() / SWEEP)
+    spec = sweep.SweepSpec.load(root() / SWEEP)
     spec = replace(spec, folder=str(folder)) if folder else spec
     _require_space(spec.path)
-    if not run_sweep(spec, retry=True).ok:
+    if not sweep.run_sweep(spec, retry=True).ok:
         print(
             f"the demo did not finish; the notebooks in {_shown(spec.path)} hold what went wrong. "
             "`make demo` continues from there.",

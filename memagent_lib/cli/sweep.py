@@ -46,10 +46,10 @@ def _kept(a: argparse.Namespace) -> str:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.workbench import run_sweep, show_sweep
+    from memagent_lib.workbench import sweep
 
     if a.status:
-        return 0 if show_sweep(a.status) else 1
+        return 0 if sweep.show_sweep(a.status) else 1
     if not a.file:
         raise ValueError("say which sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")
-    return 0 if run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry).ok else 1
+    return 0 if sweep.run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry).ok else 1

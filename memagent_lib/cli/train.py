@@ -35,9 +35,10 @@ def add_parser(verbs: Verbs) -> None:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.rl import launch
     from memagent_lib.tracking import Experiment
-    from memagent_lib.workbench import load_recipe, outcome, watch
+    from memagent_lib.workbench import panel
 
-    config, out = load_recipe(file_of("train", a.recipe), a.settings), a.out or f"runs/{Path(a.recipe).stem}"
+    config = panel.load_recipe(file_of("train", a.recipe), a.settings)
+    out = a.out or f"runs/{Path(a.recipe).stem}"
     if a.dry_run:
         from memagent_lib.rl import dry_run
 
@@ -52,5 +53,5 @@ def run(a: argparse.Namespace) -> int:
     if a.detach:
         return 0
     print("Ctrl-C stops it after a checkpoint; --resume continues from there", flush=True)
-    print(outcome(watch(started, stop_on_interrupt=True)))
+    print(panel.outcome(panel.watch(started, stop_on_interrupt=True)))
     return 0

@@ -18,15 +18,15 @@ def add_parser(verbs: Verbs) -> None:
 
 def follow(a: argparse.Namespace) -> int:
     from memagent_lib.rl import attach
-    from memagent_lib.workbench import outcome, watch
+    from memagent_lib.workbench import panel
 
-    print(outcome(watch(attach(a.folder))))
+    print(panel.outcome(panel.watch(attach(a.folder))))
     return 0
 
 
 def stop(a: argparse.Namespace) -> int:
     from memagent_lib.rl import attach
-    from memagent_lib.workbench import outcome
+    from memagent_lib.workbench import panel
 
-    print(outcome(attach(a.folder).stop()))
+    print(panel.outcome(attach(a.folder).stop()))
     return 0

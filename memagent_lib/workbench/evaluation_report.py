@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from memagent_lib.evaluation import PUBLISHED, failure_reasons, gather_rows, mixtures, paired, summarise
 from memagent_lib.files import place
 from memagent_lib.tracking import Experiment, load_readings, load_runs
 from memagent_lib.workbench.figure_style import svg_markup
-from memagent_lib.workbench.html_pages import Page, markup, render
+from memagent_lib.workbench.html_pages import Page, render
 from memagent_lib.workbench.inspector import Readings, to_html
 from memagent_lib.workbench.plots import accuracy_by_task
 from memagent_lib.workbench.sweep import gather_sweep, is_sweep, unfinished_points
@@ -84,7 +85,7 @@ class EvaluationReport:
             tasks=[self._task(task, rows, first) for task, rows in self.rows.groupby("task", sort=False)],
             runs=self._runs(),
             published=_published(),
-            inspector=markup(inspector),
+            inspector=Markup(inspector),
         )
         return Page(f"Report: {self.title}", body)
 
@@ -181,7 +182,7 @@ def _svg(axes: Any) -> Any:
 
     svg = svg_markup(axes.figure)
     plt.close(axes.figure)
-    return markup(svg)
+    return Markup(svg)
 
 
 def _evaluated(folder: Path, first: str) -> pd.DataFrame:

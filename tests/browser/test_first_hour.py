@@ -20,7 +20,7 @@ import pytest
 from notebook_results import LEAVES, everything_shown
 from playwright.sync_api import Locator, Page, expect
 
-from memagent_lib.workbench import gather_sweep
+from memagent_lib.workbench.sweep import gather_sweep
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]

@@ -149,7 +149,7 @@ def test_a_sweep_on_a_full_disk_keeps_its_finished_points(workspace: Path, tmp_p
     book.cells = [cell("x: int = 0", metadata={"tags": ["parameters"]}), cell("print('x' * 5_000_000 * x)")]
     nbformat.write(book, tmp_path / "one.ipynb")
     stage = SweepStage(name="one", notebook=str(tmp_path / "one.ipynb"), points=({"x": 0}, {"x": 1}))
-    spec = SweepSpec(name="s", stages=(stage,), folder=str(tmp_path / "s"), tracking=str(workspace))
+    spec = SweepSpec(name="s", stage=(stage,), folder=str(tmp_path / "s"), tracking=str(workspace))
     with files_of_at_most(max(file.stat().st_size for file in workspace.iterdir()) + 500_000):
         frame = run_sweep(spec, quiet=True).frame
     assert frame["status"].tolist() == ["FINISHED", "FAILED"]

@@ -111,7 +111,7 @@ def test_a_sweep_logs_to_a_server_as_to_a_file(server: str, tmp_path: Path) -> N
     nbformat.write(book, tmp_path / "one.ipynb")
     stage = SweepStage(name="one", notebook=str(tmp_path / "one.ipynb"), grid={"x": [1, 2]})
     result = run_sweep(
-        SweepSpec(name="s", stages=(stage,), folder=str(tmp_path / "s"), tracking=server, workers=2), quiet=True
+        SweepSpec(name="s", stage=(stage,), folder=str(tmp_path / "s"), tracking=server, workers=2), quiet=True
     )
     assert result.ok, result.frame["error"].tolist()
     ledger = Experiment.open(server)

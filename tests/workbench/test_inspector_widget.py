@@ -28,6 +28,11 @@ def key_of(readings: Readings, policy: str, example: str, reader: str = "overwri
     return key
 
 
+def opened(results, agents=None, live="") -> Inspector:
+    readings = Readings(results)
+    return Inspector(readings, readings.opening(), agents or {}, live)
+
+
 def asked(inspector: Inspector, what: str, **given):
     """What the kernel sends back to one request of the browser."""
     sent = []
@@ -109,7 +114,7 @@ def test_all_readers_are_told_by_what_their_turns_did(lost):
     told = {result.reader: (key, readings.story(key)["fates"]) for key, result in readings.results.items()}
     assert {name: fates for name, (_, fates) in told.items()} == {
         "gated": "ahhh", "multislot": "ahhh", "map_merge": "hhhh", "blind": "n"}  # fmt: skip
-    assert readings.detail(told["gated"][0], 2)["signal"] == "keep"
+    assert readings.detail(told["gated"][0], 2)["signal"] == "kept its memory as it was"
     new = [text for text, change in readings.detail(told["multislot"][0], 2)["changes"] if change == "new"]
     assert new == ["rain"]  # the slot was empty: nothing of the other slots is gone
     merge = readings.detail(told["map_merge"][0], 2)
@@ -165,7 +170,7 @@ def test_search_looks_into_questions_answers_and_memories(both):
 
 
 def test_the_widget_answers_and_says_what_went_wrong(both):
-    inspector = Inspector(both)
+    inspector = opened(both)
     key = key_of(inspector.readings, "before", "lost")
     assert asked(inspector, "story", key=key)["answer"]["fates"] == "ahlll"
     assert asked(inspector, "detail", key=key, turn=4)["answer"]["kind"] == "answer"
@@ -175,14 +180,13 @@ def test_the_widget_answers_and_says_what_went_wrong(both):
 
 
 def test_a_saved_notebook_keeps_what_it_opened_with_and_a_page_for_those_without_a_kernel(both, long_reading):
-    inspector = Inspector(both, live='inspector.show("abc")')
+    inspector = opened(both, live='inspector.show("abc")')
     shown = {key_of(inspector.readings, policy, "lost") for policy in ("before", "after")}
     assert set(inspector.saved["stories"]) == shown == set(inspector.saved["details"])
-    bundle = inspector._repr_mimebundle_()
-    data = bundle[0] if isinstance(bundle, tuple) else bundle
+    data, _ = inspector._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert "inspector.show(&#34;abc&#34;)" in data["text/html"] and "<script" not in data["text/html"]
-    long = Inspector({"p": [long_reading(turns=724, noted=100, lost=400, cut=50)]})
+    long = opened({"p": [long_reading(turns=724, noted=100, lost=400, cut=50)]})
     assert len(json.dumps(long.saved)) < 1_000_000
 
 
@@ -206,19 +210,19 @@ def test_reading_on_with_another_memory_keeps_what_was_before_and_asks_only_what
 
 
 def test_the_widget_reads_on_with_an_agent_that_is_opened_once_and_when_needed(both, tokenizer):
-    opened = []
+    calls = []
 
     def opener() -> Agent:
-        opened.append(1)
+        calls.append(1)
         return agent_that(tokenizer, lambda prompt: "\\boxed{4711}")
 
-    inspector = Inspector(both, agents={"before": opener})
-    assert inspector.can_rerun == ["before"] and not opened
+    inspector = opened(both, agents={"before": opener})
+    assert inspector.can_rerun == ["before"] and not calls
     key = key_of(inspector.readings, "before", "lost")
     entry = asked(inspector, "rerun", key=key, turn=1, memory="mine")["answer"]
     assert entry["policy"] == "before, other memory after turn 2" and entry["right"]
     assert entry in inspector.catalog
-    assert asked(inspector, "rerun", key=key, turn=2, memory="mine")["answer"]["right"] and len(opened) == 1
+    assert asked(inspector, "rerun", key=key, turn=2, memory="mine")["answer"]["right"] and len(calls) == 1
     other = key_of(inspector.readings, "after", "lost")
     assert "no agent is given for 'after'" in asked(inspector, "rerun", key=other, turn=1, memory="mine")["error"]
 

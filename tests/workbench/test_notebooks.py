@@ -130,7 +130,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
         folder=str(workspace / "small"),
         tracking=str(workspace),
         parameters={"model": tiny_model, "results": "{folder}/results"},
-        stages=(
+        stage=(
             stage("quickstart", "00_quickstart", parameters=quick),
             stage("data", "01_make_data", parameters={"folder": "{folder}/data", "chunk_tokens": 48, **made}),
             stage("evaluate", "03_evaluate", parameters=read, points=[{"policy": "one"}, other]),
@@ -184,7 +184,7 @@ def test_a_grid_over_a_parameter_keeps_every_points_rows_of_every_policy(tiny_mo
         name="sizes", notebook="notebooks/03_evaluate.ipynb", parameters=given, grid={"chunk_tokens": [32, 48]}
     )
     result = run_sweep(
-        SweepSpec(name="sizes", folder=str(workspace / "s"), tracking=str(workspace), stages=(stage,), workers=2)
+        SweepSpec(name="sizes", folder=str(workspace / "s"), tracking=str(workspace), stage=(stage,), workers=2)
     )
     assert result.ok, result.frame["error"].dropna().tolist()
 

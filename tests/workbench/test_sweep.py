@@ -50,7 +50,7 @@ def notebook(tmp_path: Path) -> Callable[..., str]:
 def spec(workspace: Path) -> Callable[..., SweepSpec]:
     def make(*stages: SweepStage, **given) -> SweepSpec:
         given = {"parameters": {"folder": "{folder}"}, "workers": 2} | given
-        return SweepSpec(name="s", stages=stages, folder=str(workspace / "s"), tracking=str(workspace), **given)
+        return SweepSpec(name="s", stage=stages, folder=str(workspace / "s"), tracking=str(workspace), **given)
 
     return make
 

@@ -5,7 +5,6 @@
 const FATES = { a: "ahead", h: "held", m: "missed", l: "lost", n: "none" };
 const NAMES = { ahead: "not read yet", held: "in memory", missed: "read but never noted", lost: "noted and lost", none: "no memory" };
 const FATE_FILTERS = ["noted and lost", "read but never noted", "in memory", "memory cut at its limit"];
-const SIGNALS = { keep: "kept its memory as it was", done: "stopped reading here" };
 const HELP = "← → turn · n p next or previous change · [ ] reading · Home End";
 const WORST = "namhl"; // of several turns in one column of pixels the worst is drawn
 
@@ -54,12 +53,6 @@ function aligned(from, to, turn) {
   let best = 0;
   to.starts.forEach((other, i) => { if (other >= 0 && other <= start && other >= to.starts[best]) best = i; });
   return best;
-}
-
-function changes(story) {
-  const found = new Set(story.evidence);
-  for (let i = 1; i < story.fates.length; i++) if (story.fates[i] !== story.fates[i - 1]) found.add(i);
-  return found;
 }
 
 class Timeline {
@@ -205,8 +198,7 @@ class Side {
   facts(d) {
     const [prompt, cached, reply] = d.tokens, told = [];
     if (d.fate) told.push(d.fate);
-    if (SIGNALS[d.signal]) told.push(SIGNALS[d.signal]);
-    else if (d.signal) told.push(d.signal.replace(/^recall: /, "looks back for: "));
+    if (d.signal) told.push(d.signal);
     if (prompt) told.push(`${counted(prompt, "token")} read${cached ? ` (${cached.toLocaleString()} of them from the cache)` : ""}, ${reply.toLocaleString()} written`);
     const facts = [make("small", {}, told.join(" · "))];
     if (d.cut) facts.push(" ", make("small", { class: "ma-cut" }, "cut at its token limit"));
@@ -374,9 +366,8 @@ class View {
       const stories = await Promise.all(sides.map((side) => this.source.story(side.key)));
       if (stale()) return;
       sides.forEach((side, i) => (side.story = stories[i]));
-      const left = stories[0], first = [...changes(left)].sort((a, b) => a - b);
-      if (this.state.turn === undefined) this.state.turn = left.fates.indexOf("l") >= 0 ? left.fates.indexOf("l") : first[0] ?? 0;
-      this.state.turn = Math.max(0, Math.min(left.fates.length - 1, this.state.turn));
+      const left = stories[0];
+      this.state.turn = Math.max(0, Math.min(left.fates.length - 1, this.state.turn ?? left.first));
       const turns = stories.map((story, i) => (i ? aligned(left, story, this.state.turn) : this.state.turn));
       sides.forEach((side, i) => side.timeline.show(stories[i], turns[i]));
       const details = await Promise.all(sides.map((side, i) => this.source.detail(side.key, turns[i])));
@@ -415,8 +406,8 @@ class View {
   }
 
   nextChange(by) {
-    const [left, right] = this.sides, { turn } = this.state, found = changes(left.story);
-    if (right.story) for (const i of changes(right.story)) found.add(aligned(right.story, left.story, i));
+    const [left, right] = this.sides, { turn } = this.state, found = new Set(left.story.changes);
+    if (right.story) for (const i of right.story.changes) found.add(aligned(right.story, left.story, i));
     const places = [...found].sort((a, b) => a - b);
     return (by > 0 ? places.find((i) => i > turn) : places.reverse().find((i) => i < turn)) ?? turn;
   }

@@ -1,21 +1,27 @@
-"""Static pages: a document, and one reading or two of the same example side by side. They need no kernel, no script
-and no network.
+"""Pages that need no kernel and no network: a document, one reading or two of the same example side by side without
+script, and the inspector with the script of the widget and what it shows embedded beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 from memagent_lib.data import Example
 from memagent_lib.diagnostics import Fate
+from memagent_lib.evaluation import Result
 from memagent_lib.workbench.html_pages import Page, render
-from memagent_lib.workbench.inspector.readings import Readings
+from memagent_lib.workbench.inspector.readings import LETTERS, Readings
 
-FATES = {"h": "held", "a": "ahead", "m": "missed", "l": "lost", "n": "none"}
-FATE_WORDS = {"ahead": Fate.AHEAD, "held": Fate.HELD, "missed": Fate.MISSED, "lost": Fate.LOST}
-SIGNALS = {"keep": "kept its memory as it was", "done": "stopped reading here"}
+SCRIPT = Path(__file__).parent / "inspector.js"
+ROOM_MB = 8.0
+FATES = {letter: fate.name.lower() if fate else "none" for fate, letter in LETTERS.items()}
+FATE_WORDS = {fate.name.lower(): fate for fate in Fate}
 _MARGIN_CHARS = 160
 _LINE_WIDTH, _LINE_HEIGHT, _TALLEST = 600, 26, 22
 _GAPS_UP_TO = 120  # bars; between more there is no room for gaps
@@ -52,6 +58,32 @@ def still(readings: Readings, state: Mapping[str, Any], live: str = "") -> Page:
     return Page(first.example.id, body)
 
 
+def to_html(
+    readings: Readings | Mapping[str, Iterable[Result]],
+    room_mb: float = ROOM_MB,
+    first_keys: Collection[str] = (),
+    **opening: Any,
+) -> Page:
+    """The inspector as a page of its own that needs no kernel and no network. Readings go in whole, ``first_keys`` and
+    those that it opens with first, until ``room_mb`` is full; where one had no room, the page says so.
+    """
+    readings = readings if isinstance(readings, Readings) else Readings(readings)
+    state = readings.opening(**opening)
+    first = readings.entry(state["key"])
+
+    def later(key: str) -> bool:
+        return key not in first_keys and readings.results[key].example.id != first["example"]
+
+    keys = sorted(readings.results, key=later)
+    kept = readings.embedded(keys, room_mb * 1e6)
+    data = {"catalog": readings.catalog(), "state": state, "room": f"{room_mb:g} MB", **kept}
+    whole = sum(len(kept["details"].get(key, ())) == len(readings.results[key].trace.turns) for key in keys)
+    script = Markup(SCRIPT.read_text(encoding="utf-8").replace("</", "<\\/"))
+    escaped = Markup(json.dumps(data).replace("<", "\\u003c"))
+    counts = {"left_out": len(keys) - whole, "all": len(keys), "room": data["room"]}
+    return Page(first["example"], render("interactive.html", data=escaped, script=script, **counts))
+
+
 def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
     """A text in pieces, and of each whether it lies in one of the spans, which are in order."""
     inside = [(max(0, start), min(end, len(text))) for start, end in spans if start < len(text) and end > 0]
@@ -80,9 +112,7 @@ def _turn(detail: Mapping[str, Any]) -> dict[str, Any]:
         end = min(len(chunk["text"]), (evidence[-1][1] if evidence else 0) + _MARGIN_CHARS)
         pieces = marked(chunk["text"][start:end], [(a - start, b - start) for a, b in evidence])
         excerpt = {"pieces": pieces, "before": start > 0, "after": end < len(chunk["text"])}
-    return {**detail, "number": detail["turn"] + 1, "css": FATES[detail["letter"]], "excerpt": excerpt} | {
-        "said": SIGNALS.get(detail["signal"], detail["signal"])
-    }
+    return {**detail, "number": detail["turn"] + 1, "css": FATES[detail["letter"]], "excerpt": excerpt}
 
 
 def _timeline(story: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 from memagent_lib.diagnostics import Fate, Provenance, evidence_in
@@ -20,6 +21,7 @@ from memagent_lib.workbench.figure_style import line_name
 from memagent_lib.workbench.inspector.word_changes import word_changes
 
 LETTERS = {Fate.AHEAD: "a", Fate.HELD: "h", Fate.MISSED: "m", Fate.LOST: "l", None: "n"}
+SIGNALS = {"keep": "kept its memory as it was", "done": "stopped reading here"}
 CUT = "memory cut at its limit"
 PHRASES = 200
 _ANSWER_CHARS = 200
@@ -72,15 +74,19 @@ class Readings:
     def story(self, key: str) -> dict[str, Any]:
         """Every turn in a few numbers: the fate of the facts as a letter, tokens of the reply, the place of its chunk.
 
-        Also the turns with evidence in their chunk, and those whose reply was cut.
+        Also the turns with evidence in their chunk, with those the turns after which the fate is another one, the turn
+        to look at first, and the turns whose reply was cut.
         """
         result = self._result(key)
-        turns, spans = result.trace.turns, result.example.evidence
+        turns, fates = result.trace.turns, result.diagnosis.fates
+        evidence = [i for i, turn in enumerate(turns) if evidence_in(turn, result.example.evidence)]
         return {
-            "fates": "".join(LETTERS[fate] for fate in result.diagnosis.fates),
+            "fates": "".join(LETTERS[fate] for fate in fates),
             "tokens": [turn.reply.reply_tokens or len(turn.reply.text) for turn in turns],
             "starts": [turn.prompt.chunk.start if turn.prompt.chunk else -1 for turn in turns],
-            "evidence": [i for i, turn in enumerate(turns) if evidence_in(turn, spans)],
+            "evidence": evidence,
+            "changes": sorted({*evidence, *result.diagnosis.changes}),
+            "first": next((fates.index(fate) for fate in (Fate.LOST, Fate.MISSED, Fate.HELD) if fate in fates), 0),
             "cut": [i for i, turn in enumerate(turns) if turn.reply.cut],
         }
 
@@ -98,12 +104,10 @@ class Readings:
             "chunk": asdict(prompt.chunk) if prompt.chunk and prompt.kind is not Kind.MERGE else None,
             "evidence": [list(span) for span in evidence_in(this, result.example.evidence)],
             "brought": _brought(this),
-            "changes": [list(piece) for piece in word_changes(before, reply.text)]
-            if before is not None
-            else [[reply.text, "same"]],
+            "changes": [[reply.text, "same"]] if before is None else list(map(list, word_changes(before, reply.text))),
             "after": reply.text,
             "thinking": reply.thinking,
-            "signal": reply.signal,
+            "signal": SIGNALS.get(reply.signal, reply.signal.replace("recall: ", "looks back for: ")),
             "cut": reply.cut,
             "edited": reply.finish_reason == "edited",
             "tokens": [reply.prompt_tokens, reply.cached_tokens, reply.reply_tokens],
@@ -123,12 +127,9 @@ class Readings:
 
     def notable(self, key: str, most: int = 8) -> list[int]:
         """The turns to show when not all can be: evidence, changes of fate, cuts, the last read, the answer."""
-        story, changes = self.story(key), self._result(key).diagnosis.changes
-        last = list(range(len(story["fates"])))[-2:]
-        keep = sorted({*story["evidence"], *changes} - set(last))
-        rest = [i for i in (0, *story["cut"]) if i not in keep and i not in last]
-        room = max(0, most - len(last))
-        return sorted({*keep[:room], *rest[: max(0, room - len(keep))], *last})
+        story = self.story(key)
+        last = range(len(story["fates"]))[-2:]
+        return sorted(islice(dict.fromkeys((*last, *story["changes"], 0, *story["cut"])), most))
 
     def opening(
         self,
@@ -161,7 +162,7 @@ class Readings:
             )
 
         chosen = min(entries, key=worth)
-        other, at = others[chosen["key"]], self._first_change(chosen["key"]) if turn is None else turn - 1
+        other, at = others[chosen["key"]], self.story(chosen["key"])["first"] if turn is None else turn - 1
         if beside and other is None:
             names = ", ".join(dict.fromkeys(entry["name"] for entry in self.catalog()))
             raise ValueError(f"beside: no reading of the same example by {beside!r}; there are those of {names}")
@@ -192,10 +193,6 @@ class Readings:
             if key != entry["key"] and (other if name is None else line_name(policy, reader) == name):
                 return self.entry(key)
         return None
-
-    def _first_change(self, key: str) -> int:
-        fates = self._result(key).diagnosis.fates
-        return next((fates.index(fate) for fate in (Fate.LOST, Fate.MISSED, Fate.HELD) if fate in fates), 0)
 
     def _result(self, key: str) -> Result:
         if key not in self.results:

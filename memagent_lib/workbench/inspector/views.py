@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.agent import open_agent
+from memagent_lib.agent import Agent, open_agent
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.files import place
 from memagent_lib.processes import in_jupyter
@@ -18,7 +18,6 @@ from memagent_lib.workbench.inspector.pages import still
 from memagent_lib.workbench.inspector.readings import Readings
 
 if TYPE_CHECKING:
-    from memagent_lib.workbench.inspector.editing import Opener
     from memagent_lib.workbench.inspector.widget import Inspector
 
 Source = Run | str | Path
@@ -32,7 +31,7 @@ class InspectorError(ValueError):
 
 def show(
     source: Source | Sequence[Source] | Mapping[str, Iterable[Result]],
-    agents: Opener | Mapping[str, Opener] | None = None,
+    agents: Mapping[str, Callable[[], Agent]] | None = None,
     tracking: str = "runs",
     **opening: Any,
 ) -> Inspector | Page:
@@ -40,42 +39,40 @@ def show(
     records).
 
     ``opening`` says where it begins: ``policy``, ``reader``, ``chunks``, ``example``, ``beside``, ``turn``; without it,
-    on the first failure that lost a fact. ``agents`` read on from edited memories: one for all policies or one for
-    each, or functions that open them; of runs, by default, those of the runs' models.
+    on the first failure that lost a fact. ``agents`` open, by policy, what reads on from an edited memory; of runs, by
+    default, the runs' models.
     """
-    if isinstance(source, Mapping):
-        readings = Readings(source)
-    else:
-        found, openers = _kept(source, tracking)
-        readings, agents = Readings(found), openers if agents is None else agents
+    live = ""
+    if not isinstance(source, Mapping):
+        named = [source] if isinstance(source, Source) else source
+        live = _live(named)
+        source, openers = _kept(named, tracking)
+        agents = openers if agents is None else agents
+    readings = Readings(source)
     if not readings.results:
         raise InspectorError("no readings with a trace to look into; 03_evaluate keeps some of every evaluation")
     try:
         state = readings.opening(**opening)
     except (ValueError, TypeError) as wrong:
         raise InspectorError(str(wrong).replace("Readings.opening()", "show()")) from None
-    live = _live(source)
     if not in_jupyter():
         return still(readings, state, live)
     from memagent_lib.workbench.inspector.widget import Inspector
 
-    return Inspector(readings, state, agents, live)
+    return Inspector(readings, state, agents or {}, live)
 
 
-def _live(source: Any) -> str:
-    """The line that opens the inspector again, where it is opened by name."""
-    if isinstance(source, Mapping):
-        return ""
-    named = [source] if isinstance(source, Run | str | Path) else source
+def _live(named: Sequence[Source]) -> str:
+    """The line that opens the inspector again."""
     names = [one.id if isinstance(one, Run) else str(one) for one in named]
     return f"inspector.show({json.dumps(names[0] if len(names) == 1 else names)})"
 
 
-def _kept(source: Source | Sequence[Source], tracking: str) -> tuple[dict[str, list[Result]], dict[str, Opener]]:
+def _kept(named: Sequence[Source], tracking: str) -> tuple[dict[str, list[Result]], dict[str, Callable[[], Agent]]]:
     """The results that runs or folders kept, by policy, and how to open the agent of each run's model."""
     found: dict[str, list[Result]] = {}
-    openers: dict[str, Opener] = {}
-    for one in [source] if isinstance(source, Run | str | Path) else source:
+    openers: dict[str, Callable[[], Agent]] = {}
+    for one in named:
         if not isinstance(one, Run) and place(one).is_dir():
             found.setdefault(place(one).name, []).extend(read_results(place(one)))
             continue

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import anywidget
 import traitlets
 
-from memagent_lib.evaluation import Result
-from memagent_lib.workbench.inspector.editing import Agents, Opener, read_on
-from memagent_lib.workbench.inspector.interactive_page import SCRIPT
-from memagent_lib.workbench.inspector.pages import still
+from memagent_lib.agent import Agent
+from memagent_lib.workbench.inspector.editing import read_on
+from memagent_lib.workbench.inspector.pages import SCRIPT, still
 from memagent_lib.workbench.inspector.readings import Readings
 
 STYLE = SCRIPT.parent / "templates" / "inspector.css"
@@ -20,8 +20,8 @@ SAVED_BYTES = 300_000
 
 
 class Inspector(anywidget.AnyWidget):
-    """Readings by policy, shown one or two at a time. ``agents`` read on from an edited memory; without them nothing
-    can.
+    """Readings by policy, shown one or two at a time. ``agents`` open, by policy, what reads on from an edited memory;
+    each is called once, when it is first needed.
 
     The texts of a turn come from the kernel when they are looked at, so that a reading of a thousand turns opens at
     once; those that it opens with are saved with the notebook.
@@ -37,34 +37,28 @@ class Inspector(anywidget.AnyWidget):
 
     def __init__(
         self,
-        readings: Readings | Mapping[str, Iterable[Result]],
-        state: Mapping[str, Any] | None = None,
-        agents: Opener | Mapping[str, Opener] | None = None,
-        live: str = "",
+        readings: Readings,
+        state: dict[str, Any],
+        agents: Mapping[str, Callable[[], Agent]],
+        live: str,
     ):
-        self.readings = readings if isinstance(readings, Readings) else Readings(readings)
-        self.agents = Agents(agents)
-        state = dict(state or self.readings.opening())
-        other = self.readings.beside(self.readings.entry(state["key"]), state["beside"])
+        self.readings = readings
+        self.agents = {policy: cache(opener) for policy, opener in agents.items()}
+        other = readings.beside(readings.entry(state["key"]), state["beside"])
         shown = [state["key"], *([other["key"]] if other else [])]
         super().__init__(
-            catalog=self.readings.catalog(),
+            catalog=readings.catalog(),
             state=state,
-            saved=self.readings.embedded(shown, SAVED_BYTES),
+            saved=readings.embedded(shown, SAVED_BYTES),
             live=live,
-            can_rerun=[
-                policy for policy in dict.fromkeys(self.readings.policies.values()) if self.agents.can_read(policy)
-            ],
+            can_rerun=[policy for policy in dict.fromkeys(readings.policies.values()) if policy in agents],
         )
         self.on_msg(self._asked)
 
     def _repr_mimebundle_(self, **given: Any) -> Any:
         """The widget, and beside it what a page without a kernel can show (GitHub, nbviewer, a saved copy)."""
-        bundle = super()._repr_mimebundle_(**given)
-        data = bundle[0] if isinstance(bundle, tuple) else bundle
-        if data:
-            data["text/html"] = still(self.readings, self.state, self.live)._repr_html_()
-        return bundle
+        data, about = super()._repr_mimebundle_(**given)
+        return data | {"text/html": still(self.readings, self.state, self.live).body}, about
 
     def _asked(self, _: Any, request: Mapping[str, Any], __: Any) -> None:
         known = {
@@ -82,7 +76,10 @@ class Inspector(anywidget.AnyWidget):
 
     def _rerun(self, key: str, turn: int, memory: str) -> dict[str, Any]:
         policy = self.readings.policies[key]
-        result = read_on(self.readings.results[key], turn, memory, self.agents.of(policy))
+        if policy not in self.agents:
+            fix = f"show(..., agents={{{policy!r}: OPENER}}) takes a function that opens one"
+            raise ValueError(f"no agent is given for {policy!r}; {fix}")
+        result = read_on(self.readings.results[key], turn, memory, self.agents[policy]())
         added = self.readings.add(f"{policy}, other memory after turn {turn + 1}", result)
         self.catalog = self.readings.catalog()
         return self.readings.entry(added)

@@ -7,7 +7,7 @@ no trainer.
 
 from memagent_lib.workbench.panel.live import TrainingPanel, settle, show
 from memagent_lib.workbench.panel.progress import Follower, Progress
-from memagent_lib.workbench.panel.progress_page import RunReport, report
+from memagent_lib.workbench.panel.progress_page import report
 from memagent_lib.workbench.panel.run_access import (
     attach,
     begin,
@@ -21,7 +21,6 @@ from memagent_lib.workbench.panel.run_access import (
 __all__ = [
     "Follower",
     "Progress",
-    "RunReport",
     "TrainingPanel",
     "attach",
     "begin",

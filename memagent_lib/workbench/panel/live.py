@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memagent_lib.processes import in_jupyter
-from memagent_lib.rl import RunFolder, TrainingRun, TrainingState, TrainingStatus, launch
+from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch
+from memagent_lib.workbench.html_pages import Page
 from memagent_lib.workbench.panel.progress import Follower, Progress, kept_config
 from memagent_lib.workbench.panel.progress_page import (
     ROLLOUTS_TITLE,
-    RunReport,
     curves,
     head,
     label,
@@ -30,7 +30,7 @@ POLL_S = 1.0
 RESUMABLE = (TrainingState.STOPPED, TrainingState.FAILED, TrainingState.DIED)
 
 
-def show(run: TrainingRun | str | Path) -> VBox | RunReport:
+def show(run: TrainingRun | str | Path) -> VBox | Page:
     """The panel of a run, or of the run in a folder; the same one however often it is shown.
 
     Where nobody looks on (papermill executes the notebook) it is the run as it stands: widgets do not outlive their
@@ -61,25 +61,19 @@ class TrainingPanel:
         self.folder, self.follower = folder, Follower(folder)
         self.lock, self.closed = threading.Lock(), threading.Event()
         self.doing, self.shown = "", ()
-        wide = w.Layout(width="auto")
-        self.head, self.curves, self.detail = (
-            w.HTML(),
-            w.HTML(),
-            w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", overflow="auto")),
-        )
-        self.stop = w.Button(
-            description="Stop", icon="stop", tooltip="End after the step it is in, with a checkpoint; it can be resumed"
-        )
-        self.resume = w.Button(
-            description="Resume", icon="play", tooltip="Go on from the last checkpoint, with the same settings"
-        )
-        self.said = w.HTML(layout=wide)
+        self.head, self.curves = w.HTML(), w.HTML()
+        self.detail = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", overflow="auto"))
+        ends = "End after the step it is in, with a checkpoint; it can be resumed"
+        self.stop = w.Button(description="Stop", icon="stop", tooltip=ends)
+        continues = "Go on from the last checkpoint, with the same settings"
+        self.resume = w.Button(description="Resume", icon="play", tooltip=continues)
+        self.said = w.HTML(layout=w.Layout(width="auto"))
         self.list = w.Select(rows=9, layout=w.Layout(width="270px", flex="0 0 auto"))
         self.list.add_class("mt-list")
         title = w.HTML(f"<b>{ROLLOUTS_TITLE}</b>")
         self.rollouts = w.VBox([title, w.HBox([self.list, self.detail])])
         self.box = w.VBox([self.head, w.HBox([self.stop, self.resume, self.said]), self.curves, self.rollouts])
-        self.stop.on_click(lambda _: self._do("stopping", "stopped", self._run().stop))
+        self.stop.on_click(lambda _: self._do("stopping", "stopped", TrainingRun(folder).stop))
         self.resume.on_click(lambda _: self._do("resuming", "resumed", self._resume))
         self.list.observe(lambda _: self._show_rollout(), "index")
         self.refresh()
@@ -112,12 +106,8 @@ class TrainingPanel:
         self._show_rollout()
 
     def _show_rollout(self) -> None:
-        index = self.list.index
-        _set(
-            self.detail,
-            "value",
-            styled(rollout(self.shown[index])) if index is not None and index < len(self.shown) else "",
-        )
+        chosen = [] if self.list.index is None else self.shown[self.list.index :][:1]
+        _set(self.detail, "value", "".join(styled(rollout(kept)) for kept in chosen))
 
     def _keep_true(self) -> None:
         gone = False
@@ -131,12 +121,7 @@ class TrainingPanel:
                 self._say(str(failure))
                 gone = True
 
-    def _run(self) -> TrainingRun:
-        return TrainingRun(self.folder)
-
     def _resume(self) -> None:
-        from memagent_lib.rl import Recipe
-
         launch(Recipe.from_tables(kept_config(self.folder)), self.folder.path, resume=True)
 
     def _do(self, doing: str, done: str, action: Callable[[], object]) -> None:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from markupsafe import Markup
 
 from memagent_lib.evaluation import Result
 from memagent_lib.files import root
 from memagent_lib.rl import TrainingRun
+from memagent_lib.trace import Turn
 from memagent_lib.workbench.figure_style import COLOURS
-from memagent_lib.workbench.html_pages import markup, render
+from memagent_lib.workbench.html_pages import Page, render
 from memagent_lib.workbench.panel.curve_charts import WINDOW, Points, smoothed, svg_chart
 from memagent_lib.workbench.panel.progress import Follower, Progress
-from memagent_lib.workbench.panel.run_access import attach
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
-    from memagent_lib.trace import Turn
+from memagent_lib.workbench.panel.run_access import attach, outcome
 
 REPORTED_ROLLOUTS = 6
 ROLLOUTS_TITLE = "Readings, the newest step's first, wrong ones before right ones"
@@ -57,26 +54,14 @@ TILES = (
 )
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """A run frozen as it stood: a notebook shows it, an executed copy keeps it."""
-
-    progress: Progress
-
-    def _repr_html_(self) -> str:
-        told = [(label(r), rollout(r)) for r in self.progress.rollouts[:REPORTED_ROLLOUTS]]
-        parts = {"head": head(self.progress, frozen=True), "curves": curves(self.progress)}
-        return styled(render("run_report.html", rollouts=told, rollouts_title=ROLLOUTS_TITLE, **parts))
-
-    def __repr__(self) -> str:
-        status = self.progress.status
-        return f"{self.progress.folder}: {status.state}, step {status.step} of {status.steps}"
-
-
-def report(run: TrainingRun | str | Path) -> RunReport:
-    """A run, or the run in a folder, as it stands now."""
+def report(run: TrainingRun | str | Path) -> Page:
+    """A run, or the run in a folder, frozen as it stands now: a notebook shows it, an executed copy keeps it."""
     run = run if isinstance(run, TrainingRun) else attach(run)
-    return RunReport(Follower(run.folder).look())
+    progress = Follower(run.folder).look()
+    told = [(label(r), rollout(r)) for r in progress.rollouts[:REPORTED_ROLLOUTS]]
+    parts = {"head": head(progress, frozen=True), "curves": curves(progress)}
+    body = styled(render("run_report.html", rollouts=told, rollouts_title=ROLLOUTS_TITLE, **parts))
+    return Page(f"{progress.folder}: {outcome(progress.status)}", body)
 
 
 def styled(body: Markup | str) -> str:
@@ -128,7 +113,7 @@ def curves(progress: Progress) -> Markup:
         smooth = smooth or any(smoothed(points) for points in lines.values())
         last = [(name, tile.write(points[-1][1]), COLOURS[i % 6]) for i, (name, points) in enumerate(lines.items())]
         svg = svg_chart(lines, tile.write, most=1.0 if tile.write is percent else None)
-        charts.append({"title": tile.title, "last": last, "svg": markup(svg)})
+        charts.append({"title": tile.title, "last": last, "svg": Markup(svg)})
     return render("run_curves.html", charts=charts, missing=missing, smoothed=smooth, window=WINDOW)
 
 

@@ -8,20 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from memagent_lib import rl
 from memagent_lib.files import model, place
+from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
 from memagent_lib.tracking import Experiment
+from memagent_lib.workbench.panel.progress import kept_config
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
-
-    from memagent_lib.rl import Recipe, TrainingRun, TrainingStatus
 
 
 def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
     """A training recipe with ``table.key=value`` settings on top, its paths relative to the repository's root."""
-    from memagent_lib.rl import Recipe
-
     config = Recipe.load(place(recipe), settings)
     data = config.data.with_paths(lambda path: str(place(path)))
     return replace(config, data=data, model=replace(config.model, path=model(config.model.path)))
@@ -29,8 +29,6 @@ def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
 
 def attach(folder: str | Path) -> TrainingRun:
     """The run in a folder. Where there is none, the error names the runs nearby."""
-    from memagent_lib import rl
-
     path = place(folder)
     try:
         return rl.attach(path)
@@ -49,9 +47,6 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     Where a run is tracked makes it no other run. A run of another config in the folder is the launcher's error. With
     ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted.
     """
-    from memagent_lib.rl import RunFolder, TrainingState, launch, resolved
-    from memagent_lib.workbench.panel.progress import kept_config
-
     files = RunFolder(place(folder))
     if not files.config.is_file():
         return launch(config, files.path, stop_at_exit=stop_at_exit)
@@ -113,8 +108,6 @@ def _stop(run: TrainingRun) -> None:
 
 def curve(run: TrainingRun) -> pd.DataFrame:
     """A run's metrics over steps in long form (``run_id, metric, step, value``), from its own files."""
-    import pandas as pd
-
     name = run.status().mlflow_run or run.folder.path.name
     rows = [(name, metric, row["step"], value) for row in run.folder.rows() for metric, value in row["metrics"].items()]
     return pd.DataFrame(rows, columns=["run_id", "metric", "step", "value"]).astype({"metric": str})

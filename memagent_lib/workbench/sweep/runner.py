@@ -10,12 +10,13 @@ import ast
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from memagent_lib.files import place, root, write_atomically
 from memagent_lib.processes import terminable
@@ -30,9 +31,6 @@ from memagent_lib.workbench.sweep.specification import (
     SweepSpec,
     plan,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SWEEP_FILE = "sweep.json"
 
@@ -73,7 +71,7 @@ def run_sweep(
         )
         with SweepBoard(stages, quiet) as board:
             _SweepRun(spec, experiment, parent, board, retry).run(stages)
-        result = SweepResult(spec.path, parent.id, _frame(stages))
+        result = SweepResult(spec.path, parent.id, _frame(spec.path))
         parent.table(result.frame.astype(str), "points.parquet")
         parent.end(RunStatus.FINISHED if result.ok else RunStatus.FAILED)
     return result
@@ -83,7 +81,7 @@ def show_sweep(folder: str | Path) -> bool:
     """Print how the sweep in ``folder`` stands, from any process; whether all of its points are finished."""
     folder = place(folder)
     sweep = _sweep_of(folder)
-    rows = [point | record for point, record in _recorded(folder, sweep)]
+    rows = _points(folder, sweep)
     pid = _running_in(folder)
     if pid is None:  # a point cannot run without its sweep
         rows = [r | {"status": PointState.WAITING} if r["status"] == PointState.RUNNING else r for r in rows]
@@ -95,16 +93,14 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataF
     """The rows that every finished point logged as ``table``, to its run or to runs below it, with what varies as
     columns. A parameter that is called like a column of the rows keeps its name with ``param.`` before it.
     """
-    import pandas as pd
-
     folder = place(folder)
     sweep, frames = _sweep_of(folder), []
     experiment = Experiment.open(sweep["tracking"])
-    for point, record in _recorded(folder, sweep):
-        if record["status"] != PointState.FINISHED:
+    for point in _points(folder, sweep):
+        if point["status"] != PointState.FINISHED:
             continue
-        below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{record['run_id']}'")["run_id"]
-        for rows in _tables(experiment, [record["run_id"], *reversed(below)], table):
+        below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{point['run_id']}'")["run_id"]
+        for rows in _tables(experiment, [point["run_id"], *reversed(below)], table):
             varied = {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in point["varied"].items()}
             named = {f"param.{k}" if k in rows and list(rows[k].unique()) != [v] else k: v for k, v in varied.items()}
             frames.append(rows.assign(point=point["point"], **named))
@@ -121,17 +117,15 @@ def is_sweep(folder: str | Path) -> bool:
 def unfinished_points(folder: str | Path) -> list[str]:
     """The points of the sweep in ``folder`` that have no result, each with its state."""
     folder = place(folder)
-    records = _recorded(folder, _sweep_of(folder))
-    return [f"{p['stage']}, {p['point']}: {r['status']}" for p, r in records if r["status"] != PointState.FINISHED]
+    points = _points(folder, _sweep_of(folder))
+    return [f"{p['stage']}, {p['point']}: {p['status']}" for p in points if p["status"] != PointState.FINISHED]
 
 
 def _tables(experiment: Experiment, run_ids: Iterable[str], name: str) -> Iterator[pd.DataFrame]:
     """The table of each run that logged one."""
-    import pandas as pd
-
     for run_id in run_ids:
-        with tempfile.TemporaryDirectory() as copied, suppress(TrackingError):
-            yield pd.read_parquet(experiment.join(run_id).fetch(name, copied))
+        with suppress(TrackingError):
+            yield experiment.join(run_id).read_table(name)
 
 
 def _sweep_of(folder: Path) -> dict[str, Any]:
@@ -141,9 +135,9 @@ def _sweep_of(folder: Path) -> dict[str, Any]:
     return sweep
 
 
-def _recorded(folder: Path, sweep: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each point as the sweep listed it, and what is known of it."""
-    return ((point, _record(folder / point["record"], point["key"])) for point in sweep["points"])
+def _points(folder: Path, sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each point as the sweep listed it, with what is known of it."""
+    return [point | _record(folder / point["record"], point["key"]) for point in sweep["points"]]
 
 
 @dataclass(frozen=True)
@@ -175,11 +169,10 @@ class _SweepRun:
         def start(job: NotebookJob) -> NotebookJob:
             point = todo[job.output]
             runs[job.output] = run = self._child_run(point)
-            before = _record(_record_file(point), point.key)["seconds"]
+            before = _record(point.record, point.key)["seconds"]
             _save(point, PointState.RUNNING, run_id=run.id)
-            self.board.set(
-                point, PointState.RUNNING, f"started, took {duration(before)} before" if before else "started"
-            )
+            took = f", took {duration(before)} before" if before else ""
+            self.board.set(point, PointState.RUNNING, f"started{took}")
             own = {"tracking": self.experiment.uri, "run_id": run.id, "point": point.file_name}
             return replace(job, parameters=job.parameters | {k: v for k, v in own.items() if k in point.defaults})
 
@@ -192,11 +185,11 @@ class _SweepRun:
         finally:
             for run in runs.values():
                 self._end(run, RunStatus.KILLED)
-        return all(_state(p) == PointState.FINISHED for p in points)
+        return all(_record(p.record, p.key)["status"] == PointState.FINISHED for p in points)
 
     def _wants(self, point: SweepPoint) -> bool:
         """Whether a point is to be run; one that is not is shown."""
-        record = _record(_record_file(point), point.key)
+        record = _record(point.record, point.key)
         if record["status"] == PointState.FINISHED and point.output.exists():
             self.board.set(point, PointState.FINISHED, "is kept from before")
             return False
@@ -207,8 +200,8 @@ class _SweepRun:
 
     def _child_run(self, point: SweepPoint) -> Run:
         tags = {"sweep": self.spec.name, "sweep_id": self.parent.id, "stage": point.stage, "key": point.key}
+        tags |= {"notebook": point.notebook.name}
         defaults = {name: _literal(text) for name, text in point.defaults.items() if name not in OWN_PARAMETERS}
-        tags["notebook"] = point.notebook.name
         return self.experiment.start(point.name, defaults | point.parameters, tags, parent=self.parent.id)
 
     def _finish(self, point: SweepPoint, run: Run, outcome: JobOutcome) -> None:
@@ -282,14 +275,6 @@ def _running_in(folder: Path) -> str | None:
         return None
 
 
-def _record_file(point: SweepPoint) -> Path:
-    return point.output.with_suffix(".json")
-
-
-def _state(point: SweepPoint) -> str:
-    return _record(_record_file(point), point.key)["status"]
-
-
 def _record(file: Path, key: str) -> dict[str, Any]:
     """What is known of a point from this call and earlier ones; how long another key took is kept as a guess."""
     found = _read(file)
@@ -298,10 +283,8 @@ def _record(file: Path, key: str) -> dict[str, Any]:
 
 
 def _save(point: SweepPoint, state: PointState, **facts: Any) -> None:
-    file = _record_file(point)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    before = {"seconds": _read(file).get("seconds"), "error": None}
-    _write(file, before | {"key": point.key, "status": state, "parameters": point.parameters} | facts)
+    before = {"seconds": _read(point.record).get("seconds"), "error": None}
+    _write(point.record, before | {"key": point.key, "status": state, "parameters": point.parameters} | facts)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -316,24 +299,20 @@ def _write(file: Path, record: Mapping[str, Any]) -> None:
 
 
 def _listed(stages: Sequence[Sequence[SweepPoint]]) -> list[dict[str, Any]]:
-    """What :func:`show_sweep` and :func:`gather_sweep` need of each point."""
-    points = [point for stage in stages for point in stage]
+    """What the sweep's own file says of each point."""
     return [
-        {"stage": p.stage, "point": p.label, "varied": dict(p.varied), "key": p.key}
-        | {"record": str(_record_file(p).relative_to(p.folder))}
-        for p in points
+        {"stage": p.stage, "point": p.label, "varied": dict(p.varied), "parameters": p.parameters, "key": p.key}
+        | {"record": str(p.record.relative_to(p.folder))}
+        for stage in stages
+        for p in stage
     ]
 
 
-def _frame(stages: Sequence[Sequence[SweepPoint]]) -> pd.DataFrame:
+def _frame(folder: Path) -> pd.DataFrame:
     """A row per point. A parameter that is called like a column keeps its name with ``param.`` before it."""
-    import pandas as pd
-
     rows = []
-    for point in (point for points in stages for point in points):
-        record = _record(_record_file(point), point.key)
-        own = {"stage": point.stage, "point": point.label}
-        own |= {name: record[name] for name in ("status", "seconds", "run_id", "error")}
-        own |= {"notebook": str(point.output)}
-        rows.append(own | {f"param.{k}" if k in own else k: v for k, v in point.parameters.items()})
+    for point in _points(folder, _sweep_of(folder)):
+        own = {name: point[name] for name in ("stage", "point", "status", "seconds", "run_id", "error")}
+        own |= {"notebook": str((folder / point["record"]).with_suffix(".ipynb"))}
+        rows.append(own | {f"param.{k}" if k in own else k: v for k, v in point["parameters"].items()})
     return pd.DataFrame(rows)

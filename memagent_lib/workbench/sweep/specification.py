@@ -58,14 +58,18 @@ class SweepStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSpec:
-    """A sweep: stages run one after the other, the points of a stage side by side.
+    """A sweep: stages run one after the other, the points of a stage side by side. Of one notebook, ``notebook``,
+    ``grid`` and ``points`` are the one stage.
 
     ``parameters`` go to every stage whose notebook has them; in their texts ``{folder}`` is the sweep's folder and
     ``{point}`` a name of what varies. ``tracking`` is an MLflow store: a folder or an address.
     """
 
     name: str
-    stages: tuple[SweepStage, ...]
+    stage: tuple[SweepStage, ...] = ()
+    notebook: str = ""
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    points: Sequence[Mapping[str, Any]] = ({},)
     folder: str = ""
     tracking: str = "runs"
     workers: int = 1
@@ -81,34 +85,23 @@ class SweepSpec:
             raise SweepError(f"workers must be at least 1, got {self.workers}")
 
     @property
+    def stages(self) -> tuple[SweepStage, ...]:
+        """All stages, in order."""
+        if not self.notebook:
+            return self.stage
+        return (SweepStage(notebook=self.notebook, grid=self.grid, points=self.points), *self.stage)
+
+    @property
     def path(self) -> Path:
         return place(self.folder or f"runs/{self.name}")
 
     @classmethod
     def load(cls, file: str | Path) -> SweepSpec:
-        """Read a TOML file: the fields above and ``[[stage]]`` tables, or one ``notebook``, ``grid`` and ``points``."""
+        """Read a TOML file of the fields above; a sweep without a name has the file's."""
         try:
-            read = parse(_SweepFile, read_toml(file, "sweep file"), str(file))
+            return parse(cls, {"name": Path(file).stem} | read_toml(file, "sweep file"), str(file))
         except SettingsError as failure:
             raise SweepError(str(failure)) from failure
-        one = (SweepStage(notebook=read.notebook, grid=read.grid, points=read.points),) if read.notebook else ()
-        common = {name: getattr(read, name) for name in ("folder", "tracking", "workers", "parameters")}
-        return cls(name=read.name or Path(file).stem, stages=(*one, *read.stage), **common)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SweepFile:
-    """The keys of a sweep's file."""
-
-    name: str = ""
-    folder: str = ""
-    tracking: str = "runs"
-    workers: int = 1
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    stage: tuple[SweepStage, ...] = ()
-    notebook: str = ""
-    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    points: Sequence[Mapping[str, Any]] = ({},)
 
 
 class PointState(StrEnum):
@@ -147,8 +140,13 @@ class SweepPoint:
 
     @property
     def output(self) -> Path:
-        """Where the executed copy goes; the point's record is beside it."""
+        """Where the executed copy goes."""
         return self.folder / "notebooks" / f"{self.stage}{'--' * bool(self.label)}{self.file_name}.ipynb"
+
+    @property
+    def record(self) -> Path:
+        """The file in which it is kept how the point stands."""
+        return self.output.with_suffix(".json")
 
 
 def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
