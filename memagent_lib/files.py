@@ -38,6 +38,11 @@ def place(path: str | Path) -> Path:
     return root() / Path(path).expanduser()
 
 
+def shown(path: Path) -> str:
+    """A path as people give it: from :func:`root` where it lies below."""
+    return str(path.relative_to(root()) if path.is_relative_to(root()) else path)
+
+
 def require_replaceable(*paths: str | Path) -> None:
     """:class:`ValueError` where something stands that is no file, such as a folder, or where no file may be."""
     for path in map(Path, paths):

@@ -7,13 +7,9 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
-from memagent_lib.files import PACKAGE, root
-
-if TYPE_CHECKING:
-    from memagent_lib.workbench.sweep import SweepSpec
+from memagent_lib.files import PACKAGE, root, shown
 
 SWEEP = "experiments/demo.toml"
 NEEDED_GB = 3
@@ -40,36 +36,26 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    return demo(Path(a.out))
-
-
-def demo(folder: Path | None = None) -> int:
     """Run or continue the demo; 0 when all of it is done. Finished parts are kept, so a second call is quick."""
+    import pandas as pd
+
     from memagent_lib.workbench import sweep
 
     if not (root() / SWEEP).is_file():
         clone = PACKAGE.parent if (PACKAGE.parent / SWEEP).is_file() else "CLONE"
         raise FileNotFoundError(f"the demo runs in a clone of the repository, and {Path.cwd()} is in none: cd {clone}")
-    spec = sweep.SweepSpec.load(root() / SWEEP)
-    spec = replace(spec, folder=str(folder)) if folder else spec
+    spec = replace(sweep.SweepSpec.load(root() / SWEEP), folder=a.out)
     _require_space(spec.path)
     if not sweep.run_sweep(spec, retry=True).ok:
         print(
-            f"the demo did not finish; the notebooks in {_shown(spec.path)} hold what went wrong. "
+            f"the demo did not finish; the notebooks in {shown(spec.path)} hold what went wrong. "
             "`make demo` continues from there.",
             file=sys.stderr,
         )
         return 1
-    print(closing_words(spec))
-    return 0
-
-
-def closing_words(spec: SweepSpec) -> str:
-    """The table, and how to look further."""
-    import pandas as pd
-
     table = pd.read_csv(spec.path / "accuracy.csv").to_string(index=False)
-    return CLOSING.format(table=table, shown=_shown(spec.path), tracking=spec.tracking)
+    print(CLOSING.format(table=table, shown=shown(spec.path), tracking=spec.tracking))
+    return 0
 
 
 def _require_space(folder: Path) -> None:
@@ -78,7 +64,3 @@ def _require_space(folder: Path) -> None:
     if free < NEEDED_GB:
         fix = "free some space, or give another --out"
         raise OSError(f"{free:.1f} GB are free at {existing} and the demo needs {NEEDED_GB}; {fix}")
-
-
-def _shown(path: Path) -> str:
-    return str(path.relative_to(root())) if path.is_relative_to(root()) else str(path)

@@ -55,11 +55,7 @@ def run(a: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return 0
         ended = next(server for server in both if server.process.poll() is not None)
-        raise LabError(ended.how_it_ended())
-
-
-class LabError(OSError):
-    """A server that cannot start or that ended; the message says why and what to do."""
+        raise OSError(ended.how_it_ended())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +82,10 @@ class LabServer:
             except OSError:
                 time.sleep(0.2)
             if self.process.poll() is not None:
-                raise LabError(self.how_it_ended())
+                raise OSError(self.how_it_ended())
             if time.monotonic() > deadline:
                 late = f"does not answer at {self.address} after {START_LIMIT_S:.0f} s"
-                raise LabError(f"{self.name} {late}; its log is {self.log}")
+                raise OSError(f"{self.name} {late}; its log is {self.log}")
 
     def stop(self) -> None:
         self.process.terminate()
@@ -194,4 +190,4 @@ def _require_free(port: int, option: str) -> None:
         except OSError as failure:
             another.bind((HOST, 0))
             fix = f"take another: memagent lab {option} {another.getsockname()[1]}"
-            raise LabError(f"{port_refused(HOST, port, failure)}; {fix}") from failure
+            raise OSError(f"{port_refused(HOST, port, failure)}; {fix}") from failure

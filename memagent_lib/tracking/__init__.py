@@ -9,11 +9,10 @@ from memagent_lib.tracking.evaluations import (
     load_results,
     log_readings,
     log_results,
-    policy_name,
     rows_file,
 )
 from memagent_lib.tracking.frames import load_curve, load_runs
-from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, flatten
+from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, policy_name
 from memagent_lib.tracking.store import TrackingError, store_uri
 from memagent_lib.tracking.traces import log_traces, search_traces
 
@@ -27,7 +26,6 @@ __all__ = [
     "differing",
     "evaluate_files",
     "evaluations",
-    "flatten",
     "load_curve",
     "load_readings",
     "load_results",

@@ -30,7 +30,7 @@ from memagent_lib.evaluation import (
 )  # fmt: skip
 from memagent_lib.files import place
 from memagent_lib.tracking.frames import load_runs
-from memagent_lib.tracking.runs import Experiment, Run
+from memagent_lib.tracking.runs import Experiment, Run, policy_name
 from memagent_lib.tracking.store import TrackingError
 from memagent_lib.tracking.traces import log_traces, trace_id_of
 
@@ -86,14 +86,6 @@ def evaluate_files(
     rows = log_results(run, results, model, policy=policy, chunk_tokens=agent.encoder.budget.chunk_tokens)
     save_rows(rows, folder, rows_file(policy), add)
     return results, rows
-
-
-def policy_name(model: str) -> str:
-    """What a model is called unless told otherwise: its folder's or hub name's last part. Every training run leaves its
-    policy in a folder called ``model``; the run's own two names tell those apart.
-    """
-    *folders, last = Path(model).parts
-    return "/".join(folders[-2:]) if last == "model" and folders else last
 
 
 def rows_file(policy: str) -> str:

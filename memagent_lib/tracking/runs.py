@@ -115,7 +115,7 @@ class Experiment:
         if run_id:
             run = self.join(run_id)
             known = run._call("get_run").data.params  # a sweep logs its point's; MLflow lets nobody change one
-            given = flatten(params or {})
+            given = _flat(params or {})
             run.params({name: value for name, value in given.items() if not _is_known(name, value, known)})
             with run.measured():
                 yield run
@@ -155,7 +155,7 @@ class Run:
         """Parameters as resolved, tables as dotted names; values too long for MLflow go to ``parameters.json``."""
         from mlflow.entities import Param
 
-        flat = flatten(params)
+        flat = _flat(params)
         if long := {name: value for name, value in flat.items() if len(value) > _PARAM_CHARS}:
             self.text(json.dumps(flat, indent=2), "parameters.json")
             flat |= {name: f"({len(value):,} characters, see parameters.json)" for name, value in long.items()}
@@ -234,7 +234,7 @@ class Run:
         if found:
             used = found[0].model_id
         else:
-            used = self._register(model, _model_name(model), {"files": "in the folder only"})
+            used = self._register(model, policy_name(model), {"files": "in the folder only"})
             with_retries(client.finalize_logged_model, used, "READY")
         with_retries(client.log_inputs, self.id, models=[LoggedModelInput(used)])
         return used
@@ -298,14 +298,14 @@ class Run:
             return pd.read_parquet(self.fetch(name, folder))
 
 
-def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Dotted names and plain strings: the form in which parameters are logged."""
     flat: dict[str, str] = {}
     for key, value in table.items():
         if is_dataclass(value):
             value = asdict(value)
         if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
+            flat |= _flat(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, default=str)
     return flat
@@ -335,11 +335,13 @@ def _is_known(name: str, value: str, known: Mapping[str, str]) -> bool:
     return name in known or known.get(name.rpartition(".")[2]) == value
 
 
-def _model_name(folder: str | Path) -> str:
-    """What a policy is called: its folder's name, or what a folder that is just called ``model`` belongs to."""
-    parts = [part for part in Path(folder).parts if part not in ("model", "actor", "huggingface", "/")]
-    own = Path(folder).name in ("model", "huggingface")
-    return " ".join(parts[-2:] if own else parts[-1:]) or "model"
+def policy_name(model: str | Path) -> str:
+    """What a model is called unless told otherwise: its folder's or hub name's last part. Every training run leaves its
+    policy in a folder called ``model``, every checkpoint in ``actor/huggingface``; what that belongs to tells it apart.
+    """
+    parts = [part for part in Path(model).parts if part not in ("model", "actor", "huggingface", "/")]
+    own = Path(model).name in ("model", "huggingface")
+    return "/".join(parts[-2:] if own else parts[-1:]) or "model"
 
 
 def metric_name(name: str) -> str:

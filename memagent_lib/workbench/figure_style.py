@@ -31,6 +31,7 @@ BASELINE_WORDS = {
     "retrieved": "passages retrieved by words",
     "blind": "no document",
 }
+WINDOW = 5  # steps that a running mean is over
 LONGEST_LABEL = 20
 """Longer names go into a legend: beside the lines they would squeeze the plot."""
 _LABEL_GAP = 0.062
@@ -138,6 +139,11 @@ def counted(what: str, counts: Iterable[float]) -> str:
     """``n = 24 to 400 documents``."""
     low, *_, high = sorted([*(found := [int(n) for n in counts]), *found]) or [0, 0]
     return f"n = {low:,}{f' to {high:,}' if high > low else ''} {what}"
+
+
+def running_mean(values: pd.Series, window: int = WINDOW) -> pd.Series:
+    """The mean of the steps around each, so that a line does not lag; of fewer at both ends."""
+    return values.rolling(window, min_periods=1, center=True).mean()
 
 
 def short(count: float) -> str:

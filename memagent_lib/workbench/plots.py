@@ -16,6 +16,7 @@ from memagent_lib.workbench.figure_style import (
     INK,
     MAIN_LINE,
     THIN_LINE,
+    WINDOW,
     LineEnd,
     colours_of,
     count_axis,
@@ -30,6 +31,7 @@ from memagent_lib.workbench.figure_style import (
     line_name,
     new_axes,
     only_value,
+    running_mean,
     save_figure,
     share_axis,
     style_handles,
@@ -43,9 +45,7 @@ REWARD = "critic/score/mean"
 _CAPTURED, _RETAINED = "in memory right after its chunk", "of those, in memory at the end"
 
 
-def accuracy_by_length(
-    results: pd.DataFrame, ax: Axes | None = None, title: str = "Accuracy against document length"
-) -> Axes:
+def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Accuracy with 95 % Wilson intervals over the number of chunks, one line per policy and reader.
 
     Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, lengths are given in
@@ -54,7 +54,7 @@ def accuracy_by_length(
     ax = ax or new_axes(6.8, 4.6)
     ends, told = _accuracy_lines(results, ax, colours_of(results["policy"]))
     label_ends(ax, ends, style_handles(results["reader"]))
-    return finish(ax, title, told)
+    return finish(ax, "Accuracy against document length", told)
 
 
 def accuracy_by_task(results: pd.DataFrame, columns: int = 3) -> Axes:
@@ -149,7 +149,7 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return finish(ax, "Memory length by turn", f"{told}x: cut at the token limit")
 
 
-def reward_curve(curve: pd.DataFrame, metric: str = REWARD, window: int = 5, label: str = "reward") -> Axes:
+def reward_curve(curve: pd.DataFrame, metric: str = REWARD, window: int = WINDOW, label: str = "reward") -> Axes:
     """A metric over a run's training steps: each step, and its running mean.
 
     Takes a curve in long form (``metric, step, value``). Without a row, as before the first step of a run, it says so.
@@ -163,8 +163,7 @@ def reward_curve(curve: pd.DataFrame, metric: str = REWARD, window: int = 5, lab
         known = ", ".join(sorted(curve["metric"].unique())) or "none"
         raise ValueError(f"the curve has no metric {metric!r}; it has {known}")
     ax.plot(points.index, points, "o", color=COLOURS[0], alpha=0.6, markersize=3.5, markeredgewidth=0)
-    mean = points.rolling(window, min_periods=1, center=True).mean()
-    ax.plot(mean.index, mean, color=COLOURS[0])
+    ax.plot(points.index, running_mean(points, window), color=COLOURS[0])
     count_axis(ax, "step")
     ax.set_ylabel(label)
     told = f"line: running mean of {window} steps; dots: each step"

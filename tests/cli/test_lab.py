@@ -17,7 +17,7 @@ from jupyter_server.services.contents.largefilemanager import AsyncLargeFileMana
 
 from memagent_lib.cli import main
 from memagent_lib.cli.arguments import port_refused, require_port
-from memagent_lib.cli.lab import HOST, TELLS_GIT, LabError, servers
+from memagent_lib.cli.lab import HOST, TELLS_GIT, servers
 
 
 def free_port() -> int:
@@ -33,7 +33,7 @@ def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         taken_twice = servers(free_port(), port, str(tmp_path), "t")
         with (
-            pytest.raises(LabError, match=rf"port {port} of {HOST} is in use; .* memagent lab --mlflow-port \d+"),
+            pytest.raises(OSError, match=rf"port {port} of {HOST} is in use; .* memagent lab --mlflow-port \d+"),
             taken_twice,
         ):
             pass

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from waiting import has_ended, wait_for
 
-from memagent_lib.cli.demo import demo
+from memagent_lib.cli import main
 from memagent_lib.tracking import Experiment, load_runs
 from memagent_lib.workbench.sweep import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
 from memagent_lib.workbench.sweep.runner import only_sweep_in
@@ -361,10 +361,11 @@ def test_the_demo_stops_its_training_when_it_is_stopped() -> None:
     assert train.parameters["stop_on_interrupt"] is True
 
 
-def test_a_second_demo_beside_the_first_is_refused(tmp_path: Path) -> None:
-    told = rf"a sweep is running in {tmp_path}/demo \(process {os.getpid()}\); wait for it, stop it, or give this one"
-    with only_sweep_in(tmp_path / "demo"), pytest.raises(SweepError, match=told):
-        demo(tmp_path / "demo")
+def test_a_second_demo_beside_the_first_is_refused(tmp_path: Path, capsys) -> None:
+    told = f"a sweep is running in {tmp_path}/demo (process {os.getpid()}); wait for it, stop it, or give this one"
+    with only_sweep_in(tmp_path / "demo"):
+        assert main(["demo", "--out", str(tmp_path / "demo")]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_a_point_is_called_by_what_varies_with_paths_from_the_sweeps_folder(notebook, spec) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from memagent_lib.workbench.figure_style import COLOURS, svg_markup
+import pandas as pd
+
+from memagent_lib.workbench.figure_style import COLOURS, WINDOW, running_mean, svg_markup
 
 Points = Sequence[tuple[int, float]]
-WINDOW = 5
 MOST_POINTS = 200
 _INK = "#010203"  # stands for the page's own text colour, which no image format but SVG can name
 _METADATA = ("Creator", "Date", "Format", "Type")
@@ -24,7 +25,7 @@ def smoothed(points: Points) -> bool:
 
 
 def svg_chart(lines: Mapping[str, Points], write: Callable[[float], str], most: float | None = None) -> str:
-    """Each line's steps as dots, and through them the running mean of :data:`WINDOW` steps, or the steps themselves
+    """Each line's steps as dots, and through them the running mean of a few steps, or the steps themselves
     where they are few.
 
     No value can be above ``most``, nor below 0 where none is. The same points are drawn once.
@@ -51,7 +52,7 @@ def _line(ax: Any, number: int, name: str, points: Points, write: Callable[[floa
     steps, values = zip(*points, strict=True)
     colour = COLOURS[number % len(COLOURS)]
     ax.plot(steps, values, "o", color=colour, alpha=0.65, markersize=2.8, markeredgewidth=0, gid=f"dots-{number}")
-    ax.plot(steps, _running_mean(values) if smoothed(points) else values, color=colour, linewidth=1.4)
+    ax.plot(steps, running_mean(pd.Series(values)) if smoothed(points) else values, color=colour, linewidth=1.4)
     return [f"step {step}: {f'{name} ' if name else ''}{write(value)}" for step, value in points]
 
 
@@ -83,11 +84,6 @@ def _with_titles(svg: str, told: Sequence[Sequence[str]]) -> str:
         told_dots = [dot.replace("/>", f">{title}", 1) for dot, title in zip(dots, titles, strict=True)]
         svg = svg.replace(group[0], "".join([before, *told_dots]))
     return svg
-
-
-def _running_mean(values: Sequence[float]) -> list[float]:
-    near = [values[max(0, i - WINDOW // 2) : i + WINDOW // 2 + 1] for i in range(len(values))]
-    return [sum(window) / len(window) for window in near]
 
 
 def _thinned(points: Points) -> Iterator[tuple[int, float]]:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memagent_lib.evaluation import Result
-from memagent_lib.files import root
+from memagent_lib.files import shown
 from memagent_lib.rl import TrainingRun
 from memagent_lib.trace import Turn
-from memagent_lib.workbench.figure_style import COLOURS
+from memagent_lib.workbench.figure_style import COLOURS, WINDOW
 from memagent_lib.workbench.html_pages import Page, render
-from memagent_lib.workbench.panel.curve_charts import WINDOW, Points, smoothed, svg_chart
+from memagent_lib.workbench.panel.curve_charts import Points, smoothed, svg_chart
 from memagent_lib.workbench.panel.progress import Follower, Progress
 from memagent_lib.workbench.panel.run_access import attach, outcome
 
@@ -78,7 +78,7 @@ def head(progress: Progress, now: float | None = None, frozen: bool = False) -> 
         state=str(status.state),
         stopping=progress.stopping,
         facts=_facts(progress, now, frozen),
-        folder=_named(progress.folder),
+        folder=shown(progress.folder),
         share=f"{status.step / status.steps if status.steps else 0.0:.1%}",
         silence="" if silence is None else span(silence),
         problem=progress.problem,
@@ -157,11 +157,6 @@ def _lines(points: Mapping[str, Points], metric: str, name: str) -> dict[str, Po
     shared = f"{tasks[0].partition('_')[0]}_" if tasks else ""
     names = [t.removeprefix(shared) for t in tasks] if all(t.startswith(shared) for t in tasks) else tasks
     return {task: points[m] for task, m in zip(names, found, strict=True)}
-
-
-def _named(path: Path) -> str:
-    """A path as people give it to notebooks: from the repository's root where it lies below."""
-    return str(path.relative_to(root()) if path.is_relative_to(root()) else path)
 
 
 def _short(text: str) -> str:
