@@ -21,11 +21,10 @@ from memagent_lib.cli import (
     sweep,
     template,
     train,
-    training_runs,
 )
 from memagent_lib.cli.arguments import VerbParser
 
-VERBS = (doctor, demo, data, read, evaluate, serve, train, training_runs, sweep, report, template, lab)
+VERBS = (doctor, demo, data, read, evaluate, serve, train, sweep, report, template, lab)
 EPILOG = """\
 the main path:
   memagent doctor                              what this machine has and lacks

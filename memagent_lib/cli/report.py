@@ -20,7 +20,6 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--out", "PAGE", "where the page goes; FOLDER/report.html unless given", default="")
     option(verb, "--tracking", "WHERE", "the MLflow store of its runs: a folder or a server's address", default="runs")
     option(verb, "--first", "POLICY", "the policy that comes first and that others are compared with", default="")
-    option(verb, "--room-mb", "X", "how many megabytes of readings the page holds", default=12.0)
 
 
 def run(a: argparse.Namespace) -> int:
@@ -28,7 +27,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.workbench import EvaluationReport
 
     report = EvaluationReport.of(a.folder, a.tracking, a.first)
-    path = report.page(a.room_mb).save(place(a.out) if a.out else place(a.folder) / "report.html")
+    path = report.page().save(place(a.out) if a.out else place(a.folder) / "report.html")
     for warning in report.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(path)

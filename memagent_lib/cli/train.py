@@ -1,4 +1,4 @@
-"""``memagent train``: train a policy in a process of its own, and watch it from here."""
+"""``memagent train``, ``follow``, ``stop``: train a policy in a process of its own, and watch it from any terminal."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ def add_parser(verbs: Verbs) -> None:
     switch(verb, "--dry-run", "check all settings and print the plan; start nothing")
     switch(verb, "--resume", "continue from the folder's last checkpoint")
     switch(verb, "--detach", "return at once; see it with: memagent follow FOLDER")
+    for name, act, summary in (
+        ("follow", follow, "show the progress of a training run until it ends"),
+        ("stop", stop, "stop a training run after a checkpoint"),
+    ):
+        verb = add_verb(verbs, name, act, summary)
+        verb.add_argument("folder", metavar="FOLDER", help="the run's folder, as `memagent train` printed it")
 
 
 def run(a: argparse.Namespace) -> int:
@@ -54,4 +60,20 @@ def run(a: argparse.Namespace) -> int:
         return 0
     print("Ctrl-C stops it after a checkpoint; --resume continues from there", flush=True)
     print(panel.outcome(panel.watch(started, stop_on_interrupt=True)))
+    return 0
+
+
+def follow(a: argparse.Namespace) -> int:
+    from memagent_lib.rl import attach
+    from memagent_lib.workbench import panel
+
+    print(panel.outcome(panel.watch(attach(a.folder))))
+    return 0
+
+
+def stop(a: argparse.Namespace) -> int:
+    from memagent_lib.rl import attach
+    from memagent_lib.workbench import panel
+
+    print(panel.outcome(attach(a.folder).stop()))
     return 0

@@ -72,11 +72,11 @@ class EvaluationReport:
         why = failure_reasons(self.rows)[:MOST_REASONS]
         return [*(f"missing: {point}" for point in self.missing), *mixtures(self.rows), *broken, *why]
 
-    def page(self, room_mb: float = PAGE_MB) -> Page:
+    def page(self) -> Page:
         """A page that needs no network: a cell of a table opens the readings behind it in the inspector below."""
         readings = Readings(load_readings(self.experiment, self.rows))
         first = _first_of_cells(readings)
-        inspector = to_html(readings, room_mb, set(first.values())).body if readings.results else ""
+        inspector = to_html(readings, PAGE_MB, set(first.values())).body if readings.results else ""
         body = render(
             "report.html",
             title=self.title,

@@ -12,8 +12,8 @@ from memagent_lib.backends import Scripted
 from memagent_lib.diagnostics import Fate
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.workbench.inspector import InspectorError, Readings, read_on, show
-from memagent_lib.workbench.inspector.widget import Inspector
+from memagent_lib.workbench.inspector import InspectorError, Readings, show
+from memagent_lib.workbench.inspector.widget import Inspector, read_on
 
 
 @pytest.fixture

@@ -19,20 +19,10 @@ from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingState, Training
 from memagent_lib.settings import SettingsError
 from memagent_lib.tracking import Experiment
 from memagent_lib.workbench import plots
-from memagent_lib.workbench.panel import (
-    Follower,
-    Progress,
-    TrainingPanel,
-    attach,
-    begin,
-    curve,
-    log_training,
-    report,
-    settle,
-    show,
-    watch,
-)
+from memagent_lib.workbench.panel import attach, begin, curve, log_training, report, settle, show, watch
 from memagent_lib.workbench.panel.curve_charts import svg_chart
+from memagent_lib.workbench.panel.live import TrainingPanel
+from memagent_lib.workbench.panel.progress import Follower, Progress
 from memagent_lib.workbench.panel.progress_page import curves, percent, span
 
 

@@ -5,31 +5,8 @@ away.
 no trainer.
 """
 
-from memagent_lib.workbench.panel.live import TrainingPanel, settle, show
-from memagent_lib.workbench.panel.progress import Follower, Progress
+from memagent_lib.workbench.panel.live import settle, show
 from memagent_lib.workbench.panel.progress_page import report
-from memagent_lib.workbench.panel.run_access import (
-    attach,
-    begin,
-    curve,
-    load_recipe,
-    log_training,
-    outcome,
-    watch,
-)
+from memagent_lib.workbench.panel.run_access import attach, begin, curve, load_recipe, log_training, outcome, watch
 
-__all__ = [
-    "Follower",
-    "Progress",
-    "TrainingPanel",
-    "attach",
-    "begin",
-    "curve",
-    "load_recipe",
-    "log_training",
-    "outcome",
-    "report",
-    "settle",
-    "show",
-    "watch",
-]
+__all__ = ["attach", "begin", "curve", "load_recipe", "log_training", "outcome", "report", "settle", "show", "watch"]

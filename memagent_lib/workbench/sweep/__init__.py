@@ -4,19 +4,16 @@ Knows notebooks by their parameters only: what they compute and where their resu
 """
 
 from memagent_lib.workbench.sweep.runner import (
-    SweepResult,
     gather_sweep,
     is_sweep,
     run_sweep,
     show_sweep,
     unfinished_points,
 )
-from memagent_lib.workbench.sweep.specification import SweepError, SweepPoint, SweepSpec, SweepStage
+from memagent_lib.workbench.sweep.specification import SweepError, SweepSpec, SweepStage
 
 __all__ = [
     "SweepError",
-    "SweepPoint",
-    "SweepResult",
     "SweepSpec",
     "SweepStage",
     "gather_sweep",

@@ -7,7 +7,6 @@ kernel.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -16,8 +15,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,7 +141,7 @@ def _work(job: NotebookJob, stop: _Stop) -> str | None:
             try:
                 _execute(job, stop)
                 return None
-            except RuntimeError as failure:  # the kernel's ports are chosen before it takes them: others may be faster
+            except RuntimeError as failure:  # its ports are chosen before it takes them: another kernel may be faster
                 if _BEFORE_ANY_CELL not in str(failure) or not tries_left:
                     raise
                 print(f"{failure}; starting it again, {tries_left} tries left", flush=True)
@@ -159,25 +158,15 @@ def _work(job: NotebookJob, stop: _Stop) -> str | None:
 def _execute(job: NotebookJob, stop: _Stop) -> None:
     from papermill import execute_notebook
 
-    with _kernel_start_lock(job.output.parent) as release:
-        execute_notebook(
-            job.notebook,
-            job.output,
-            job.parameters,
-            cwd=job.cwd,
-            progress_bar=False,
-            start_timeout=180,
-            on_notebook_start=lambda **_: release(),
-            on_cell_start=lambda **_: stop.before_cell(),
-        )
-
-
-@contextmanager
-def _kernel_start_lock(folder: Path) -> Iterator[Callable[[], None]]:
-    """One kernel starts at a time: kernels that start together can pick the same port."""
-    with open(folder / ".kernel-start", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lambda: fcntl.flock(lock, fcntl.LOCK_UN)
+    execute_notebook(
+        job.notebook,
+        job.output,
+        job.parameters,
+        cwd=job.cwd,
+        progress_bar=False,
+        start_timeout=180,
+        on_cell_start=lambda **_: stop.before_cell(),
+    )
 
 
 class _Stop:

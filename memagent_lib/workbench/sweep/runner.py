@@ -241,9 +241,6 @@ def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
         given = {"stages": [stage.name for stage in spec.stages], "folder": str(spec.path)}
         return experiment.start(f"sweep {spec.name}", given, {"sweep": spec.name})
     run.resume()
-    abandoned = load_runs(experiment, f"tags.sweep_id = '{run.id}' and attributes.status = 'RUNNING'")
-    for run_id in abandoned["run_id"]:  # a sweep that was killed outright could not say so
-        experiment.join(run_id).end(RunStatus.KILLED)
     return run
 
 
