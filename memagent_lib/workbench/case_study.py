@@ -7,13 +7,11 @@ their diagnosis; knows no task.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from memagent_lib.diagnostics import FactHistory, Fate
 from memagent_lib.evaluation import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def turns_waited(result: Result) -> int | None:
@@ -42,8 +40,6 @@ def outcomes(results: Sequence[Result]) -> pd.DataFrame:
     """A row per reading: ``example``, ``right``, ``waited`` (turns), and whether lead and last fact were captured and
     retained.
     """
-    import pandas as pd
-
     rows = []
     for result in (r for r in results if r.trace is not None):
         facts = {"example": result.example.id, "right": result.correct, "waited": turns_waited(result)}

@@ -1,7 +1,6 @@
 """Pictures of a data set: how long its documents are, how deep its facts stand, where its gold documents are.
 
-Frames of :mod:`memagent_lib.data.overview` in, ``Axes`` out, in the look of :mod:`memagent_lib.workbench.plots`. A
-column ``file`` names the rows; the frames of one file need none.
+Frames of :mod:`memagent_lib.data.overview` in, ``Axes`` out, in the look of :mod:`memagent_lib.workbench.plots`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def overview(frames: Mapping[str, pd.DataFrame]) -> list[Axes]:
     """All pictures of a data set in one row; the last is there only where examples have gold documents among others."""
     drawn = [(lengths, "examples"), (depths, "depths"), (gold_places, "gold")]
     drawn = [(draw, name) for draw, name in drawn if len(frames[name])]
-    axes = new_axes(4.6 * len(drawn), 1.7 + 0.42 * max(3, _files(frames["examples"]).nunique()), columns=len(drawn))
+    axes = new_axes(4.6 * len(drawn), 1.7 + 0.42 * max(3, frames["examples"]["file"].nunique()), columns=len(drawn))
     return [draw(frames[name], ax) for (draw, name), ax in zip(drawn, axes, strict=True)]
 
 
@@ -32,20 +31,19 @@ def lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     unit = "tokens" if examples["tokens"].notna().all() else "characters"
     ax = ax if ax is not None else new_axes(5.2, 3.2)
-    rows = examples.assign(file=_files(examples))
-    sns.stripplot(rows, x=unit, y="file", ax=ax, color=COLOURS[0], alpha=0.45, size=4, jitter=0.25)
+    sns.stripplot(examples, x=unit, y="file", ax=ax, color=COLOURS[0], alpha=0.45, size=4, jitter=0.25)
     ax.set_xscale("log", base=2)
     ax.set(xlabel=f"{unit}, log scale", ylabel="")
     ax.xaxis.set_major_locator(LogLocator(base=2, numticks=6))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
-    n = rows.groupby("file", sort=False).size()
+    n = examples.groupby("file", sort=False).size()
     ax.set_yticks(range(len(n)), [f"{name}  n = {count:,}" for name, count in n.items()])
     return finish(ax, "How long are the documents?", "a dot per document")
 
 
 def depths(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """How deep the needed facts stand: the share of them up to each depth, a line per file; even is the diagonal."""
-    return _spread(facts.assign(line=_files(facts)), ax, "How deep do the facts stand?", "depth of the fact")
+    return _spread(facts.assign(line=facts["file"]), ax, "How deep do the facts stand?", "depth of the fact")
 
 
 def gold_places(gold: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -71,7 +69,3 @@ def _spread(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> Axes
     percent_axis(ax.xaxis)
     percent_axis(ax.yaxis)
     return finish(ax, title, f"n = {len(rows):,}; dotted: evenly spread")
-
-
-def _files(frame: pd.DataFrame) -> pd.Series:
-    return frame["file"] if "file" in frame else frame["task"]

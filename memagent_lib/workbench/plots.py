@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from memagent_lib.evaluation import Rate, summarise, wilson
 from memagent_lib.workbench.figure_style import (
     BASELINE_WORDS,
@@ -38,7 +40,6 @@ from memagent_lib.workbench.figure_style import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 REWARD = "critic/score/mean"
@@ -263,8 +264,6 @@ def _only_one(results: pd.DataFrame) -> tuple[str, str]:
 
 def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Mean score and number of documents by depth (rows) and length (columns)."""
-    import pandas as pd
-
     rows = results.dropna(subset=["score", "depth"])
     shares = pd.cut(rows["depth"], [i / bins for i in range(bins + 1)], include_lowest=True, labels=range(bins))
     cells = rows.groupby([shares, "chunks"], observed=False)["score"].agg(["mean", "size"])

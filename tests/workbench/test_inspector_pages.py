@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from memagent_lib.evaluation import Result
-from memagent_lib.workbench.inspector import Page, Readings, document, show, to_html
+from memagent_lib.workbench.html_pages import Page
+from memagent_lib.workbench.inspector import Readings, document, show, to_html
 from memagent_lib.workbench.inspector.pages import marked, still
 from memagent_lib.workbench.inspector.word_changes import word_changes
 

@@ -5,9 +5,8 @@ that needs no kernel. Text from documents, questions and models is data here: al
 results; knows no model.
 """
 
-from memagent_lib.workbench.html_pages import Page
 from memagent_lib.workbench.inspector.pages import document, to_html
 from memagent_lib.workbench.inspector.readings import Readings
 from memagent_lib.workbench.inspector.views import InspectorError, show
 
-__all__ = ["InspectorError", "Page", "Readings", "document", "show", "to_html"]
+__all__ = ["InspectorError", "Readings", "document", "show", "to_html"]

@@ -12,7 +12,7 @@ from memagent_lib.agent import Agent, open_agent
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.files import place
 from memagent_lib.processes import in_jupyter
-from memagent_lib.tracking import Experiment, Run, TrackingError, load_results
+from memagent_lib.tracking import Experiment, TrackingError, load_results
 from memagent_lib.workbench.html_pages import Page
 from memagent_lib.workbench.inspector.pages import still
 from memagent_lib.workbench.inspector.readings import Readings
@@ -20,7 +20,7 @@ from memagent_lib.workbench.inspector.readings import Readings
 if TYPE_CHECKING:
     from memagent_lib.workbench.inspector.widget import Inspector
 
-Source = Run | str | Path
+Source = str | Path
 
 
 class InspectorError(ValueError):
@@ -35,19 +35,18 @@ def show(
     tracking: str = "runs",
     **opening: Any,
 ) -> Inspector | Page:
-    """The inspector of results by policy, or of one or more runs (a run, its MLflow id, or a folder that holds its
+    """The inspector of results by policy, or of one or more runs (a run's MLflow id, or a folder that holds its
     records).
 
     ``opening`` says where it begins: ``policy``, ``reader``, ``chunks``, ``example``, ``beside``, ``turn``; without it,
     on the first failure that lost a fact. ``agents`` open, by policy, what reads on from an edited memory; of runs, by
     default, the runs' models.
     """
-    live = ""
+    live, openers = "", {}
     if not isinstance(source, Mapping):
-        named = [source] if isinstance(source, Source) else source
-        live = _live(named)
+        named = [str(one) for one in ([source] if isinstance(source, Source) else source)]
+        live = f"inspector.show({json.dumps(named[0] if len(named) == 1 else named)})"  # opens it again
         source, openers = _kept(named, tracking)
-        agents = openers if agents is None else agents
     readings = Readings(source)
     if not readings.results:
         raise InspectorError("no readings with a trace to look into; 03_evaluate keeps some of every evaluation")
@@ -59,25 +58,19 @@ def show(
         return still(readings, state, live)
     from memagent_lib.workbench.inspector.widget import Inspector
 
-    return Inspector(readings, state, agents or {}, live)
+    return Inspector(readings, state, openers if agents is None else agents, live)
 
 
-def _live(named: Sequence[Source]) -> str:
-    """The line that opens the inspector again."""
-    names = [one.id if isinstance(one, Run) else str(one) for one in named]
-    return f"inspector.show({json.dumps(names[0] if len(names) == 1 else names)})"
-
-
-def _kept(named: Sequence[Source], tracking: str) -> tuple[dict[str, list[Result]], dict[str, Callable[[], Agent]]]:
+def _kept(named: Sequence[str], tracking: str) -> tuple[dict[str, list[Result]], dict[str, Callable[[], Agent]]]:
     """The results that runs or folders kept, by policy, and how to open the agent of each run's model."""
     found: dict[str, list[Result]] = {}
     openers: dict[str, Callable[[], Agent]] = {}
     for one in named:
-        if not isinstance(one, Run) and place(one).is_dir():
+        if place(one).is_dir():
             found.setdefault(place(one).name, []).extend(read_results(place(one)))
             continue
         try:
-            run = one if isinstance(one, Run) else Experiment.open(tracking).join(str(one))
+            run = Experiment.open(tracking).join(one)
             about = run.experiment.client.get_run(run.id)
             policy = about.data.params.get("policy", about.info.run_name)
             found.setdefault(policy, []).extend(load_results(run))

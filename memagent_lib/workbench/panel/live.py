@@ -69,7 +69,6 @@ class TrainingPanel:
         self.resume = w.Button(description="Resume", icon="play", tooltip=continues)
         self.said = w.HTML(layout=w.Layout(width="auto"))
         self.list = w.Select(rows=9, layout=w.Layout(width="270px", flex="0 0 auto"))
-        self.list.add_class("mt-list")
         title = w.HTML(f"<b>{ROLLOUTS_TITLE}</b>")
         self.rollouts = w.VBox([title, w.HBox([self.list, self.detail])])
         self.box = w.VBox([self.head, w.HBox([self.stop, self.resume, self.said]), self.curves, self.rollouts])
