@@ -113,7 +113,7 @@ def _sweep(s: SweepBench, folder: Path, notebook: str, points: int, log: bool) -
         name="bench", stage=(stage,), folder=str(folder / f"sweep_{log}"), tracking=str(folder), workers=s.workers
     )
     started = time.monotonic()
-    result = run_sweep(spec, quiet=True)
+    result = run_sweep(spec)
     if not result.ok:
         raise RuntimeError(f"a point of the bench failed: {result.frame['error'].dropna().iloc[0]}")
     return time.monotonic() - started, Experiment.open(folder)

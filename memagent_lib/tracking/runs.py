@@ -204,8 +204,8 @@ class Run:
         inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", use)]) for dataset in sets]
         self._call("log_inputs", datasets=inputs)
 
-    def model(self, folder: str | Path, name: str, step: int = 0, metrics: Mapping[str, float] | None = None) -> str:
-        """A policy that this run made, as an MLflow model with the metrics of its step; returns its id.
+    def model(self, folder: str | Path, name: str, step: int = 0) -> str:
+        """A policy that this run made at a step, as an MLflow model; returns its id, for :meth:`metrics`.
 
         Its tags say where it is (``folder``) and the hash of its ``weights``. Small ones are copied whole, of large
         ones only the place is kept: MLflow would double tens of gigabytes.
@@ -220,7 +220,6 @@ class Run:
             with_retries(self.experiment.client.log_model_artifacts, made, str(folder))
         with_retries(self.experiment.client.finalize_logged_model, made, "READY")
         self._call("log_outputs", [LoggedModelOutput(made, step)])
-        self.metrics(metrics or {}, step, made)
         return made
 
     def uses(self, model: str | Path) -> str:

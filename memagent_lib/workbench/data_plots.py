@@ -24,13 +24,12 @@ def overview(frames: Mapping[str, pd.DataFrame]) -> list[Axes]:
     return [draw(frames[name], ax) for (draw, name), ax in zip(drawn, axes, strict=True)]
 
 
-def lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def lengths(examples: pd.DataFrame, ax: Axes) -> Axes:
     """One dot per document: its length in tokens, where those are recorded, else in characters. A row per file."""
     import seaborn as sns
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     unit = "tokens" if examples["tokens"].notna().all() else "characters"
-    ax = ax if ax is not None else new_axes(5.2, 3.2)
     sns.stripplot(examples, x=unit, y="file", ax=ax, color=COLOURS[0], alpha=0.45, size=4, jitter=0.25)
     ax.set_xscale("log", base=2)
     ax.set(xlabel=f"{unit}, log scale", ylabel="")
@@ -41,21 +40,20 @@ def lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return finish(ax, "How long are the documents?", "a dot per document")
 
 
-def depths(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def depths(facts: pd.DataFrame, ax: Axes) -> Axes:
     """How deep the needed facts stand: the share of them up to each depth, a line per file; even is the diagonal."""
     return _spread(facts.assign(line=facts["file"]), ax, "How deep do the facts stand?", "depth of the fact")
 
 
-def gold_places(gold: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def gold_places(gold: pd.DataFrame, ax: Axes) -> Axes:
     """Where the gold documents stand among the others, a line per hop. Even places follow the diagonal."""
     lines = gold.assign(line=[f"gold document {i + 1}" for i in gold["gold"]])
     return _spread(lines, ax, "Where are the gold documents?", "place among the documents")
 
 
-def _spread(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> Axes:
+def _spread(rows: pd.DataFrame, ax: Axes, title: str, label: str) -> Axes:
     import seaborn as sns
 
-    ax = ax if ax is not None else new_axes(4.6, 3.4)
     lines = list(rows["line"].unique())
     colours = list(COLOURS[: len(lines)]) if len(lines) <= len(COLOURS) else sns.color_palette("cividis", len(lines))
     ax.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1.2)

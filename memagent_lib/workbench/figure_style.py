@@ -141,9 +141,9 @@ def counted(what: str, counts: Iterable[float]) -> str:
     return f"n = {low:,}{f' to {high:,}' if high > low else ''} {what}"
 
 
-def running_mean(values: pd.Series, window: int = WINDOW) -> pd.Series:
+def running_mean(values: pd.Series) -> pd.Series:
     """The mean of the steps around each, so that a line does not lag; of fewer at both ends."""
-    return values.rolling(window, min_periods=1, center=True).mean()
+    return values.rolling(WINDOW, min_periods=1, center=True).mean()
 
 
 def short(count: float) -> str:

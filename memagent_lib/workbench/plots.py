@@ -43,29 +43,30 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 REWARD = "critic/score/mean"
+MOST_COLUMNS = 3
 _CAPTURED, _RETAINED = "in memory right after its chunk", "of those, in memory at the end"
 
 
-def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def accuracy_by_length(results: pd.DataFrame) -> Axes:
     """Accuracy with 95 % Wilson intervals over the number of chunks, one line per policy and reader.
 
     Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, lengths are given in
     tokens too. Baselines are thin and in their policy's colour; they share one legend of line styles.
     """
-    ax = ax or new_axes(6.8, 4.6)
+    ax = new_axes(6.8, 4.6)
     ends, told = _accuracy_lines(results, ax, colours_of(results["policy"]))
     label_ends(ax, ends, style_handles(results["reader"]))
     return finish(ax, "Accuracy against document length", told)
 
 
-def accuracy_by_task(results: pd.DataFrame, columns: int = 3) -> Axes:
+def accuracy_by_task(results: pd.DataFrame) -> Axes:
     """:func:`accuracy_by_length`; of several tasks a panel for each, side by side, with one legend. Returns
     the first panel.
     """
     tasks = list(results["task"].unique())
     if len(tasks) == 1:
         return accuracy_by_length(results)
-    columns = min(columns, len(tasks))
+    columns = min(MOST_COLUMNS, len(tasks))
     rows, colours = -(-len(tasks) // columns), colours_of(results["policy"])
     axes = new_axes(4.3 * columns, 3.3 * rows + 0.6, columns, rows)
     for task, ax in zip(tasks, axes, strict=False):
@@ -94,11 +95,11 @@ def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str])
     return ends, f"{counted('per point', table['scored'])}, 95 % Wilson intervals"
 
 
-def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def capture_and_retention(results: pd.DataFrame) -> Axes:
     """The share of needed facts in memory right after their chunk (capture), and of those, at the end (retention)."""
     from matplotlib.lines import Line2D
 
-    ax, ends, counts = ax or new_axes(6.8, 4.4), {}, []
+    ax, ends, counts = new_axes(6.8, 4.4), {}, []
     kept = results.dropna(subset=["capture"])
     colours, dashed = colours_of(results["policy"]), (0, (4, 2))
     for policy, group in kept.groupby("policy", sort=False):
@@ -125,13 +126,13 @@ def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
     return {chunks: wilson(float(values.astype(float).sum()), len(values)) for chunks, values in by_length}
 
 
-def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def memory_by_turn(traces: pd.DataFrame) -> Axes:
     """Memory length in tokens after each chunk: the mean over traces and the middle 80 %. Memories cut at their limit
     are marked.
 
     Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`); a column ``policy`` names lines.
     """
-    ax, ends = ax or new_axes(6.8, 3.8), []
+    ax, ends = new_axes(6.8, 3.8), []
     reads = traces[traces["kind"].isin(("read", "gate", "recall"))]
     reads = reads if "policy" in reads else reads.assign(policy="memory")
     colours, most = colours_of(reads["policy"]), 0
@@ -150,7 +151,7 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return finish(ax, "Memory length by turn", f"{told}x: cut at the token limit")
 
 
-def reward_curve(curve: pd.DataFrame, metric: str = REWARD, window: int = WINDOW, label: str = "reward") -> Axes:
+def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward") -> Axes:
     """A metric over a run's training steps: each step, and its running mean.
 
     Takes a curve in long form (``metric, step, value``). Without a row, as before the first step of a run, it says so.
@@ -164,14 +165,14 @@ def reward_curve(curve: pd.DataFrame, metric: str = REWARD, window: int = WINDOW
         known = ", ".join(sorted(curve["metric"].unique())) or "none"
         raise ValueError(f"the curve has no metric {metric!r}; it has {known}")
     ax.plot(points.index, points, "o", color=COLOURS[0], alpha=0.6, markersize=3.5, markeredgewidth=0)
-    ax.plot(points.index, running_mean(points, window), color=COLOURS[0])
+    ax.plot(points.index, running_mean(points), color=COLOURS[0])
     count_axis(ax, "step")
     ax.set_ylabel(label)
-    told = f"line: running mean of {window} steps; dots: each step"
+    told = f"line: running mean of {WINDOW} steps; dots: each step"
     return finish(ax, f"{label.partition(':')[0].capitalize()} by step", told)
 
 
-def phrase_lives(phrases: pd.DataFrame, turns: int, ax: Axes | None = None, most: int = 20) -> Axes:
+def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20) -> Axes:
     """From which chunk to which each phrase was in memory, one bar per phrase; what the memory held at the end is in
     colour.
 
@@ -181,7 +182,7 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, ax: Axes | None = None, most
     lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
     lives = lives.assign(length=lives["end"] - lives["brought"])
     lives = lives.nlargest(most, "length", keep="first").sort_values("brought")
-    ax = ax or new_axes(7.6, 1.5 + 0.36 * max(2, len(lives)))
+    ax = new_axes(7.6, 1.5 + 0.36 * max(2, len(lives)))
     colours = [COLOURS[2] if kept else GREY for kept in lives["dropped"].isna()]
     ax.barh(range(len(lives)), lives["length"], left=lives["brought"], height=0.5, color=colours)
     ax.set_yticks(range(len(lives)), [_clipped(text) for text in lives["text"]])
@@ -197,7 +198,7 @@ def _clipped(text: str, most: int = 48) -> str:
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
-def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def cost_by_length(results: pd.DataFrame) -> Axes:
     """What a document costs to read over its length, in tokens of prompts and replies together, those that a prefix
     cache saved included: the mean and the middle 80 %, one line per policy and reader.
 
@@ -205,7 +206,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     rows = results[results["turns"].notna()]
     rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"])
-    ax, colours, ends, counts = ax or new_axes(6.8, 4.4), colours_of(results["policy"]), [], []
+    ax, colours, ends, counts = new_axes(6.8, 4.4), colours_of(results["policy"]), [], []
     ax.set_yscale("log")
     for (policy, reader), group in rows.groupby(["policy", "reader"], sort=False):
         spent, colour, main = group.groupby("chunks")["cost"], colours[policy], reader not in BASELINE_WORDS
@@ -226,13 +227,13 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return finish(ax, "Cost against document length", told)
 
 
-def accuracy_by_depth(results: pd.DataFrame, ax: Axes | None = None, bins: int = 5) -> Axes:
+def accuracy_by_depth(results: pd.DataFrame, bins: int = 5) -> Axes:
     """A heat map of one policy and reader: accuracy by document length and depth of the last needed fact."""
     import seaborn as sns
 
     policy, reader = _only_one(results)
     mean, n = _cells(results, bins)
-    ax = ax or new_axes(max(6.0, 2.8 + 1.15 * mean.shape[1]), 0.62 * bins + 1.4)
+    ax = new_axes(max(6.0, 2.8 + 1.15 * mean.shape[1]), 0.62 * bins + 1.4)
     shown = (100 * mean).map("{:.0f} %".format).astype(str) + "\nn=" + n.astype(str)
     bar = {"label": "accuracy", "format": "{x:.0%}"}
     look = {"cmap": "cividis", "fmt": "", "linewidths": 1.5, "linecolor": "none", "annot_kws": {"fontsize": 9}}
@@ -270,7 +271,7 @@ def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame
     return cells["mean"].unstack("chunks"), cells["size"].unstack("chunks")
 
 
-def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def paired_differences(differences: pd.DataFrame) -> Axes:
     """Right minus left on the very same documents, with 95 % intervals, by length
     (:func:`memagent_lib.evaluation.paired`).
 
@@ -279,7 +280,7 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
     from matplotlib.ticker import FuncFormatter
 
     left, right = differences.attrs.get("names", ("left", "right"))
-    ax = ax or new_axes(7.6, 1.6 + 0.62 * len(differences))
+    ax = new_axes(7.6, 1.6 + 0.62 * len(differences))
     ax.axvline(0, color=INK, linewidth=1)
     for place, row in enumerate(differences.to_dict("records")):
         colour = COLOURS[2] if row["low"] > 0 else COLOURS[1] if row["high"] < 0 else GREY

@@ -151,8 +151,8 @@ def test_a_sweep_on_a_full_disk_keeps_its_finished_points(workspace: Path, tmp_p
     stage = SweepStage(name="one", notebook=str(tmp_path / "one.ipynb"), points=({"x": 0}, {"x": 1}))
     spec = SweepSpec(name="s", stage=(stage,), folder=str(tmp_path / "s"), tracking=str(workspace))
     with files_of_at_most(max(file.stat().st_size for file in workspace.iterdir()) + 500_000):
-        frame = run_sweep(spec, quiet=True).frame
+        frame = run_sweep(spec).frame
     assert frame["status"].tolist() == ["FINISHED", "FAILED"]
     assert "File too large" in frame["error"].iloc[1]
-    assert run_sweep(spec, retry=True, quiet=True).ok
+    assert run_sweep(spec, retry=True).ok
     assert len(load_runs(Experiment.open(workspace), "params.x = '0'")) == 1

@@ -78,7 +78,8 @@ def test_a_run_with_all_that_it_keeps_comes_back_from_a_server(
     (tmp_path / "policy" / "model.safetensors").write_bytes(b"weights")
     with Experiment.open(server).run("one", {"budget": {"chunk_tokens": 128}}) as run:
         run.data(tmp_path / "data.parquet")
-        made = run.model(tmp_path / "policy", "policy", 3, {"reward": 0.5})
+        made = run.model(tmp_path / "policy", "policy", 3)
+        run.metrics({"reward": 0.5}, 3, made)
         run.table(pd.DataFrame({"x": [1, 2]}), "tables/x.parquet")
         log_readings(run, [kept, lost, long_reading(723, 100, 600, cut=300)], policy="p")
     row = load_runs(run.experiment).iloc[0]
@@ -110,9 +111,7 @@ def test_a_sweep_logs_to_a_server_as_to_a_file(server: str, tmp_path: Path) -> N
     book.cells = [cell(parameters, metadata={"tags": ["parameters"]}), cell(log)]
     nbformat.write(book, tmp_path / "one.ipynb")
     stage = SweepStage(name="one", notebook=str(tmp_path / "one.ipynb"), grid={"x": [1, 2]})
-    result = run_sweep(
-        SweepSpec(name="s", stage=(stage,), folder=str(tmp_path / "s"), tracking=server, workers=2), quiet=True
-    )
+    result = run_sweep(SweepSpec(name="s", stage=(stage,), folder=str(tmp_path / "s"), tracking=server, workers=2))
     assert result.ok, result.frame["error"].tolist()
     ledger = Experiment.open(server)
     children = load_runs(ledger, f"tags.sweep_id = '{result.run_id}'")

@@ -121,9 +121,11 @@ def test_long_names_stand_in_a_legend_below_and_leave_the_plot_its_width(results
 
 
 def test_the_reward_curve_is_the_running_mean_and_an_unknown_metric_names_the_known() -> None:
-    curve = pd.DataFrame({"run_id": "a", "metric": "reward", "step": [1, 2, 3], "value": [0.0, 1.0, 0.5]})
-    ax = plots.reward_curve(curve, metric="reward", window=3)
-    assert list(ax.lines[-1].get_ydata()) == [0.5, 0.5, 0.75]  # around each step, so that the line does not lag
+    values = [0.0, 0.6, 0.3, 1.0, 0.1, 0.5]
+    curve = pd.DataFrame({"run_id": "a", "metric": "reward", "step": range(1, 7), "value": values})
+    ax = plots.reward_curve(curve, metric="reward")
+    around = [values[max(0, i - 2) : i + 3] for i in range(6)]  # around each step, so that the line does not lag
+    assert list(ax.lines[-1].get_ydata()) == pytest.approx([sum(near) / len(near) for near in around])
     with pytest.raises(ValueError, match="no metric 'loss'; it has reward"):
         plots.reward_curve(curve, metric="loss")
 
@@ -238,7 +240,7 @@ def test_a_data_set_without_gold_documents_or_token_counts_is_drawn_too(tokenize
     assert lengths.get_xlabel() == "characters, log scale"
     assert depths.get_legend() is None
     counted = data_files([path], tokenizer=tokenizer)
-    assert data_plots.lengths(counted["examples"]).get_xlabel() == "tokens, log scale"
+    assert data_plots.overview(counted)[0].get_xlabel() == "tokens, log scale"
     with pytest.raises(ValueError, match="no file to describe"):
         data_files([])
 

@@ -23,7 +23,7 @@ from memagent_lib.workbench.inspector.word_changes import word_changes
 LETTERS = {Fate.AHEAD: "a", Fate.HELD: "h", Fate.MISSED: "m", Fate.LOST: "l", None: "n"}
 SIGNALS = {"keep": "kept its memory as it was", "done": "stopped reading here"}
 CUT = "memory cut at its limit"
-PHRASES = 200
+PHRASES, NOTABLE = 200, 8
 _ANSWER_CHARS = 200
 
 
@@ -125,11 +125,11 @@ class Readings:
         wanted = text.casefold()
         return [key for key, result in self.results.items() if any(wanted in said.casefold() for said in _said(result))]
 
-    def notable(self, key: str, most: int = 8) -> list[int]:
+    def notable(self, key: str) -> list[int]:
         """The turns to show when not all can be: evidence, changes of fate, cuts, the last read, the answer."""
         story = self.story(key)
         last = range(len(story["fates"]))[-2:]
-        return sorted(islice(dict.fromkeys((*last, *story["changes"], 0, *story["cut"])), most))
+        return sorted(islice(dict.fromkeys((*last, *story["changes"], 0, *story["cut"])), NOTABLE))
 
     def opening(
         self,

@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING
 from memagent_lib.processes import in_jupyter
 from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch
 from memagent_lib.workbench.html_pages import Page
+from memagent_lib.workbench.panel import progress_page as page
 from memagent_lib.workbench.panel.progress import Follower, Progress, kept_config
-from memagent_lib.workbench.panel.progress_page import (
-    ROLLOUTS_TITLE,
-    curves,
-    head,
-    label,
-    report,
-    rollout,
-    styled,
-)
 from memagent_lib.workbench.panel.run_access import attach, watch
 
 if TYPE_CHECKING:
@@ -37,7 +29,7 @@ def show(run: TrainingRun | str | Path) -> VBox | Page:
     kernel.
     """
     run = run if isinstance(run, TrainingRun) else attach(run)
-    return _panel(run.folder.path).box if in_jupyter() else report(run)
+    return _panel(run.folder.path).box if in_jupyter() else page.report(run)
 
 
 def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
@@ -69,7 +61,7 @@ class TrainingPanel:
         self.resume = w.Button(description="Resume", icon="play", tooltip=continues)
         self.said = w.HTML(layout=w.Layout(width="auto"))
         self.list = w.Select(rows=9, layout=w.Layout(width="270px", flex="0 0 auto"))
-        title = w.HTML(f"<b>{ROLLOUTS_TITLE}</b>")
+        title = w.HTML(f"<b>{page.ROLLOUTS_TITLE}</b>")
         self.rollouts = w.VBox([title, w.HBox([self.list, self.detail])])
         self.box = w.VBox([self.head, w.HBox([self.stop, self.resume, self.said]), self.curves, self.rollouts])
         self.stop.on_click(lambda _: self._do("stopping", "stopped", TrainingRun(folder).stop))
@@ -90,15 +82,15 @@ class TrainingPanel:
 
     def _show(self, progress: Progress) -> None:
         state = progress.status.state
-        _set(self.head, "value", styled(head(progress)))
-        _set(self.curves, "value", styled(curves(progress)))
+        _set(self.head, "value", page.styled(page.head(progress)))
+        _set(self.curves, "value", page.styled(page.curves(progress)))
         _set(self.stop, "disabled", state.over or progress.stopping or bool(self.doing))
         _set(self.resume, "disabled", state not in RESUMABLE or bool(self.doing))
         _set(self.rollouts.layout, "display", None if progress.rollouts else "none")
         index = self.list.index
         chosen = self.shown[index] if index is not None else None
         self.shown = progress.rollouts
-        names = tuple(map(label, self.shown))
+        names = tuple(map(page.label, self.shown))
         if names != self.list.options:
             self.list.options = names
             self.list.index = self.shown.index(chosen) if chosen in self.shown else 0
@@ -106,7 +98,7 @@ class TrainingPanel:
 
     def _show_rollout(self) -> None:
         chosen = [] if self.list.index is None else self.shown[self.list.index :][:1]
-        _set(self.detail, "value", "".join(styled(rollout(kept)) for kept in chosen))
+        _set(self.detail, "value", "".join(page.styled(page.rollout(kept)) for kept in chosen))
 
     def _keep_true(self) -> None:
         gone = False
@@ -142,7 +134,7 @@ class TrainingPanel:
         threading.Thread(target=work, name=doing, daemon=True).start()
 
     def _say(self, text: str) -> None:
-        _set(self.said, "value", styled(text) if text else "")
+        _set(self.said, "value", page.styled(text) if text else "")
 
 
 def _set(widget: object, name: str, value: object) -> None:

@@ -69,15 +69,14 @@ def styled(body: Markup | str) -> str:
     return render("run_part.html", body=body)
 
 
-def head(progress: Progress, now: float | None = None, frozen: bool = False) -> Markup:
+def head(progress: Progress, frozen: bool = False) -> Markup:
     """State, step, time left, the last numbers; what went wrong and where, if it did."""
-    status, now = progress.status, now or time.time()
-    silence = progress.silent_s(now)
+    status, silence = progress.status, progress.silent_s()
     return render(
         "run_head.html",
         state=str(status.state),
         stopping=progress.stopping,
-        facts=_facts(progress, now, frozen),
+        facts=_facts(progress, frozen),
         folder=shown(progress.folder),
         share=f"{status.step / status.steps if status.steps else 0.0:.1%}",
         silence="" if silence is None else span(silence),
@@ -85,8 +84,9 @@ def head(progress: Progress, now: float | None = None, frozen: bool = False) -> 
     )
 
 
-def _facts(progress: Progress, now: float, frozen: bool) -> list[str]:
-    status, facts = progress.status, [f"step {progress.status.step} of {progress.status.steps}"]
+def _facts(progress: Progress, frozen: bool) -> list[str]:
+    status, now = progress.status, time.time()
+    facts = [f"step {status.step} of {status.steps}"]
     if status.reward is not None:
         facts.append(f"reward {percent(status.reward)}")
     if (seconds := progress.seconds_per_step) is not None:

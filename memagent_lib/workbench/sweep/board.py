@@ -20,10 +20,9 @@ _COLOURS = {PointState.FINISHED: "green", PointState.RUNNING: "cyan", PointState
 class SweepBoard:
     """Shows every change of a point's state."""
 
-    def __init__(self, stages: Sequence[Sequence[SweepPoint]], quiet: bool = False):
+    def __init__(self, stages: Sequence[Sequence[SweepPoint]]):
         self._states = {point: PointState.WAITING for points in stages for point in points}
-        self._quiet = quiet
-        self._bar = tqdm(total=len(self._states), unit="point", leave=False, disable=True if quiet else None)
+        self._bar = tqdm(total=len(self._states), unit="point", leave=False, disable=None)
 
     def __enter__(self) -> SweepBoard:
         return self
@@ -44,9 +43,8 @@ class SweepBoard:
         self.say(f"[{self.count}] {point.name} {how}")
 
     def say(self, line: str) -> None:
-        if not self._quiet:
-            tqdm.write(line, file=sys.stdout)
-            sys.stdout.flush()
+        tqdm.write(line, file=sys.stdout)
+        sys.stdout.flush()
 
     def stopping(self, running: int) -> None:
         what = f"{running} running notebooks are" if running > 1 else "the running notebook is"

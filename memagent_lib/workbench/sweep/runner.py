@@ -51,9 +51,7 @@ class SweepResult:
         return self.frame.drop(columns=["notebook"]).to_html(index=False, escape=True)
 
 
-def run_sweep(
-    sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False, quiet: bool = False
-) -> SweepResult:
+def run_sweep(sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False) -> SweepResult:
     """Run what is not finished yet. ``retry`` runs points again that failed in an earlier call; else they stay failed.
 
     A failed point does not stop its stage; the stages after it are not begun. Raises :class:`SweepError` before
@@ -69,7 +67,7 @@ def run_sweep(
             spec.path / SWEEP_FILE,
             {"name": spec.name, "run_id": parent.id, "tracking": experiment.uri, "points": _listed(stages)},
         )
-        with SweepBoard(stages, quiet) as board:
+        with SweepBoard(stages) as board:
             _SweepRun(spec, experiment, parent, board, retry).run(stages)
         result = SweepResult(spec.path, parent.id, _frame(spec.path))
         parent.table(result.frame.astype(str), "points.parquet")
