@@ -108,11 +108,11 @@ class Timeline {
       pen.fillStyle = colour[letter];
       pen.fillRect(x, floor - tall(tokens), w, tall(tokens));
     };
-    if (n <= width) for (let i = 0; i < n; i++) bar(edge(i), Math.max(1, edge(i + 1) - edge(i) - gap), story.fates[i], story.tokens[i]);
-    else for (let x = 0; x < width; x++) {
-      const first = Math.floor((x * n) / width), end = Math.max(first + 1, Math.floor(((x + 1) * n) / width));
-      const letters = story.fates.slice(first, end), worst = [...letters].reduce((a, b) => (WORST.indexOf(b) > WORST.indexOf(a) ? b : a));
-      bar(x, 1, worst, Math.max(...story.tokens.slice(first, end)));
+    const bars = Math.min(n, width), turnOf = (b) => Math.floor((b * n) / bars);
+    for (let b = 0; b < bars; b++) {
+      const first = turnOf(b), end = turnOf(b + 1), x = Math.round((b * width) / bars), next = Math.round(((b + 1) * width) / bars);
+      const worst = [...story.fates.slice(first, end)].reduce((a, b) => (WORST.indexOf(b) > WORST.indexOf(a) ? b : a));
+      bar(x, Math.max(1, next - x - gap), worst, Math.max(...story.tokens.slice(first, end)));
     }
     pen.fillStyle = colour.l;
     for (const i of story.cut) pen.fillRect(edge(i), 0, Math.max(px(2), edge(i + 1) - edge(i) - gap), px(3));
@@ -328,8 +328,6 @@ class View {
     this.about.textContent = entry ? [entry.example, entry.chunks && counted(entry.chunks, "chunk"), counted(entry.turns, "turn"), `accepted: ${entry.answers.join(" | ")}`].filter(Boolean).join(" · ") : "";
     const shown = [entry, others.find((e) => e.name === state.beside)];
     this.sides.forEach((side, i) => (shown[i] ? side.begin(shown[i]) : 0, side.hide(!shown[i])));
-    this.tops.classList.toggle("ma-two", Boolean(shown[1]));
-    this.bottoms.classList.toggle("ma-two", Boolean(shown[1]));
     this.chunk.hidden = !entry;
     if (entry) this.draw(shown.filter(Boolean).length);
     this.source.save?.(state);
