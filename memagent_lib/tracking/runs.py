@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EXPERIMENT = "memagent"
-PARENT_TAG, NAME_TAG = "mlflow.parentRunId", "mlflow.runName"
+PARENT_TAG = "mlflow.parentRunId"
 OWNER_TAG = "owner"
 SAMPLE_S = 5.0  # between two measurements of the machine
 COPIED_WHOLE_BYTES = 64 << 20
@@ -85,7 +85,7 @@ class Experiment:
         parent: str | None = None,
     ) -> Run:
         """A new run with its parameters, code version and ``environment.json``, RUNNING until it is ended."""
-        given = {NAME_TAG: name, OWNER_TAG: this_process(), **code_version(), **(tags or {})}
+        given = {OWNER_TAG: this_process(), **code_version(), **(tags or {})}
         given |= {PARENT_TAG: parent} if parent else {}
         info = with_retries(self.client.create_run, self.experiment_id, tags=given, run_name=name).info
         run = Run(self, info.run_id)

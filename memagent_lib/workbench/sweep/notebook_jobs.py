@@ -49,25 +49,17 @@ class NotebookJob:
         return self.output.with_suffix(".error")
 
 
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """How a job ended: ``error`` is ``None``, or what went wrong in a line or a few."""
-
-    job: NotebookJob
-    seconds: float
-    error: str | None = None
-
-
 def run_jobs(
     jobs: Iterable[NotebookJob],
     workers: int,
     on_start: Callable[[NotebookJob], NotebookJob],
-    on_end: Callable[[JobOutcome], None],
+    on_end: Callable[[NotebookJob, float, str | None], None],
     on_stop: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Run jobs in order, ``workers`` at a time.
 
-    ``on_start`` returns the job to run, ``on_stop`` is told how many still run. Whatever is raised here, Ctrl-C
+    ``on_start`` returns the job to run, ``on_end`` is told its seconds and, in a line or a few, what went wrong,
+    ``on_stop`` how many still run. Whatever is raised here, Ctrl-C
     included, first stops the running jobs and their kernels; a second Ctrl-C ends them at once.
     """
     waiting, running = deque(jobs), {}
@@ -80,7 +72,7 @@ def run_jobs(
             for process in ended:
                 process.stdin.close()
                 job, started = running.pop(process)
-                on_end(JobOutcome(job, time.monotonic() - started, _error(job, process.returncode)))
+                on_end(job, time.monotonic() - started, _error(job, process.returncode))
     finally:
         _stop(list(running), on_stop)
 

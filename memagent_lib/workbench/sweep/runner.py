@@ -22,7 +22,7 @@ from memagent_lib.files import place, root, write_atomically
 from memagent_lib.processes import terminable
 from memagent_lib.tracking import PARENT_TAG, Experiment, Run, RunStatus, TrackingError, load_runs
 from memagent_lib.workbench.sweep.board import SweepBoard, duration, show_states
-from memagent_lib.workbench.sweep.notebook_jobs import JobOutcome, NotebookJob, run_jobs
+from memagent_lib.workbench.sweep.notebook_jobs import NotebookJob, run_jobs
 from memagent_lib.workbench.sweep.specification import (
     OWN_PARAMETERS,
     PointState,
@@ -174,8 +174,8 @@ class _SweepRun:
             own = {"tracking": self.experiment.uri, "run_id": run.id, "point": point.file_name}
             return replace(job, parameters=job.parameters | {k: v for k, v in own.items() if k in point.defaults})
 
-        def end(outcome: JobOutcome) -> None:
-            self._finish(todo[outcome.job.output], runs.pop(outcome.job.output), outcome)
+        def end(job: NotebookJob, seconds: float, error: str | None) -> None:
+            self._finish(todo[job.output], runs.pop(job.output), seconds, error)
 
         jobs = [NotebookJob(p.notebook, p.output, p.parameters, root()) for p in todo.values()]
         try:
@@ -202,18 +202,16 @@ class _SweepRun:
         defaults = {name: _literal(text) for name, text in point.defaults.items() if name not in OWN_PARAMETERS}
         return self.experiment.start(point.name, defaults | point.parameters, tags, parent=self.parent.id)
 
-    def _finish(self, point: SweepPoint, run: Run, outcome: JobOutcome) -> None:
-        failed = outcome.error is not None
+    def _finish(self, point: SweepPoint, run: Run, seconds: float, error: str | None) -> None:
         if point.output.exists():
             run.file(point.output)
-        run.metrics({"seconds": outcome.seconds})
-        if failed:
-            run.tags({"error": outcome.error[:5000]})
-        run.end(RunStatus.FAILED if failed else RunStatus.FINISHED)
-        state = PointState.FAILED if failed else PointState.FINISHED
-        _save(point, state, run_id=run.id, seconds=round(outcome.seconds, 2), error=outcome.error)
-        took = f"finished in {duration(outcome.seconds)}"
-        self.board.set(point, state, f"failed: {outcome.error}" if failed else took)
+        run.metrics({"seconds": seconds})
+        if error:
+            run.tags({"error": error[:5000]})
+        run.end(RunStatus.FAILED if error else RunStatus.FINISHED)
+        state = PointState.FAILED if error else PointState.FINISHED
+        _save(point, state, run_id=run.id, seconds=round(seconds, 2), error=error)
+        self.board.set(point, state, f"failed: {error}" if error else f"finished in {duration(seconds)}")
 
     def _end(self, run: Run, status: RunStatus) -> None:
         """End a run when something has gone wrong already, which must stay what is raised."""
