@@ -20,9 +20,10 @@ _COLOURS = {PointState.FINISHED: "green", PointState.RUNNING: "cyan", PointState
 class SweepBoard:
     """Shows every change of a point's state."""
 
-    def __init__(self, stages: Sequence[Sequence[SweepPoint]]):
+    def __init__(self, stages: Sequence[Sequence[SweepPoint]], quiet: bool = False):
         self._states = {point: PointState.WAITING for points in stages for point in points}
-        self._bar = tqdm(total=len(self._states), unit="point", leave=False, disable=None)
+        self._quiet = quiet
+        self._bar = tqdm(total=len(self._states), unit="point", leave=False, disable=True if quiet else None)
 
     def __enter__(self) -> SweepBoard:
         return self
@@ -43,8 +44,9 @@ class SweepBoard:
         self.say(f"[{self.count}] {point.name} {how}")
 
     def say(self, line: str) -> None:
-        tqdm.write(line, file=sys.stdout)
-        sys.stdout.flush()
+        if not self._quiet:
+            tqdm.write(line, file=sys.stdout)
+            sys.stdout.flush()
 
     def stopping(self, running: int) -> None:
         what = f"{running} running notebooks are" if running > 1 else "the running notebook is"

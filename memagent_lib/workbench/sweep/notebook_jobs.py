@@ -7,6 +7,7 @@ kernel.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -15,8 +16,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,17 +50,25 @@ class NotebookJob:
         return self.output.with_suffix(".error")
 
 
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How a job ended: ``error`` is ``None``, or what went wrong in a line or a few."""
+
+    job: NotebookJob
+    seconds: float
+    error: str | None = None
+
+
 def run_jobs(
     jobs: Iterable[NotebookJob],
     workers: int,
     on_start: Callable[[NotebookJob], NotebookJob],
-    on_end: Callable[[NotebookJob, float, str | None], None],
+    on_end: Callable[[JobOutcome], None],
     on_stop: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Run jobs in order, ``workers`` at a time.
 
-    ``on_start`` returns the job to run, ``on_end`` is told its seconds and, in a line or a few, what went wrong,
-    ``on_stop`` how many still run. Whatever is raised here, Ctrl-C
+    ``on_start`` returns the job to run, ``on_stop`` is told how many still run. Whatever is raised here, Ctrl-C
     included, first stops the running jobs and their kernels; a second Ctrl-C ends them at once.
     """
     waiting, running = deque(jobs), {}
@@ -72,7 +81,7 @@ def run_jobs(
             for process in ended:
                 process.stdin.close()
                 job, started = running.pop(process)
-                on_end(job, time.monotonic() - started, _error(job, process.returncode))
+                on_end(JobOutcome(job, time.monotonic() - started, _error(job, process.returncode)))
     finally:
         _stop(list(running), on_stop)
 
@@ -133,7 +142,7 @@ def _work(job: NotebookJob, stop: _Stop) -> str | None:
             try:
                 _execute(job, stop)
                 return None
-            except RuntimeError as failure:  # its ports are chosen before it takes them: another kernel may be faster
+            except RuntimeError as failure:  # the kernel's ports are chosen before it takes them: others may be faster
                 if _BEFORE_ANY_CELL not in str(failure) or not tries_left:
                     raise
                 print(f"{failure}; starting it again, {tries_left} tries left", flush=True)
@@ -150,15 +159,25 @@ def _work(job: NotebookJob, stop: _Stop) -> str | None:
 def _execute(job: NotebookJob, stop: _Stop) -> None:
     from papermill import execute_notebook
 
-    execute_notebook(
-        job.notebook,
-        job.output,
-        job.parameters,
-        cwd=job.cwd,
-        progress_bar=False,
-        start_timeout=180,
-        on_cell_start=lambda **_: stop.before_cell(),
-    )
+    with _kernel_start_lock(job.output.parent) as release:
+        execute_notebook(
+            job.notebook,
+            job.output,
+            job.parameters,
+            cwd=job.cwd,
+            progress_bar=False,
+            start_timeout=180,
+            on_notebook_start=lambda **_: release(),
+            on_cell_start=lambda **_: stop.before_cell(),
+        )
+
+
+@contextmanager
+def _kernel_start_lock(folder: Path) -> Iterator[Callable[[], None]]:
+    """One kernel starts at a time: kernels that start together can pick the same port."""
+    with open(folder / ".kernel-start", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lambda: fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 class _Stop:

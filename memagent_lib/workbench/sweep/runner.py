@@ -10,19 +10,18 @@ import ast
 import fcntl
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from memagent_lib.files import place, root, write_atomically
 from memagent_lib.processes import terminable
 from memagent_lib.tracking import PARENT_TAG, Experiment, Run, RunStatus, TrackingError, load_runs
 from memagent_lib.workbench.sweep.board import SweepBoard, duration, show_states
-from memagent_lib.workbench.sweep.notebook_jobs import NotebookJob, run_jobs
+from memagent_lib.workbench.sweep.notebook_jobs import JobOutcome, NotebookJob, run_jobs
 from memagent_lib.workbench.sweep.specification import (
     OWN_PARAMETERS,
     PointState,
@@ -31,6 +30,9 @@ from memagent_lib.workbench.sweep.specification import (
     SweepSpec,
     plan,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SWEEP_FILE = "sweep.json"
 
@@ -51,7 +53,9 @@ class SweepResult:
         return self.frame.drop(columns=["notebook"]).to_html(index=False, escape=True)
 
 
-def run_sweep(sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False) -> SweepResult:
+def run_sweep(
+    sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False, quiet: bool = False
+) -> SweepResult:
     """Run what is not finished yet. ``retry`` runs points again that failed in an earlier call; else they stay failed.
 
     A failed point does not stop its stage; the stages after it are not begun. Raises :class:`SweepError` before
@@ -67,9 +71,9 @@ def run_sweep(sweep: SweepSpec | str | Path, *, workers: int | None = None, retr
             spec.path / SWEEP_FILE,
             {"name": spec.name, "run_id": parent.id, "tracking": experiment.uri, "points": _listed(stages)},
         )
-        with SweepBoard(stages) as board:
+        with SweepBoard(stages, quiet) as board:
             _SweepRun(spec, experiment, parent, board, retry).run(stages)
-        result = SweepResult(spec.path, parent.id, _frame(spec.path))
+        result = SweepResult(spec.path, parent.id, _frame(stages))
         parent.table(result.frame.astype(str), "points.parquet")
         parent.end(RunStatus.FINISHED if result.ok else RunStatus.FAILED)
     return result
@@ -79,7 +83,7 @@ def show_sweep(folder: str | Path) -> bool:
     """Print how the sweep in ``folder`` stands, from any process; whether all of its points are finished."""
     folder = place(folder)
     sweep = _sweep_of(folder)
-    rows = _points(folder, sweep)
+    rows = [point | record for point, record in _recorded(folder, sweep)]
     pid = _running_in(folder)
     if pid is None:  # a point cannot run without its sweep
         rows = [r | {"status": PointState.WAITING} if r["status"] == PointState.RUNNING else r for r in rows]
@@ -91,14 +95,16 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataF
     """The rows that every finished point logged as ``table``, to its run or to runs below it, with what varies as
     columns. A parameter that is called like a column of the rows keeps its name with ``param.`` before it.
     """
+    import pandas as pd
+
     folder = place(folder)
     sweep, frames = _sweep_of(folder), []
     experiment = Experiment.open(sweep["tracking"])
-    for point in _points(folder, sweep):
-        if point["status"] != PointState.FINISHED:
+    for point, record in _recorded(folder, sweep):
+        if record["status"] != PointState.FINISHED:
             continue
-        below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{point['run_id']}'")["run_id"]
-        for rows in _tables(experiment, [point["run_id"], *reversed(below)], table):
+        below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{record['run_id']}'")["run_id"]
+        for rows in _tables(experiment, [record["run_id"], *reversed(below)], table):
             varied = {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in point["varied"].items()}
             named = {f"param.{k}" if k in rows and list(rows[k].unique()) != [v] else k: v for k, v in varied.items()}
             frames.append(rows.assign(point=point["point"], **named))
@@ -115,15 +121,17 @@ def is_sweep(folder: str | Path) -> bool:
 def unfinished_points(folder: str | Path) -> list[str]:
     """The points of the sweep in ``folder`` that have no result, each with its state."""
     folder = place(folder)
-    points = _points(folder, _sweep_of(folder))
-    return [f"{p['stage']}, {p['point']}: {p['status']}" for p in points if p["status"] != PointState.FINISHED]
+    records = _recorded(folder, _sweep_of(folder))
+    return [f"{p['stage']}, {p['point']}: {r['status']}" for p, r in records if r["status"] != PointState.FINISHED]
 
 
 def _tables(experiment: Experiment, run_ids: Iterable[str], name: str) -> Iterator[pd.DataFrame]:
     """The table of each run that logged one."""
+    import pandas as pd
+
     for run_id in run_ids:
-        with suppress(TrackingError):
-            yield experiment.join(run_id).read_table(name)
+        with tempfile.TemporaryDirectory() as copied, suppress(TrackingError):
+            yield pd.read_parquet(experiment.join(run_id).fetch(name, copied))
 
 
 def _sweep_of(folder: Path) -> dict[str, Any]:
@@ -133,9 +141,9 @@ def _sweep_of(folder: Path) -> dict[str, Any]:
     return sweep
 
 
-def _points(folder: Path, sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each point as the sweep listed it, with what is known of it."""
-    return [point | _record(folder / point["record"], point["key"]) for point in sweep["points"]]
+def _recorded(folder: Path, sweep: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each point as the sweep listed it, and what is known of it."""
+    return ((point, _record(folder / point["record"], point["key"])) for point in sweep["points"])
 
 
 @dataclass(frozen=True)
@@ -167,15 +175,16 @@ class _SweepRun:
         def start(job: NotebookJob) -> NotebookJob:
             point = todo[job.output]
             runs[job.output] = run = self._child_run(point)
-            before = _record(point.record, point.key)["seconds"]
+            before = _record(_record_file(point), point.key)["seconds"]
             _save(point, PointState.RUNNING, run_id=run.id)
-            took = f", took {duration(before)} before" if before else ""
-            self.board.set(point, PointState.RUNNING, f"started{took}")
+            self.board.set(
+                point, PointState.RUNNING, f"started, took {duration(before)} before" if before else "started"
+            )
             own = {"tracking": self.experiment.uri, "run_id": run.id, "point": point.file_name}
             return replace(job, parameters=job.parameters | {k: v for k, v in own.items() if k in point.defaults})
 
-        def end(job: NotebookJob, seconds: float, error: str | None) -> None:
-            self._finish(todo[job.output], runs.pop(job.output), seconds, error)
+        def end(outcome: JobOutcome) -> None:
+            self._finish(todo[outcome.job.output], runs.pop(outcome.job.output), outcome)
 
         jobs = [NotebookJob(p.notebook, p.output, p.parameters, root()) for p in todo.values()]
         try:
@@ -183,11 +192,11 @@ class _SweepRun:
         finally:
             for run in runs.values():
                 self._end(run, RunStatus.KILLED)
-        return all(_record(p.record, p.key)["status"] == PointState.FINISHED for p in points)
+        return all(_state(p) == PointState.FINISHED for p in points)
 
     def _wants(self, point: SweepPoint) -> bool:
         """Whether a point is to be run; one that is not is shown."""
-        record = _record(point.record, point.key)
+        record = _record(_record_file(point), point.key)
         if record["status"] == PointState.FINISHED and point.output.exists():
             self.board.set(point, PointState.FINISHED, "is kept from before")
             return False
@@ -198,20 +207,22 @@ class _SweepRun:
 
     def _child_run(self, point: SweepPoint) -> Run:
         tags = {"sweep": self.spec.name, "sweep_id": self.parent.id, "stage": point.stage, "key": point.key}
-        tags |= {"notebook": point.notebook.name}
         defaults = {name: _literal(text) for name, text in point.defaults.items() if name not in OWN_PARAMETERS}
+        tags["notebook"] = point.notebook.name
         return self.experiment.start(point.name, defaults | point.parameters, tags, parent=self.parent.id)
 
-    def _finish(self, point: SweepPoint, run: Run, seconds: float, error: str | None) -> None:
+    def _finish(self, point: SweepPoint, run: Run, outcome: JobOutcome) -> None:
+        failed = outcome.error is not None
         if point.output.exists():
             run.file(point.output)
-        run.metrics({"seconds": seconds})
-        if error:
-            run.tags({"error": error[:5000]})
-        run.end(RunStatus.FAILED if error else RunStatus.FINISHED)
-        state = PointState.FAILED if error else PointState.FINISHED
-        _save(point, state, run_id=run.id, seconds=round(seconds, 2), error=error)
-        self.board.set(point, state, f"failed: {error}" if error else f"finished in {duration(seconds)}")
+        run.metrics({"seconds": outcome.seconds})
+        if failed:
+            run.tags({"error": outcome.error[:5000]})
+        run.end(RunStatus.FAILED if failed else RunStatus.FINISHED)
+        state = PointState.FAILED if failed else PointState.FINISHED
+        _save(point, state, run_id=run.id, seconds=round(outcome.seconds, 2), error=outcome.error)
+        took = f"finished in {duration(outcome.seconds)}"
+        self.board.set(point, state, f"failed: {outcome.error}" if failed else took)
 
     def _end(self, run: Run, status: RunStatus) -> None:
         """End a run when something has gone wrong already, which must stay what is raised."""
@@ -237,6 +248,9 @@ def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
         given = {"stages": [stage.name for stage in spec.stages], "folder": str(spec.path)}
         return experiment.start(f"sweep {spec.name}", given, {"sweep": spec.name})
     run.resume()
+    abandoned = load_runs(experiment, f"tags.sweep_id = '{run.id}' and attributes.status = 'RUNNING'")
+    for run_id in abandoned["run_id"]:  # a sweep that was killed outright could not say so
+        experiment.join(run_id).end(RunStatus.KILLED)
     return run
 
 
@@ -268,6 +282,14 @@ def _running_in(folder: Path) -> str | None:
         return None
 
 
+def _record_file(point: SweepPoint) -> Path:
+    return point.output.with_suffix(".json")
+
+
+def _state(point: SweepPoint) -> str:
+    return _record(_record_file(point), point.key)["status"]
+
+
 def _record(file: Path, key: str) -> dict[str, Any]:
     """What is known of a point from this call and earlier ones; how long another key took is kept as a guess."""
     found = _read(file)
@@ -276,8 +298,10 @@ def _record(file: Path, key: str) -> dict[str, Any]:
 
 
 def _save(point: SweepPoint, state: PointState, **facts: Any) -> None:
-    before = {"seconds": _read(point.record).get("seconds"), "error": None}
-    _write(point.record, before | {"key": point.key, "status": state, "parameters": point.parameters} | facts)
+    file = _record_file(point)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    before = {"seconds": _read(file).get("seconds"), "error": None}
+    _write(file, before | {"key": point.key, "status": state, "parameters": point.parameters} | facts)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -292,20 +316,24 @@ def _write(file: Path, record: Mapping[str, Any]) -> None:
 
 
 def _listed(stages: Sequence[Sequence[SweepPoint]]) -> list[dict[str, Any]]:
-    """What the sweep's own file says of each point."""
+    """What :func:`show_sweep` and :func:`gather_sweep` need of each point."""
+    points = [point for stage in stages for point in stage]
     return [
-        {"stage": p.stage, "point": p.label, "varied": dict(p.varied), "parameters": p.parameters, "key": p.key}
-        | {"record": str(p.record.relative_to(p.folder))}
-        for stage in stages
-        for p in stage
+        {"stage": p.stage, "point": p.label, "varied": dict(p.varied), "key": p.key}
+        | {"record": str(_record_file(p).relative_to(p.folder))}
+        for p in points
     ]
 
 
-def _frame(folder: Path) -> pd.DataFrame:
+def _frame(stages: Sequence[Sequence[SweepPoint]]) -> pd.DataFrame:
     """A row per point. A parameter that is called like a column keeps its name with ``param.`` before it."""
+    import pandas as pd
+
     rows = []
-    for point in _points(folder, _sweep_of(folder)):
-        own = {name: point[name] for name in ("stage", "point", "status", "seconds", "run_id", "error")}
-        own |= {"notebook": str((folder / point["record"]).with_suffix(".ipynb"))}
-        rows.append(own | {f"param.{k}" if k in own else k: v for k, v in point["parameters"].items()})
+    for point in (point for points in stages for point in points):
+        record = _record(_record_file(point), point.key)
+        own = {"stage": point.stage, "point": point.label}
+        own |= {name: record[name] for name in ("status", "seconds", "run_id", "error")}
+        own |= {"notebook": str(point.output)}
+        rows.append(own | {f"param.{k}" if k in own else k: v for k, v in point.parameters.items()})
     return pd.DataFrame(rows)

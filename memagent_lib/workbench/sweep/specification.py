@@ -140,13 +140,8 @@ class SweepPoint:
 
     @property
     def output(self) -> Path:
-        """Where the executed copy goes."""
+        """Where the executed copy goes; the point's record is beside it."""
         return self.folder / "notebooks" / f"{self.stage}{'--' * bool(self.label)}{self.file_name}.ipynb"
-
-    @property
-    def record(self) -> Path:
-        """The file in which it is kept how the point stands."""
-        return self.output.with_suffix(".json")
 
 
 def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
