@@ -6,5 +6,15 @@ Knows no reader and no template. :class:`Scripted` needs no model; the others lo
 from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Sampling, require_room
 from memagent_lib.backends.opening import open_backend
 from memagent_lib.backends.scripted import Scripted
+from memagent_lib.backends.vllm_loop import LoopEngine
 
-__all__ = ["Backend", "BackendError", "BackendUnavailable", "Sampling", "Scripted", "open_backend", "require_room"]
+__all__ = [
+    "Backend",
+    "BackendError",
+    "BackendUnavailable",
+    "LoopEngine",
+    "Sampling",
+    "Scripted",
+    "open_backend",
+    "require_room",
+]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from copy import copy
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
 from memagent_lib.backends.vllm_thread import ThreadEngine
@@ -29,19 +29,6 @@ CPU_SETTINGS = {
 }
 
 
-class Engine(Protocol):
-    """A started engine: the one thing that differs between a GPU and a CPU."""
-
-    window: int
-
-    async def generate(self, ids: list[int], params: Any, name: str) -> Any:
-        """vLLM's final ``RequestOutput``; a cancelled call withdraws its request."""
-
-    async def reset_prefix_cache(self) -> None: ...
-
-    def shutdown(self) -> None: ...
-
-
 class VLLM:
     """An engine over a model folder or hub name. ``engine`` options are vLLM's own ``EngineArgs``.
 
@@ -55,7 +42,7 @@ class VLLM:
         self._engine = _start(model, window, threads, engine)
         self.sampling = sampling
         self._ids = count()
-        self.window = self._engine.window
+        self.window = self._engine.model_config.max_model_len
 
     def drawing(self, sampling: Sampling) -> VLLM:
         """The same engine with replies drawn in another way."""
@@ -64,8 +51,9 @@ class VLLM:
         return other
 
     async def generate(self, request: Request) -> Any:
-        """vLLM's own ``RequestOutput``, as it comes."""
-        return await self._engine.generate(list(request.ids), self._params(request), f"memagent-{next(self._ids)}")
+        """vLLM's own last ``RequestOutput``."""
+        prompt, name = {"prompt_token_ids": list(request.ids)}, f"memagent-{next(self._ids)}"
+        return [output async for output in self._engine.generate(prompt, self._params(request), name)][-1]
 
     async def complete(self, request: Request) -> Completion:
         require_room(request, self.window)
@@ -73,7 +61,7 @@ class VLLM:
             final = await self.generate(request)
         except BackendError:
             raise
-        except (RuntimeError, ValueError) as failure:  # EngineDeadError and EngineGenerateError are RuntimeErrors
+        except Exception as failure:  # vLLM's own have another base in each of its versions
             raise BackendError(f"vLLM gave no reply: {failure}") from failure
         said = final.outputs[0]
         return Completion(
@@ -107,7 +95,8 @@ class VLLM:
         self._engine.shutdown()
 
 
-def _start(model: str, window: int | None, threads: int | None, options: dict[str, Any]) -> Engine:
+def _start(model: str, window: int | None, threads: int | None, options: dict[str, Any]) -> Any:
+    """vLLM's ``AsyncLLM``, or on a CPU what stands for it."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else vLLM's NUMA binding is a red line in every notebook
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_KV_CACHE_GB)
@@ -117,35 +106,12 @@ def _start(model: str, window: int | None, threads: int | None, options: dict[st
         raise ImportError(
             "the vllm backend needs vLLM: pip install 'memagent-lib[cpu]', or [gpu] on a CUDA machine"
         ) from missing
-    on_cpu = current_platform.is_cpu()
     settings = {"model": model, "enable_prefix_caching": True, "disable_log_stats": True, "use_tqdm_on_load": False}
     if window is not None:
         settings["max_model_len"] = window
-    if on_cpu:
+    if current_platform.is_cpu():
         return ThreadEngine(settings | CPU_SETTINGS | options, threads)
-    return ProcessEngine(settings | options)
+    from vllm import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
 
-
-class ProcessEngine:
-    """vLLM's ``AsyncLLM``: the engine in processes of its own."""
-
-    def __init__(self, settings: dict[str, Any]):
-        from vllm import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
-
-        self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
-        self.window = self._engine.model_config.max_model_len
-
-    async def generate(self, ids: list[int], params: Any, name: str) -> Any:
-        final = None
-        async for output in self._engine.generate({"prompt_token_ids": ids}, params, name):
-            final = output
-        if final is None:
-            raise BackendError("vLLM ended a request without an output")
-        return final
-
-    async def reset_prefix_cache(self) -> None:
-        await self._engine.reset_prefix_cache()
-
-    def shutdown(self) -> None:
-        self._engine.shutdown()
+    return AsyncLLM.from_engine_args(AsyncEngineArgs(**settings | options))

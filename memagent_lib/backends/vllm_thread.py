@@ -1,7 +1,6 @@
 """vLLM's engine in one thread of this process: no second process, no sockets, no shared memory.
 
-One step of the engine serves every waiting request, so turns of different readings are batched as they come. Knows
-nothing of prompts; :mod:`memagent_lib.backends.vllm` does.
+One step of the engine serves every waiting request, so turns of different readings are batched as they come.
 """
 
 from __future__ import annotations
@@ -10,137 +9,80 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from memagent_lib.backends.interface import BackendError
+from memagent_lib.backends.vllm_loop import LoopEngine, engine_lock
 
-# vLLM keeps its process groups and its forward context in globals: engines of one process take turns, and only the last
-# one to stop may tear the groups down.
-_lock = threading.Lock()
-_running: set[ThreadEngine] = set()
+CLOSED = "vLLM's engine has stopped: it was closed"
 
 
 class ThreadEngine:
-    """Owns the engine's thread, which does what it is given in that order: what was asked during a step is in the next
-    one. Its methods may be called from any thread and any event loop.
+    """A :class:`LoopEngine` in a thread with an event loop of its own, with the methods of ``AsyncLLM`` that we call.
+    They may be called from any thread and any event loop.
     """
 
     def __init__(self, settings: dict[str, Any], threads: int | None = None):
-        self._asked: dict[str, Future] = {}
-        self._stepping, self._failure = False, ""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="memagent-vllm")
-        self._thread.submit(self._start, settings, threads).result()
-        self.window: int = self._engine.model_config.max_model_len
+        self._door, self._closed = threading.Lock(), False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="memagent-vllm", daemon=True)
+        self._thread.start()
+        try:
+            self._engine = asyncio.run_coroutine_threadsafe(_engine(settings, threads), self._loop).result()
+        except BaseException:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            raise
+        self.model_config = self._engine.model_config
         atexit.register(self.shutdown)
 
-    async def generate(self, ids: list[int], params: Any, name: str) -> Any:
-        answered: Future = Future()
-        self._send(self._add, name, ids, params, answered)
-        try:
-            return await asyncio.wrap_future(answered)
-        except asyncio.CancelledError:
-            with suppress(BackendError):
-                self._send(self._withdraw, name)
-            raise
+    async def generate(self, prompt: Any, params: Any, name: str) -> AsyncIterator[Any]:
+        """Yields vLLM's final ``RequestOutput``; a cancelled call withdraws its request."""
+        yield await self._given(self._last_output(prompt, params, name))
 
     async def reset_prefix_cache(self) -> None:
-        await asyncio.wrap_future(self._send(self._engine.reset_prefix_cache))
+        await self._given(self._engine.reset_prefix_cache())
 
     def shutdown(self) -> None:
         """Stop the engine; requests that still wait fail. A second call does nothing."""
         atexit.unregister(self.shutdown)
-        try:
-            self._thread.submit(self._stop)
-        except RuntimeError:  # the thread has ended: by an earlier call, or with the interpreter
-            self._stop()
-        self._thread.shutdown()
+        with self._door:  # after this nothing more is given to the thread
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
-    def _send(self, work: Callable[..., Any], *given: Any) -> Future:
-        try:
-            return self._thread.submit(work, *given)
-        except RuntimeError as ended:
-            raise self._stopped() from ended
+    async def _given(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What comes of ``work`` in the engine's loop."""
+        with self._door:
+            if self._closed:
+                work.close()
+                raise BackendError(CLOSED)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return await asyncio.wrap_future(future)
 
-    def _start(self, settings: dict[str, Any], threads: int | None) -> None:
-        with _lock:
-            self._engine = _engine(settings, threads)
-            _running.add(self)
+    async def _last_output(self, prompt: Any, params: Any, name: str) -> Any:
+        return [output async for output in self._engine.generate(prompt, params, name)][-1]
 
-    def _add(self, name: str, ids: list[int], params: Any, answered: Future) -> None:
-        if self._failure:
-            _tell(answered, self._stopped())
-            return
-        try:
-            self._engine.add_request(name, {"prompt_token_ids": ids}, params)
-        except Exception as refused:  # of many kinds; it is this request's alone, and the engine goes on
-            _tell(answered, BackendError(f"vLLM refused a request: {refused}"))
-        else:
-            self._asked[name] = answered
-            self._step_soon()
-
-    def _withdraw(self, name: str) -> None:
-        if self._asked.pop(name, None) is not None:
-            self._engine.abort_request([name])
-
-    def _step_soon(self) -> None:
-        if self._asked and not self._stepping:
-            self._stepping = True
-            with suppress(RuntimeError):  # the thread was closed meanwhile: stopping is next
-                self._thread.submit(self._step)
-
-    def _step(self) -> None:
-        """One step, and the next one behind what the thread was given meanwhile."""
-        try:
-            with _lock:
-                outputs = self._engine.step()
-        except BaseException as failure:
-            self._fail(str(failure) or repr(failure))
-            return
-        for output in outputs:
-            answered = self._asked.pop(output.request_id, None) if output.finished else None
-            if answered is not None and answered.set_running_or_notify_cancel():
-                answered.set_result(output)
-        self._stepping = False
-        self._step_soon()
-
-    def _stop(self) -> None:
-        self._fail("it was closed")
-        with _lock:
-            last = _running == {self}
-            _running.discard(self)
-            if last:
-                self._engine.engine_core.shutdown()
-
-    def _fail(self, failure: str) -> None:
-        """Nobody is left waiting for an engine that has stopped."""
-        self._failure = self._failure or failure
-        while self._asked:
-            _tell(self._asked.popitem()[1], self._stopped())
-
-    def _stopped(self) -> BackendError:
-        return BackendError(f"vLLM's engine has stopped: {self._failure or 'it was closed'}")
+    async def _stop(self) -> None:
+        self._engine.fail(BackendError(CLOSED))
+        self._engine.shutdown()
 
 
-def _tell(waiting: Future, failure: Exception) -> None:
-    if waiting.set_running_or_notify_cancel():
-        waiting.set_exception(failure)
-
-
-def _engine(settings: dict[str, Any], threads: int | None) -> Any:
+async def _engine(settings: dict[str, Any], threads: int | None) -> LoopEngine:
     import torch
 
     set_num_threads = torch.set_num_threads
     if threads is not None:
         set_num_threads(threads)  # OpenMP counts threads per calling thread, so this binds the engine's alone
     try:
-        with environment(VLLM_ENABLE_V1_MULTIPROCESSING="0"):
+        with engine_lock, environment(VLLM_ENABLE_V1_MULTIPROCESSING="0"):
             from vllm import EngineArgs
-            from vllm.v1.engine.llm_engine import LLMEngine
 
-            return LLMEngine.from_engine_args(EngineArgs(**settings))
+            return LoopEngine(EngineArgs(**settings).create_engine_config())
     finally:
         torch.set_num_threads = set_num_threads  # vLLM's CPU worker replaces it for the whole process
 

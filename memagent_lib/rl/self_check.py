@@ -19,7 +19,7 @@ from memagent_lib.data import make, save
 from memagent_lib.files import bytes_of
 from memagent_lib.prompts import Budget
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run import TrainingRun, chosen_device, launch
+from memagent_lib.rl.run import TrainingRun, chosen_device, launch, whole_weights
 from memagent_lib.text import Tokenizer
 
 STEPS, PROMPTS, ROLLOUTS, CHUNKS = 3, 4, 4, 3
@@ -118,8 +118,8 @@ def _checkpoint(run: TrainingRun) -> Check:
     last = run.folder.latest_checkpoint()
     if last is None:
         return Check("checkpoint", "none", False, f"see {run.folder.log}")
-    saved, exported = _weights(last.folder / "actor" / "huggingface"), _weights(run.folder.model)
-    equal = saved.keys() == exported.keys() and all(bool((saved[name] == exported[name]).all()) for name in saved)
+    saved, exported = whole_weights(last.folder / "actor"), _weights(run.folder.model)
+    equal = all(bool((saved[name] == weight).all()) for name, weight in exported.items())
     size = bytes_of(last.folder)
     seconds = sum(row["metrics"].get("timing_s/save_checkpoint", 0.0) for row in run.folder.rows())
     found = f"step {last.step}: {size / 1e6:,.1f} MB written in {seconds:.1f} s, and read back"

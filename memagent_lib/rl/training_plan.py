@@ -216,9 +216,13 @@ class TrainingPlan:
         return {"weights": weights, "one row's cache": self.work.longest_row * self.shape.kv_bytes / parallel}
 
     def checkpoint_bytes(self) -> float:
-        """Weights and moments in fp32 for resuming, and a bf16 copy to load."""
+        """Weights and moments in fp32; of a model with adapters, nearly all is weights."""
         lora = self.verl.actor_rollout_ref.model.lora_rank > 0
-        return (6 if lora else 14) * self.shape.parameters
+        return (4 if lora else 12) * self.shape.parameters
+
+    def export_bytes(self) -> float:
+        """The policy at the end, in fp32."""
+        return 4 * self.shape.parameters
 
     def fits(self, gpu: Gpu) -> bool:
         rollout = self.verl.actor_rollout_ref.rollout.gpu_memory_utilization * gpu.memory
@@ -232,9 +236,10 @@ class TrainingPlan:
         if all(Path(path).is_file() for path in self.recipe.data.files):
             require_enough(self.recipe, sum(map(count, self.recipe.data.files)))
         kept = self.recipe.train.keep_checkpoints + 2  # the best one, and one that is being written
-        if (needed := kept * self.checkpoint_bytes()) > self.free_disk:
+        if (needed := kept * self.checkpoint_bytes() + self.export_bytes()) > self.free_disk:
             sizes = (
-                f"{kept} checkpoints of {self.checkpoint_bytes() / 1e9:.0f} GB and {self.free_disk / 1e9:.0f} GB free"
+                f"{kept} checkpoints of {self.checkpoint_bytes() / 1e9:.0f} GB, {self.export_bytes() / 1e9:.0f} GB of "
+                f"the policy at the end, and {self.free_disk / 1e9:.0f} GB free"
             )
             raise PlanError(f"the disk is too small by {(needed - self.free_disk) / 1e9:.0f} GB: {sizes}")
         if self.device != "cpu" and not any(map(self.fits, GPUS.values())):
@@ -259,8 +264,9 @@ class TrainingPlan:
         yield "arithmetic  " + ", ".join(f"{name} {value:.1e}" for name, value in self.flops.items()) + " FLOP a step"
         if self.device != "cpu":
             yield from self._gpu_lines()
-        size, free = self.checkpoint_bytes() / 1e9, self.free_disk / 1e9
-        yield f"disk        {train.keep_checkpoints + 2} checkpoints of {size:.2f} GB; {free:,.0f} GB free here"
+        size, policy, free = (n / 1e9 for n in (self.checkpoint_bytes(), self.export_bytes(), self.free_disk))
+        kept = f"{train.keep_checkpoints + 2} checkpoints of {size:.2f} GB, the policy of {policy:.2f} GB"
+        yield f"disk        {kept}; {free:,.0f} GB free here"
 
     def _gpu_lines(self) -> Iterator[str]:
         for name, held in (("update", self.training_bytes()), ("sampling", self.rollout_bytes())):

@@ -139,7 +139,7 @@ def _training(recipe: Recipe) -> dict[str, Any]:
         f"{ACTOR}.clip_ratio_low": train.clip_low,
         f"{ACTOR}.clip_ratio_high": train.clip_high,
         f"{ACTOR}.loss_agg_mode": "token-mean",
-        f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra"],  # the export follows at the end
         f"{ACTOR}.data_loader_seed": train.seed,
         f"{ACTOR}.fsdp_config.seed": train.seed,
         f"{ACTOR}.optim.lr": train.lr,

@@ -45,6 +45,10 @@ def test_a_cluster_carries_one_run(tmp_path) -> None:
         other = Foreign.options(name="TransferQueueController", namespace="transfer_queue").remote()
         with pytest.raises(RunError, match="carries a run of verl that was not started here"):
             ray_cluster.claim_cluster(address, RunFolder(Path("/runs/four")))
+        with pytest.raises(RunError, match=r"/runs/four is not seen by .*; use a folder that all nodes share"):
+            ray_cluster._require_folder(RunFolder(Path("/runs/four")))
+        (tmp_path / "config.json").write_text("{}")
+        ray_cluster._require_folder(RunFolder(tmp_path))
         del other
     finally:
         ray.shutdown()

@@ -151,7 +151,9 @@ def with_checkpoint(config: Recipe, path) -> RunFolder:
 )
 def test_a_run_is_not_resumed_as_another_one(config, tmp_path, table, values, named):
     folder = with_checkpoint(config, tmp_path / "run")
-    with pytest.raises(RunError, match=f"the recipe differs: {named}. Undo that, or start another run from "):
+    with pytest.raises(
+        RunError, match=f"the recipe differs: {named}. Undo that, or start another run in another folder"
+    ):
         launch(but(config, table, **values), folder.path, resume=True)
     assert folder.recipe()[0] == launcher.resolved(config, folder)
 

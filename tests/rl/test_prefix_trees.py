@@ -75,3 +75,20 @@ def test_a_model_gives_the_same_logits_and_gradients_for_trees_and_for_single_ro
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
     for p, want in zip(model.parameters(), wanted, strict=True):
         torch.testing.assert_close(p.grad, want, atol=1e-4, rtol=1e-3)
+
+
+def test_only_models_whose_every_layer_attends_to_everything_have_trees():
+    from transformers import Gemma3TextConfig, MistralConfig, Qwen2Config, Qwen3NextConfig
+
+    from memagent_lib.rl.cpu.prefix_trees import attends_to_everything
+
+    windows = Qwen2Config(use_sliding_window=True, sliding_window=64, max_window_layers=1)
+    fit = [
+        Qwen2Config(),
+        MistralConfig(sliding_window=None),
+        windows,
+        MistralConfig(),
+        Gemma3TextConfig(),
+        Qwen3NextConfig(),
+    ]
+    assert [attends_to_everything(config) for config in fit] == [True, True, False, False, False, False]

@@ -100,3 +100,30 @@ async def test_one_that_fails_twice_says_which_example_it_was(tokenizer, tmp_pat
     said = last_failure(tmp_path / "traces")
     assert said.startswith("example a, rollout 2, attempt 2:")
     assert "the engine is away" in said
+
+
+async def rows_of_cut_replies(tokenizer, **overlong):
+    """A rollout whose every reply has 6 tokens: answers are cut at their limit of 6, memories of at most 8 are not."""
+    from memagent_lib.rl.agent_loop import MemAgentLoop
+
+    server = Server([tokenizer.encode("code")[0]] * BUDGET["answer_tokens"])
+    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "pocket", BUDGET, window=512, **overlong)
+    document = "the mill drifts " * 20
+    example = Example(id="a", task="toy", question="code?", document=document, answers=("x",), rule="exact")
+    row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": "s7p0"}
+    return await loop.run({"temperature": 1.0}, **row, global_steps=7, session_id=0)
+
+
+async def test_a_reply_cut_at_its_limit_is_kept_or_leaves_the_loss(tokenizer):
+    kept = await rows_of_cut_replies(tokenizer)
+    assert [sum(row.response_mask) for row in kept] == [6] * len(kept)
+    assert kept[-1].reward_score == 0.0
+    masked = await rows_of_cut_replies(tokenizer, overlong="mask")
+    assert [sum(row.response_mask) for row in masked] == [6] * (len(kept) - 1) + [0]
+
+
+async def test_the_penalty_is_the_mean_over_turns_by_its_weight(tokenizer):
+    rows = await rows_of_cut_replies(tokenizer, overlong="penalty", overlong_buffer=0.5, overlong_weight=0.4)
+    # Of a limit of 8 the buffer begins at 4, and 6 tokens are half through it; the answer is at its limit.
+    memories = len(rows) - 1
+    assert rows[-1].reward_score == pytest.approx(0.4 * (-0.5 * memories - 1) / (memories + 1))

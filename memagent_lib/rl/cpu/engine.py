@@ -3,7 +3,8 @@
 verl's unpacked path runs every row whole, computes logits of every prompt token, and takes their logarithms in a
 Python loop. A reader's prompts are an order of magnitude longer than its replies and the rollouts of a group share
 most of them, so here rows are laid out as trees (:mod:`memagent_lib.rl.cpu.prefix_trees`). The results are verl's, up
-to rounding; a test compares them.
+to rounding; a test compares them. Trees fit models whose every layer attends to all that came before; others take
+verl's path, and the log says so.
 
 Imported by verl's workers as ``actor_rollout_ref.model.external_lib``; registers itself for the device ``cpu``.
 """
@@ -25,7 +26,7 @@ from verl.workers.engine.utils import postprocess_batch_func
 
 import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
 from memagent_lib.rl.cpu import weight_channel
-from memagent_lib.rl.cpu.prefix_trees import forest, micro_batches, prefix_trees
+from memagent_lib.rl.cpu.prefix_trees import attends_to_everything, forest, micro_batches, prefix_trees
 from memagent_lib.rl.lora import merged
 
 weight_channel.use()
@@ -34,6 +35,13 @@ weight_channel.use()
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")
 class CpuEngine(FSDPEngineWithLMHead):
     """What :class:`FSDPEngineWithLMHead` computes, at the tokens that are trained on; zero elsewhere."""
+
+    def _build_module(self) -> torch.nn.Module:
+        module = super()._build_module()
+        self.has_trees = attends_to_everything(module.config.get_text_config())
+        if not self.has_trees:
+            print(f"{type(module).__name__} has layers that do not attend to everything: its rows are computed whole")
+        return module
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """A reference model is offloaded to the CPU, where ours already is; verl would pin its memory for a device."""
@@ -63,6 +71,8 @@ class CpuEngine(FSDPEngineWithLMHead):
 
         What is no tensor stays behind: verl copies every column of every row to the device, an eighth of an update.
         """
+        if not self.has_trees:
+            return super().forward_backward_batch(data, loss_function, forward_only)
         data = data.exclude(*(name for name, value in data.items() if isinstance(value, NonTensorStack)))
         group = self.get_data_parallel_group()
         tokens = data["loss_mask"].sum()
@@ -89,6 +99,8 @@ class CpuEngine(FSDPEngineWithLMHead):
         return micro_batches(trees, limit, at_least=int(most))
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+        if not self.has_trees:
+            return super().prepare_model_inputs(micro_batch)
         packed = forest(prefix_trees(_rows(micro_batch)))
         prompts = micro_batch["prompts"].offsets().diff().tolist()
         # The prediction of a token stands at the node before it; of the last token nothing is predicted.
@@ -106,6 +118,8 @@ class CpuEngine(FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, torch.Tensor]:
+        if not self.has_trees:
+            return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         labels, offsets = micro_batch["responses"], micro_batch["input_ids"].offsets()
         lengths = labels.offsets().diff()
         temperature = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -43,6 +44,14 @@ class Tree:
                 seen[done:end, done:end] = torch.ones(end - done, end - done, dtype=torch.bool).tril()
                 done = end
         return seen
+
+
+def attends_to_everything(config: Any) -> bool:
+    """Whether every layer of a model attends to all that came before, as trees need it; sliding windows and linear
+    attention do not.
+    """
+    kinds = getattr(config, "layer_types", None)
+    return set(kinds) == {"full_attention"} if kinds else getattr(config, "sliding_window", None) is None
 
 
 def prefix_trees(rows: Sequence[Sequence[int]]) -> list[Tree]:

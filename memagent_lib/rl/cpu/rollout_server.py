@@ -29,7 +29,7 @@ class RolloutServer(vLLMHttpServer):
         """Start the engine; called by verl's ``launch_server``."""
         from vllm import AsyncEngineArgs
 
-        from memagent_lib.rl.cpu.loop_engine import LoopEngine
+        from memagent_lib.backends import LoopEngine
 
         self.engine = LoopEngine(AsyncEngineArgs.from_cli_args(args).create_engine_config())
         names = {

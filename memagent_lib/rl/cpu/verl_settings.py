@@ -25,6 +25,8 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "actor_rollout_ref.model.lora.merge": True,  # vLLM's CPU build cannot be sent adapters
         "actor_rollout_ref.model.enable_gradient_checkpointing": False,
         "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        # What trains on a CPU is small: every checkpoint can be loaded by itself, and is a model in MLflow.
+        f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
         f"{actor}.use_torch_compile": False,
         f"{actor}.fsdp_config.use_torch_compile": False,
         f"{actor}.fsdp_config.reshard_after_forward": False,

@@ -4,7 +4,17 @@
 """
 
 from memagent_lib.rl.run.checks import window_checked
+from memagent_lib.rl.run.export import whole_weights
 from memagent_lib.rl.run.launcher import chosen_device, launch, resolved
 from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
 
-__all__ = ["RunError", "TrainingRun", "attach", "chosen_device", "launch", "resolved", "window_checked"]
+__all__ = [
+    "RunError",
+    "TrainingRun",
+    "attach",
+    "chosen_device",
+    "launch",
+    "resolved",
+    "whole_weights",
+    "window_checked",
+]

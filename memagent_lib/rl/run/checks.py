@@ -68,10 +68,9 @@ def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
     if (weights := folder.weights()) and weights != model_hash(recipe.model.path):
         differ.append(f"the weights in {recipe.model.path} are not those that the run was started with")
     if differ:
-        last = folder.latest_checkpoint()
         raise RunError(
             f"--resume continues the run in {folder.path} as it began, and the recipe differs: {'; '.join(differ)}. "
-            f"Undo that, or start another run from {last.huggingface if last else recipe.model.path}"
+            "Undo that, or start another run in another folder"
         )
 
 

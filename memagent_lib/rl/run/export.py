@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from memagent_lib.agent import AgentSettings
 from memagent_lib.files import write_atomically
@@ -23,9 +24,10 @@ _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def export_model(trained: Path, original: Path, target: Path, reading: ReadingConfig | None = None) -> None:
-    """Copy a trained Hugging Face folder to ``target``, in one step, with its adapters folded into its weights.
+    """Copy a checkpoint's Hugging Face folder to ``target``, in one step, with its adapters folded into its weights.
 
-    The tokenizer's files are the original's, byte for byte. ``reading``, how the policy was trained to read, is kept as
+    Where it holds no weights (of large models, a checkpoint has them once), they are put together from the ranks'. The
+    tokenizer's files are the original's, byte for byte. ``reading``, how the policy was trained to read, is kept as
     ``memagent.json``.
     """
     part = target.with_name(f"{target.name}.part")
@@ -34,6 +36,8 @@ def export_model(trained: Path, original: Path, target: Path, reading: ReadingCo
     for name in TOKENIZER_FILES:
         if (original / name).is_file():
             shutil.copyfile(original / name, part / name)
+    if not any(part.glob("*.safetensors")):
+        _save(whole_weights(trained.parent), part)
     _fold_adapters(part, trained.parent / ADAPTER_NOTE)
     _name_dtype(part)
     if reading is not None:
@@ -46,7 +50,7 @@ def _fold_adapters(model: Path, note: Path) -> None:
     """verl saves a model with LoRA by peft's names, which neither transformers nor vLLM loads as that model."""
     if not note.is_file():
         return
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
 
     from memagent_lib.rl.lora import merged
 
@@ -55,8 +59,36 @@ def _fold_adapters(model: Path, note: Path) -> None:
     adapter = json.loads(note.read_text(encoding="utf-8"))
     for file in (*files, *model.glob("*.safetensors.index.json")):
         file.unlink()
-    plain = merged(weights, adapter["lora_alpha"] / adapter["r"])
-    save_file(plain, model / "model.safetensors", metadata={"format": "pt"})
+    _save(merged(weights, adapter["lora_alpha"] / adapter["r"]), model)
+
+
+def whole_weights(actor: Path) -> dict[str, Any]:
+    """A checkpoint's weights from the files of its ranks, each of which holds its part of every weight (FSDP2).
+
+    Ranks that repeat others' parts, those of a second group of shards, are not read.
+    """
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    files = sorted(actor.glob("model_world_size_*_rank_*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
+    first, *_ = ranks = [torch.load(file, "cpu", weights_only=False, mmap=True) for file in files]
+    weights = {}
+    for name, weight in first.items():
+        if isinstance(weight, DTensor):
+            *_, cut = weight.placements
+            parts = [rank[name].to_local() for rank in ranks[: weight.device_mesh.mesh.shape[-1]]]
+            weight = torch.cat(parts, cut.dim) if cut.is_shard() else parts[0]
+        weights[name] = weight
+    return weights
+
+
+def _save(weights: dict[str, Any], model: Path) -> None:
+    """Write a folder's weights, without an output head that is the embedding."""
+    from huggingface_hub import save_torch_state_dict
+
+    tied = json.loads((model / "config.json").read_text(encoding="utf-8")).get("tie_word_embeddings", False)
+    kept = {name: w for name, w in weights.items() if not (tied and name.endswith("lm_head.weight"))}
+    save_torch_state_dict(kept, model)
 
 
 def _name_dtype(model: Path) -> None:

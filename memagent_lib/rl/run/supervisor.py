@@ -205,13 +205,13 @@ class Supervisor:
             self.unlogged.popleft()
 
     def _model_of(self, entry: Run, step: int) -> str | None:
-        """The MLflow model made by a step: the exported policy, or a checkpoint, which verl may delete later."""
+        """The MLflow model made by a step: the exported policy, or a checkpoint that can be loaded."""
         if step in self.models:
             return self.models[step]
         last = self.folder.latest_checkpoint()
         if step == self.config.train.steps and self.folder.model.is_dir():
             self.models[step] = entry.model(self.folder.model, self.folder.path.name, step)
-        elif last and last.step == step and last.huggingface.is_dir():
+        elif last and last.step == step and any(last.huggingface.glob("*.safetensors")):
             self.models[step] = entry.model(last.huggingface, f"{self.folder.path.name} step {step}", step)
         return self.models.get(step)
 

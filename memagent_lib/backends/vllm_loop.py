@@ -2,52 +2,68 @@
 
 A step serves every waiting request; between two steps whoever waits for a reply takes it and asks again, so the next
 step holds all of them. What is batched with what follows from the requests alone. Has the methods of ``AsyncLLM`` that
-verl calls.
+verl and :mod:`memagent_lib.backends.vllm` call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
-from vllm.config import VllmConfig
-from vllm.v1.engine.llm_engine import LLMEngine
+# vLLM keeps its process groups and its forward context in globals: engines of one process take turns, and only the last
+# one to stop may tear the groups down.
+engine_lock = threading.RLock()
+_running: set[LoopEngine] = set()
 
 
 class LoopEngine:
     """All calls come from one event loop. A step blocks it: on a CPU there is nothing else to wait for."""
 
-    def __init__(self, config: VllmConfig):
-        self._engine = LLMEngine.from_vllm_config(config)
+    def __init__(self, config: Any):
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        with engine_lock:
+            self._engine = LLMEngine.from_vllm_config(config)
+            _running.add(self)
         self._asked: dict[str, asyncio.Future[Any]] = {}
         self._steps: asyncio.Task[None] | None = None
         self.model_config = config.model_config
 
     async def generate(self, prompt: Any, sampling_params: Any, request_id: str, **unused: Any) -> AsyncIterator[Any]:
         """Yields the finished ``RequestOutput``. An engine that fails fails every request; a cancelled one ends."""
+        self._engine.add_request(request_id, prompt, sampling_params)
         reply = self._asked[request_id] = asyncio.get_running_loop().create_future()
+        if self._steps is None or self._steps.done():
+            self._steps = asyncio.create_task(self._step())
         try:
-            self._engine.add_request(request_id, prompt, sampling_params)
-            if self._steps is None or self._steps.done():
-                self._steps = asyncio.create_task(self._step())
             yield await reply
         finally:
-            if self._asked.pop(request_id, None) is not None and not reply.done():
+            if self._asked.pop(request_id, None) is not None:  # neither answered nor failed
                 self._engine.abort_request([request_id])
 
     async def _step(self) -> None:
         try:
             while self._asked:
-                await asyncio.sleep(0)  # everyone who can ask does so before the step
-                for output in self._engine.step():
+                for _ in range(
+                    2
+                ):  # everyone who can ask does so before the step; another thread's call takes two rounds
+                    await asyncio.sleep(0)
+                with engine_lock:
+                    outputs = self._engine.step()
+                for output in outputs:
                     if output.finished and (reply := self._asked.pop(output.request_id, None)) and not reply.done():
                         reply.set_result(output)
         except Exception as failure:
-            for reply in self._asked.values():
-                if not reply.done():
-                    reply.set_exception(failure)
-            self._asked.clear()
+            self.fail(failure)
+
+    def fail(self, failure: Exception) -> None:
+        """Nobody is left waiting for an engine that has stopped."""
+        for reply in self._asked.values():
+            if not reply.done():
+                reply.set_exception(failure)
+        self._asked.clear()
 
     async def collective_rpc(
         self, method: Any, timeout: float | None = None, args: tuple = (), kwargs: dict | None = None
@@ -65,7 +81,10 @@ class LoopEngine:
         self._engine.reset_encoder_cache()
 
     def shutdown(self) -> None:
-        self._engine.engine_core.shutdown()
+        with engine_lock:
+            _running.discard(self)
+            if not _running:
+                self._engine.engine_core.shutdown()
 
     async def wait_for_requests_to_drain(self) -> None:
         if self._steps is not None:

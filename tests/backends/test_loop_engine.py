@@ -27,8 +27,8 @@ def policy(tmp_path_factory, tokenizer):
 def engine(policy):
     from vllm import AsyncEngineArgs
 
+    from memagent_lib.backends import LoopEngine
     from memagent_lib.backends.vllm_thread import environment
-    from memagent_lib.rl.cpu.loop_engine import LoopEngine
 
     with environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1"):
         made = LoopEngine(AsyncEngineArgs(model=str(policy), **SETTINGS).create_engine_config())
@@ -76,3 +76,4 @@ async def test_a_request_that_is_withdrawn_and_one_that_is_refused_leave_the_oth
         await anext(engine.generate({"prompt_token_ids": [5] * 500}, asked(1)[1], "too-long"))
     assert len((await other)[0]) == 15
     await engine.wait_for_requests_to_drain()
+    assert not engine._engine.has_unfinished_requests(), "nothing goes on that nobody waits for"
