@@ -30,8 +30,8 @@ ENGINES = {
 WORKBENCH = ("mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn")
 NEEDED_GB = {"memory": 12, "disk": 4}
 ELSEWHERE = {
-    "Darwin": "after `pip install --editable .`, memagent data, memagent read --backend openai, JupyterLab with the "
-    "inspector, and MLflow run here; vLLM, training and the demo need Linux: a VM or a server",
+    "Darwin": "after `conda env create -f environment.yml`, memagent data, memagent read --backend openai, JupyterLab "
+    "with the inspector, and MLflow run here; vLLM, training and the demo need Linux: a VM or a server",
     "Windows": "this command alone runs here; everything runs in WSL 2 (wsl --install)",
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,7 +31,9 @@ their there they this to was we were which who will with you
 
 
 class Fate(StrEnum):
-    """How a needed fact stands after a turn."""
+    """How a needed fact stands after a turn. Until a chunk holds some of it, it is not read yet, whatever memory says:
+    the same words stand in other facts too.
+    """
 
     AHEAD = "not read yet"
     HELD = "in memory"
@@ -123,9 +125,10 @@ def diagnose(
     else:
         texts = [_text_of(trace, span, document, number) for number, span in enumerate(spans)]
         told = [_telling(text, answers, trace.question) for text in texts]
-        due = [_turn_of(trace, end) for _, end in spans]
-        every = zip(spans, told, due, strict=True)
-        facts = tuple(_history(span, words, held, turn, len(trace.turns)) for span, words, turn in every)
+        facts = tuple(
+            _history(span, words, held, _last_part(trace, span), len(trace.turns), _first_part(trace, span))
+            for span, words in zip(spans, told, strict=True)
+        )
     fates = tuple(_worst([fact.fates[turn] for fact in facts]) for turn in range(len(trace.turns)))
     return Diagnosis(facts, fates)
 
@@ -169,7 +172,12 @@ def _replaced(live: list[str], turn: Turn) -> list[str]:
 
 
 def _history(
-    span: tuple[int, int] | None, told: tuple[tuple[str, ...], bool], held: Sequence[str], due: int | None, turns: int
+    span: tuple[int, int] | None,
+    told: tuple[tuple[str, ...], bool],
+    held: Sequence[str],
+    due: int | None,
+    turns: int,
+    first: int = 0,
 ) -> FactHistory:
     words, every = told
     read = None if span is None else due
@@ -179,12 +187,14 @@ def _history(
     stands = [enough(needle in memory for needle in needles) for memory in held]
     captured = None if span is None else due is not None and stands[due]
     retained = stands[-1] if captured is not False else None
-    return FactHistory(span, words, read, _fates(stands, due), captured, retained)
+    return FactHistory(span, words, read, _fates(stands, due, first), captured, retained)
 
 
-def _fates(stands: Sequence[bool], due: int | None) -> tuple[Fate, ...]:
-    fates, noted = [], False
-    for turn, stand in enumerate(stands):
+def _fates(stands: Sequence[bool], due: int | None, first: int) -> tuple[Fate, ...]:
+    """Before turn ``first``, the first to read any of it, a fact is ahead: its words are in memory from elsewhere."""
+    fates: list[Fate] = [Fate.AHEAD] * min(first, len(stands))
+    noted = False
+    for turn, stand in enumerate(stands[first:], start=first):
         noted = noted or stand
         read = due is not None and turn >= due
         fates.append(Fate.HELD if stand else Fate.LOST if noted else Fate.MISSED if read else Fate.AHEAD)
@@ -200,13 +210,19 @@ def _worst(fates: Sequence[Fate | None]) -> Fate | None:
     return next((f for f in (Fate.LOST, Fate.MISSED, Fate.HELD, Fate.AHEAD) if f in fates), None)
 
 
-def _turn_of(trace: Trace, end: int) -> int | None:
+def _first_part(trace: Trace, span: tuple[int, int]) -> int:
+    """The first turn whose chunk holds any of a fact; the number of turns where none does."""
+    start, end = span
+    return next((i for i, chunk in _chunks(trace) if chunk.start < end and start < chunk.end), len(trace.turns))
+
+
+def _last_part(trace: Trace, span: tuple[int, int]) -> int | None:
     """The turn whose chunk holds the last character of a fact; ``None`` where it was never read."""
-    return next(
-        (i for i, t in enumerate(trace.turns) if t.prompt.kind.reads and t.prompt.chunk
-         and t.prompt.chunk.start < end <= t.prompt.chunk.end),
-        None,
-    )  # fmt: skip
+    return next((i for i, chunk in _chunks(trace) if chunk.start < span[1] <= chunk.end), None)
+
+
+def _chunks(trace: Trace) -> Iterator[tuple[int, Chunk]]:
+    return ((i, t.prompt.chunk) for i, t in enumerate(trace.turns) if t.prompt.kind.reads and t.prompt.chunk)
 
 
 def _last_read(trace: Trace) -> int | None:

@@ -25,7 +25,7 @@ from memagent_lib.diagnostics import evidence_in
 from memagent_lib.evaluation import Result
 from memagent_lib.journal import digest
 from memagent_lib.trace import Turn
-from memagent_lib.tracking.store import TrackingError, all_pages, with_retries
+from memagent_lib.tracking.store import TrackingError, all_pages, count_spans, with_retries
 
 if TYPE_CHECKING:
     from mlflow.entities import Span, TraceInfo
@@ -79,6 +79,7 @@ def log_traces(
             _to_store(run.experiment, "log_spans", run.experiment.experiment_id, spans)
             spans = []
     _to_store(run.experiment, "log_spans", run.experiment.experiment_id, spans)
+    count_spans(run.experiment.uri)
     return TracesLeftOut(len(traced) - len(chosen), turns_left_out)
 
 

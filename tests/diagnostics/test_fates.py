@@ -77,6 +77,24 @@ def test_a_fact_that_was_read_and_not_noted_is_missed_even_when_it_comes_back():
     assert (told.capture, told.retention) == (0.0, None), "what was never captured cannot be retained"
 
 
+def test_a_fact_is_ahead_until_it_is_read_though_another_fact_has_brought_its_answer():
+    mole = "The code of the grey mole is 4711. "
+    chunks, owl = sliced(mole, "Rain. ", f"{OWL} ", "Snow."), place(document := f"{mole}Rain. {OWL} Snow.", OWL)
+    kept = diagnose(read(overwrite, chunks, ["mole 4711", "mole 4711", "owl 4711", "4711", "x"]), [owl], ["4711"])
+    assert kept.fates == (A, A, H, H, H) and kept.changes == [2] and (kept.capture, kept.retention) == (1.0, 1.0)
+    assert kept.steps == (None, None, 1.0, 1.0, 1.0)
+    gone = diagnose(read(overwrite, chunks, ["mole 4711", "rain", "rain", "snow", "x"]), [owl], ["4711"], document)
+    assert gone.fates == (A, A, M, M, M), "what was never read cannot be lost"
+    never = diagnose(read(overwrite, chunks[:2], ["mole 4711", "4711", "x"]), [owl], ["4711"], document)
+    assert never.fates == (A, A, A) and (never.capture, never.retention) == (0.0, None)
+
+
+def test_the_part_of_a_fact_that_was_read_can_be_in_memory():
+    first, second = OWL[:-1], ". Rain."
+    told = diagnose(read(overwrite, sliced(first, second), ["owl 4711", "4711", "x"]), [(0, len(OWL))], ["4711"])
+    assert told.fates == (H, H, H) and told.facts[0].read == 1
+
+
 def test_a_fact_cut_by_a_chunks_end_counts_at_the_chunk_that_holds_its_end():
     first, second = DOCUMENT[:30], DOCUMENT[30:]
     assert "4711" in second and "The code" in first

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -60,6 +62,19 @@ def test_traces_are_found_by_question_score_chunk_finish_reason_and_the_fate_of_
     assert found("tags.fate = 'noted and lost'") == {"lost", "long"}
     assert found("tags.memories ILIKE '%BOLD</b> mole%'") == {"lost"}
     assert found("tags.policy = 'p'") == {"kept", "lost", "long"}
+    assert found("trace.text ILIKE '%bold</b> MOLE%'") == {"lost"}
+
+
+def test_a_search_for_text_reads_the_spans_of_a_trace_once_and_not_all_spans_for_every_trace(
+    workspace: Path, kept, lost
+) -> None:
+    run = Experiment.open(workspace).start("one")
+    log_traces(run, [kept, lost])
+    within = "spans.trace_id = trace_info.request_id AND spans.experiment_id = trace_info.experiment_id"
+    asked = f"SELECT * FROM trace_info WHERE EXISTS (SELECT * FROM spans WHERE {within} AND content LIKE '%owl%')"
+    with closing(sqlite3.connect(workspace / "mlflow.db")) as database:
+        plan = [step for *_, step in database.execute(f"EXPLAIN QUERY PLAN {asked}")]
+    assert any(step.startswith("SEARCH spans") and "(trace_id=?" in step for step in plan), plan
 
 
 def test_the_frame_of_traces_has_its_columns_with_or_without_rows(workspace: Path, kept) -> None:

@@ -73,7 +73,7 @@ def test_an_executed_copy_gets_the_story_as_a_page_with_the_line_that_makes_it_l
     assert re.findall(r"<h4>(\w+) <b class=\"ma-(\w+)\"", still.body) == [("before", "wrong"), ("after", "right")]
     assert still.body.count("<mark>The code of the bold owl is 4711.</mark>") == 1  # the chunk that both have read
     assert re.findall(r"turn (\d): chunk", still.body) == ["1", "2", "3", "4"]
-    assert "run this cell again" in still.body
+    assert "run the cells of this notebook again" in still.body
 
 
 def test_an_interactive_page_never_holds_markup_of_a_document(kept, lost) -> None:

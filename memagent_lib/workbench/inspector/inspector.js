@@ -467,7 +467,7 @@ export function embedded(data) {
 // The widget: what was saved with the notebook at once, the rest from the kernel, each once.
 function asking(model) {
   const waiting = new Map(), known = new Map(), saved = held({ stories: {}, details: {}, phrases: {}, ...model.get("saved") }, "");
-  const live = model.get("live"), gone = `The kernel is gone, and this was not saved. To look on: ${live || "run this cell again"}`;
+  const live = model.get("live"), gone = `The kernel is gone, and this was not saved. To look on: ${live || "run the cells of this notebook again"}`;
   let last = 0;
   model.on("msg:custom", ({ id, answer, error }) => {
     const { resolve, reject } = waiting.get(id) ?? {};
