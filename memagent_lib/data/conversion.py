@@ -14,12 +14,12 @@ from typing import Any
 from memagent_lib.data.drafting import ExampleKey, Length, Meter
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats import format_named, read_original, read_pool, require_file, unique
-from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
+from memagent_lib.data.pools import Pool, Question, shuffled
 from memagent_lib.data.storage import question_ids
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
-Filter = Callable[[Sequence[Example]], Sequence[bool | None]]
+Filter = Callable[[Sequence[Question]], Sequence[bool | None]]
 """Of some questions, whether each is known without its document; ``None`` where that could not be found out."""
 _LEAST_BATCH = 32
 
@@ -43,16 +43,15 @@ class Choice:
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
 
-    def of(self, questions: Sequence[Example]) -> Chosen:
-        """The chosen ones of some questions, which are examples whose documents do not matter."""
-        ids = [question.id for question in questions]
-        order = list(questions) if self.seed is None else shuffled(questions, ids, self.seed)
+    def of(self, questions: Sequence[Question]) -> Chosen:
+        """The chosen ones of some questions, whose documents do not matter."""
+        order = list(questions) if self.seed is None else shuffled(questions, self.seed)
         others = {name for path in self.apart_from for name in question_ids(path)}
         left = [question for question in order[self.first :] if question.id not in others]
         made = Chosen(left_out=len(order[self.first :]) - len(left))
         wanted, at = len(left) if self.n is None else self.n, 0
         while at < len(left) and len(made.kept) < wanted:
-            batch = left[at : at + self._batch(wanted - len(made.kept))]
+            batch = left[at : at + max(wanted - len(made.kept), _LEAST_BATCH)]
             made.add(batch, self.known(batch) if self.known else [False] * len(batch))
             at += len(batch)
         del made.kept[wanted:]
@@ -65,21 +64,18 @@ class Choice:
             )
         return made
 
-    def _batch(self, wanted: int) -> int:
-        return max(wanted, _LEAST_BATCH) if self.known else wanted
-
 
 @dataclass(slots=True)
 class Chosen:
     """The questions that were chosen, in order, and how many were passed over on the way."""
 
     left_out: int
-    kept: list[Example] = field(default_factory=list)
+    kept: list[Question] = field(default_factory=list)
     known: int = 0
     failed: int = 0
     unanswerable: int = 0
 
-    def add(self, questions: Sequence[Example], known: Sequence[bool | None]) -> None:
+    def add(self, questions: Sequence[Question], known: Sequence[bool | None]) -> None:
         self.kept += [question for question, verdict in zip(questions, known, strict=True) if verdict is False]
         self.known += sum(verdict is True for verdict in known)
         self.failed += sum(verdict is None for verdict in known)
@@ -148,12 +144,8 @@ def _as_they_are(
 def _among_others(
     form: str, pools: Sequence[Pool], choice: Choice, length: Length, tokenizer: Tokenizer
 ) -> tuple[Chosen, Iterator[Example]]:
-    asked: dict[str, tuple[Pool, PoolQuestion]] = {q.id: (pool, q) for pool in pools for q in pool.questions}
-    bare = [
-        Example(id=name, task=form, question=q.question, document="", answers=q.answers)
-        for name, (_, q) in asked.items()
-    ]
-    chosen, meter = choice.of(bare), Meter(tokenizer)
+    asked = {question.id: (pool, question) for pool in pools for question in pool.questions}
+    chosen, meter = choice.of([question for _, question in asked.values()]), Meter(tokenizer)
 
     def make(place: int, name: str) -> Example:
         pool, question = asked[name]
@@ -161,4 +153,4 @@ def _among_others(
         made = pool.plan(question, key, "contains").example(key, meter)
         return replace(made, id=f"{form}-{length.label}-{name}")
 
-    return chosen, (make(place, example.id) for place, example in enumerate(chosen.kept))
+    return chosen, (make(place, question.id) for place, question in enumerate(chosen.kept))

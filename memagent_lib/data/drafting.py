@@ -11,7 +11,7 @@ import math
 import random
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -32,9 +32,7 @@ _SPACE = re.compile(r"(?<=\S) (?=\S)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
-    """How long a document is to be: in ``tokens``, in ``chunks`` of ``chunk_tokens`` as the library's chunker cuts
-    them, or, for tasks that put whole documents of a pool together, in ``documents``.
-    """
+    """How long a document is to be: in ``tokens``, in ``chunks`` of ``chunk_tokens``, or in ``documents`` of a pool."""
 
     tokens: int | None = None
     chunks: int | None = None
@@ -58,6 +56,13 @@ class Length:
         if self.documents is not None:
             raise ValueError("this task has no pool to take whole documents from; give length_tokens or chunks")
         return self.tokens if self.tokens is not None else self.chunks * self.chunk_tokens
+
+    @property
+    def whole_chunks(self) -> int:
+        """How many chunks; an error for a length that is given in something else."""
+        if self.chunks is None:
+            raise ValueError(f"it is made in whole chunks; give chunks (and chunk_tokens) instead of {self.label}")
+        return self.chunks
 
     @property
     def label(self) -> str:
@@ -158,13 +163,19 @@ class Fact(NamedTuple):
         return cls(text, depth, (Span(0, len(text)),))
 
 
+def in_order(texts: Sequence[str], needed: Container[int], rng: random.Random) -> tuple[Fact, ...]:
+    """Facts at random depths that keep their order; those at the places ``needed`` are evidence."""
+    depths = sorted(rng.random() for _ in texts)
+    facts = enumerate(zip(texts, depths, strict=True))
+    return tuple(Fact.needed(*fact) if place in needed else Fact(*fact) for place, fact in facts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftPlan:
     """What a task decides before the length is known: a question, its answers, the facts and the filler.
 
     Facts of equal depth keep their order. In a ``numbered`` plan facts and filler are documents under numbered
-    headings, and the filler that is taken is shuffled. ``decoys`` are other questions that the document answers just as
-    well.
+    headings, and the filler that is taken is shuffled. ``decoys`` are other questions that the document answers too.
     """
 
     question: str
@@ -185,7 +196,10 @@ class DraftPlan:
         """The longest document within the key's length; ``ValueError`` where the facts alone are longer."""
         units = _Units(self, meter)
         if key.length.documents is not None and self.numbered:
-            size = self._counted(key.length.documents)
+            if (size := key.length.documents - len(self.facts)) < 0:
+                raise ValueError(
+                    f"{key.length.documents:,} documents were asked for; this question needs at least {len(self.facts)}"
+                )
             tokens = units.measure(size)
         else:
             guess = units.paid_by(key.length.limit - units.must)
@@ -197,11 +211,6 @@ class DraftPlan:
             gold = [place for place, fact in zip(places, self.facts, strict=True) if fact.evidence]
             facts |= {"documents": size + len(self.facts), "gold_places": gold}
         return key.example(self, text, evidence, facts)
-
-    def _counted(self, documents: int) -> int:
-        if documents < len(self.facts):
-            raise ValueError(f"{documents:,} documents were asked for; this question needs at least {len(self.facts)}")
-        return documents - len(self.facts)
 
 
 class Draft(NamedTuple):
@@ -222,6 +231,16 @@ def joined(documents: Sequence[str]) -> str:
     return DOCUMENT_SEPARATOR.join(heading(i) + document for i, document in enumerate(documents, 1))
 
 
+def starts_of(parts: Sequence[str], separator: str, numbered: bool = False) -> list[int]:
+    """Where each part begins in their text, behind its heading where they are numbered."""
+    starts, at = [], 0
+    for number, part in enumerate(parts, 1):
+        at += len(heading(number)) if numbered else 0
+        starts.append(at)
+        at += len(part) + len(separator)
+    return starts
+
+
 def weave(fillers: Sequence[str], plan: DraftPlan) -> Draft:
     """The text with each fact at its depth among the fillers."""
     parts: list[str] = []
@@ -232,12 +251,7 @@ def weave(fillers: Sequence[str], plan: DraftPlan) -> Draft:
         places[i], before = len(parts), upto
         parts.append(plan.facts[i].text)
     parts += fillers[before:]
-    heads = [len(heading(i)) if plan.numbered else 0 for i in range(1, len(parts) + 1)]
-    wanted, starts, at = set(places), {}, 0
-    for i, part in enumerate(parts):
-        if i in wanted:
-            starts[i] = at + heads[i]
-        at += heads[i] + len(part) + len(plan.separator)
+    starts = starts_of(parts, plan.separator, plan.numbered)
     text = joined(parts) if plan.numbered else plan.separator.join(parts)
     return Draft(text, [starts[place] for place in places], places)
 
@@ -311,12 +325,10 @@ def longest(
     meter: Meter,
     fixed: int = 0,
 ) -> tuple[int, int]:
-    """``n`` and the tokens of ``build(n)`` for about the largest ``n`` within a length, where ``measure(n)`` grows
-    about evenly.
+    """``n`` and the tokens of ``build(n)`` for about the largest ``n`` within a length; ``measure(n)`` grows evenly.
 
     ``fixed`` is what the text measures at 0, about. In tokens it ends half a percent or one unit below the limit; in
-    chunks, inside the last one: as facts move with the length, a cut after the last unit that is in may have to be made
-    again.
+    chunks, inside the last one: as facts move with the length, a text may have to be shortened more than once.
     """
     n, tokens = _within(measure, guess, length.limit, fixed)
     if length.chunks is None:

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 from memagent_lib.scoring import judge_named
 
-AGENT_NAME = "memagent"
-
 
 class Span(NamedTuple):
     """Where a needed fact stands: ``document[start:end]``, in characters."""
@@ -27,9 +25,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One question about one document, whose text may have been left out. ``rule`` names the judge; ``metadata`` holds
-    what else the generator knows (depth, seed, ...).
-    """
+    """One question about one document, whose text may be left out. ``rule`` names the judge; ``metadata`` is free."""
 
     id: str
     task: str
@@ -60,7 +56,7 @@ class Example:
         """One parquet row: verl's columns, the document, and everything else as ``extra_info``."""
         return {
             "data_source": self.task,
-            "agent_name": AGENT_NAME,
+            "agent_name": "memagent",  # the loop that verl is to read it with
             "ability": "memory",
             "prompt": [{"role": "user", "content": self.question}],
             "reward_model": {"style": "rule", "ground_truth": list(self.answers)},

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 
 from memagent_lib.agent import Agent, gather, run_sync
 from memagent_lib.backends import BackendError
-from memagent_lib.data.examples import Example
+from memagent_lib.data.pools import Question
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
 
 SIDE_BY_SIDE = 64
 
 
-def known_without_document(examples: Sequence[Example], agents: Sequence[Agent], samples: int = 2) -> list[bool | None]:
+def known_without_document(
+    questions: Sequence[Question], agents: Sequence[Agent], samples: int = 2
+) -> list[bool | None]:
     """Ask each agent each question ``samples`` times without its document: per example, whether any reply knows it.
 
     ``None`` where no reply does and one could not be had. The agents must read with ``blind``; several samples of one
@@ -34,26 +36,26 @@ def known_without_document(examples: Sequence[Example], agents: Sequence[Agent],
             raise ValueError(
                 f"the agents must not see the document: use the reader 'blind', got {agent.reader.__name__!r}"
             )
-    return run_sync(_verdicts(examples, agents, samples))
+    return run_sync(_verdicts(questions, agents, samples))
 
 
-def knows(reply: str, example: Example) -> bool:
+def knows(reply: str, answers: Sequence[str]) -> bool:
     """Whether a reply boxes an accepted answer, or holds one anywhere."""
-    return any(score(rule, reply, example.answers).value for rule in ("boxed", "match_part"))
+    return any(score(rule, reply, answers).value for rule in ("boxed", "match_part"))
 
 
-async def _verdicts(examples: Sequence[Example], agents: Sequence[Agent], samples: int) -> list[bool | None]:
+async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samples: int) -> list[bool | None]:
     places = asyncio.Semaphore(SIDE_BY_SIDE)
 
-    async def known_to(agent: Agent, example: Example) -> bool | None:
+    async def known_to(agent: Agent, question: Question) -> bool | None:
         async with places:
             try:
-                return knows((await agent.aread("", example.question)).answer, example)
+                return knows((await agent.aread("", question.question)).answer, question.answers)
             except (BackendError, BudgetError):
                 return None
 
-    async def verdict(example: Example) -> bool | None:
-        replies = await gather(known_to(agent, example) for agent in agents for _ in range(samples))
+    async def verdict(question: Question) -> bool | None:
+        replies = await gather(known_to(agent, question) for agent in agents for _ in range(samples))
         return True if True in replies else None if None in replies else False
 
-    return await gather(map(verdict, examples))
+    return await gather(map(verdict, questions))

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, DraftPlan, ExampleKey, Fact, Filler, heading, joined
+from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, DraftPlan, ExampleKey, Fact, Filler, joined, starts_of
 from memagent_lib.data.examples import Example, Span
-
-T = TypeVar("T")
 
 
 class PoolPlace(NamedTuple):
@@ -40,6 +38,10 @@ class PoolQuestion:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
+Question = Example | PoolQuestion
+Asked = TypeVar("Asked", Example, PoolQuestion)
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """The documents of a file without repeats, and its questions in the file's order."""
@@ -48,20 +50,17 @@ class Pool:
     questions: tuple[PoolQuestion, ...] = field(repr=False)
     source: str
 
-    def own(self, asked: PoolQuestion, task: str, rule: str) -> Example:
+    def own(self, asked: PoolQuestion, task: str) -> Example:
         """The example of a question over the documents that come with it, in their order."""
         texts = [self.documents[i] for i in asked.own]
-        starts, at = {}, 0
-        for number, (i, text) in enumerate(zip(asked.own, texts, strict=True), 1):
-            starts[i] = at + len(heading(number))
-            at = starts[i] + len(text) + len(DOCUMENT_SEPARATOR)
+        starts = dict(zip(asked.own, starts_of(texts, DOCUMENT_SEPARATOR, numbered=True), strict=True))
         return Example(
             id=f"{task}-{asked.id}",
             task=task,
             question=asked.question,
             document=joined(texts),
             answers=asked.answers,
-            rule=rule,
+            rule="contains",
             evidence=tuple(Span(starts[p.document] + p.start, starts[p.document] + p.end) for p in asked.evidence),
             metadata={"question_id": asked.id, "documents": len(texts), **asked.metadata},
         )
@@ -75,17 +74,12 @@ class Pool:
         ]
         near = [i for i in asked.own if i not in asked.gold]
         rng.shuffle(near)
-        used, seed = {*asked.gold, *near}, rng.getrandbits(64)
-
-        def others() -> Iterator[str]:
-            rest = random.Random(seed).sample(range(len(self.documents)), len(self.documents))
-            return (self.documents[i] for i in (*near, *(i for i in rest if i not in used)))
-
+        units = others(self.documents, asked.gold, rng.getrandbits(64), near)
         return DraftPlan(
             question=asked.question,
             answers=asked.answers,
             facts=tuple(facts),
-            filler=Filler(others, f"the pool {self.source}", "ask for a shorter document, or give a larger pool"),
+            filler=Filler(units, f"the pool {self.source}", "ask for a shorter document, or give a larger pool"),
             rule=rule,
             separator=DOCUMENT_SEPARATOR,
             numbered=True,
@@ -93,7 +87,19 @@ class Pool:
         )
 
 
-def shuffled(items: Sequence[T], ids: Sequence[str], seed: int) -> list[T]:
-    """The items in an order that depends on the seed and on their ids alone: parts of it never share one."""
-    keys = [hashlib.sha256(f"{seed}/{name}".encode()).digest() for name in ids]
-    return [item for _, _, item in sorted(zip(keys, range(len(keys)), items, strict=True))]
+def others(
+    documents: Sequence[str], taken: Iterable[int], seed: int, first: Sequence[int] = ()
+) -> Callable[[], Iterator[str]]:
+    """Units of filler: the documents at the places ``first``, then all that are not ``taken`` in random order."""
+    used = {*taken, *first}
+
+    def units() -> Iterator[str]:
+        rest = random.Random(seed).sample(range(len(documents)), len(documents))
+        return (documents[i] for i in (*first, *(i for i in rest if i not in used)))
+
+    return units
+
+
+def shuffled(questions: Sequence[Asked], seed: int) -> list[Asked]:
+    """The questions in an order that depends on the seed and on their ids alone: parts of it never share one."""
+    return sorted(questions, key=lambda question: hashlib.sha256(f"{seed}/{question.id}".encode()).digest())

@@ -27,8 +27,7 @@ def make_splits(
 ) -> pd.DataFrame:
     """Write one file per split and length, ``train_4.parquet``; a split is ``(lengths in chunks, how many of each)``.
 
-    ``task`` is any of the catalogue's and ``settings`` are its own. Splits differ in their seed, so no document is in
-    two. Returns a row per file.
+    ``settings`` are the task's own. Splits differ in their seed, so no document is in two. Returns a row per file.
     """
     import pandas as pd
 

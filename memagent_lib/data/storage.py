@@ -1,6 +1,6 @@
 """Parquet files of examples: written and read as a stream, each document stored once for all questions in a row.
 
-The ``document`` column is dictionary encoded by hand: a row group holds every different text once and the rows point to
+The ``document`` column is dictionary encoded: a row group holds every different text once and the rows point to
 it, so a thousand questions about one book cost one book. Any parquet reader, verl's included, sees a plain string
 column. A row group ends only where a new document begins; a text is stored again where questions come back to it after
 16 million characters of others, or where its rows would read as more than a billion. Storing it once per file whatever
@@ -28,13 +28,15 @@ COLUMNS = ("data_source", "agent_name", "ability", "prompt", "reward_model", "do
 
 def save(examples: Iterable[Example], path: str | Path) -> Path:
     """Write examples to one parquet file, atomically, one row group at a time. Two examples of one id are an error."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     require_parquet(path)
-    written = 0
-    with replacing(path) as unfinished, pq.ParquetWriter(unfinished, _schema(), **_WRITER) as writer:
+    written, schema = 0, _schema()
+    with replacing(path) as unfinished, pq.ParquetWriter(unfinished, schema, **_WRITER) as writer:
         for group in _groups(examples):
-            writer.write_table(_table(group), row_group_size=len(group))
+            table = pa.Table.from_pylist([example.to_record() for example in group], schema)
+            writer.write_table(table, row_group_size=len(group))
             written += len(group)
         if not written:
             raise ValueError(f"no examples to write to {path}")
@@ -56,9 +58,7 @@ def load(path: str | Path, limit: int | None = None) -> list[Example]:
 
 def question_ids(path: str | Path) -> list[str]:
     """The ids of a file's questions: those that its examples have from their source, else their own."""
-    import pyarrow.parquet as pq
-
-    extras = pq.read_table(_checked(path), columns=["extra_info"])["extra_info"].to_pylist()
+    extras = (record["extra_info"] for record in stream_records(path))
     return [json.loads(extra["metadata"]).get("question_id", extra["id"]) for extra in extras]
 
 
@@ -140,20 +140,6 @@ def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:
         text, read = text + size * new, read + size
     if group:
         yield group
-
-
-def _table(group: list[Example]) -> Any:
-    import pyarrow as pa
-
-    records = [example.to_record() for example in group]
-    texts = list(dict.fromkeys(record["document"] for record in records))
-    place = {text: i for i, text in enumerate(texts)}
-    column = pa.DictionaryArray.from_arrays(
-        pa.array([place[r["document"]] for r in records], pa.int32()), pa.array(texts, pa.string())
-    )
-    schema = _schema()
-    plain = {f.name: pa.array([r[f.name] for r in records], f.type) for f in schema if f.name != "document"}
-    return pa.table([column if f.name == "document" else plain[f.name] for f in schema], schema=schema)
 
 
 def _schema() -> Any:

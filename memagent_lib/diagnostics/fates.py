@@ -19,14 +19,11 @@ from memagent_lib.trace import Kind, Trace, Turn
 # A number with its points and commas, one character of a script without spaces, or a word.
 WORD = re.compile(r"\d+(?:[.,]\d+)+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")
 _ARTICLES = frozenset(("a", "an", "the"))
-COMMON_WORDS = _ARTICLES | frozenset(
-    re.findall(
-        r"\w+",
-        """
-and are as at be been but by for from had has have he her his i if in is it its not of on or she so that
-their there they this to was we were which who will with you
-""",
-    )
+COMMON_WORDS = _ARTICLES.union(
+    (  # noqa: SIM905
+        "and are as at be been but by for from had has have he her his i if in is it its not of on or she so that "
+        "their there they this to was we were which who will with you"
+    ).split()
 )
 
 
@@ -43,13 +40,11 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FactHistory:
-    """One needed fact: ``document[start:end]`` (``span`` is ``None`` where its place is unknown) and what tells it,
-    ``words``.
+    """One needed fact: its ``span`` of the document, ``None`` where that is unknown, and the ``words`` that tell it.
 
     ``read`` is the turn whose chunk holds its last character, ``None`` where there was none. ``fates`` has one entry
-    per turn of the trace, ``None`` for a turn of a reader without memory. ``captured`` is
-    ``None`` where the reader keeps no memory or the place is unknown; ``retained`` is ``None`` where there was nothing
-    to retain.
+    per turn, ``None`` where a reader has no memory. ``captured`` is ``None`` where the reader keeps no memory or the
+    place is unknown; ``retained`` where there was nothing to retain.
     """
 
     span: tuple[int, int] | None
@@ -121,7 +116,8 @@ def diagnose(
     spans = [(int(start), int(end)) for start, end in evidence]
     if not spans:
         told = _telling("", answers, trace.question)
-        facts = (_history(None, told, held, _last_read(trace), len(trace.turns)),) if answers else ()
+        last = max((i for i, turn in enumerate(trace.turns) if turn.prompt.kind.reads), default=None)
+        facts = (_history(None, told, held, last, len(trace.turns)),) if answers else ()
     else:
         texts = [_text_of(trace, span, document, number) for number, span in enumerate(spans)]
         told = [_telling(text, answers, trace.question) for text in texts]
@@ -223,10 +219,6 @@ def _last_part(trace: Trace, span: tuple[int, int]) -> int | None:
 
 def _chunks(trace: Trace) -> Iterator[tuple[int, Chunk]]:
     return ((i, t.prompt.chunk) for i, t in enumerate(trace.turns) if t.prompt.kind.reads and t.prompt.chunk)
-
-
-def _last_read(trace: Trace) -> int | None:
-    return max((i for i, turn in enumerate(trace.turns) if turn.prompt.kind.reads), default=None)
 
 
 def _text_of(trace: Trace, span: tuple[int, int], document: str | Sequence[str] | None, number: int) -> str:

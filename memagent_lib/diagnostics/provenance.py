@@ -1,5 +1,4 @@
-"""Where every phrase of a memory came from: which chunk brought it in, when it was dropped, which words are the model's
-own.
+"""Where every phrase of a memory came from: which chunk brought it, when it was dropped, what is the model's own.
 
 A memory's words are matched, longest run first, with the memory before it (kept) and with the chunk just read (brought
 in); what matches neither is the model's own wording. Word runs are exact; nothing is guessed by likeness. Works turn by
@@ -13,6 +12,7 @@ from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from memagent_lib.diagnostics.fates import COMMON_WORDS, WORD, telling_words
@@ -93,37 +93,28 @@ class Provenance:
         return provenance
 
     def turn(self, turn: Turn) -> None:
-        prompt, reply = turn.prompt, turn.reply
-        if prompt.kind.reads and prompt.chunk is not None:
-            self._read(turn)
-        elif prompt.kind is Kind.MERGE and prompt.chunk is not None:
-            self._merge(turn)
-        elif prompt.kind is Kind.ANSWER:
-            known = self._state(prompt.memory)
-            self.answers[prompt.question] = (reply.text, _pieces(reply.text, *_matched(reply.text, known, None)[:2]))
-        elif (
-            prompt.kind is Kind.DIRECT
-            and prompt.chunk
-            and len(prompt.chunk.text) == prompt.chunk.end - prompt.chunk.start
-        ):
-            self._direct(turn)
+        kind, chunk, memory = turn.prompt.kind, turn.prompt.chunk, self._state(turn.prompt.memory)
+        if kind.reads and chunk is not None:
+            self._step(turn, memory, chunk)
+        elif kind is Kind.MERGE and chunk is not None:
+            self._step(turn, _joined(memory, self._state(chunk.text)), None)
+        elif kind is Kind.ANSWER:
+            self._answer(turn, memory, None)
+        elif kind is Kind.DIRECT and chunk and len(chunk.text) == chunk.end - chunk.start:
+            self._answer(turn, _EMPTY, chunk)
         self._turns += 1
 
     def evidence(self, question: str) -> list[Phrase]:
         """The phrases that the answer's words came from; where there are none, what was held at the end."""
         answer, pieces = self.answers.get(question, ("", ()))
         traced = [piece for piece in pieces if piece.source]
-        telling = [
-            piece for piece in traced if _tells([w.lower() for w in WORD.findall(answer[piece.start : piece.end])])
-        ]
+        telling = [piece for piece in traced if _tells(_words(answer[piece.start : piece.end]))]
         said = [piece.source for piece in telling or traced]
         held = [p for p in self.phrases if any(p.start < end and start < p.end for start, end in said)]
         return held or [p for p in self.phrases if p.dropped is None]
 
     def to_frame(self) -> Any:
-        """One row per phrase: its words, its place, the turn that brought it and the turn that dropped it, turns
-        counted from 1.
-        """
+        """One row per phrase: its words, its place, the turns (counted from 1) that brought and dropped it."""
         import pandas as pd
 
         frame = pd.DataFrame([asdict(p) for p in self.phrases], columns=list(Phrase.__slots__))
@@ -146,36 +137,16 @@ class Provenance:
             provenance._keep(_State(s["text"], array("q", s["origins"]), tuple(s["phrases"])))
         return provenance
 
-    def _read(self, turn: Turn) -> None:
-        chunk, before = turn.prompt.chunk, self._state(turn.prompt.memory)
-        origins, fresh, used = _matched(turn.reply.text, before, chunk)
-        pieces = _pieces(turn.reply.text, origins, fresh)
-        self._step(turn, before, origins, pieces, used, chunk)
-
-    def _merge(self, turn: Turn) -> None:
-        left, right = self._state(turn.prompt.memory), self._state(turn.prompt.chunk.text)
-        both = _joined(left, right)
-        origins, fresh, used = _matched(turn.reply.text, both, None)
-        self._step(turn, both, origins, _pieces(turn.reply.text, origins, fresh), used, None)
-
-    def _direct(self, turn: Turn) -> None:
+    def _answer(self, turn: Turn, known: _State, chunk: Chunk | None) -> None:
         answer = turn.reply.text
-        origins, fresh, _ = _matched(answer, _EMPTY, turn.prompt.chunk)
-        pieces = _pieces(answer, origins, fresh)
-        self._bring(pieces, answer, turn.prompt.chunk)
+        _, pieces, _ = _matched(answer, known, chunk)
+        self._bring(pieces, answer, chunk)
         self.answers[turn.prompt.question] = (answer, pieces)
 
-    def _step(
-        self,
-        turn: Turn,
-        before: _State,
-        origins: array,
-        pieces: tuple[MemoryPiece, ...],
-        used: set[int],
-        chunk: Chunk | None,
-    ) -> None:
-        memory, held = turn.reply.text, set(origins)
-        brought = self._bring(pieces, memory, chunk) if chunk else ()
+    def _step(self, turn: Turn, before: _State, chunk: Chunk | None) -> None:
+        memory = turn.reply.text
+        origins, pieces, used = _matched(memory, before, chunk)
+        held, brought = set(origins), self._bring(pieces, memory, chunk)
         said = [(word.group(), origin) for word, origin in zip(WORD.finditer(before.text), before.origins, strict=True)]
         kept = []
         for number in before.phrases:
@@ -188,21 +159,20 @@ class Provenance:
             elif phrase.dropped is None:
                 phrase.dropped = self._turns
         self._keep(_State(memory, origins, (*kept, *brought)))
-        dropped = tuple(_left_out(before.text, used))
-        changed, place = memory != before.text, turn.prompt.chunk
+        place = turn.prompt.chunk
         self.steps.append(
             MemoryChange(
                 self._turns,
                 (place.start, place.end),
                 memory,
-                pieces if changed else (),
-                dropped,
+                pieces if memory != before.text else (),
+                tuple(_left_out(before.text, used)),
                 turn.reply.signal,
                 turn.reply.cut,
             )
         )
 
-    def _bring(self, pieces: Sequence[MemoryPiece], text: str, chunk: Chunk) -> tuple[int, ...]:
+    def _bring(self, pieces: Sequence[MemoryPiece], text: str, chunk: Chunk | None) -> tuple[int, ...]:
         first = len(self.phrases)
         for piece in pieces:
             if piece.fresh and piece.source:
@@ -242,12 +212,10 @@ def _joined(left: _State, right: _State) -> _State:
     return _State(f"{left.text}\n{right.text}", left.origins + right.origins, left.phrases + right.phrases)
 
 
-def _matched(text: str, before: _State, chunk: Chunk | None) -> tuple[array, list[bool], set[int]]:
-    """Each word's origin and whether the chunk brought it; and which words of ``before`` live on."""
-    words = [w.group().lower() for w in WORD.finditer(text)]
-    old = [w.group().lower() for w in WORD.finditer(before.text)]
+def _matched(text: str, before: _State, chunk: Chunk | None) -> tuple[array, tuple[MemoryPiece, ...], set[int]]:
+    """Each word's origin; the pieces of the text; which words of ``before`` live on."""
     source = list(WORD.finditer(chunk.text)) if chunk else []
-    new = [w.group().lower() for w in source]
+    words, old, new = _words(text), _words(before.text), [word.group().lower() for word in source]
     old_places, new_places = _places(old), _places(new)
     origins, fresh, used = array("q", [_OWN] * len(words)), [False] * len(words), set()
     at = 0
@@ -265,7 +233,11 @@ def _matched(text: str, before: _State, chunk: Chunk | None) -> tuple[array, lis
             for i in range(came):
                 origins[at + i], fresh[at + i] = chunk.start + source[came_at + i].start(), True
         at += max(1, kept if kept >= came else came)
-    return origins, fresh, used
+    return origins, _pieces(text, origins, fresh), used
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in WORD.findall(text)]
 
 
 def _places(words: Sequence[str]) -> dict[str, list[int]]:
@@ -317,16 +289,10 @@ def _adjoins(last: tuple[int, int] | None, this: tuple[int, int] | None) -> bool
 
 def _left_out(text: str, used: set[int]) -> Iterator[str]:
     """The runs of words of ``text`` that were not used again."""
-    run: list[re.Match] = []
-    for place, word in enumerate(WORD.finditer(text)):
-        if place in used:
-            if run:
-                yield text[run[0].start() : run[-1].end()]
-            run = []
-        else:
-            run.append(word)
-    if run:
-        yield text[run[0].start() : run[-1].end()]
+    for live, run in groupby(enumerate(WORD.finditer(text)), lambda numbered: numbered[0] in used):
+        if not live:
+            words = [word for _, word in run]
+            yield text[words[0].start() : words[-1].end()]
 
 
 def _quote(chunk: Chunk, start: int, end: int) -> tuple[int, str]:

@@ -4,11 +4,9 @@ Knows agents, examples and diagnoses. Knows no MLflow, no notebook and no chart.
 """
 
 from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
-from memagent_lib.evaluation.comparison import SAME, paired, paired_interval
-from memagent_lib.evaluation.evaluator import aevaluate, evaluate, journal_path
+from memagent_lib.evaluation.evaluator import aevaluate, evaluate
 from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan
 from memagent_lib.evaluation.results import (
-    RESULT_COLUMNS,
     Result,
     read_results,
     to_frame,
@@ -16,12 +14,15 @@ from memagent_lib.evaluation.results import (
     write_results,
 )
 from memagent_lib.evaluation.tables import (
+    SAME,
     Rate,
     failure_reasons,
     fates_at_the_end,
     gather_rows,
     mixtures,
     overview,
+    paired,
+    paired_interval,
     save_rows,
     summarise,
     table,
@@ -29,8 +30,8 @@ from memagent_lib.evaluation.tables import (
 )
 
 __all__ = [
-    "PUBLISHED", "RESULT_COLUMNS", "SAME", "EvaluationPlan", "Rate", "Result", "aevaluate", "benchmark_rows",
+    "PUBLISHED", "SAME", "EvaluationPlan", "Rate", "Result", "aevaluate", "benchmark_rows",
     "benchmark_table", "evaluate", "evaluate_plan", "failure_reasons", "fates_at_the_end", "gather_rows",
-    "journal_path", "mixtures", "overview", "paired", "paired_interval", "read_results", "save_rows",
+    "mixtures", "overview", "paired", "paired_interval", "read_results", "save_rows",
     "summarise", "table", "to_frame", "turns_to_frame", "wilson", "write_results",
 ]  # fmt: skip

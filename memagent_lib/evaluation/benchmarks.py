@@ -40,6 +40,7 @@ _SUB_EM = ("boxed", "contains", "exact", "lenient", "f1", "f1_hotpot")
 _OF_QUESTIONS = {"7K": 7e3, "14K": 14e3, "28K": 28e3, "56K": 56e3, "112K": 112e3, "224K": 224e3, "448K": 448e3,
                  "896K": 896e3, "1.75M": 1.75e6, "3.5M": 3.5e6}  # fmt: skip
 _OF_RULER = {f"{k}K": 1024 * k for k in (4, 8, 16, 32, 64, 128, 256, 512, 1024)}
+_ROW = ["task", "metric", "reader", "length", "score", "low", "high", "n"]
 _TOKEN_CHARS = 4.4  # of English, where a reader counted no tokens
 
 
@@ -74,8 +75,11 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
             continue
         for metric, value in metrics_of(result).items():
             found[benchmark_task(result.example.task), metric, result.reader, length_of(result)].append(value)
-    rows = [_row(*key, values) for key, values in found.items()]
-    return pd.DataFrame(rows + _averages(rows), columns=[*_KEY, "score", "low", "high", "n"])
+    rows = []
+    for key, values in found.items():
+        rate = wilson(sum(values), len(values))
+        rows.append(dict(zip(_ROW, (*key, 100 * rate.value, 100 * rate.low, 100 * rate.high, rate.n), strict=True)))
+    return pd.DataFrame(rows + _averages(rows), columns=_ROW)
 
 
 def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFrame:
@@ -113,15 +117,6 @@ def length_of(result: Result) -> str:
     return nearest if 0.7 < tokens / known[nearest] < 1.35 else _named(round(tokens))
 
 
-_KEY = ("task", "metric", "reader", "length")
-
-
-def _row(task: str, metric: str, reader: str, length: str, values: list[float]) -> dict[str, Any]:
-    rate = wilson(sum(values), len(values))
-    shares = {"score": 100 * rate.value, "low": 100 * rate.low, "high": 100 * rate.high, "n": rate.n}
-    return dict(zip(_KEY, (task, metric, reader, length), strict=True)) | shares
-
-
 def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """RULER's and LongBench's averages over their tasks at each length, where there are at least two."""
     groups: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -132,9 +127,9 @@ def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     made = []
     for (average, reader, length), of in groups.items():
         if len(of) > 1:
-            facts = {"task": average, "metric": f"of {len(of)} tasks", "reader": reader, "length": length}
-            mean = sum(row["score"] for row in of) / len(of)
-            made.append(facts | {"score": mean, "low": math.nan, "high": math.nan, "n": sum(row["n"] for row in of)})
+            mean, n = sum(row["score"] for row in of) / len(of), sum(row["n"] for row in of)
+            told = (average, f"of {len(of)} tasks", reader, length, mean, math.nan, math.nan, n)
+            made.append(dict(zip(_ROW, told, strict=True)))
     return made
 
 

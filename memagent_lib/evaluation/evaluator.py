@@ -40,16 +40,14 @@ async def aevaluate(
     journal: Journal | None = None,
     documents: DocumentStore | None = None,
 ) -> list[Result]:
-    """A result for every example, in their order. At most ``concurrency`` are read, or even fetched from ``examples``,
-    at a time.
+    """A result for every example, in their order; at most ``concurrency`` are fetched and read at a time.
 
     With a ``journal``, finished results and turns are found there again, and kept. With a store of ``documents``,
-    results whose document has no room there go without its text: the readings of a thousand huge documents then need
-    the memory of a few.
+    results whose document has no room there go without its text, so that a thousand huge documents fit in memory.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency must be at least 1, got {concurrency}")
-    waiting, results, room = enumerate(examples), {}, _Room(IN_FLIGHT_CHARS)
+    waiting, results, room = enumerate(examples), {}, _Room()
 
     async def work() -> None:
         while (taken := await room.fetch(waiting)) is not None:
@@ -66,10 +64,10 @@ async def aevaluate(
 
 
 class _Room:
-    """How many characters of documents are read at a time, and always at least one document."""
+    """Room for :data:`IN_FLIGHT_CHARS` of documents at a time, and always for one document."""
 
-    def __init__(self, most: int):
-        self._most, self._free, self._changed, self._one_at_a_time = most, most, asyncio.Condition(), asyncio.Lock()
+    def __init__(self) -> None:
+        self._free, self._changed, self._one_at_a_time = IN_FLIGHT_CHARS, asyncio.Condition(), asyncio.Lock()
 
     async def fetch(self, waiting: Iterator[tuple[int, Example]]) -> tuple[int, Example] | None:
         """The next example once there is room for its document; only one waits, so that no others are in memory."""
@@ -77,7 +75,7 @@ class _Room:
             taken = next(waiting, None)  # may read a file, briefly
             if taken is None:
                 return None
-            size = min(len(taken[1].document), self._most)
+            size = min(len(taken[1].document), IN_FLIGHT_CHARS)
             async with self._changed:
                 await self._changed.wait_for(lambda: self._free >= size)
                 self._free -= size
@@ -85,7 +83,7 @@ class _Room:
 
     async def give(self, size: int) -> None:
         async with self._changed:
-            self._free += min(size, self._most)
+            self._free += min(size, IN_FLIGHT_CHARS)
             self._changed.notify_all()
 
 
@@ -115,15 +113,11 @@ def evaluate(
 @contextmanager
 def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, DocumentStore]]:
     """An agent's journal in a folder of results, and the folder's documents."""
-    path = journal_path(agent, folder)
-    with Journal(path, agent.identity) as journal:
-        yield journal, DocumentStore(path.parent / DOCUMENTS)
-
-
-def journal_path(agent: Agent, folder: str | Path) -> Path:
-    """Where the results of an agent are kept in a folder."""
     identity = agent.identity
-    return place(folder) / f"{identity['reader']}-{digest(json.dumps(identity, sort_keys=True, default=str))[:8]}.jsonl"
+    hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
+    path = place(folder) / f"{identity['reader']}-{hashed}.jsonl"
+    with Journal(path, identity) as journal:
+        yield journal, DocumentStore(path.parent / DOCUMENTS)
 
 
 async def _result(agent: Agent, example: Example, journal: Journal | None) -> Result:

@@ -1,5 +1,4 @@
-"""A result and its record: everything that is known of one example's reading, in memory, as one JSON line, and as a
-table's row.
+"""A result: all that is known of one example's reading, in memory, as one JSON line, and as a table's row.
 
 :data:`COLUMNS` is the whole definition of the result table: a new column is a new line there. In a record a chunk is
 its place; its text is stored only where it is no slice of a document that is stored too. Knows no agent.
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -33,7 +32,7 @@ TURN_TABLE = ["example", "reader", "chunks", "score", *TURN_COLUMNS, "evidence",
 
 
 class LeftOutDocument(NamedTuple):
-    """What is known of a document without its text: its hash, its length, and the texts of the example's evidence."""
+    """What is known of a document without its text; ``facts`` are the texts of the example's evidence."""
 
     hash: str
     characters: int
@@ -44,7 +43,7 @@ class LeftOutDocument(NamedTuple):
 def code_of_results() -> str:
     """8 hex digits that change when code does that reads, judges or diagnoses, and with no page or chart."""
     rooms = ("text", "trace", "prompts", "templates", "readers", "backends", "agent", "scoring", "diagnostics")
-    files = sorted(f for f in PACKAGE.rglob("*") if f.suffix in (".py", ".toml") and f.relative_to(PACKAGE).parts)
+    files = sorted(f for f in PACKAGE.rglob("*") if f.suffix in (".py", ".toml"))
     told = [f for f in files if f.relative_to(PACKAGE).parts[0].removesuffix(".py") in rooms]
     return digest("\0".join(f.read_text(encoding="utf-8") for f in told))[:8]
 
@@ -68,12 +67,11 @@ class Result:
 
     @cached_property
     def document(self) -> str:
-        """The hash of the document."""
+        """Its hash."""
         return self.left_out.hash if self.left_out else digest(self.example.document)
 
     @property
     def characters(self) -> int:
-        """How long the document is."""
         return self.left_out.characters if self.left_out else len(self.example.document)
 
     @property
@@ -110,17 +108,15 @@ class Result:
             if chunk and e.document[chunk["start"] : chunk["end"]] == chunk["text"]:
                 del chunk["text"]
         names = ("id", "task", "question", "answers", "rule", "evidence")
-        facts = {name: getattr(e, name) for name in names} | {"metadata": dict(e.metadata)}
-        said = self.score and {"value": self.score.value, "answer": self.score.answer, "reason": self.score.reason}
         return {
-            "example": facts,
+            "example": {name: getattr(e, name) for name in names} | {"metadata": dict(e.metadata)},
             "document": self.document,
             "characters": self.characters,
             "facts": self.facts,
             "reader": self.reader,
             "seconds": self.seconds,
             "trace": trace,
-            "score": said,
+            "score": self.score and asdict(self.score),
             "error": self.error,
             "code": self.code,
         }
@@ -160,10 +156,6 @@ def _of_trace(value: Callable[[Result], Any]) -> Callable[[Result], Any]:
     return lambda result: None if result.trace is None else value(result)
 
 
-def _of_score(name: str) -> Callable[[Result], Any]:
-    return lambda result: getattr(result.score, name, None)
-
-
 COLUMNS: dict[str, Callable[[Result], Any]] = {
     "example": lambda r: r.example.id,
     "task": lambda r: r.example.task,
@@ -173,10 +165,10 @@ COLUMNS: dict[str, Callable[[Result], Any]] = {
     "document_chars": lambda r: r.characters,
     "document_tokens": _of_trace(lambda r: sum(t.prompt.chunk.tokens for t in r.trace.reads if t.prompt.chunk) or None),
     "depth": depth,
-    "score": _of_score("value"),
-    "answer": _of_score("answer"),
+    "score": lambda r: r.score and r.score.value,
+    "answer": lambda r: r.score and r.score.answer,
     "answers": lambda r: " | ".join(r.example.answers),
-    "reason": _of_score("reason"),
+    "reason": lambda r: r.score and r.score.reason,
     "error": lambda r: r.error,
     "capture": _of_trace(lambda r: r.diagnosis.capture),
     "retention": _of_trace(lambda r: r.diagnosis.retention),
@@ -191,14 +183,13 @@ COLUMNS: dict[str, Callable[[Result], Any]] = {
     "code": lambda r: r.code,
     "document": lambda r: r.document,
 }
-RESULT_COLUMNS = list(COLUMNS)
 
 
 def to_frame(results: Iterable[Result]) -> pd.DataFrame:
     """One row per result, columns :data:`COLUMNS`."""
     import pandas as pd
 
-    return pd.DataFrame([result.row() for result in results], columns=RESULT_COLUMNS)
+    return pd.DataFrame([result.row() for result in results], columns=list(COLUMNS))
 
 
 def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) -> pd.DataFrame:
@@ -225,10 +216,9 @@ class DocumentStore:
 
     def __init__(self, path: str | Path, limit_bytes: int = STORED_BYTES):
         self.path, self._room = Path(path), limit_bytes
-        self._known: set[str] = set()
-        for name, text in read_documents(self.path).items():
-            self._known.add(name)
-            self._room -= len(text)
+        stored = read_documents(self.path)
+        self._known = set(stored)
+        self._room -= sum(map(len, stored.values()))
 
     def __contains__(self, name: str) -> bool:
         return name in self._known
@@ -277,9 +267,9 @@ def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: in
 
 
 def _wrong_and_right(results: Iterable[Result]) -> Iterator[Result]:
-    results = list(results)
-    right = [r for r in results if r.correct]
-    wrong = [r for r in results if not r.correct]
+    wrong, right = [], []
+    for result in results:
+        (right if result.correct else wrong).append(result)
     return (r for r in chain.from_iterable(zip_longest(wrong, right)) if r is not None)
 
 

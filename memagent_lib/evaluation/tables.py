@@ -1,5 +1,4 @@
-"""Tables of result rows: rates with intervals, accuracy per policy, reader and length, rows of several evaluations put
-together.
+"""Tables of result rows: rates with intervals, accuracy per group, several evaluations together, two policies compared.
 
 Knows frames of result rows; knows no agent and no store of runs.
 """
@@ -18,6 +17,8 @@ from memagent_lib.files import place, replacing
 if TYPE_CHECKING:
     import pandas as pd
 
+SAME = ["example", "document"]
+"""What says that two rows are about one document: ids alone are the same for other settings of a task."""
 _MEANS = ("capture", "retention", "turns", "cut_memories", "prompt_tokens")
 
 
@@ -45,11 +46,7 @@ def wilson(successes: float, n: int) -> Rate:
 
 
 def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> pd.DataFrame:
-    """Accuracy with its 95 % Wilson interval, capture, retention, and how many examples were scored and failed, per
-    group.
-
-    ``accuracy`` is not a number where every example failed.
-    """
+    """Per group, accuracy with its 95 % Wilson interval (not a number where every example failed), means and counts."""
     import pandas as pd
 
     def summary(group: pd.DataFrame) -> pd.Series:
@@ -64,9 +61,7 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
 
 
 def table(results: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy with its interval, n and failures, one row per policy and reader (of several tasks: and task), one
-    column per length.
-    """
+    """Accuracy with its interval, n and failures: a row per policy and reader (and task), a column per length."""
     lines = ["task"] * (results["task"].nunique() > 1) + ["policy", "reader"]
     summary = summarise(results, by=(*lines, "chunks"))
     summary["shown"] = [shown(row) for row in summary.to_dict("records")]
@@ -167,3 +162,50 @@ def fates_at_the_end(readings: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
         ends = [str(r.diagnosis.fate) for r in found if r.trace and r.diagnosis.fate]
         counts[policy] = pd.Series(ends, dtype=object).value_counts()
     return pd.DataFrame(counts).T.fillna(0).astype(int).rename_axis("at the end the facts are")
+
+
+def paired(results: pd.DataFrame, left: str, right: str, reader: str = "overwrite") -> pd.DataFrame:
+    """Policy ``right`` minus policy ``left`` on the documents that both read, one row per length.
+
+    Columns: ``difference`` of the mean scores, its 95 % interval ``low, high``, ``n`` documents, and on how many of
+    them one alone scored higher (``right_only``, ``left_only``). A document that failed for either is left out.
+    """
+    import pandas as pd
+
+    rows = results[(results["reader"] == reader) & results["score"].notna()]
+    of_left, of_right = (rows[rows["policy"] == policy].set_index(SAME) for policy in (left, right))
+    both = of_left[["chunks"]].assign(left=of_left["score"]).join(of_right["score"].rename("right"), how="inner")
+    if both.empty:
+        raise ValueError(
+            f"{left!r} and {right!r} have read no document in common with the reader {reader!r}; "
+            "evaluate both on the same data"
+        )
+    made = []
+    for chunks, of in both.groupby("chunks"):
+        a, b = of["left"], of["right"]
+        low, high = paired_interval(a.tolist(), b.tolist())
+        made.append((int(chunks), b.mean() - a.mean(), low, high, len(of), int((b > a).sum()), int((a > b).sum())))
+    frame = pd.DataFrame(made, columns=["chunks", "difference", "low", "high", "n", "right_only", "left_only"])
+    frame.attrs["names"] = (left, right)
+    return frame
+
+
+def paired_interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of mean(right) - mean(left) for scores of the same documents (Newcombe 1998, method 10).
+
+    Wilson's intervals of the two shares, joined with regard to how they go together. Holds for few documents and for
+    shares of 0 and 1, where a bootstrap has nothing to draw from; made for shares, and used for fractional scores too.
+    """
+    n = len(left)
+    a, b = wilson(sum(left), n), wilson(sum(right), n)
+    joint = n * sum(x * y for x, y in zip(left, right, strict=True)) - sum(left) * sum(right)
+    if joint > 0:
+        joint = max(0.0, joint - n / 2)
+    spread = math.sqrt(sum(left) * (n - sum(left)) * sum(right) * (n - sum(right)))
+    phi = joint / spread if spread else 0.0
+
+    def half(up: float, down: float) -> float:
+        return math.sqrt(max(0.0, up * up - 2 * phi * up * down + down * down))
+
+    difference = b.value - a.value
+    return difference - half(b.value - b.low, a.high - a.value), difference + half(b.high - b.value, a.value - a.low)

@@ -8,6 +8,6 @@ Knows torch and transformers; knows no verl and no vLLM. Everything is a functio
 
 from memagent_lib.pocket.model import build_model
 from memagent_lib.pocket.pocket_tokenizer import build_tokenizer
-from memagent_lib.pocket.teacher import Supervised, Teacher
+from memagent_lib.pocket.teacher import Teacher
 
-__all__ = ["Supervised", "Teacher", "build_model", "build_tokenizer"]
+__all__ = ["Teacher", "build_model", "build_tokenizer"]

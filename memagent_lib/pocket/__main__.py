@@ -14,15 +14,10 @@ if __name__ == "__main__":
     parser.add_argument("--aware", action="store_true", help="teach ideal memories, question in mind: the upper bound")
     parser.add_argument("--start", type=Path, help="continue from this folder")
     parser.add_argument(
-        "--unplanted", action="store_true", help="begin from random weights: what the planted lookup heads save"
+        "--unplanted",
+        dest="planted",
+        action="store_false",
+        help="begin from random weights: what the planted lookup heads save",
     )
     parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch (default: 1)")
-    arguments = parser.parse_args()
-    make(
-        arguments.out,
-        seed=arguments.seed,
-        aware=arguments.aware,
-        start=arguments.start,
-        planted=not arguments.unplanted,
-        threads=arguments.threads,
-    )
+    make(**vars(parser.parse_args()))

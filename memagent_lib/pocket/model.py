@@ -1,6 +1,4 @@
-"""The pocket policy's network: a small Qwen2, born with the beginnings of a lookup circuit or (``planted=False``)
-without.
-"""
+"""The pocket policy's network: a small Qwen2, born with or without the beginnings of a lookup circuit."""
 
 from __future__ import annotations
 
@@ -8,21 +6,19 @@ from itertools import product
 from typing import Any
 
 
-def build_model(
-    tokenizer: Any, seed: int = 0, *, planted: bool = True, layers: int = 4, width: int = 128, heads: int = 4
-) -> Any:
-    """0.8M parameters by default; a function of the seed."""
+def build_model(tokenizer: Any, seed: int = 0, *, planted: bool = True) -> Any:
+    """0.8M parameters; a function of the seed."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=len(tokenizer),
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
         bos_token_id=None,

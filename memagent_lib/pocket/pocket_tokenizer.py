@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from memagent_lib.data import ADJECTIVES, CODES, FILLER, NAMES, NOUNS, Ask, pocket_question
+from memagent_lib.data import pocket_world as world
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt
@@ -51,16 +51,10 @@ def build_tokenizer() -> Any:
 
 
 def _corpus() -> list[str]:
-    template, key = Template.load("pocket"), "bold owl"
-    questions = [pocket_question(ask, [key, key]) for ask in Ask]
-    prompts = [
-        template.render(Prompt(kind, asked, chunk=Chunk(0, "", 0, 0, 0))) for kind in Kind for asked in questions
-    ]
-    words = [
-        f" {word}"
-        for word in (*ADJECTIVES, *NOUNS, *NAMES, *CODES, UNKNOWN, "keeper", "friend", "code", "of", "is", "The")
-    ]
-    text = "\n".join(
-        [*words, *FILLER, *(f" {s}" for s in FILLER), *prompts, rf"\boxed{{ {UNKNOWN}}}", "user assistant system The"]
-    )
+    template, chunk = Template.load("pocket"), Chunk(0, "", 0, 0, 0)
+    questions = [world.pocket_question(ask, ["bold owl", "bold owl"]) for ask in world.Ask]
+    prompts = [template.render(Prompt(kind, asked, chunk=chunk)) for kind in Kind for asked in questions]
+    words = (*world.WORDS, UNKNOWN, "keeper", "friend", "code", "of", "is", "The", *world.FILLER)
+    said = [f" {word}" for word in words]
+    text = "\n".join([*said, *world.FILLER, *prompts, rf"\boxed{{ {UNKNOWN}}}", "user assistant system The"])
     return re.findall(r"[^\s\w]?\w+| \w+", text) + re.findall(r" \w+", text) + ["via", " \\", "boxed", "\\boxed"] * 4

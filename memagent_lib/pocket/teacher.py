@@ -1,5 +1,4 @@
-"""What supervision shows: how to copy facts from a text and a memory into a new memory, and how to answer from a
-memory.
+"""What supervision shows: how to copy facts from a text and a memory into a new memory, and how to answer from it.
 
 Read turns are blind to the question: their target is a random subset, of the size that a memory holds, of the facts in
 old memory and chunk, in order. Nothing is chosen, so nothing about choosing is learnt. ``aware`` turns give the ideal
@@ -14,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from memagent_lib.data import ADJECTIVES, CODES, FILLER, NAMES, NOUNS, Ask, Crowd, PocketFact, Riddle, riddle
+from memagent_lib.data import pocket_world as world
 from memagent_lib.pocket.pocket_tokenizer import UNKNOWN
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk, Tokenizer
@@ -40,20 +39,18 @@ class Teacher:
         self.tokenizer, self.template, self.aware = tokenizer, Template.load("pocket"), aware
         self.end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
         self.verb = tokenizer.encode(" is")[-1]
-        self.words = [tokenizer.encode(f" {word}")[0] for word in (*ADJECTIVES, *NOUNS, *NAMES, *CODES)]
-        self.costs = {text: tokenizer.count(f" {text}") for text in FILLER}
+        self.words = [tokenizer.encode(f" {word}")[0] for word in world.WORDS]
+        self.costs = {text: tokenizer.count(f" {text}") for text in world.FILLER}
 
     def turn(self, rng: random.Random, width: int, answers: float = 0.4) -> Supervised:
         """A read turn of a chunk of at most ``width`` tokens, or, in the share ``answers``, an answer turn."""
         return self.answer(rng) if rng.random() < answers else self.read(rng, width)
 
     def read(self, rng: random.Random, width: int) -> Supervised:
-        """Some facts of memory and chunk, in order. Half of the turns hold facts that the question needs, and treat
-        them alike.
-        """
-        asked = riddle(rng.choice(list(Ask)), rng)
+        """Some facts of memory and chunk, in order; those that the question needs, in half of the turns, are as any."""
+        asked = world.riddle(rng.choice(list(world.Ask)), rng)
         held, shown = _dealt(asked, rng) if rng.random() < (0.8 if self.aware else 0.5) else ([], [])
-        memory = self._memory(rng, asked, held, MEMORY_FACTS if rng.random() < 0.7 else rng.randint(0, MEMORY_FACTS))
+        memory = self._memory(rng, asked, held)
         text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)))
         prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
         known = [*memory, *(match.group() for match in _FACT.finditer(text))]
@@ -62,22 +59,21 @@ class Teacher:
 
     def answer(self, rng: random.Random) -> Supervised:
         """The answer that a memory allows; two turns in three hold something that the question needs."""
-        asked = riddle(rng.choice(list(Ask)), rng)
+        asked = world.riddle(rng.choice(list(world.Ask)), rng)
         chance = rng.random()
         held = [*asked.facts] if chance < 0.5 else _dealt(asked, rng)[0] if chance < 0.75 else []
-        memory = self._memory(rng, asked, held, MEMORY_FACTS if rng.random() < 0.7 else rng.randint(0, MEMORY_FACTS))
+        memory = self._memory(rng, asked, held)
         return self._turn(
             f"{asked.ask}", Prompt(Kind.ANSWER, asked.question, " ".join(memory)), answer_from(asked, memory)
         )
 
     def drill(self, rng: random.Random, facts: int = 6) -> Supervised:
-        """Facts, then the same facts in another order: each value can only be looked up, and only by both words of its
-        key.
-        """
-        adjectives, nouns = rng.sample(ADJECTIVES, 3), rng.sample(NOUNS, 3)
+        """Facts, then the same in another order: a value can only be looked up, and only by both words of its key."""
+        adjectives, nouns = rng.sample(world.ADJECTIVES, 3), rng.sample(world.NOUNS, 3)
         keys = rng.sample([f"{adjective} {noun}" for adjective in adjectives for noun in nouns], facts)
         told = [
-            f" {PocketFact('code', key, code).text}" for key, code in zip(keys, rng.sample(CODES, facts), strict=True)
+            f" {world.PocketFact('code', key, code).text}"
+            for key, code in zip(keys, rng.sample(world.CODES, facts), strict=True)
         ]
         reply = self.tokenizer.encode("".join(rng.sample(told, facts)))
         weights = [0.1] * len(reply)
@@ -94,12 +90,14 @@ class Teacher:
         said = [*self.tokenizer.encode(reply), self.end]
         return Supervised(kind, self.tokenizer.chat(self.template.render(prompt)), said, [1.0] * len(said))
 
-    def _memory(self, rng: random.Random, asked: Riddle, held: Sequence[PocketFact], size: int) -> list[str]:
-        return merged([fact.text for fact in held], _facts(rng, asked, max(0, size - len(held))), rng)
+    def _memory(self, rng: random.Random, asked: world.Riddle, held: Sequence[world.PocketFact]) -> list[str]:
+        size = MEMORY_FACTS if rng.random() < 0.7 else rng.randint(0, MEMORY_FACTS)
+        crowd = world.Crowd(density=1.0, half_matching=0.5)
+        return merged([fact.text for fact in held], crowd.sentences(rng, asked, (), max(0, size - len(held))), rng)
 
-    def _chunk(self, rng: random.Random, asked: Riddle, shown: Sequence[PocketFact], width: int) -> str:
-        world = Crowd(density=rng.uniform(0.3, 0.7))
-        sentences = merged([fact.text for fact in shown], world.sentences(rng, asked, (), width // 6), rng)
+    def _chunk(self, rng: random.Random, asked: world.Riddle, shown: Sequence[world.PocketFact], width: int) -> str:
+        crowd = world.Crowd(density=rng.uniform(0.3, 0.7))
+        sentences = merged([fact.text for fact in shown], crowd.sentences(rng, asked, (), width // 6), rng)
         needed = {fact.text for fact in shown}
         room = width - sum(self._cost(text) for text in needed)
         chosen = []
@@ -110,16 +108,10 @@ class Teacher:
         return " ".join(chosen)
 
     def _cost(self, text: str) -> int:
-        if (cost := self.costs.get(text)) is None:
-            cost = 9 if " the " in text else 7
-        return cost
+        return self.costs.get(text, 9 if " the " in text else 7)
 
 
-def _facts(rng: random.Random, asked: Riddle, count: int) -> list[str]:
-    return Crowd(density=1.0, half_matching=0.5).sentences(rng, asked, (), count)
-
-
-def _dealt(asked: Riddle, rng: random.Random) -> tuple[list[PocketFact], list[PocketFact]]:
+def _dealt(asked: world.Riddle, rng: random.Random) -> tuple[list[world.PocketFact], list[world.PocketFact]]:
     """The needed facts that memory and chunk hold: some of the earlier ones, some of the later ones."""
     at = rng.randint(0, len(asked.facts))
     held = [fact for fact in asked.facts[:at] if rng.random() < 0.8]
@@ -138,7 +130,7 @@ def subset(known: Sequence[str], rng: random.Random) -> list[str]:
     return [known[i] for i in sorted(rng.sample(range(len(known)), min(MEMORY_FACTS, len(known))))]
 
 
-def ideal(asked: Riddle, known: Sequence[str], rng: random.Random) -> list[str]:
+def ideal(asked: world.Riddle, known: Sequence[str], rng: random.Random) -> list[str]:
     """What a reader that knows the question keeps: all that may be needed first, then a random rest."""
     needed = {i for i, text in enumerate(known) if any(fact.text == text for fact in asked.facts)}
     rest = [i for i in range(len(known)) if i not in needed]
@@ -147,29 +139,27 @@ def ideal(asked: Riddle, known: Sequence[str], rng: random.Random) -> list[str]:
     return [known[i] for i in sorted(chosen)]
 
 
-def parsed(texts: Sequence[str]) -> list[PocketFact]:
+def parsed(texts: Sequence[str]) -> list[world.PocketFact]:
     """The facts that sentences tell."""
-    return [PocketFact(*match.groups()) for text in texts if (match := _FACT.fullmatch(text))]
+    return [world.PocketFact(*match.groups()) for text in texts if (match := _FACT.fullmatch(text))]
 
 
-def answer_from(asked: Riddle, memory: Sequence[str]) -> str:
-    """The reply that a memory allows: the facts that it takes, recited, then the box. So every lookup stands right
-    after its key.
-    """
+def answer_from(asked: world.Riddle, memory: Sequence[str]) -> str:
+    """The reply that a memory allows: the facts that it takes, each value right after its key, then the box."""
     facts, recited, values = parsed(memory), [], []
 
     def recite(relation: str, key: str) -> str:
         """The last such value in memory, or unknown."""
         told = [fact.value for fact in facts if (fact.relation, fact.key) == (relation, key)]
-        recited.append(PocketFact(relation, key, told[-1] if told else UNKNOWN))
+        recited.append(world.PocketFact(relation, key, told[-1] if told else UNKNOWN))
         return recited[-1].value
 
-    if asked.ask is Ask.MULTIVALUE:
+    if asked.ask is world.Ask.MULTIVALUE:
         recited = [fact for fact in facts if (fact.relation, fact.key) == ("code", asked.keys[0])]
         values = [fact.value for fact in recited] or [recite("code", asked.keys[0])]
-    elif asked.ask in (Ask.BRIDGE, Ask.CHAIN):
+    elif asked.ask in (world.Ask.BRIDGE, world.Ask.CHAIN):
         at = asked.keys[0]
-        if asked.ask is Ask.BRIDGE:
+        if asked.ask is world.Ask.BRIDGE:
             at = recite("keeper", at)
         else:
             while any((fact.relation, fact.key) == ("friend", at) for fact in facts) and len(recited) < MEMORY_FACTS:

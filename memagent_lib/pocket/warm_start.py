@@ -9,7 +9,7 @@ import math
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,9 +33,7 @@ LEARNING_RATE = 3e-3
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of supervision: chunks of at most ``width`` tokens, and the shares of repetitions and lookup drills
-    among the turns.
-    """
+    """Supervision with chunks of at most ``width`` tokens, and the shares of repetitions and drills among the turns."""
 
     width: int
     steps: int
@@ -64,11 +62,10 @@ steps.
 def warm_up(
     model: Any,
     tokenizer: Tokenizer,
-    phases: Iterable[Phase] = PHASES,
+    phases: Sequence[Phase],
     *,
     seed: int = 0,
     aware: bool = False,
-    lr: float = LEARNING_RATE,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> None:
     """Supervise in place, printing loss and the share of faultless replies per kind of turn every 50 steps.
@@ -77,12 +74,11 @@ def warm_up(
     """
     import torch
 
-    phases = tuple(phases)
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     optimizers = [
-        torch.optim.Muon(matrices, lr=lr, momentum=0.95, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.Muon(matrices, lr=LEARNING_RATE, momentum=0.95, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
     ]
     teacher, rng, step = Teacher(tokenizer, aware), random.Random(f"warm start {seed}"), 0
     planned, started, right = sum(phase.steps for phase in phases), time.monotonic(), defaultdict(list)
@@ -91,7 +87,7 @@ def warm_up(
             step += 1
             scale = min(1.0, step / 50) * (0.03 + 0.485 * (1 + math.cos(math.pi * step / planned)))
             for group in (g for o in optimizers for g in o.param_groups):
-                group["lr"] = lr * scale
+                group["lr"] = LEARNING_RATE * scale
             rows = sorted(
                 (_row(teacher, rng, phase, at) for _ in range(BATCH)), key=lambda row: len(row.prompt) + len(row.reply)
             )
@@ -125,9 +121,7 @@ def _row(teacher: Teacher, rng: random.Random, phase: Phase, at: int) -> Supervi
 
 
 def loss_of(model: Any, rows: list[Supervised], verb: int, everything: float = 0.02) -> tuple[torch.Tensor, list[bool]]:
-    """Cross-entropy weighted per token, over fully weighted tokens; prompts count a little, which helps copying to
-    form.
-    """
+    """Weighted cross-entropy over fully weighted tokens; prompts count a little, which helps copying to form."""
     import torch
     from torch.nn import functional as F
 
@@ -156,12 +150,9 @@ def make(
     aware: bool = False,
     start: Path | None = None,
     planted: bool = True,
-    phases: Iterable[Phase] = (),
     threads: int = 1,
 ) -> None:
-    """Make a warm start and write it as a Hugging Face folder, again every 200 steps. ``start`` continues from such a
-    folder.
-    """
+    """Make a warm start, or continue from the one at ``start``: a Hugging Face folder, written every 200 steps."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -175,6 +166,5 @@ def make(
             model.save_pretrained(out)
             READING.save(out)
 
-    phases = tuple(phases) or (PHASES if planted else UNPLANTED)
-    warm_up(model, Tokenizer(tokenizer), phases, seed=seed, aware=aware, on_step=save)
+    warm_up(model, Tokenizer(tokenizer), PHASES if planted else UNPLANTED, seed=seed, aware=aware, on_step=save)
     save()

@@ -88,10 +88,9 @@ def rouge_recall(said: str, answer: str) -> float:
 
 
 def rouge(reply: str, answer: str) -> dict[str, dict[str, float]]:
-    """``rouge-1``, ``rouge-2`` and ``rouge-l``, each with ``r``, ``p`` and ``f``; empty where the package cannot score
-    the texts.
+    """``rouge-1``, ``rouge-2`` and ``rouge-l``, each with ``r``, ``p`` and ``f``.
 
-    It cannot when a side has no words, or a sentence of some thousand words; LongBench scores both 0.
+    Empty where a side has no words, or a sentence of some thousand words; LongBench scores both 0.
     """
     from rouge import Rouge
 
@@ -184,8 +183,7 @@ def choice(reply: str, answers: Sequence[str]) -> Score:
 
 
 def one_of(labels: str) -> Judge:
-    """BABILong's rule for a closed set of ``labels`` (``a|b|c``): the first sentence names the answer and no other
-    label.
+    """BABILong's rule for ``labels`` (``a|b|c``): the first sentence names the answer and no other label.
 
     Leave labels that the question itself mentions out of ``labels``, as BABILong does.
     """
@@ -203,8 +201,7 @@ def one_of(labels: str) -> Judge:
 
 
 def classes(names: str) -> Judge:
-    """LongBench's rule for classes (``a|b|c``): 1 over the number of classes that the first line names, the right one
-    among them.
+    """LongBench's rule for classes (``a|b|c``): 1 over how many the first line names, the right one among them.
 
     A class whose name is part of the right one's does not count as named.
     """

@@ -1,8 +1,8 @@
-"""A newcomer's first hour, with the real models: from the printed address to inspected memories, saved, opened again
-without a kernel, found in MLflow; then, marked long, notebooks 01 to 08, a training that is watched, stopped and
-resumed, a sweep. ``--checkout=FOLDER`` keeps the lab's folder, in which a part can be run again. With
-``--figures FOLDER`` (`make screenshots`) it takes the README's pictures on its way, of training on what the last
-`make demo` left.
+"""A newcomer's first hour, with the real models: from the printed address to inspected memories, one of them edited and
+read on from, saved, opened again without a kernel, found in MLflow; then, marked long, notebooks 01 to 08, a training
+that is watched, stopped and resumed, a sweep. ``--checkout=FOLDER`` keeps the lab's folder, in which a part can be run
+again. With ``--figures FOLDER`` (`make screenshots`) it takes the README's pictures on its way, of training on what the
+last `make demo` left.
 """
 
 from __future__ import annotations
@@ -95,11 +95,15 @@ def test_the_first_hour(page: Page, lab, camera: Camera) -> None:
     camera.take("lab_inspector_1024_dark", page.locator(".ma-inspector"), NARROW)
     camera.take("lab_inspector_dark", page.locator(".ma-inspector"))
     theme(page, "JupyterLab Light")
+    edit_a_memory_and_read_on(page)
     jupyter.save(page)
 
     jupyter.shut_down_kernels(page)
     page.reload()
-    expect(jupyter.output(page, ".ma-inspector").locator(".ma-question")).to_have_text(question)
+    reopened = jupyter.output(page, ".ma-inspector")
+    expect(reopened.locator(".ma-question")).to_have_text(question)
+    expect(reopened.locator("h4").nth(1)).to_contain_text("other memory after turn")
+    expect(reopened.locator(".ma-memory")).to_have_count(2)
 
     saved = nbformat.read(lab.root / "notebooks/00_quickstart.ipynb", 4)
     shown = [output.get("data", {}) for cell in saved.cells for output in cell.get("outputs", ())]
@@ -158,7 +162,9 @@ def edit_a_memory_and_read_on(page: Page) -> None:
     inspector.get_by_label("memory to read on with").first.fill("The code of the bold owl is lantern.")
     inspector.get_by_role("button", name="Read on with this memory").first.click()
     beside = inspector.locator("h4").nth(1)  # the model is opened now, and not before
-    expect(beside).to_contain_text("other memory after turn", timeout=jupyter.PATIENCE_MS)
+    expect(beside).to_contain_text("other memory after turn", timeout=4 * jupyter.PATIENCE_MS)
+    expect(inspector.locator(".ma-memory").nth(1)).to_contain_text("memory, edited")
+    expect(page.locator("[data-mime-type*='error'], [data-mime-type*='stderr']")).to_have_count(0)
 
 
 @pytest.mark.long

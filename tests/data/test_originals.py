@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memagent_lib.data import FORMATS, load, make, read_original, save
-from memagent_lib.data.formats import read_hotpot_pool, read_squad_pool
+from memagent_lib.data.formats import read_pool
 from memagent_lib.scoring import score
 
 
@@ -87,7 +87,7 @@ def test_hotpots_distractor_json_gives_its_ten_paragraphs_and_the_supporting_sen
 
 def test_the_hotpot_pool_is_memagents(hotpot_file):
     raw = json.loads(Path(hotpot_file).read_text(encoding="utf-8"))
-    assert list(read_hotpot_pool(hotpot_file).documents) == sorted(
+    assert list(read_pool(hotpot_file, "hotpot").documents) == sorted(
         {f"{t}\n{''.join(s)}" for record in raw for t, s in record["context"]}
     )
 
@@ -113,7 +113,7 @@ def test_squad_asks_only_what_can_be_answered_and_knows_where(squad_file):
         assert [example.document[s.start : s.end] for s in example.evidence] == [example.answers[0]]
         assert len(example.answers) == 2
         assert score(example.rule, f"\\boxed{{{example.answers[1]}}}", example.answers).value == 1
-    assert len(read_squad_pool(squad_file).documents) == 10
+    assert len(read_pool(squad_file, "squad").documents) == 10
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_document_questions_fill_a_length_or_a_count_with_the_questions_own_docu
     name, kind, tokenizer, request
 ):
     path = request.getfixturevalue(kind)
-    pool = (read_squad_pool if kind == "squad_file" else read_hotpot_pool)(path)
+    pool = read_pool(path, kind.removesuffix("_file"))
     found = {asked.question: asked for asked in pool.questions}
     for example in make(name, 5, 3, tokenizer, documents=9, pool_path=path):
         asked = found[example.question]
@@ -207,7 +207,7 @@ def test_memagents_ruler_files_are_scored_by_their_tasks_rule(tmp_path):
 
 
 def test_evaluation_json_that_stores_indices_needs_its_own_pool(tmp_path, hotpot_file, squad_file):
-    pool = read_hotpot_pool(hotpot_file)
+    pool = read_pool(hotpot_file, "hotpot")
     asked = pool.questions[3]
     numbers = [4, 0, *asked.gold]
     record = {"context": numbers, "input": asked.question, "answers": ["a"], "num_docs": 4, "index": 5}
@@ -215,7 +215,7 @@ def test_evaluation_json_that_stores_indices_needs_its_own_pool(tmp_path, hotpot
     (example,) = read(path, "memagent", pool=hotpot_file)
     expected = [f"Document {i}:\n{pool.documents[number]}" for i, number in enumerate(numbers, 1)]
     assert example.document == "\n\n".join(expected)
-    squad = read_squad_pool(squad_file).questions[0]
+    squad = read_pool(squad_file, "squad").questions[0]
     of_squad = {"context": [*squad.gold, 0], "input": squad.question, "outputs": ["a"], "index": 0}
     (example,) = read(lines(tmp_path / "eval_qa_1_99.json", json.dumps([of_squad])), "memagent", pool=squad_file)
     assert example.document.startswith("Document 1:\n")

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from memagent_lib.evaluation import (
-    RESULT_COLUMNS,
     Result,
     mixtures,
     read_results,
@@ -18,6 +17,7 @@ from memagent_lib.evaluation import (
     turns_to_frame,
     write_results,
 )
+from memagent_lib.evaluation.results import COLUMNS
 from memagent_lib.journal import JournalError
 from memagent_lib.trace import Trace
 
@@ -80,14 +80,14 @@ def test_a_file_cut_in_half_gives_its_whole_lines_and_a_damaged_one_names_the_li
 
 def test_a_result_is_a_row_of_the_declared_columns(kept, lost):
     frame = to_frame([kept, lost])
-    assert list(frame.columns) == RESULT_COLUMNS
+    assert list(frame.columns) == list(COLUMNS)
     shown = ["example", "score", "answer", "capture", "retention", "fate", "turns", "rule"]
     assert frame[shown].to_numpy().tolist() == [
         ["kept", 1.0, "4711", 1.0, 1.0, "in memory", 5, "boxed"],
         ["lost", 0.0, "9", 1.0, 0.0, "noted and lost", 5, "boxed"],
     ]
     assert turns_to_frame({"a": [kept], "b": [lost]}).groupby("policy").size().to_dict() == {"a": 5, "b": 5}
-    assert list(to_frame([]).columns) == RESULT_COLUMNS
+    assert list(to_frame([]).columns) == list(COLUMNS)
 
 
 def test_a_document_without_text_has_no_depth(kept):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from memagent_lib.data.tasks.pocket_world import Ask, PocketFact, Riddle
+from memagent_lib.data.tasks.pocket_world import WORDS, Ask, PocketFact, Riddle
 from memagent_lib.pocket import Teacher, build_tokenizer
 from memagent_lib.pocket.teacher import MEMORY_FACTS, answer_from, ideal, subset
 from memagent_lib.text import Tokenizer
@@ -121,11 +121,8 @@ def test_an_answer_recites_what_the_memory_allows(case):
 
 
 def test_every_word_of_the_world_is_one_token(teacher):
-    from memagent_lib.data.tasks.pocket_words import ADJECTIVES, CODES, NAMES, NOUNS
-
-    words = [*ADJECTIVES, *NOUNS, *NAMES, *CODES]
-    assert len({word.lower() for word in words}) == len(words)
-    assert all(teacher.tokenizer.count(f" {word}") == 1 for word in words)
+    assert len({word.lower() for word in WORDS}) == len(WORDS)
+    assert all(teacher.tokenizer.count(f" {word}") == 1 for word in WORDS)
 
 
 def test_turns_are_a_function_of_the_generator(teacher):

@@ -9,7 +9,7 @@ import pytest
 from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
-from memagent_lib.evaluation import comparison, wilson
+from memagent_lib.evaluation import paired, paired_interval, wilson
 from memagent_lib.workbench import data_plots, plots
 from memagent_lib.workbench.figure_style import INK, LineEnd, label_ends, new_axes
 
@@ -175,7 +175,7 @@ def test_an_empty_cell_of_the_heat_map_is_blank_rather_than_zero(results: pd.Dat
 
 
 def test_paired_differences_are_drawn_at_their_value_and_grey_where_zero_is_inside(results: pd.DataFrame) -> None:
-    found = comparison.paired(results, "before", "after")
+    found = paired(results, "before", "after")
     assert found[["chunks", "difference", "n", "right_only", "left_only"]].values.tolist() == [
         [4, 0.25, 8, 2, 0],
         [64, 0.5, 4, 2, 0],
@@ -194,7 +194,7 @@ def test_paired_differences_are_drawn_at_their_value_and_grey_where_zero_is_insi
 def test_paired_intervals_are_those_published_by_newcombe(both, right, left, neither, low, high) -> None:
     on_left = [1.0] * both + [0.0] * right + [1.0] * left + [0.0] * neither
     on_right = [1.0] * both + [1.0] * right + [0.0] * left + [0.0] * neither
-    assert comparison.paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
+    assert paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
 
 
 def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
@@ -202,7 +202,7 @@ def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
     for _ in range(1000):
         left = draw.random(40) < 0.3
         right = np.where(left, draw.random(40) < 0.9, draw.random(40) < 0.2)
-        low, high = comparison.paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
+        low, high = paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
         held += low <= true <= high
     assert 935 <= held <= 980
 
@@ -210,10 +210,10 @@ def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
 def test_policies_that_read_nothing_in_common_cannot_be_paired(results: pd.DataFrame) -> None:
     said = "'before' and 'after' have read no document in common with the reader"
     with pytest.raises(ValueError, match=f"{said} 'blind'"):
-        comparison.paired(results, "before", "after", reader="blind")
+        paired(results, "before", "after", reader="blind")
     others = results["document"].where(results["policy"] == "before", "another " + results["document"])
     with pytest.raises(ValueError, match=said):  # the same ids, for other documents
-        comparison.paired(results.assign(document=others), "before", "after")
+        paired(results.assign(document=others), "before", "after")
 
 
 def test_the_pictures_of_a_data_set_show_every_document_and_every_fact(tokenizer, tmp_path) -> None:
@@ -248,7 +248,7 @@ def test_a_data_set_without_gold_documents_or_token_counts_is_drawn_too(tokenize
 def test_every_figure_has_one_look(results: pd.DataFrame) -> None:
     one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
     drawn = [plots.accuracy_by_length(results), plots.cost_by_length(results), plots.accuracy_by_depth(one)]
-    drawn.append(plots.paired_differences(comparison.paired(results, "before", "after")))
+    drawn.append(plots.paired_differences(paired(results, "before", "after")))
     assert {ax.figure.get_facecolor()[3] for ax in drawn} == {ax.get_facecolor()[3] for ax in drawn} == {0.0}
     assert {ax.xaxis.label.get_color() for ax in drawn} == {INK}  # legible on white and on black
     assert all(ax.get_title(loc="left").strip() and ax.get_xlabel() and ax.title.get_text() == "" for ax in drawn)

@@ -10,8 +10,6 @@ from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.records import Record, records, unique
 from memagent_lib.data.pools import Pool, PoolPlace, PoolQuestion
 
-RULE = "contains"
-
 
 class _Paragraph(NamedTuple):
     """A title with its sentences: the text as MemAgent writes it, and where in it each sentence stands."""
@@ -35,7 +33,7 @@ class _Paragraph(NamedTuple):
 def read_hotpot(path: str | Path) -> Iterator[Example]:
     """Each question over its own ten paragraphs, with the supporting sentences as evidence."""
     pool = read_hotpot_pool(path)
-    return (pool.own(asked, "hotpotqa", RULE) for asked in pool.questions)
+    return (pool.own(asked, "hotpotqa") for asked in pool.questions)
 
 
 def read_hotpot_pool(path: str | Path) -> Pool:

@@ -1,9 +1,7 @@
-"""MemAgent's files (Yu et al. 2025): its training parquet, its ``eval_50.json``, and RULER's tasks as
-``eval_niah_single_1_8192.json``.
+"""MemAgent's files (Yu et al. 2025): its training parquet, ``eval_50.json``, ``eval_niah_single_1_8192.json``.
 
 All have ``context``. The parquet has verl's columns beside it; the evaluation files have ``input`` and ``answers``, or,
-for RULER's tasks, ``outputs``. Above some length ``context`` lists numbers of documents of a pool, HotpotQA's dev file
-or SQuAD's.
+for RULER's tasks, ``outputs``. Above some length ``context`` lists numbers of documents of HotpotQA's or SQuAD's pool.
 """
 
 from __future__ import annotations

@@ -24,8 +24,9 @@ from memagent_lib.data.pools import Pool
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: what reads its examples, what its files are, the fields of its records, its pool if it has one,
-    and how many questions of a file it passes over because nothing answers them."""
+    """What reads a format's examples, what its files are, the fields of its records; its pool of documents, and how
+    many questions of a file nothing answers.
+    """
 
     read: Callable[..., Iterator[Example]]
     files: str

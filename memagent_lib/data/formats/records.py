@@ -7,12 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from memagent_lib.data.examples import Example
-from memagent_lib.data.pools import PoolQuestion
+from memagent_lib.data.pools import Asked
 from memagent_lib.text import whole_characters
 
 T = TypeVar("T")
-Named = TypeVar("Named", Example, PoolQuestion)
 _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 _NAMES = {str: "a text", list: "a list", dict: "an object", int: "a whole number"}
 
@@ -84,7 +82,7 @@ def field_of(record: Any, name: str, kind: type[T], where: str) -> T:
     return value
 
 
-def unique(things: Iterable[Named], path: str | Path) -> Iterator[Named]:
+def unique(things: Iterable[Asked], path: str | Path) -> Iterator[Asked]:
     """The questions or examples of a file; an error where two have one id."""
     seen: set[str] = set()
     for thing in things:

@@ -42,11 +42,7 @@ def read_ruler(path: str | Path) -> Iterator[Example]:
 
 
 def split_ruler(text: str) -> tuple[str, str]:
-    """``(document, question)`` of a RULER ``input``; the chat template's tail stays with the question.
-
-    The question begins at the last of RULER's known question openings. Where there is none the whole text is the
-    document.
-    """
+    """``(document, question)`` of a RULER ``input``, cut at the last known opening of a question."""
     place = max(text.rfind(end) for end in _ENDS)
     if place < 0:
         return text, ASK_ALL

@@ -11,13 +11,11 @@ from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.records import field_of, json_value, unique
 from memagent_lib.data.pools import Pool, PoolPlace, PoolQuestion
 
-RULE = "contains"
-
 
 def read_squad(path: str | Path) -> Iterator[Example]:
     """Each answerable question over its own paragraph."""
     pool = read_squad_pool(path)
-    return (pool.own(replace(asked, own=asked.gold), "squad", RULE) for asked in pool.questions)
+    return (pool.own(replace(asked, own=asked.gold), "squad") for asked in pool.questions)
 
 
 def read_squad_pool(path: str | Path) -> Pool:

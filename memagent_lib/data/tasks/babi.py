@@ -12,9 +12,9 @@ from typing import Annotated, NamedTuple
 
 from annotated_types import Ge, Interval
 
-from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact
+from memagent_lib.data.drafting import DraftPlan, ExampleKey
 from memagent_lib.data.tasks.presets import Preset
-from memagent_lib.data.tasks.words import prose, terms
+from memagent_lib.data.tasks.words import story, terms
 
 PEOPLE = ("Agnes", "Bruno", "Clara", "Dimitri", "Esther", "Farid", "Greta", "Hamid")
 PLACES = terms(
@@ -50,11 +50,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """bAbI-style task ``number`` (1 to 5) with about ``events`` facts, where things are carried twice as many.
-
-    1: where is a person; 2: where is a thing; 3: where was a thing before; 4: what lies next to what; 5: who gave what
-    to whom.
-    """
+    """bAbI-style task ``number`` with about ``events`` facts, where things are carried twice as many."""
 
     number: Annotated[int, Interval(ge=1, le=5)] = 1
     events: Annotated[int, Ge(8)] = 14
@@ -62,25 +58,17 @@ class Story:
     def plan(self, key: ExampleKey) -> DraftPlan:
         rng = key.rng()
         told = _STORIES[self.number](rng, self.events)
-        depths = sorted(rng.random() for _ in told.facts)
-        facts = [
-            (Fact.needed if place in told.needed else Fact)(sentence, depth)
-            for place, (sentence, depth) in enumerate(zip(told.facts, depths, strict=True))
-        ]
-        return DraftPlan(
+        labels = (*PEOPLE, *OBJECTS) if self.number == 5 else PLACES
+        return story(
+            told.facts,
+            told.needed,
+            rng,
             question=told.question,
             answers=(told.answer,),
-            facts=tuple(facts),
-            filler=prose(rng.getrandbits(64)),
-            rule="one_of:" + "|".join(label for label in _labels(self.number) if label not in told.question),
-            separator=" ",
+            # A reply that names two places or names, the question's own aside, has not answered.
+            rule="one_of:" + "|".join(label for label in labels if label not in told.question),
             metadata={"supports": len(told.needed), "chance": round(told.chance, 4)},
         )
-
-
-def _labels(number: int) -> tuple[str, ...]:
-    """What an answer can be: a reply that names two of these, the question's own aside, has not answered."""
-    return (*PEOPLE, *OBJECTS) if number == 5 else PLACES
 
 
 def _say(rng: random.Random, forms: tuple[str, ...], **parts: str) -> str:

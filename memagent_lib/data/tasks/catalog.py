@@ -22,9 +22,9 @@ from memagent_lib.data.tasks import (
     keychain,
     multihop,
     needles,
-    pocket_world,
     retrieval,
 )
+from memagent_lib.data.tasks.pocket_world import PRESETS as POCKET_WORLD
 from memagent_lib.data.tasks.presets import Preset, Task
 from memagent_lib.processes import die_with_parent
 from memagent_lib.scoring import judge_named
@@ -32,7 +32,7 @@ from memagent_lib.text import Tokenizer
 
 TASKS: Mapping[str, Preset] = {
     **needles.PRESETS,
-    **pocket_world.PRESETS,
+    **POCKET_WORLD,
     **retrieval.PRESETS,
     **counting.PRESETS,
     **document_questions.PRESETS,

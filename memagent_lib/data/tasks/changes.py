@@ -11,9 +11,9 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact
+from memagent_lib.data.drafting import DraftPlan, ExampleKey
 from memagent_lib.data.tasks.presets import AtLeastOne, Preset
-from memagent_lib.data.tasks.words import compound, distinct, english, number, prose, terms
+from memagent_lib.data.tasks.words import compound, distinct, english, number, story, terms
 
 ORDINALS = terms("first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth")
 _PRICE = "What is the price of {} in the end, after all changes?"
@@ -33,21 +33,19 @@ class Updates:
         turns = [thing for thing in things for _ in range(self.times)]
         rng.shuffle(turns)
         own = [place for place, thing in enumerate(turns) if thing == things[0]]
-        depths = sorted(rng.random() for _ in turns)
-        facts = []
-        for place, (thing, value, depth) in enumerate(zip(turns, values, depths, strict=True)):
+        *stale, last = own
+        told = []
+        for place, (thing, value) in enumerate(zip(turns, values, strict=True)):
             changed = " has changed and is now" if thing in turns[:place] else " is"
-            sentence = f"The price of {thing}{changed} {value}."
-            facts.append((Fact.needed if place == own[-1] else Fact)(sentence, depth))
-        stale = [values[place] for place in own[:-1]]
-        return DraftPlan(
+            told.append(f"The price of {thing}{changed} {value}.")
+        return story(
+            told,
+            {last},
+            rng,
             question=_PRICE.format(things[0]),
-            answers=(values[own[-1]],),
-            facts=tuple(facts),
-            filler=prose(rng.getrandbits(64)),
+            answers=(values[last],),
             rule="contains",
-            separator=" ",
-            metadata={"entries": self.entries, "times": self.times, "stale": stale},
+            metadata={"entries": self.entries, "times": self.times, "stale": [values[place] for place in stale]},
             decoys=tuple(map(_PRICE.format, things[1:])),
         )
 
@@ -67,20 +65,15 @@ class Ordering:
         rng.shuffle(turns)
         own = [place for place, port in enumerate(turns) if port == ports[0]]
         asked = rng.randrange(self.events)
-        depths = sorted(rng.random() for _ in turns)
-        facts = []
-        for place, (load, port, depth) in enumerate(zip(goods, turns, depths, strict=True)):
-            sentence = f"A ship brought a load of {load} to {port}."
-            facts.append((Fact.needed if place in own[: asked + 1] else Fact)(sentence, depth))
         ask = "In the order of the document, what was the {} load that a ship brought to {}?".format
         others = [(nth, port) for nth in range(self.events) for port in ports if (nth, port) != (asked, ports[0])]
-        return DraftPlan(
+        return story(
+            [f"A ship brought a load of {load} to {port}." for load, port in zip(goods, turns, strict=True)],
+            own[: asked + 1],
+            rng,
             question=ask(ORDINALS[asked], ports[0]),
             answers=(goods[own[asked]],),
-            facts=tuple(facts),
-            filler=prose(rng.getrandbits(64)),
             rule="contains",
-            separator=" ",
             metadata={"events": self.events, "ports": self.ports, "place": asked + 1},
             decoys=tuple(ask(ORDINALS[nth], port) for nth, port in others),
         )

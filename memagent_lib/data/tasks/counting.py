@@ -74,16 +74,23 @@ class CommonWords:
     def plan(self, key: ExampleKey) -> WordsPlan:
         short = key.length.limit < SHORT_TOKENS
         often, rarely = _SHORT_REPEATS if short else (self.common_repeats, self.other_repeats)
-        order_seed, pool = key.rng().getrandbits(64), _Pool(key.rng(f"{key.name} words"))
+        order_seed, rng = key.rng().getrandbits(64), key.rng(f"{key.name} words")
+        pool = list(english("noun", "adjective", "verb"))
+        rng.shuffle(pool)
+
+        def first(n: int) -> list[str]:
+            """Different words: English ones in random order, then compounds of two."""
+            pool.extend(distinct(compound, n - len(pool), rng, pool))
+            return pool[:n]
 
         def build(others: int) -> str:
-            words = pool.first(self.common) * often + pool.first(self.common + others)[self.common :] * rarely
+            words = first(self.common) * often + first(self.common + others)[self.common :] * rarely
             random.Random(order_seed).shuffle(words)
             return " ".join(f"{i}. {word}" for i, word in enumerate(words, 1))
 
         return WordsPlan(
             question=_QUESTION.format("list of words", self.common, "words", self.common, ""),
-            answers=tuple(pool.first(self.common)),
+            answers=tuple(first(self.common)),
             build=build,
             metadata={"common_repeats": often, "other_repeats": rarely},
         )
@@ -93,8 +100,6 @@ class CommonWords:
 class FrequentWords:
     """RULER's fwe: made-up words whose frequencies follow Zipf's law with exponent ``alpha``; the ``top`` after the
     noise are asked for.
-
-    The vocabulary has one word for every 50 tokens of the document, as in RULER.
     """
 
     alpha: float = 2.0
@@ -107,12 +112,15 @@ class FrequentWords:
             raise ValueError(f"alpha must be above 1, or the frequencies have no sum; got {self.alpha}")
 
     def plan(self, key: ExampleKey) -> WordsPlan:
+        from scipy.special import zeta
+
         rng = key.rng()
         order_seed = rng.getrandbits(64)
         size = max(self.top + 2, key.length.limit // self.tokens_per_word)
         code_words = distinct(lambda draw: "".join(draw.choices(string.ascii_lowercase, k=self.letters)), size - 1, rng)
         vocabulary = [_FULL_STOPS, *code_words]
-        shares = zipf_shares(self.alpha, size)
+        whole = float(zeta(self.alpha))  # of the frequencies of an endless vocabulary
+        shares = [rank**-self.alpha / whole for rank in range(1, size + 1)]
 
         def build(n: int) -> str:
             words = [word for word, share in zip(vocabulary, shares, strict=True) for _ in range(int(n * share))]
@@ -127,28 +135,6 @@ class FrequentWords:
             runner_up=vocabulary[1 + self.top],
             metadata={"alpha": self.alpha},
         )
-
-
-def zipf_shares(alpha: float, size: int) -> list[float]:
-    """The shares of the ``size`` most frequent words of an endless vocabulary under Zipf's law."""
-    from scipy.special import zeta
-
-    whole = float(zeta(alpha))
-    return [rank**-alpha / whole for rank in range(1, size + 1)]
-
-
-class _Pool:
-    """An endless list of different words: English ones in random order, then compounds of two."""
-
-    def __init__(self, rng: random.Random):
-        self._rng = rng
-        self._words = list(english("noun", "adjective", "verb"))
-        rng.shuffle(self._words)
-
-    def first(self, n: int) -> list[str]:
-        if n > len(self._words):
-            self._words += distinct(compound, n - len(self._words), self._rng, self._words)
-        return self._words[:n]
 
 
 PRESETS = {

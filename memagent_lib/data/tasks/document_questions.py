@@ -7,11 +7,10 @@ from functools import lru_cache
 from typing import Literal
 
 from memagent_lib.data.drafting import DraftPlan, ExampleKey
-from memagent_lib.data.formats import read_hotpot_pool, read_squad_pool
-from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
+from memagent_lib.data.formats import read_pool
+from memagent_lib.data.pools import PoolQuestion, shuffled
 from memagent_lib.data.tasks.presets import NotNegative, Preset
 
-_READERS = {"squad": read_squad_pool, "hotpot": read_hotpot_pool}
 _SOURCES = {
     "squad": "SQuAD v2's dev-v2.0.json from rajpurkar.github.io/SQuAD-explorer",
     "hotpot": "HotpotQA's hotpot_dev_distractor_v1.json from hotpotqa.github.io",
@@ -20,8 +19,7 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentQuestions:
-    """The questions of a ``kind`` of file (``squad`` or ``hotpot``), each over as many of the file's documents as are
-    asked for.
+    """The questions of a file, each over as many of its documents as are asked for.
 
     The seed puts the questions in an order, and the examples are those from place ``first`` on: stretches of one order
     that do not overlap share no question.
@@ -37,24 +35,21 @@ class DocumentQuestions:
             raise ValueError(
                 f"this task asks the questions of a file, and none is named; set pool_path to {_SOURCES[self.kind]}"
             )
-        asked, place = _ordered(self.kind, self.pool_path, key.seed), self.first + key.index
+        asked, place = _ordered(self.pool_path, self.kind, key.seed), self.first + key.index
         if place >= len(asked):
             raise ValueError(
                 f"{self.pool_path} has {len(asked):,} questions and number {place + 1:,} was asked for; "
                 "ask for fewer examples"
             )
-        return _pool(self.kind, self.pool_path).plan(asked[place], key, self.rule)
+        return _pool(self.pool_path, self.kind).plan(asked[place], key, self.rule)
+
+
+_pool = lru_cache(maxsize=2)(read_pool)
 
 
 @lru_cache(maxsize=2)
-def _pool(kind: str, path: str) -> Pool:
-    return _READERS[kind](path)
-
-
-@lru_cache(maxsize=2)
-def _ordered(kind: str, path: str, seed: int) -> list[PoolQuestion]:
-    questions = _pool(kind, path).questions
-    return shuffled(questions, [question.id for question in questions], seed)
+def _ordered(path: str, kind: str, seed: int) -> list[PoolQuestion]:
+    return shuffled(_pool(path, kind).questions, seed)
 
 
 def _preset(asks: str, kind: str, family: str, rule: str) -> Preset:

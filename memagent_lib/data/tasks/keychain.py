@@ -6,22 +6,16 @@ ends in the true question, the others in other questions that the document answe
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact
-from memagent_lib.data.tasks.changes import Updates
-from memagent_lib.data.tasks.multihop import MultiHop
+from memagent_lib.data.tasks import changes, multihop
 from memagent_lib.data.tasks.presets import AtLeastOne, Preset
 from memagent_lib.data.tasks.words import distinct, identifier
 
-INNER = {
-    "multihop_2": MultiHop(),
-    "multihop_3": MultiHop(shape="chain", hops=3),
-    "multihop_4": MultiHop(shape="chain", hops=4),
-    "updates": Updates(),
-}
+_INNER = multihop.PRESETS | changes.PRESETS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +27,16 @@ class KeyChain:
     decoys: AtLeastOne = 3
 
     def plan(self, key: ExampleKey) -> DraftPlan:
-        rng, inner = key.rng(), INNER[self.task].plan(key)
+        rng, inner = key.rng(), _INNER[self.task].task.plan(key)
         if len(inner.decoys) < self.decoys:
             raise ValueError(f"a document of {self.task} has {len(inner.decoys)} other questions; lower decoys to that")
         questions = [inner.question, *rng.sample(inner.decoys, self.decoys)]
         keys = distinct(identifier, self.links * len(questions), rng)
         chains = [keys[at : at + self.links] for at in range(0, len(keys), self.links)]
         facts = [
-            fact for chain, asked in zip(chains, questions, strict=True) for fact in self._entries(chain, asked, rng)
+            Fact(f"[{link} -> {then}]", rng.random())
+            for chain, asked in zip(chains, questions, strict=True)
+            for link, then in pairwise((*chain, asked))
         ]
         needed = [Fact.needed(fact.text, fact.depth) for fact in facts[: self.links]]
         return replace(
@@ -52,9 +48,6 @@ class KeyChain:
             facts=(*needed, *facts[self.links :], *inner.facts),
             metadata={**inner.metadata, "hidden_question": inner.question, "links": self.links, "decoys": self.decoys},
         )
-
-    def _entries(self, chain: list[str], asked: str, rng: random.Random) -> list[Fact]:
-        return [Fact(f"[{key} -> {then}]", rng.random()) for key, then in zip(chain, [*chain[1:], asked], strict=True)]
 
 
 PRESETS = {

@@ -1,5 +1,4 @@
-"""Multi-hop questions about a generated world, in HotpotQA's shape: bridges, chains and comparisons over 2 to 4
-documents.
+"""Multi-hop questions about a generated world, in HotpotQA's shape: bridges, chains and comparisons.
 
 Beside the chain of documents that answers a question stand complete chains of the same relations that begin elsewhere,
 with names half alike and other answers; which of them is asked about is drawn last. So only the question's name tells.
@@ -8,13 +7,13 @@ with names half alike and other answers; which of them is asked about is drawn l
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, DraftPlan, ExampleKey, Fact, Filler, Length
+from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, DraftPlan, ExampleKey, Fact, Filler
 from memagent_lib.data.examples import Span
-from memagent_lib.data.pools import PoolPlace
+from memagent_lib.data.pools import PoolPlace, others
 from memagent_lib.data.tasks.presets import NotNegative, Preset
 from memagent_lib.data.tasks.worlds import World, world
 
@@ -82,11 +81,7 @@ class Walk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiHop:
-    """Questions over ``hops`` documents (2 to 4). ``shape`` is one of bridge (2 hops), chain (3 or 4) and comparison (2
-    or 4).
-
-    ``decoys`` complete chains about other things are in every document, whatever its length.
-    """
+    """Questions over ``hops`` documents; ``decoys`` complete chains about other things are in every document too."""
 
     hops: int = 2
     shape: Literal["bridge", "chain", "comparison"] = "bridge"
@@ -99,7 +94,9 @@ class MultiHop:
     def plan(self, key: ExampleKey) -> DraftPlan:
         """A new world every :data:`QUESTIONS_PER_WORLD` examples; a longer document only adds others' documents."""
         number, place = divmod(key.index, QUESTIONS_PER_WORLD)
-        of = world(key.seed, number, world_size(key.length))
+        documents = key.length.documents
+        size = key.length.limit // TOKENS_PER_DOCUMENT if documents is None else 2 * documents
+        of = world(key.seed, number, size)
         rng = key.rng(f"{self.shape} {self.hops}")
         return self._comparison(of, rng, key, place) if self.shape == "comparison" else self._chain(of, rng)
 
@@ -109,17 +106,16 @@ class MultiHop:
         while len(walks) <= self.decoys:
             walks = alike_walks(of, route, rng.choice(of.by_kind[route.kind]), self.decoys + 1, rng)
         rng.shuffle(walks)  # nothing but the question tells the first one from the others
-        asked, *others = walks
+        asked, *decoys = walks
         return self._plan(
             of,
             rng,
             gold=[asked],
-            others=others,
+            beside=decoys,
             question=route.words.format(asked.name),
             answer=asked.value,
-            rule="contains",
             relations=route.relations,
-            decoys=tuple(route.words.format(walk.name) for walk in others),
+            decoys=tuple(route.words.format(walk.name) for walk in decoys),
         )
 
     def _comparison(self, of: World, rng: random.Random, key: ExampleKey, place: int) -> DraftPlan:
@@ -131,7 +127,7 @@ class MultiHop:
         pair: list[Walk] = []
         while len(pair) < 2:
             pair = different([circle[place % len(circle)], rng.choice(after)], of, route.relations, 2)
-        others = alike_walks(of, route, pair[0].steps[0].document, self.decoys + 1, rng, pair)[: self.decoys]
+        decoys = alike_walks(of, route, pair[0].steps[0].document, self.decoys + 1, rng, pair)[: self.decoys]
         # Of four examples in a row each habit is right twice: to say the name given first, or first by the alphabet.
         block = random.Random(f"habits/{key.seed}/{place // 4}").sample([(a, b) for a in (0, 1) for b in (0, 1)], 4)
         by_name, named_first = block[place % 4]
@@ -142,12 +138,10 @@ class MultiHop:
             of,
             rng,
             gold=[a, b],
-            others=others,
+            beside=decoys,
             question=route.words.format(when=when, a=a.name, b=b.name),
             answer=right.name,
-            rule="exact",  # to name both is no answer
             relations=route.relations,
-            chance=0.5,
         )
 
     def _plan(
@@ -156,52 +150,37 @@ class MultiHop:
         rng: random.Random,
         *,
         gold: Sequence[Walk],
-        others: Sequence[Walk],
+        beside: Sequence[Walk],
         question: str,
         answer: str,
-        rule: str,
         relations: tuple[str, ...],
         decoys: tuple[str, ...] = (),
-        **metadata: float,
     ) -> DraftPlan:
         steps = [step for walk in gold for step in walk.steps]
-        beside = [step.document for walk in others for step in walk.steps]
+        near = [step.document for walk in beside for step in walk.steps]
         facts = [Fact(of.documents[i], rng.random(), (Span(start, end),)) for i, start, end in steps]
-        facts += [Fact(of.documents[i], rng.random()) for i in beside]
-        used = {*beside, *(step.document for step in steps)}
-        seed = rng.getrandbits(64)
-
-        def rest() -> Iterator[str]:
-            everything = random.Random(seed).sample(range(len(of.documents)), len(of.documents))
-            return (of.documents[i] for i in everything if i not in used)
-
+        facts += [Fact(of.documents[i], rng.random()) for i in near]
+        rest = others(of.documents, [*near, *(step.document for step in steps)], rng.getrandbits(64))
         names = [of.entities[step.document].name for step in steps]
+        compares = self.shape == "comparison"
         shape = {"shape": self.shape, "hops": self.hops, "gold_names": names, "relations": list(relations)}
         return DraftPlan(
             question=question,
             answers=(answer,),
             facts=tuple(facts),
             filler=Filler(rest, "the world", "ask for a shorter document"),
-            rule=rule,
+            rule="exact" if compares else "contains",  # to name both is no answer
             separator=DOCUMENT_SEPARATOR,
             numbered=True,
-            metadata={**shape, **metadata},
+            metadata=shape | ({"chance": 0.5} if compares else {}),
             decoys=decoys,
         )
-
-
-def world_size(length: Length) -> int:
-    return 2 * length.documents if length.documents is not None else length.limit // TOKENS_PER_DOCUMENT
 
 
 def alike_walks(
     of: World, route: Route, center: int, n: int, rng: random.Random, beside: Sequence[Walk] = ()
 ) -> list[Walk]:
-    """Up to ``n`` walks of a route from things whose names are half alike to that of ``center``, itself first, or from
-    any.
-
-    They have no document and no value in common, nor with those they stand ``beside``.
-    """
+    """:func:`different` walks of a route from ``center``, then from things with names half alike, then from any."""
     alike = of.alike(center)
     rng.shuffle(alike)
     return different([center, *alike, *rng.sample(of.by_kind[route.kind], 8 * n)], of, route.relations, n, beside)

@@ -1,19 +1,17 @@
 """Needles in filler: codes of things, hidden among sentences that say nothing, or among codes of other things.
 
-The pocket policy's task. Every document is a pure function of its seed, its length is counted by the policy's own
-chunker, and the place of the needle is uniform over the document and recorded.
+The place of the needle is uniform over the document.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Annotated
 
 from annotated_types import Ge
 
-from memagent_lib.data.drafting import ExampleKey, Length, Meter, end_of_chunks
+from memagent_lib.data.drafting import ExampleKey, Length, Meter, end_of_chunks, starts_of
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
 from memagent_lib.data.tasks.words import terms
@@ -48,11 +46,10 @@ _SENTENCES_PER_TOKEN = 1 / 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedleTask:
-    """How hard the search is.
+    """A chunk holds the codes of ``distractors`` *other* things on average.
 
-    ``distractors`` is how many codes of *other* things a chunk holds on average; ``half_matching`` is the share of them
-    that have the asked thing's adjective or its noun, never both; ``half_alike`` is the share of their codes that begin
-    with one digit or more of the code asked for.
+    ``half_matching`` is the share of them that have the asked thing's adjective or its noun, never both; ``half_alike``
+    is the share of their codes that begin with one digit or more of the code asked for.
     """
 
     distractors: Annotated[float, Ge(0)] = 3.0
@@ -61,40 +58,36 @@ class NeedleTask:
     digits: AtLeastOne = 4
 
     def plan(self, key: ExampleKey) -> NeedleTask:
-        if key.length.chunks is None:
-            raise ValueError(
-                f"it is made in whole chunks; give chunks (and chunk_tokens) instead of {key.length.label}"
-            )
         return self
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
         """One example; the document is as long as its chunks can hold, to the last character."""
         length, tokenizer = key.length, meter.tokenizer
-        rng = random.Random(f"needle {key.seed}-{key.index} {length.chunks} {length.chunk_tokens}")
+        rng = random.Random(f"needle {key.seed}-{key.index} {length.whole_chunks} {length.chunk_tokens}")
         name, value, depth = random_key(rng), random_value(rng, self.digits), rng.random()
         enough = length.limit // _SHORTEST_SENTENCE + 2
         sentences = [self._sentence(length, rng, name, value) for _ in range(enough)]
         room = end_of_chunks(" ".join(sentences), length, tokenizer)
         fact = needle(name, value)
-        place = round(depth * sum(1 for end in accumulate(len(s) + 1 for s in sentences) if end <= room))
+        starts = starts_of([*sentences, fact], " ")
+        place = round(depth * sum(start <= room for start in starts[1:]))
         while True:
             text = " ".join((*sentences[:place], fact, *sentences[place:]))
             text = text[: end_of_chunks(text, length, tokenizer)].rstrip()
-            start = sum(len(s) + 1 for s in sentences[:place])
-            if start + len(fact) <= len(text):
+            if starts[place] + len(fact) <= len(text):
                 break
             place -= 1
         return Example(
             id=key.id,
             task="needle",
-            question=question(name),
+            question=f"What is the code of the {' '.join(name)}?",
             document=text,
             answers=(value,),
-            evidence=(Span(start, start + len(fact)),),
+            evidence=(Span(starts[place], starts[place] + len(fact)),),
             metadata={
                 "chunks": length.chunks,
                 "chunk_tokens": length.chunk_tokens,
-                "depth": round(start / len(text), 4),
+                "depth": round(starts[place] / len(text), 4),
                 "half_matching": self.half_matching,
                 "half_alike": self.half_alike,
             },
@@ -109,10 +102,6 @@ class NeedleTask:
 
 def needle(key: tuple[str, str], value: str) -> str:
     return f"The code of the {' '.join(key)} is {value}."
-
-
-def question(key: tuple[str, str]) -> str:
-    return f"What is the code of the {' '.join(key)}?"
 
 
 def random_key(rng: random.Random) -> tuple[str, str]:

@@ -1,9 +1,8 @@
 """The pocket policy's world: things and people with codes, keepers and friends, told one short sentence a fact.
 
 Six tasks share its sentences, so that no kind of sentence is always worth keeping: one fact among half-matching ones,
-several values of one key, two keys, a two-hop bridge, the last of several updates, a chain. A document is a pure
-function of its seed and length; where the needed facts stand is recorded. Decoys (complete structures of the asked task
-about other keys, told as often) make frequency useless. Knows the chunker; knows no model.
+several values of one key, two keys, a two-hop bridge, the last of several updates, a chain. Decoys (complete structures
+of the asked task about other keys, told as often) make frequency useless. Knows the chunker; knows no model.
 """
 
 from __future__ import annotations
@@ -14,19 +13,34 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from memagent_lib.data.drafting import ExampleKey, Length, Meter, end_of_chunks
+from memagent_lib.data.drafting import ExampleKey, Length, Meter, end_of_chunks, starts_of
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.data.tasks.pocket_words import ADJECTIVES, CODES, FILLER, NAMES, NOUNS
-from memagent_lib.data.tasks.presets import Preset
+from memagent_lib.data.tasks.needles import ADJECTIVES, FILLER, NOUNS
+from memagent_lib.data.tasks.presets import NotNegative, Preset, Share
+from memagent_lib.data.tasks.words import terms
 from memagent_lib.text import Tokenizer
 
-_SHORTEST_SENTENCE = 6
-"""Tokens; no sentence of this world is shorter."""
+_SHORTEST_SENTENCE = 6  # tokens
+# Each word is one token of the pocket tokenizer, and none means two things.
+NAMES = terms(
+    "Ada Adam Alma Amos Anna Asa Axel Basil Bella Ben Bruno Cara Carl Celia Cleo Clive Cora Cyrus Dana Dara Dean "
+    "Della Dora Duke Edda Eden Edith Edwin Ella Elmo Elsa Emil Emma Enid Erik Esme Ethan Eva Ezra Fay Felix Fern "
+    "Finn Flora Floyd Frank Freya Gail Gina Glen Grace Gus Hal Hanna Hans Hector Helga Henry Hilda Hugo"
+)
+
+CODES = terms(
+    "acorn anchor anvil apron arrow atlas axle bamboo banjo barrel basket beacon bell bottle bracket brick bucket "
+    "button cabin cable candle canvas carpet castle cedar cello chalk cherry cinder clover cobalt compass cotton "
+    "cradle cricket crystal cypress dagger daisy diamond drum ember fabric feather fiddle flint flute forest fossil "
+    "fountain garlic ginger glacier glove granite guitar hammer harbor harp helmet hinge honey jasmine jewel kettle "
+    "ladder lantern lavender lemon lily linen magnet maple marble meadow melon mirror mosaic needle nutmeg oasis "
+    "onion orchid paddle pebble pepper piano pillow pistol plum pumpkin quartz quilt ribbon saddle saffron sapphire "
+    "satin scarf shovel"
+)
+WORDS = (*ADJECTIVES, *NOUNS, *NAMES, *CODES)
 
 
 class Ask(StrEnum):
-    """The six tasks."""
-
     NEEDLE = "needle"
     MULTIVALUE = "multivalue"
     MULTIKEY = "multikey"
@@ -55,9 +69,7 @@ def told(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Riddle:
-    """A question about ``keys``, the facts that it needs, and the accepted answers. ``ordered`` facts keep their order
-    in a document.
-    """
+    """A question about ``keys``, the facts that it needs, which may be ``ordered``, and the accepted answers."""
 
     ask: Ask
     keys: tuple[str, ...]
@@ -81,15 +93,14 @@ def random_thing(rng: random.Random) -> str:
 
 def pocket_question(ask: Ask, keys: Sequence[str]) -> str:
     """The wording of a task; ``multikey`` takes two keys, the others one."""
-    if ask is Ask.MULTIKEY:
-        return f"What are the codes of the {keys[0]} and the {keys[1]}?"
     return {
-        Ask.NEEDLE: "What is the code of {0}?",
-        Ask.MULTIVALUE: "What are all codes of {0}?",
-        Ask.UPDATE: "What is the last code of {0}?",
-        Ask.BRIDGE: "What is the code of the keeper of {0}?",
-        Ask.CHAIN: "What is the code after the friends of {0}?",
-    }[ask].format(told(keys[0]))
+        Ask.NEEDLE: "What is the code of {}?",
+        Ask.MULTIVALUE: "What are all codes of {}?",
+        Ask.MULTIKEY: "What are the codes of {} and {}?",
+        Ask.UPDATE: "What is the last code of {}?",
+        Ask.BRIDGE: "What is the code of the keeper of {}?",
+        Ask.CHAIN: "What is the code after the friends of {}?",
+    }[ask].format(*map(told, keys))
 
 
 def riddle(ask: Ask, rng: random.Random, backward: float = 0.5) -> Riddle:
@@ -103,19 +114,13 @@ def riddle(ask: Ask, rng: random.Random, backward: float = 0.5) -> Riddle:
         links = tuple(PocketFact("friend", a, b) for a, b in pairwise(people))
         return Riddle(ask, (people[0],), (*links, PocketFact("code", people[-1], code)), (code,), ordered=True)
     if ask is Ask.MULTIKEY:
-        keys, codes = distinct_things(rng, 2), rng.sample(CODES, 2)
-        return Riddle(
-            ask, tuple(keys), tuple(PocketFact("code", k, c) for k, c in zip(keys, codes, strict=True)), tuple(codes)
-        )
+        keys = tuple(map(" ".join, zip(rng.sample(ADJECTIVES, 2), rng.sample(NOUNS, 2), strict=True)))
+        codes = tuple(rng.sample(CODES, 2))
+        return Riddle(ask, keys, tuple(PocketFact("code", k, c) for k, c in zip(keys, codes, strict=True)), codes)
     count = {Ask.NEEDLE: 1, Ask.MULTIVALUE: rng.randint(2, 3), Ask.UPDATE: rng.randint(2, 4)}[ask]
     key, codes = random_thing(rng), rng.sample(CODES, count)
     answers = tuple(codes[-1:]) if ask is Ask.UPDATE else tuple(codes)
     return Riddle(ask, (key,), tuple(PocketFact("code", key, c) for c in codes), answers, ordered=ask is Ask.UPDATE)
-
-
-def distinct_things(rng: random.Random, count: int) -> list[str]:
-    """Things of which no two share a word."""
-    return [f"{a} {n}" for a, n in zip(rng.sample(ADJECTIVES, count), rng.sample(NOUNS, count), strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +129,9 @@ class Crowd:
     word of an asked key (``half_matching``) or that gives a key told before another value (``repeated``).
     """
 
-    density: float = 0.5
-    half_matching: float = 0.35
-    repeated: float = 0.25
+    density: Share = 0.5
+    half_matching: Share = 0.35
+    repeated: Share = 0.25
 
     def sentences(self, rng: random.Random, asked: Riddle, decoys: Sequence[Riddle], count: int) -> list[str]:
         """``count`` sentences of filler and of facts that answer neither the riddle nor its decoys."""
@@ -144,15 +149,12 @@ class Crowd:
         if recent and rng.random() < self.repeated:
             old = rng.choice(recent)
             return PocketFact(old.relation, old.key, other(rng, _values(old.relation), {old.value})).text
-        kind = rng.choices(
-            ("thing", "keeper", "person", "friend"), (0.5, 0.2, 0.15 if ask is not Ask.BRIDGE else 0.0, 0.15)
-        )[0]
-        if kind in ("person", "friend"):
-            relation, key = "code" if kind == "person" else "friend", other(rng, NAMES, kept)
-        else:
-            relation, key = "code" if kind == "thing" else "keeper", self._thing(rng, kept, things)
+        kinds = (("code", True), ("keeper", True), ("code", False), ("friend", False))
+        of_people = 0.0 if ask is Ask.BRIDGE else 0.15  # their codes are what its second hop is about
+        relation, of_thing = rng.choices(kinds, (0.5, 0.2, of_people, 0.15))[0]
+        key = self._thing(rng, kept, things) if of_thing else other(rng, NAMES, kept)
         fact = PocketFact(relation, key, rng.choice(_values(relation)))
-        if relation == "code" and " " in key:
+        if relation == "code" and of_thing:
             recent.append(fact)
             del recent[:-8]
         return fact.text
@@ -179,48 +181,29 @@ def _values(relation: str) -> Sequence[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PocketTask:
-    """One of the six tasks at any length in chunks, or, where ``ask`` lists several, one drawn for each example.
+class PocketTask(Crowd):
+    """One of the six tasks, or, where ``ask`` lists several, one drawn for each example.
+
     ``backward`` is the share of bridges whose second hop is told first; their documents give the codes of no more
     people than the needed one and the ``decoys``', so that a memory can hold them all.
     """
 
     ask: str = "needle"
-    density: float = 0.5
-    half_matching: float = 0.35
-    repeated: float = 0.25
-    decoys: int = 2
-    backward: float = 0.5
+    decoys: NotNegative = 2
+    backward: Share = 0.5
 
     def __post_init__(self) -> None:
         if not set(self.ask.split(",")) <= set(Ask):
             raise ValueError(f"ask must be one of {', '.join(Ask)}, or several with commas, got {self.ask!r}")
-        for name in ("density", "half_matching", "repeated", "backward"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, got {value}")
-        if self.decoys < 0:
-            raise ValueError(f"decoys must be at least 0, got {self.decoys}")
 
-    def plan(self, key: ExampleKey) -> PocketPlan:
-        if key.length.chunks is None:
-            raise ValueError(
-                f"it is made in whole chunks; give chunks (and chunk_tokens) instead of {key.length.label}"
-            )
-        return PocketPlan(self)
-
-
-@dataclass(frozen=True, slots=True)
-class PocketPlan:
-    """One example of the pocket world; a pure function of its key."""
-
-    task: PocketTask
+    def plan(self, key: ExampleKey) -> PocketTask:
+        return self
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        task, rng = self.task, key.rng()
-        ask = Ask(rng.choice(task.ask.split(",")))
-        asked, decoys = disjoint_riddles(ask, rng, task.decoys, task.backward)
-        crowd = Crowd(density=task.density, half_matching=task.half_matching, repeated=task.repeated)
-        text, evidence = laid_out(asked, decoys, crowd, rng, key.length, meter.tokenizer)
+        chunks, rng = key.length.whole_chunks, key.rng()
+        ask = Ask(rng.choice(self.ask.split(",")))
+        asked, decoys = disjoint_riddles(ask, rng, self.decoys, self.backward)
+        text, evidence = laid_out(asked, decoys, self, rng, key.length, meter.tokenizer)
         if ask is Ask.UPDATE:
             evidence = evidence[-1:]  # a memory need not hold what is no longer true
         return Example(
@@ -233,7 +216,7 @@ class PocketPlan:
             evidence=evidence,
             metadata={
                 "tokens": key.length.limit,
-                "chunks": key.length.chunks,
+                "chunks": chunks,
                 "chunk_tokens": key.length.chunk_tokens,
                 "seed": key.seed,
                 "facts": len(evidence),
@@ -258,24 +241,25 @@ def disjoint_riddles(ask: Ask, rng: random.Random, decoys: int, backward: float)
 def laid_out(
     asked: Riddle, decoys: Sequence[Riddle], world: Crowd, rng: random.Random, length: Length, tokenizer: Tokenizer
 ) -> tuple[str, tuple[Span, ...]]:
-    """A document of the wanted length and where the asked facts stand in it.
+    """A document of the wanted length and where the asked facts stand in it; a very short one has no decoys.
 
-    Facts take the places of sentences, drawn uniformly. Decoys that find no place in a very short document are left
-    out.
+    Facts take the places of sentences, drawn uniformly.
     """
     sentences = world.sentences(rng, asked, decoys, length.limit // _SHORTEST_SENTENCE + 2)
     text = " ".join(sentences)
     fits = text.count(".", 0, end_of_chunks(text, length, tokenizer))  # every sentence ends in its only full stop
-    told_by = [
-        one for one in (asked, *decoys) if one is asked or fits >= 4 * sum(len(d.facts) for d in (asked, *decoys))
-    ]
+    told_by = [asked, *decoys]
+    if fits < 4 * sum(len(one.facts) for one in told_by):
+        told_by = [asked]
     depths = [_depths(one, rng) for one in told_by]
     while True:
-        placed = _placed(sentences, told_by, depths, fits)
-        text = " ".join(placed[0])
+        placed, places = _placed(sentences, told_by, depths, fits)
+        text = " ".join(placed)
         text = text[: end_of_chunks(text, length, tokenizer)].rstrip()
-        starts = _starts(placed[0], placed[1])
-        spans = tuple(Span(start, start + len(fact.text)) for start, fact in zip(starts, asked.facts, strict=True))
+        starts = starts_of(placed, " ")
+        spans = tuple(
+            Span(starts[at], starts[at] + len(fact.text)) for at, fact in zip(places, asked.facts, strict=True)
+        )
         if max(span.end for span in spans) <= len(text):
             return text, spans
         if fits <= len(asked.facts):
@@ -291,10 +275,8 @@ def _depths(one: Riddle, rng: random.Random) -> list[float]:
 def _placed(
     sentences: Sequence[str], riddles: Sequence[Riddle], depths: Sequence[Sequence[float]], fits: int
 ) -> tuple[list[str], list[int]]:
-    """The sentences with facts among the first ``fits``, and the places of the first riddle's. Two facts never share a
-    place.
-    """
-    placed, used, first = list(sentences), {}, []
+    """The sentences with facts among the first ``fits``, no two in one place, and the places of the first riddle's."""
+    placed, used, first = list(sentences), set[int](), []
     for one, at in zip(riddles, depths, strict=True):
         after = -1
         for fact, depth in zip(one.facts, at, strict=True):
@@ -302,19 +284,11 @@ def _placed(
             place = max(place, after + 1) if one.ordered else place
             while place in used:
                 place += 1
-            used[place], placed[place], after = True, fact.text, place
+            used.add(place)
+            placed[place], after = fact.text, place
             if one is riddles[0]:
                 first.append(place)
     return placed, first
-
-
-def _starts(sentences: Sequence[str], places: Sequence[int]) -> list[int]:
-    starts, at, wanted = {}, 0, set(places)
-    for place, sentence in enumerate(sentences):
-        if place in wanted:
-            starts[place] = at
-        at += len(sentence) + 1
-    return [starts[place] for place in places]
 
 
 def _preset(asks: str, ask: str, chance: float = 0.01) -> Preset:

@@ -1,8 +1,4 @@
-"""RULER's retrieval and tracing tasks (Hsieh et al. 2024, arXiv 2404.06654) in our own wording: needles, and variables
-that take their value from one another.
-
-Parameters, kinds of keys and values, and the number of things asked for are RULER's; its sentences are not.
-"""
+"""RULER's retrieval and tracing tasks (Hsieh et al. 2024, arXiv 2404.06654): its parameters, in our own sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact, Filler
+from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact, Filler, in_order
 from memagent_lib.data.formats import utf8_text
 from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
 from memagent_lib.data.tasks.words import compound, distinct, drawn, identifier, listed, noise, number, prose
@@ -24,7 +20,6 @@ from memagent_lib.data.tasks.words import compound, distinct, drawn, identifier,
 KeyKind = Literal["words", "numbers", "uuids"]
 KINDS = {"words": (compound, "word"), "numbers": (number, "number"), "uuids": (identifier, "identifier")}
 """The kinds of keys and values that RULER uses: what draws one, and what it is called."""
-_VALUE_QUESTION = "Which variables have the value {}, directly or by way of others? Name all {} of them."
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _ESSAY_HELP = (
     "give haystack_path a text file or a folder of .txt files, such as the essays that download_paulgraham_essay.py of "
@@ -110,12 +105,11 @@ class Tracing:
         for chain, value in enumerate(values):
             own = variables[chain * links : (chain + 1) * links]
             said = [f"Let {own[0]} be {value}.", *(f"Let {b} be the same as {a}." for a, b in pairwise(own))]
-            depths = sorted(rng.random() for _ in own)
-            facts += [
-                (Fact if chain else Fact.needed)(sentence, depth) for sentence, depth in zip(said, depths, strict=True)
-            ]
+            facts += in_order(said, () if chain else range(links), rng)
         return DraftPlan(
-            question=_VALUE_QUESTION.format(values[0], links),
+            question=(
+                f"Which variables have the value {values[0]}, directly or by way of others? Name all {links} of them."
+            ),
             answers=tuple(variables[:links]),
             facts=tuple(facts),
             filler=noise(),

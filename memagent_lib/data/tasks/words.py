@@ -1,4 +1,4 @@
-"""Words, numbers and plain prose to build tasks from. Everything is drawn from a generator that the caller hands in.
+"""Words, numbers and plain prose to build tasks from.
 
 English words come from ``wonderwords`` (pinned: its lists are part of what a seed means), without its profanities.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
+from typing import Any
 
-from memagent_lib.data.drafting import Filler
+from memagent_lib.data.drafting import DraftPlan, Filler, in_order
 
 NOISE_LINE = "The pond is still. The gate is open. The lamp is lit. Nobody comes. It is an ordinary day."
 """One line of noise: about as many tokens as RULER's, in our own words."""
@@ -110,6 +111,15 @@ def prose(seed: int) -> Filler:
             yield from rng.choices(stock, k=256)
 
     return Filler(units)
+
+
+def story(texts: Sequence[str], needed: Container[int], rng: random.Random, **plan: Any) -> DraftPlan:
+    """A plan for facts that are told in their order within everyday prose; those at the places ``needed`` are evidence.
+
+    ``plan`` are the other fields of a :class:`DraftPlan`.
+    """
+    facts = in_order(texts, needed, rng)
+    return DraftPlan(facts=facts, filler=prose(rng.getrandbits(64)), separator=" ", **plan)
 
 
 @lru_cache(maxsize=1)

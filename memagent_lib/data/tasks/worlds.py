@@ -1,5 +1,4 @@
-"""A generated world: people, films, novels, companies and cities, each with one document that states how it relates to
-others.
+"""A generated world: people, films, novels, companies and cities, each with a document that relates it to others.
 
 Every name is unique and every relation has one answer, so a question about a chain of relations has exactly one answer,
 and nothing outside the document can give it away. A world is a pure function of its seed and size.
@@ -8,19 +7,18 @@ and nothing outside the document can give it away. A world is a pure function of
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, count, islice
 from typing import NamedTuple
 
-from memagent_lib.data.tasks.words import english, terms
+from memagent_lib.data.tasks.words import distinct, english, terms
 
 KINDS = ("person", "film", "novel", "company", "city")
 BLOCK = 4096
-_SHARES = (0.40, 0.18, 0.14, 0.13, 0.15)
-
-
+_ENDS = [round(BLOCK * share) for share in accumulate((0.40, 0.18, 0.14, 0.13, 0.15))]
+_OF_BLOCK = [kind for kind, start, end in zip(KINDS, (0, *_ENDS), _ENDS, strict=False) for _ in range(start, end)]
 _TRADES = terms(
     "engineer surveyor violinist botanist printer chemist translator cartographer judge sculptor pilot historian"
 )
@@ -52,19 +50,17 @@ class Entity:
 
 
 class World:
-    """Entities in blocks of :data:`BLOCK`; number ``i``'s document is ``documents[i]``, and ``entities`` are the first
-    block's.
+    """``blocks`` of entities; number ``i``'s document is ``documents[i]``, and ``entities`` are the first block's.
 
     Relations stay within a block and a larger world begins with the smaller one, so questions about the first block,
     which ``by_kind`` and :meth:`alike` keep to, are the same whatever the size.
     """
 
-    def __init__(self, seed: int, number: int, size: int):
-        maker = _Maker(f"world/{seed}/{number}")
-        self.entities = maker.block(0)
-        others = [entity.document for block in range(1, -(-size // BLOCK)) for entity in maker.block(block)]
-        self.documents: Sequence[str] = (*(entity.document for entity in self.entities), *others)
-        self.by_kind = _by_kind(_KINDS_OF_BLOCK, 0)
+    def __init__(self, seed: int, number: int, blocks: int):
+        made = list(islice(_blocks(f"world/{seed}/{number}"), blocks))
+        self.entities = made[0]
+        self.documents: Sequence[str] = tuple(entity.document for block in made for entity in block)
+        self.by_kind = _by_kind(0)
         self._like: dict[tuple[str, str], list[int]] = {}
         for i, entity in enumerate(self.entities):
             for word in _telling(entity.name):
@@ -81,51 +77,41 @@ def _telling(name: str) -> list[str]:
     return [word for word in name.split() if word not in ("The", "of", "the", "Works")]
 
 
-@lru_cache(maxsize=2)
-def _world(seed: int, number: int, blocks: int) -> World:
-    return World(seed, number, blocks * BLOCK)
-
-
 def world(seed: int, number: int = 0, size: int = 1) -> World:
     """World ``number`` of a seed, with at least ``size`` entities; the last two are kept."""
     return _world(seed, number, max(1, -(-size // BLOCK)))
 
 
-class _Maker:
-    """Makes the blocks of one world in their order, so that no name comes twice."""
-
-    def __init__(self, seed: str):
-        rng = random.Random(seed)
-        self.seed, self.taken = seed, set[str]()
-        self.first, self.last = _syllable_words(300, rng), _syllable_words(900, rng)
-
-    def block(self, number: int) -> list[Entity]:
-        rng, offset = random.Random(f"{self.seed}/{number}"), number * BLOCK
-        make = self._names(rng)
-        names = dict(enumerate((_new(make[kind], self.taken) for kind in _KINDS_OF_BLOCK), offset))
-        links = _links(_by_kind(_KINDS_OF_BLOCK, offset), rng)
-        return [_entity(names, kind, i, links, rng) for i, kind in enumerate(_KINDS_OF_BLOCK, offset)]
-
-    def _names(self, rng: random.Random) -> dict[str, Callable[[], str]]:
-        """What names the things of a block: from so few words that many names are half alike."""
-        adjectives, nouns = rng.sample(english("adjective"), 100), rng.sample(english("noun"), 400)
-        houses = rng.sample(self.last, 150)
-        return {
-            "person": lambda: f"{rng.choice(self.first)} {rng.choice(self.last)}",
-            "film": lambda: f"The {rng.choice(adjectives).capitalize()} {rng.choice(nouns).capitalize()}",
-            "novel": lambda: f"{rng.choice(nouns).capitalize()} of the {rng.choice(nouns).capitalize()}",
-            "company": lambda: f"{rng.choice(houses)} {rng.choice(houses)} Works",
-            "city": lambda: f"{_syllables(rng)}{rng.choice(_CITY_ENDS)}",
-        }
+_world = lru_cache(maxsize=2)(World)
 
 
-def _kinds(size: int) -> tuple[str, ...]:
-    bounds = [round(size * share) for share in accumulate(_SHARES)]
-    return tuple(next(kind for kind, bound in zip(KINDS, bounds, strict=True) if i < bound) for i in range(size))
+def _blocks(seed: str) -> Iterator[list[Entity]]:
+    """The blocks of one world in their order, so that no name comes twice."""
+    rng, taken = random.Random(seed), set[str]()
+    first, last = (distinct(lambda draw: _syllables(draw) + draw.choice(_CODAS), n, rng) for n in (300, 900))
+    for offset in count(0, BLOCK):
+        rng = random.Random(f"{seed}/{offset // BLOCK}")
+        make = _names(first, last, rng)
+        names = dict(enumerate((_new(make[kind], taken) for kind in _OF_BLOCK), offset))
+        links = _links(_by_kind(offset), rng)
+        yield [_entity(names, kind, i, links, rng) for i, kind in enumerate(_OF_BLOCK, offset)]
 
 
-def _by_kind(kinds: Sequence[str], offset: int) -> dict[str, list[int]]:
-    return {kind: [i for i, k in enumerate(kinds, offset) if k == kind] for kind in KINDS}
+def _names(first: Sequence[str], last: Sequence[str], rng: random.Random) -> dict[str, Callable[[], str]]:
+    """What names the things of a block: from so few words that many names are half alike."""
+    adjectives, nouns = rng.sample(english("adjective"), 100), rng.sample(english("noun"), 400)
+    houses = rng.sample(last, 150)
+    return {
+        "person": lambda: f"{rng.choice(first)} {rng.choice(last)}",
+        "film": lambda: f"The {rng.choice(adjectives).capitalize()} {rng.choice(nouns).capitalize()}",
+        "novel": lambda: f"{rng.choice(nouns).capitalize()} of the {rng.choice(nouns).capitalize()}",
+        "company": lambda: f"{rng.choice(houses)} {rng.choice(houses)} Works",
+        "city": lambda: f"{_syllables(rng)}{rng.choice(_CITY_ENDS)}",
+    }
+
+
+def _by_kind(offset: int) -> dict[str, list[int]]:
+    return {kind: [i for i, k in enumerate(_OF_BLOCK, offset) if k == kind] for kind in KINDS}
 
 
 def _new(make: Callable[[], str], taken: set[str]) -> str:
@@ -133,11 +119,6 @@ def _new(make: Callable[[], str], taken: set[str]) -> str:
         pass
     taken.add(name)
     return name
-
-
-def _syllable_words(count: int, rng: random.Random) -> list[str]:
-    taken: set[str] = set()
-    return [_new(lambda: _syllables(rng) + rng.choice(_CODAS), taken) for _ in range(count)]
 
 
 def _syllables(rng: random.Random) -> str:
@@ -248,4 +229,3 @@ _ABOUT: dict[str, tuple[Draws, tuple[tuple[str, str | None], ...]]] = {
     ),
 }
 """What a document of each kind draws, and its sentences with the relations they state; what it lacks is not said."""
-_KINDS_OF_BLOCK = _kinds(BLOCK)

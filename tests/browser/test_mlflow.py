@@ -1,0 +1,34 @@
+"""MLflow as its users use it, on what evaluations log: words in its search field, two runs compared."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from memagent_lib.tracking import Experiment, log_results
+
+pytestmark = pytest.mark.browser
+SLOW_MS = 60_000  # a server on a busy machine
+
+
+def test_words_of_a_memory_are_found_and_a_comparison_opens_on_the_score(page: Page, lab, kept, lost) -> None:
+    experiment, runs = Experiment.open(lab.root / "runs"), []
+    for policy, readings in {"warm start": [lost, kept], "trained": [kept]}.items():
+        with experiment.run(f"evaluate {policy}", {"policy": policy, "chunks": 4}) as run:
+            log_results(run, readings, policy=policy)
+        runs.append(run.id)
+
+    page.goto(lab.mlflow.replace("/runs", "/traces"))
+    right, wrong = (page.get_by_text(f"\\boxed{{{answer}}}") for answer in (4711, 9))
+    expect(right.first).to_be_visible(timeout=SLOW_MS)
+    page.get_by_role("button", name="Got it").click()
+    search = page.get_by_placeholder("Search traces")
+    search.fill("bold</b> mole")  # in a memory of the lost reading, in no question and in no answer
+    search.press("Enter")
+    expect(right).to_have_count(0, timeout=SLOW_MS)
+    expect(wrong.first).to_be_visible(timeout=SLOW_MS)
+
+    page.goto(f'{lab.mlflow.partition("#")[0]}#/compare-runs?runs={json.dumps(runs)}&experiments=["1"]')
+    expect(page.get_by_text("evaluate trained").first).to_be_visible(timeout=SLOW_MS)
