@@ -32,7 +32,7 @@ class ThreadEngine:
         try:
             self._engine = asyncio.run_coroutine_threadsafe(_engine(settings, threads), self._loop).result()
         except BaseException:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._end()
             raise
         self.model_config = self._engine.model_config
         atexit.register(self.shutdown)
@@ -52,8 +52,12 @@ class ThreadEngine:
                 return
             self._closed = True
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+        self._end()
+
+    def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
     async def _given(self, work: Coroutine[Any, Any, Any]) -> Any:
         """What comes of ``work`` in the engine's loop."""
