@@ -25,7 +25,7 @@ class LoopEngine:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         with engine_lock:
-            self._engine = LLMEngine.from_vllm_config(config)
+            self._engine = LLMEngine.from_vllm_config(config, disable_log_stats=True)
             _running.add(self)
         self._asked: dict[str, asyncio.Future[Any]] = {}
         self._steps: asyncio.Task[None] | None = None
