@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
-from memagent_lib.settings import parse, read_toml
+from memagent_lib.settings import parse, read_toml, require_at_least
 from memagent_lib.tokenizer import END_OF_THINKING, Tokenizer
 from memagent_lib.trace import Kind, Prompt, Reply
 
@@ -55,9 +55,7 @@ class Budget:
     question_tokens: int = 1024
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if (value := getattr(self, field.name)) < 1:
-                raise ValueError(f"{field.name} must be at least 1, got {value}")
+        require_at_least(self, 1, *(field.name for field in fields(self)))
 
 
 @dataclass(frozen=True)

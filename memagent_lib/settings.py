@@ -6,6 +6,7 @@ Values are taken by their exact types (an integer is also a float, a list is als
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,6 +37,13 @@ def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
         return TypeAdapter(cls).validate_json(written, strict=True, extra="forbid")
     except ValidationError as refused:
         raise SettingsError("; ".join(dict.fromkeys(_messages(cls, where, refused)))) from None
+
+
+def require_at_least(table: Any, least: float, *names: str) -> None:
+    """:class:`ValueError` where one of the named fields is less, or no finite number."""
+    for name in names:
+        if not (value := getattr(table, name)) >= least or value == math.inf:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:

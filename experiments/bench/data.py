@@ -22,6 +22,7 @@ from memagent_lib.cli.arguments import POCKET
 from memagent_lib.data import Example, make, preset, save
 from memagent_lib.data.drafting import DraftPlan, ExampleKey, Length, weave
 from memagent_lib.data.tasks import configured
+from memagent_lib.settings import require_at_least
 from memagent_lib.text import Tokenizer
 
 
@@ -41,9 +42,7 @@ class DataBench:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("n", "naive_n"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_at_least(self, 1, "n", "naive_n")
 
 
 def bench_data(settings: DataBench, report: Callable[[str], None] = print) -> dict[str, Measured]:

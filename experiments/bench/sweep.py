@@ -19,6 +19,7 @@ from experiments.bench.results import Measured, Ratio
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.evaluation import Result
 from memagent_lib.scoring import score
+from memagent_lib.settings import require_at_least
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 from memagent_lib.tracking import Experiment, load_curve, load_runs
@@ -47,10 +48,9 @@ class SweepBench:
     turns: int = 17
 
     def __post_init__(self) -> None:
-        least = {"points": 0, "logging_points": 0, "workers": 1, "traces": 0, "turns": 2}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ValueError(f"{name} must be at least {bound}, got {getattr(self, name)}")
+        require_at_least(self, 0, "points", "logging_points", "traces")
+        require_at_least(self, 1, "workers")
+        require_at_least(self, 2, "turns")
 
 
 def bench_sweep(settings: SweepBench, report: Callable[[str], None] = print) -> dict[str, Measured]:

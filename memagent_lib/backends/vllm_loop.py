@@ -45,11 +45,7 @@ class LoopEngine:
 
     async def _step(self) -> None:
         try:
-            while self._asked:
-                for _ in range(
-                    2
-                ):  # everyone who can ask does so before the step; another thread's call takes two rounds
-                    await asyncio.sleep(0)
+            while await self._anyone_waits():
                 with engine_lock:
                     outputs = self._engine.step()
                 for output in outputs:
@@ -57,6 +53,12 @@ class LoopEngine:
                         reply.set_result(output)
         except Exception as failure:
             self.fail(failure)
+
+    async def _anyone_waits(self) -> bool:
+        """Everyone who can ask does so before a step; what another thread asks takes two rounds of the loop."""
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return bool(self._asked)
 
     def fail(self, failure: Exception) -> None:
         """Nobody is left waiting for an engine that has stopped."""

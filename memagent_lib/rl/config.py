@@ -16,16 +16,10 @@ from typing import Any, Literal
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named, shows
 from memagent_lib.rl.advantages import Credit, Overlong
-from memagent_lib.settings import SettingsError, key_value, parse, read_toml
+from memagent_lib.settings import SettingsError, key_value, parse, read_toml, require_at_least
 from memagent_lib.trace import Kind
 
 DEVICES = ("auto", "cpu", "cuda")
-
-
-def _at_least(table: Any, least: float, *names: str) -> None:
-    for name in names:
-        if not (value := getattr(table, name)) >= least or value == math.inf:  # what is no number is not, either
-            raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +34,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise ValueError(f"no device {self.device!r}; choose from {', '.join(DEVICES)}")
-        _at_least(self, 1, "workers", "nodes")
+        require_at_least(self, 1, "workers", "nodes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +45,7 @@ class Stage:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "steps")
+        require_at_least(self, 0, "steps")
         if not self.files or not all(self.files):
             raise ValueError("files must be a path or a list of paths, got none")
 
@@ -211,10 +205,12 @@ class TrainingConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "steps", "prompts_per_step", "mini_batches", "keep_checkpoints")
-        _at_least(self, 0, "lr", "kl_loss", "eval_every", "save_every", "traces_per_step", "warmup_steps", "seed")
-        _at_least(self, 0, "importance_cap", "overlong_weight", "evidence_reward", "clip_low", "clip_high")
-        _at_least(self, 0, "failed_share", "weight_decay", "entropy_bonus")
+        require_at_least(self, 1, "steps", "prompts_per_step", "mini_batches", "keep_checkpoints")
+        require_at_least(
+            self, 0, "lr", "kl_loss", "eval_every", "save_every", "traces_per_step", "warmup_steps", "seed"
+        )
+        require_at_least(self, 0, "importance_cap", "overlong_weight", "evidence_reward", "clip_low", "clip_high")
+        require_at_least(self, 0, "failed_share", "weight_decay", "entropy_bonus")
         if not self.hang_minutes > 0:
             raise ValueError(f"hang_minutes must be above 0, got {self.hang_minutes}")
         if self.rollouts < 2:

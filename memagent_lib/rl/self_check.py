@@ -119,7 +119,7 @@ def _checkpoint(run: TrainingRun) -> Check:
     if last is None:
         return Check("checkpoint", "none", False, f"see {run.folder.log}")
     saved, exported = whole_weights(last.folder / "actor"), _weights(run.folder.model)
-    equal = all(bool((saved[name] == weight).all()) for name, weight in exported.items())
+    equal = saved.keys() == exported.keys() and all(bool((saved[name] == exported[name]).all()) for name in saved)
     size = bytes_of(last.folder)
     seconds = sum(row["metrics"].get("timing_s/save_checkpoint", 0.0) for row in run.folder.rows())
     found = f"step {last.step}: {size / 1e6:,.1f} MB written in {seconds:.1f} s, and read back"

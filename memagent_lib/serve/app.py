@@ -29,6 +29,7 @@ from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.serve import wire
 from memagent_lib.serve.conversation import ChatError, ChatRequest, ReadingTask, require_split, task_of
+from memagent_lib.settings import require_at_least
 from memagent_lib.trace import Trace, Turn
 
 HOSTS = ["localhost", "127.0.0.1"]
@@ -49,9 +50,7 @@ class ServeSettings:
     body_mb: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("readings", "body_mb"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        require_at_least(self, 1, "readings", "body_mb")
         require_split(self.split)
 
 

@@ -25,12 +25,17 @@ def policy(tmp_path_factory, tokenizer):
 
 @pytest.fixture(scope="module")
 def engine(policy):
+    import torch
     from vllm import AsyncEngineArgs
 
     from memagent_lib.backends import LoopEngine
     from memagent_lib.backends.vllm_thread import environment
 
-    with environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1"):
+    with (
+        environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1"),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(torch, "set_num_threads", torch.set_num_threads)  # vLLM's worker puts its own there
         made = LoopEngine(AsyncEngineArgs(model=str(policy), **SETTINGS).create_engine_config())
         yield made
         made.shutdown()

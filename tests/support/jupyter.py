@@ -48,6 +48,7 @@ def replace_line(page: Page, line: str, by: str) -> None:
 def shut_down_kernels(page: Page) -> None:
     choose(page, "Kernel", "Shut Down All Kernels…")
     page.get_by_role("button", name="Shut Down All").click()
+    expect(page.get_by_role("button", name="No Kernel", exact=True)).to_be_visible(timeout=PATIENCE_MS)
 
 
 def save(page: Page) -> None:

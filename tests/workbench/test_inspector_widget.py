@@ -222,6 +222,7 @@ def test_the_widget_reads_on_with_an_agent_that_is_opened_once_and_when_needed(b
     entry = asked(inspector, "rerun", key=key, turn=1, memory="mine")["answer"]
     assert entry["policy"] == "before, other memory after turn 2" and entry["right"]
     assert entry in inspector.catalog
+    assert set(inspector.saved["details"]) == {key, entry["key"]}  # what a notebook opened again shows
     assert asked(inspector, "rerun", key=key, turn=2, memory="mine")["answer"]["right"] and len(calls) == 1
     other = key_of(inspector.readings, "after", "lost")
     assert "no agent is given for 'after'" in asked(inspector, "rerun", key=other, turn=1, memory="mine")["error"]

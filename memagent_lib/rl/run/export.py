@@ -59,7 +59,7 @@ def _fold_adapters(model: Path, note: Path) -> None:
     adapter = json.loads(note.read_text(encoding="utf-8"))
     for file in (*files, *model.glob("*.safetensors.index.json")):
         file.unlink()
-    _save(merged(weights, adapter["lora_alpha"] / adapter["r"]), model)
+    _save(_stored(merged(weights, adapter["lora_alpha"] / adapter["r"]), model), model)
 
 
 def whole_weights(actor: Path) -> dict[str, Any]:
@@ -79,16 +79,19 @@ def whole_weights(actor: Path) -> dict[str, Any]:
             parts = [rank[name].to_local() for rank in ranks[: weight.device_mesh.mesh.shape[-1]]]
             weight = torch.cat(parts, cut.dim) if cut.is_shard() else parts[0]
         weights[name] = weight
-    return weights
+    return _stored(weights, actor / "huggingface")
+
+
+def _stored(weights: dict[str, Any], model: Path) -> dict[str, Any]:
+    """What of a model's weights its files hold: all but an output head that is the embedding."""
+    tied = json.loads((model / "config.json").read_text(encoding="utf-8")).get("tie_word_embeddings", False)
+    return {name: w for name, w in weights.items() if not (tied and name.endswith("lm_head.weight"))}
 
 
 def _save(weights: dict[str, Any], model: Path) -> None:
-    """Write a folder's weights, without an output head that is the embedding."""
     from huggingface_hub import save_torch_state_dict
 
-    tied = json.loads((model / "config.json").read_text(encoding="utf-8")).get("tie_word_embeddings", False)
-    kept = {name: w for name, w in weights.items() if not (tied and name.endswith("lm_head.weight"))}
-    save_torch_state_dict(kept, model)
+    save_torch_state_dict(weights, model)
 
 
 def _name_dtype(model: Path) -> None:

@@ -86,6 +86,7 @@ class Inspector(anywidget.AnyWidget):
         result = read_on(self.readings.results[key], turn, memory, self.agents[policy]())
         added = self.readings.add(f"{policy}, other memory after turn {turn + 1}", result)
         self.catalog = self.readings.catalog()
+        self.saved = self.readings.embedded([key, added], SAVED_BYTES)  # what a page opened again shows
         return self.readings.entry(added)
 
 
