@@ -1,9 +1,9 @@
 """Reinforcement learning of readers with verl: multi-conversation GRPO, on GPUs and on a bare CPU.
 
 ``config``, ``verl_config`` and ``training_plan`` say what a run is and needs, ``run_folder`` what it leaves on disk;
-``agent_loop``, ``advantages``, ``loss`` and ``trainer`` are what verl calls, ``cpu`` holds what only a CPU needs,
-``run`` the processes around a run; ``self_check`` trains to look at a machine. Knows verl, vLLM and Ray, and loads none
-of them here. Knows no notebook and no chart.
+``agent_loop``, ``advantages``, ``loss``, ``reply_engine`` and ``trainer`` are what verl calls; ``cpu`` holds what only
+a CPU needs, ``run`` the processes around a run; ``self_check`` trains to look at a machine. Knows verl, vLLM and Ray,
+and loads none of them here. Knows no notebook and no chart.
 """
 
 from memagent_lib.rl.advantages import Credit, Overlong

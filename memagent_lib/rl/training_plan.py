@@ -86,6 +86,8 @@ class Work:
     turns: float
     prompt_tokens: float
     reply_tokens: float
+    reply_share: float
+    """Of the rows with most reply for their prompt: what a micro-batch may be made of."""
     longest_row: int
     chunks_from: str
 
@@ -107,6 +109,10 @@ class Work:
             turns=chunks + 1,
             prompt_tokens=rollouts * (chunks * read + answer),
             reply_tokens=rollouts * (chunks * budget.memory_tokens + budget.answer_tokens),
+            reply_share=max(
+                budget.memory_tokens / (read + budget.memory_tokens),
+                budget.answer_tokens / (answer + budget.answer_tokens),
+            ),
             longest_row=encoder.window,
             chunks_from=source,
         )
@@ -199,13 +205,14 @@ class TrainingPlan:
         lora = self.verl.actor_rollout_ref.model.lora_rank > 0
         parameters, offloaded = self.shape.parameters, actor.fsdp_config.optimizer_offload
         tokens = min(actor.ppo_max_token_len_per_gpu, self.work.trained_tokens)
+        whole_rows = not self.verl.actor_rollout_ref.model.use_remove_padding  # then the head sees prompts too
         moments = 0 if lora or offloaded else (2 if "8bit" in actor.optim.optimizer else 8) * parameters / shards
         return {
             "weights": (2 if lora else 4) * parameters / shards,
             "gradients": 0 if lora else 4 * parameters / shards,
             "optimizer": moments,
             "activations": tokens * self.shape.hidden * self.shape.layers * 2,
-            "logits": tokens * self.shape.vocabulary * (2 + 4 + 4),
+            "logits": tokens * (1 if whole_rows else self.work.reply_share) * self.shape.vocabulary * (2 + 4 + 4),
             "one layer gathered": 2 * 2 * parameters / self.shape.layers,
         }
 

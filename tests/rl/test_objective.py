@@ -1,7 +1,7 @@
 """The objective and its gradient, whole: real engines against the paper's equations written out in plain PyTorch.
 
-The engines are ours for a CPU, verl's own on padded rows, and verl's own on packed rows with PyTorch's attention:
-what a GPU without flash_attn runs.
+The engines are ours for a CPU, ours for a GPU (packed rows with PyTorch's attention, as without flash_attn, and logits
+of replies only), and verl's own on packed and on padded rows.
 
 Rows of unequal lengths, groups of unequal numbers of turns, tokens clipped on both sides and dual-clipped, KL as k3,
 entropy, a temperature, several mini-batches of several micro-batches, one process and two. The optimizer is plain
@@ -225,7 +225,12 @@ def by_hand(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "kind"),
-    [("ours", "CpuEngine"), ("unpacked", "FSDPEngineWithLMHead"), ("packed", "FSDPEngineWithLMHead")],
+    [
+        ("ours", "CpuEngine"),
+        ("replies", "ReplyEngine"),
+        ("unpacked", "FSDPEngineWithLMHead"),
+        ("packed", "FSDPEngineWithLMHead"),
+    ],
 )
 def test_objective_and_gradients_of_the_engines_are_those_of_the_equations(case, accounts, engine, kind):
     folder, rows = case
@@ -238,3 +243,12 @@ def test_objective_and_gradients_of_the_engines_are_those_of_the_equations(case,
         assert rank["losses"] == pytest.approx(losses, abs=AGREEMENT)
         for name, weight in weights.items():
             torch.testing.assert_close(rank["weights"][name], weight, atol=AGREEMENT, rtol=AGREEMENT)
+
+
+@pytest.mark.slow
+def test_logits_are_computed_where_a_reply_token_is_predicted_and_nowhere_else(case, accounts):
+    _, rows = case
+    counted = {engine: sum(account[engine]["logits"] for account in accounts) for engine in accounts[0]}
+    replies, all_tokens = (sum(len(row.reply) + whole * len(row.prompt) for row in rows) for whole in (0, 1))
+    assert (counted["replies"], counted["packed"]) == (replies, all_tokens)
+    assert counted["ours"] < all_tokens < counted["unpacked"]

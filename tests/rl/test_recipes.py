@@ -138,6 +138,9 @@ def test_parameters_tokens_and_arithmetic_are_those_worked_out_by_hand(models, t
     assert plan.flops["reference"] == plan.flops["old log-probabilities"] == pytest.approx(tokens * per_token)
     assert plan.training_bytes()["weights"] == pytest.approx(4 * 7_615_616_512 / 8)  # in shards of 8
     assert plan.training_bytes()["optimizer"] == 0  # offloaded
+    answer_row = plan.work.prompt_tokens / plan.work.rollouts - 7 * (plan.work.longest_row - 1024) + 1024
+    replies = 2 * 8336 * 1024 / answer_row  # of a micro-batch of answers, which have the shortest prompts
+    assert plan.training_bytes()["logits"] == pytest.approx(replies * 152_064 * 10)
     assert (plan.checkpoint_bytes(), plan.export_bytes()) == (12 * 7_615_616_512, 4 * 7_615_616_512)
 
 

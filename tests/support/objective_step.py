@@ -2,7 +2,7 @@
 
 ``python objective_step.py FOLDER``, once per rank, with torch.distributed's variables set. Reads ``case.json``,
 ``rows.pt`` and the recipe's policy; writes ``rank_R.pt``: by engine, which rows each mini-batch held, losses,
-metrics, the new weights.
+metrics, the new weights, at how many places logits were computed.
 """
 
 import json
@@ -59,7 +59,8 @@ def update(case: dict, folder: Path, rows: list[dict], packed: bool) -> dict:
     rank, share = int(os.environ["RANK"]), len(rows) // int(os.environ["WORLD_SIZE"])
     batch = batch_of(rows[rank * share : (rank + 1) * share])
     tu.assign_non_tensor(batch, **case["extra_info"])
-    held, losses, train_batch = [], [], worker.actor.train_batch
+    engine, held, losses, train_batch, logits = worker.actor.engine, [], [], worker.actor.train_batch, []
+    engine.module.lm_head.register_forward_hook(lambda *given: logits.append(given[2].shape[:-1].numel()))
 
     def recorded(data: TensorDict) -> TensorDict:
         held.append(data["number"].tolist())
@@ -69,17 +70,19 @@ def update(case: dict, folder: Path, rows: list[dict], packed: bool) -> dict:
 
     worker.actor.train_batch = recorded
     metrics = tu.get(worker.update_actor(batch), "metrics")
-    engine = worker.actor.engine
     weights = {name: value.full_tensor() for name, value in engine.module.state_dict().items()}
-    return {"engine": type(engine).__name__, "held": held, "losses": losses, "metrics": metrics, "weights": weights}
+    account = {"engine": type(engine).__name__, "held": held, "losses": losses, "metrics": metrics}
+    return account | {"weights": weights, "logits": sum(logits)}
 
 
 def main(folder: Path) -> None:
     allow_double()
     case, rows, found = json.loads((folder / "case.json").read_text()), torch.load(folder / "rows.pt"), {}
-    # Ours is registered for the device cpu, verl's own for cuda; here all of them run on the CPU.
-    for name, device, packed in (("ours", "cpu", False), ("unpacked", "cuda", False), ("packed", "cuda", True)):
-        os.environ["VERL_ENGINE_DEVICE"] = device
+    # Ours are registered for the device cpu and for NVIDIA's cuda, verl's own for cuda; here all run on the CPU.
+    engines = {"ours": ("cpu", "", False), "replies": ("cuda", "nvidia", True)}
+    engines |= {"unpacked": ("cuda", "", False), "packed": ("cuda", "", True)}
+    for name, (device, vendor, packed) in engines.items():
+        os.environ |= {"VERL_ENGINE_DEVICE": device, "VERL_ENGINE_VENDOR": vendor or "another"}
         found[name] = update(case, folder, rows, packed)
     torch.save(found, folder / f"rank_{os.environ['RANK']}.pt")
 

@@ -1,4 +1,4 @@
-"""verl's FSDP engine for a CPU: each shared beginning once, log-probabilities of replies only, nothing token by token.
+"""The engine for a CPU: each shared beginning once, log-probabilities of replies only, nothing token by token.
 
 verl's unpacked path runs every row whole, computes logits of every prompt token, and takes their logarithms in a
 Python loop. A reader's prompts are an order of magnitude longer than its replies and the rollouts of a group share
@@ -21,27 +21,23 @@ from tensordict import NonTensorStack, TensorDict
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.base import EngineRegistry
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import postprocess_batch_func
 
-import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
 from memagent_lib.rl.cpu import weight_channel
 from memagent_lib.rl.cpu.prefix_trees import attends_to_everything, forest, micro_batches, prefix_trees
 from memagent_lib.rl.lora import merged
+from memagent_lib.rl.reply_engine import ReplyEngine, at_replies
 
 weight_channel.use()
 
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")
-class CpuEngine(FSDPEngineWithLMHead):
-    """What :class:`FSDPEngineWithLMHead` computes, at the tokens that are trained on; zero elsewhere."""
+class CpuEngine(ReplyEngine):
+    """The same from trees; a row that cannot be in one takes the path of its class, or verl's."""
 
-    def _build_module(self) -> torch.nn.Module:
-        module = super()._build_module()
-        self.has_trees = attends_to_everything(module.config.get_text_config())
-        if not self.has_trees:
-            print(f"{type(module).__name__} has layers that do not attend to everything: its rows are computed whole")
-        return module
+    def _in_the_way_of_rows(self, module: torch.nn.Module) -> dict[str, bool]:
+        whole = attends_to_everything(module.config.get_text_config())
+        return {"it has layers that do not attend to everything": not whole}
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """A reference model is offloaded to the CPU, where ours already is; verl would pin its memory for a device."""
@@ -71,7 +67,7 @@ class CpuEngine(FSDPEngineWithLMHead):
 
         What is no tensor stays behind: verl copies every column of every row to the device, an eighth of an update.
         """
-        if not self.has_trees:
+        if not self.replies_only:
             return super().forward_backward_batch(data, loss_function, forward_only)
         data = data.exclude(*(name for name, value in data.items() if isinstance(value, NonTensorStack)))
         group = self.get_data_parallel_group()
@@ -99,7 +95,7 @@ class CpuEngine(FSDPEngineWithLMHead):
         return micro_batches(trees, limit, at_least=int(most))
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-        if not self.has_trees:
+        if not self.replies_only:
             return super().prepare_model_inputs(micro_batch)
         packed = forest(prefix_trees(_rows(micro_batch)))
         prompts = micro_batch["prompts"].offsets().diff().tolist()
@@ -118,30 +114,10 @@ class CpuEngine(FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, torch.Tensor]:
-        if not self.has_trees:
+        if not self.replies_only:
             return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
-        labels, offsets = micro_batch["responses"], micro_batch["input_ids"].offsets()
-        lengths = labels.offsets().diff()
-        temperature = (
-            torch.as_tensor(micro_batch["temperature"], dtype=torch.float32)
-            .expand(len(lengths))
-            .repeat_interleave(lengths)
-        )
-        logs = (output.logits[output_args["trees"], output_args["nodes"]] / temperature[:, None]).log_softmax(-1)
-        # verl's shift by one: the log-probability of a token stands where the token before it is.
-        places = torch.cat(
-            [torch.arange(end - n - 1, end - 1) for end, n in zip(offsets[1:].tolist(), lengths.tolist(), strict=True)]
-        )
-        result = {"log_probs": _nested(logs.gather(-1, labels.values()[:, None]).squeeze(-1), places, offsets)}
-        if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
-            result["entropy"] = _nested(-(logs.exp() * logs).sum(-1), places, offsets)
-        return result
+        return at_replies(output.logits[output_args["trees"], output_args["nodes"]], micro_batch)
 
 
 def _rows(data: TensorDict) -> list[list[int]]:
     return [row.tolist() for row in data["input_ids"].unbind()]
-
-
-def _nested(values: torch.Tensor, places: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    flat = values.new_zeros(int(offsets[-1])).index_copy(0, places, values)
-    return torch.nested.nested_tensor_from_jagged(flat, offsets)
