@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import logging
+import os
 import re
 import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential
 
-from memagent_lib.files import place
+from memagent_lib.files import place, replacing
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -64,11 +67,36 @@ def _prepare_file(uri: str, file: Path) -> None:
     except FileExistsError as failure:
         raise TrackingError(f"{file.parent} is a file; the MLflow store is a folder (it gets a mlflow.db)") from failure
     try:
+        _make_tables(file)
         client_of(uri)
         with sqlite3.connect(file, timeout=30) as database:
             database.execute("PRAGMA journal_mode=WAL")
     except (sqlite3.DatabaseError, DatabaseError) as failure:
         raise _unusable(uri, failure) from failure
+
+
+def _make_tables(file: Path) -> None:
+    """A new store appears with all its tables: one that is interrupted half way could never be opened again. Of several
+    processes that come at once, one makes it.
+    """
+    _quieten()
+    from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH as ARTIFACTS
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    with _alone_in(file.parent):
+        if not file.exists():
+            with replacing(file) as unfinished:
+                SqlAlchemyStore(f"sqlite:///{unfinished}", ARTIFACTS).engine.dispose()
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def count_spans(uri: str) -> None:
@@ -117,17 +145,17 @@ def _unusable(uri: str, failure: Exception) -> TrackingError:
 
 @lru_cache(maxsize=8)
 def client_of(uri: str) -> MlflowClient:
-    import logging
-    import os
-
-    os.environ.setdefault(
-        "MLFLOW_DISABLE_TELEMETRY", "true"
-    )  # read when mlflow is imported; else it reports use over the network
-    for chatty in ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
-        logging.getLogger(chatty).setLevel(logging.CRITICAL if chatty.endswith("db.utils") else logging.WARNING)
+    _quieten()
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=uri)
+
+
+def _quieten() -> None:
+    """Before MLflow is imported: no report of use over the network, no lines about migrations."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    for chatty in ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.CRITICAL if chatty.endswith("db.utils") else logging.WARNING)
 
 
 def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:

@@ -47,6 +47,21 @@ def test_a_store_that_stays_locked_is_named_with_the_fix(workspace: Path, monkey
     holder.close()
 
 
+def test_a_store_whose_making_was_killed_is_made_by_the_next_and_by_one_of_several(tmp_path: Path) -> None:
+    def opening() -> subprocess.Popen:
+        code = f"from memagent_lib.tracking import Experiment; Experiment.open({str(tmp_path / 'runs')!r}).start('one')"
+        return subprocess.Popen([sys.executable, "-c", code])
+
+    with opening() as killed:
+        while not any(part.stat().st_size for part in tmp_path.glob("runs/.mlflow.db.*.part")):
+            assert killed.poll() is None
+        killed.kill()
+    assert not (tmp_path / "runs/mlflow.db").exists()
+    several = [opening() for _ in range(3)]
+    assert [process.wait() for process in several] == [0, 0, 0]
+    assert len(load_runs(Experiment.open(tmp_path / "runs"))) == 3
+
+
 def test_a_file_that_is_no_database_is_named_with_the_fix(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("no database " * 500)
     with pytest.raises(
