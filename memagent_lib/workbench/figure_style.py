@@ -95,7 +95,8 @@ def _load_backend() -> None:
 def finish(ax: Axes, title: str, caption: str) -> Axes:
     """Give a figure its title, and below it in small what its marks mean."""
     ax.set_title(title + "\n", loc="left")
-    ax.text(0, 1.025, caption, transform=ax.transAxes, fontsize=9, color=INK)
+    place = {"xy": (0, 1), "xycoords": "axes fraction", "xytext": (0, 5), "textcoords": "offset points"}
+    ax.annotate(caption, **place, fontsize=9, color=INK).set_in_layout(False)  # a long one would squeeze the axes
     return ax
 
 

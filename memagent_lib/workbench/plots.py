@@ -182,7 +182,7 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20) -> Axes:
     lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
     lives = lives.assign(length=lives["end"] - lives["brought"])
     lives = lives.nlargest(most, "length", keep="first").sort_values("brought")
-    ax = new_axes(7.6, 1.5 + 0.36 * max(2, len(lives)))
+    ax = new_axes(9, 1.5 + 0.36 * max(2, len(lives)))
     colours = [COLOURS[2] if kept else GREY for kept in lives["dropped"].isna()]
     ax.barh(range(len(lives)), lives["length"], left=lives["brought"], height=0.5, color=colours)
     ax.set_yticks(range(len(lives)), [_clipped(text) for text in lives["text"]])
@@ -190,8 +190,8 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20) -> Axes:
     count_axis(ax, "chunk")
     ax.grid(True, axis="x")
     ax.grid(False, axis="y")
-    few = f"; the {most} that stayed longest of {len(phrases):,}" if len(phrases) > most else ""
-    return finish(ax, "What was in memory, and for how long?", f"green: still there at the end; grey: dropped{few}")
+    few = f"; the {most} longest of {len(phrases):,}" if len(phrases) > most else ""
+    return finish(ax, "What was in memory, and for how long?", f"green: kept to the end; grey: dropped{few}")
 
 
 def _clipped(text: str, most: int = 48) -> str:

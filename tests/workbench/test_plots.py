@@ -5,6 +5,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.text import Text
 
 from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
@@ -17,9 +18,18 @@ matplotlib.use("agg")
 
 
 @pytest.fixture(autouse=True)
-def no_figure_stays_open():
+def every_figure_has_room_for_its_words_and_no_figure_stays_open():
     yield
+    figures = [plt.figure(number) for number in plt.get_fignums()]
     plt.close("all")
+    for figure in figures:
+        figure.canvas.draw()
+        for ax in (ax for ax in figure.axes if ax.get_title(loc="left")):
+            words = [ax._left_title, *filter(Text.get_visible, ax.texts)]
+            assert [text.get_text() for text in words if text.get_window_extent().x1 > figure.bbox.x1 + 1] == []
+            if ax.get_xlabel():  # not a bar of colours
+                share = ax.get_position().width * ax.get_gridspec().ncols
+                assert share > 0.4, "labels leave the plot less than half its room"
 
 
 @pytest.fixture
@@ -259,3 +269,11 @@ def test_a_figure_is_saved_as_an_image_without_background_and_as_vectors(results
     image, vectors = plots.save_figure(plots.accuracy_by_length(results), tmp_path / "deep" / "accuracy.png")
     assert plt.imread(image)[0, 0, 3] == 0.0
     assert vectors.name == "accuracy.pdf" and vectors.read_bytes().startswith(b"%PDF")
+
+
+def test_lives_of_phrases_have_room_beside_their_words() -> None:
+    text = "The code of the mellow spider is cedar. The code of the calm lemur is bracket"
+    lives = [{"text": text, "brought": i % 16 + 1, "dropped": None if i % 5 == 0 else i % 16 + 2} for i in range(32)]
+    ax = plots.phrase_lives(pd.DataFrame(lives), 16)
+    assert len(ax.patches) == 20
+    assert ax.texts[0].get_text() == "green: kept to the end; grey: dropped; the 20 longest of 32"
