@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from memagent_lib.rl.run.ray_cluster import claim_machine
+from memagent_lib.rl.run.ray_cluster import claim_machine, require_answer
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
 
@@ -19,6 +20,19 @@ def test_the_gpus_of_a_machine_go_to_one_ray_of_a_runs_own_and_are_free_when_it_
         claim_machine(RunFolder(Path("/runs/two")))
     claim.close()
     claim_machine(RunFolder(Path("/runs/three"))).close()
+
+
+def test_a_cluster_that_is_away_is_said_at_once(monkeypatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        away = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(RunError, match=rf"no Ray cluster answers at {away} \(.*refused.* see that its head runs"):
+        require_answer(away)
+    monkeypatch.setenv("RAY_ADDRESS", away)
+    with pytest.raises(RunError, match=f"no Ray cluster answers at {away}"):
+        require_answer("auto")
+    with pytest.raises(RunError, match="no Ray cluster answers at no-such-host:6379"):
+        require_answer("no-such-host:6379")
 
 
 @pytest.mark.slow

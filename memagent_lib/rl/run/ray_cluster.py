@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ LOCAL = "local"
 START_TRIES = 5  # a machine under load may not start a node in the half minute that Ray gives it
 LOGICAL_CPUS = 32  # Ray hands out logical CPUs; with fewer, verl's small actors wait for one another for ever
 STORE_BYTES = 1 << 30
+ANSWER_WAIT_S = 10.0
 CLAIM, CLAIM_WAIT_S = "memagent-run", 30.0
 
 
@@ -42,14 +44,25 @@ def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object
         claim = claim_machine(folder) if device == "cuda" else None
         _start(wanted)
         return claim
-    try:
-        ray.init(**wanted)
-    except ConnectionError as error:
-        raise RunError(f"no Ray cluster answers at {recipe.cluster.address}: {error}") from error
+    require_answer(recipe.cluster.address)
+    ray.init(**wanted)
     claim = claim_cluster(recipe.cluster.address, folder)
     require_devices(recipe, ray.cluster_resources())
     _require_folder(folder)
     return claim
+
+
+def require_answer(address: str) -> None:
+    """:class:`RunError` where no cluster is; Ray itself waits for one for ever."""
+    from ray._private.services import canonicalize_bootstrap_address
+
+    try:
+        host, _, port = canonicalize_bootstrap_address(address).rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_WAIT_S).close()
+    except OSError as error:
+        at = address if address != "auto" else os.environ.get("RAY_ADDRESS") or "any address known here (auto)"
+        fix = 'see that its head runs and this machine reaches it; cluster.address = "local" starts one'
+        raise RunError(f"no Ray cluster answers at {at} ({error}); {fix}") from error
 
 
 def claim_machine(folder: RunFolder) -> IO[str]:
