@@ -19,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from memagent_lib.errors import MissingFile
+
 PACKAGE = Path(__file__).parent
 _MARKS = ("pyproject.toml", "notebooks")
 _HASHED_WHOLE_BYTES = 64 << 20
@@ -103,7 +105,7 @@ def first_model(names: Sequence[str]) -> str:
     """The first of some model folders that is there, by the name it was given."""
     found = next((name for name in names if (place(name) / "config.json").is_file()), None)
     if found is None:
-        raise FileNotFoundError(f"no model at {', '.join(map(str, names))}; `make demo` trains one")
+        raise MissingFile(f"no model at {', '.join(map(str, names))}; `make demo` trains one")
     return found
 
 

@@ -18,13 +18,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memagent_lib.errors import UserError
 from memagent_lib.trace import REPLY_FACTS, Prompt, Reply
 
 VERSION = 2
 _LONGEST_HEADER = 1 << 22
 
 
-class JournalError(ValueError):
+class JournalError(UserError, ValueError):
     """A file that is no journal, or belongs to another job, or is damaged, or that another process is writing."""
 
 

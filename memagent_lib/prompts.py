@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
+from memagent_lib.errors import UserError
 from memagent_lib.settings import parse, read_toml, require_at_least
 from memagent_lib.tokenizer import END_OF_THINKING, Tokenizer
 from memagent_lib.trace import Kind, Prompt, Reply
@@ -38,7 +39,7 @@ If something that an earlier memory held is missing now, end the reply with a li
 it in a few words; you will then see that earlier memory beside the next piece."""
 
 
-class BudgetError(ValueError):
+class BudgetError(UserError, ValueError):
     """Something does not fit its token budget. Nothing was cut and no model was called."""
 
 

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from memagent_lib.errors import UserError
+
 T = TypeVar("T")
 _UNKNOWN, _MISSING = "unexpected_keyword_argument", ("missing", "missing_argument", "missing_keyword_only_argument")
 
 
-class SettingsError(ValueError):
+class SettingsError(UserError, ValueError):
     """A setting that cannot be used; the message says which, what it was and what would do."""
 
 

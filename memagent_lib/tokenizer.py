@@ -16,6 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memagent_lib.errors import MissingFile
+
 THINKING = "<think>"
 END_OF_THINKING = "</think>"
 LONG_CHARS, LONG_TOKENS = 500, 250
@@ -91,7 +93,7 @@ class Tokenizer:
     def load(cls, model: str | Path) -> Tokenizer:
         """The tokenizer of a model folder or hub name, from its files alone: transformers would import torch."""
         if looks_like_path(model) and not Path(model).is_dir():
-            raise FileNotFoundError(
+            raise MissingFile(
                 f"no model folder {str(model)!r}; give one that holds config.json and tokenizer.json, or a hub name"
             )
         folder = Path(model) if Path(model).is_dir() else None

@@ -19,6 +19,7 @@ import memagent_lib
 LIBRARY = Path(memagent_lib.__file__).parent
 # From the ground up: a room may import what stands before it. Rooms in one row do not know each other.
 ROWS = (
+    ("errors",),
     ("files", "tokenizer", "processes", "settings"),
     ("text",),
     ("trace",),

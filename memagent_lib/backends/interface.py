@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from memagent_lib.errors import UserError
 from memagent_lib.prompts import Completion, Request
 
 
-class BackendError(RuntimeError):
+class BackendError(UserError, RuntimeError):
     """A request that got no completion. It makes an error result, never an empty answer."""
 
 
-class BackendUnavailable(RuntimeError):
+class BackendUnavailable(UserError, RuntimeError):
     """No request can succeed: the server is gone, refuses the key or lacks the model.
 
     Deliberately no :class:`BackendError`: it stops a whole run, which would otherwise fail ten thousand times in a row.

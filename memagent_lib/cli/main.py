@@ -23,6 +23,7 @@ from memagent_lib.cli import (
     train,
 )
 from memagent_lib.cli.arguments import VerbParser
+from memagent_lib.errors import UserError
 
 VERBS = (doctor, demo, data, read, evaluate, serve, train, sweep, report, template, lab)
 EPILOG = """\
@@ -71,8 +72,5 @@ def parser() -> argparse.ArgumentParser:
 
 def _is_the_users(error: Exception) -> bool:
     """Whether the message alone helps: a wrong value, file, server or installation, and not a mistake of ours."""
-    from memagent_lib.backends import BackendError, BackendUnavailable
-    from memagent_lib.rl import RunError
-
-    expected = (ValueError, OSError, BackendError, BackendUnavailable, RunError, ImportError)
+    expected = (UserError, ValueError, OSError, ImportError)
     return isinstance(error, expected) and not isinstance(error, ModuleNotFoundError)

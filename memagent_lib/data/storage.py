@@ -16,6 +16,7 @@ from typing import Any
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats import FORMATS, likely_format
+from memagent_lib.errors import MissingFile
 from memagent_lib.files import replacing
 
 GROUP_ROWS = 4096
@@ -178,7 +179,7 @@ def _checked(path: str | Path) -> Path:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the files of examples in it, as {path}/*.parquet")
     if not path.is_file():
-        raise FileNotFoundError(f"no examples at {path}; make some with: memagent data TASK --out {path}")
+        raise MissingFile(f"no examples at {path}; make some with: memagent data TASK --out {path}")
     try:
         found = pq.read_schema(path).names
     except pa.ArrowInvalid as error:

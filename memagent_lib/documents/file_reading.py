@@ -14,6 +14,7 @@ from memagent_lib.backends import BackendError
 from memagent_lib.diagnostics import Provenance
 from memagent_lib.documents.reading_page import FileReading
 from memagent_lib.documents.sources import Document, Part
+from memagent_lib.errors import MissingFile
 from memagent_lib.journal import Journal
 from memagent_lib.readers import overwrite, question_list, several_questions
 from memagent_lib.text import whole_characters
@@ -38,9 +39,7 @@ class SavedReading:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
             known = record["memagent_reading"] == 1
         except FileNotFoundError:
-            raise FileNotFoundError(
-                f"no saved reading at {path}; make one with: memagent read ... --save {path}"
-            ) from None
+            raise MissingFile(f"no saved reading at {path}; make one with: memagent read ... --save {path}") from None
         except (ValueError, KeyError, TypeError) as odd:
             raise ValueError(f"{path} is no saved reading; give a file that was written by --save") from odd
         if not known:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from memagent_lib.errors import UserError
+
 BLOCK_BYTES = 1 << 18
 NAMED_FILES = 10
 _HEAD_BYTES = 1 << 16
@@ -36,7 +38,7 @@ _HTML_BLOCKS = (  # noqa: SIM905
 _HTML_NOISE = ["script", "style", "noscript", "template", "head"]
 
 
-class DocumentError(ValueError):
+class DocumentError(UserError, ValueError):
     """A file that cannot be read as text; says which, why, and what to do."""
 
 

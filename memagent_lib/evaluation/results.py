@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.data import Example, Span
 from memagent_lib.diagnostics import Diagnosis, diagnose, evidence_in
+from memagent_lib.errors import MissingFile
 from memagent_lib.files import PACKAGE
 from memagent_lib.journal import append_record, digest, records
 from memagent_lib.scoring import Score
@@ -243,7 +244,7 @@ def read_results(path: str | Path) -> list[Result]:
     path = Path(path)
     files = sorted(f for f in path.glob("*.jsonl") if f.name != DOCUMENTS) if path.is_dir() else [path]
     if missing := [f for f in files or [path / RESULTS] if not f.is_file()]:
-        raise FileNotFoundError(f"no results at {missing[0]}")
+        raise MissingFile(f"no results at {missing[0]}")
     documents = read_documents((path if path.is_dir() else path.parent) / DOCUMENTS)
     found = chain.from_iterable(map(records, files))
     return [Result.from_record(record, documents.get(record["document"])) for record in found]

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation.results import Result
 from memagent_lib.files import place, replacing
 
@@ -117,7 +118,7 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
     files = sorted([*place(folder).glob("*.parquet"), *place(folder).rglob("*=*/*.parquet")])
     if not files:
         made = "make some with: memagent evaluate DATA --out FOLDER, or with 03_evaluate"
-        raise FileNotFoundError(f"no results in {place(folder)}; {made}")
+        raise MissingFile(f"no results in {place(folder)}; {made}")
     frames, names = [pd.read_parquet(file) for file in files], [file.name for file in files]
     if odd := [str(file) for file, frame in zip(files, frames, strict=True) if "policy" not in frame]:
         raise ValueError(f"{odd[0]} holds no results of an evaluation; move it out of {place(folder)}")

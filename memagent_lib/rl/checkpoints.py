@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from memagent_lib.errors import UserError
 from memagent_lib.files import bytes_of, write_atomically
 from memagent_lib.rl.run_folder import SCORE_FILE, RunFolder
 
@@ -21,7 +22,7 @@ READERS = 8
 _BLOCK = 1 << 24
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(UserError, RuntimeError):
     """A checkpoint that could not be written; the earlier one is as it was."""
 
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.files import model_hash, read_lines, write_atomically
 from memagent_lib.journal import append_record
@@ -176,7 +177,7 @@ class RunFolder:
     def _written_status(self) -> TrainingStatus:
         file = self.path / "status.json"
         if not file.is_file():
-            raise FileNotFoundError(f"no training run at {self.path}")
+            raise MissingFile(f"no training run at {self.path}")
         return TrainingStatus.from_record(json.loads(file.read_text(encoding="utf-8")))
 
     def lock(self) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.data import count, stream
+from memagent_lib.errors import UserError
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.data_check import bad_examples, require_enough, unusable
@@ -26,7 +27,7 @@ UPDATE_SHARE, PREFILL_SHARE, DECODE_SHARE = 0.35, 0.4, 0.08  # of a GPU's dense 
 SAFETY = 0.95
 
 
-class PlanError(ValueError):
+class PlanError(UserError, ValueError):
     """A run that cannot fit; the message holds the numbers."""
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential
 
+from memagent_lib.errors import UserError
 from memagent_lib.files import place, replacing
 
 if TYPE_CHECKING:
@@ -30,11 +31,8 @@ _SCHEMES = ("http://", "https://", "sqlite:///", "postgresql", "mysql", "mssql",
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class TrackingError(ValueError):
-    """The store cannot be used, or does not hold what was asked for. A notebook shows it as one line."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"{type(self).__name__}: {self}"]
+class TrackingError(UserError, ValueError):
+    """The store cannot be used, or does not hold what was asked for."""
 
 
 def store_uri(where: str | Path) -> str:
@@ -152,8 +150,9 @@ def client_of(uri: str) -> MlflowClient:
 
 
 def _quieten() -> None:
-    """Before MLflow is imported: no report of use over the network, no lines about migrations."""
+    """Before MLflow is imported: no report of use over the network, no bars and lines of its own."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     for chatty in ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
         logging.getLogger(chatty).setLevel(logging.CRITICAL if chatty.endswith("db.utils") else logging.WARNING)
 

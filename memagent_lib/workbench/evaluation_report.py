@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation import PUBLISHED, failure_reasons, gather_rows, mixtures, paired, summarise
 from memagent_lib.files import place
 from memagent_lib.tracking import Experiment, load_readings, load_runs
@@ -188,8 +189,8 @@ def _svg(axes: Any) -> Any:
 def _evaluated(folder: Path, first: str) -> pd.DataFrame:
     if not folder.is_dir():
         what = f"{folder} is a file" if folder.exists() else f"no folder {folder}"
-        raise FileNotFoundError(f"{what}; give {_FOLDERS}")
+        raise MissingFile(f"{what}; give {_FOLDERS}")
     try:
         return gather_rows(folder, [first] if first else [])
     except FileNotFoundError as none:
-        raise FileNotFoundError(f"no results in {folder}; give {_FOLDERS}") from none
+        raise MissingFile(f"no results in {folder}; give {_FOLDERS}") from none

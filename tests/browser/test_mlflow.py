@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -32,3 +33,5 @@ def test_words_of_a_memory_are_found_and_a_comparison_opens_on_the_score(page: P
 
     page.goto(f'{lab.mlflow.partition("#")[0]}#/compare-runs?runs={json.dumps(runs)}&experiments=["1"]')
     expect(page.get_by_text("evaluate trained").first).to_be_visible(timeout=SLOW_MS)
+    drawn = page.locator("svg text").filter(has_text=re.compile("^score$"))  # the axis of the chart that it opens with
+    expect(drawn.first).to_be_visible(timeout=SLOW_MS)

@@ -20,6 +20,7 @@ from memagent_lib.data.formats.records import records, unique
 from memagent_lib.data.formats.ruler import read_ruler
 from memagent_lib.data.formats.squad import read_squad, read_squad_pool, unanswerable
 from memagent_lib.data.pools import Pool
+from memagent_lib.errors import MissingFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,9 @@ def require_file(path: str | Path, form: str) -> None:
         raise ValueError(f"{path} is a pipe or device; write what it says to a file and give that")
     if not Path(path).is_file():
         if str(path) == "-":
-            raise FileNotFoundError("what a pipe says is not read; write it to a file and give that instead of -")
+            raise MissingFile("what a pipe says is not read; write it to a file and give that instead of -")
         theirs = "" if form == "plain" else "; these files are their projects' own and are not shipped with memagent"
-        raise FileNotFoundError(f"no file at {path}{theirs}")
+        raise MissingFile(f"no file at {path}{theirs}")
 
 
 def read_pool(path: str | Path, form: str) -> Pool | None:

@@ -16,6 +16,7 @@ from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact, Filler, in_o
 from memagent_lib.data.formats import utf8_text
 from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
 from memagent_lib.data.tasks.words import compound, distinct, drawn, identifier, listed, noise, number, prose
+from memagent_lib.errors import MissingFile
 
 KeyKind = Literal["words", "numbers", "uuids"]
 KINDS = {"words": (compound, "word"), "numbers": (number, "number"), "uuids": (identifier, "identifier")}
@@ -137,7 +138,7 @@ def essay_sentences(path: str | None) -> tuple[str, ...]:
         raise ValueError(f"this task hides its needles in essays, and no file is named; {_ESSAY_HELP}")
     place = Path(path)
     if not place.exists():
-        raise FileNotFoundError(f"no haystack at {path}; {_ESSAY_HELP}")
+        raise MissingFile(f"no haystack at {path}; {_ESSAY_HELP}")
     files = sorted(place.glob("*.txt")) if place.is_dir() else [place]
     if not files:
         raise ValueError(f"the haystack folder {path} holds no .txt file; {_ESSAY_HELP}")

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import psutil
 
+from memagent_lib.errors import UserError
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 
 POLL_S = 0.5
 STOP_WAIT_S = 120.0  # beyond what the run itself says that it needs
 
 
-class RunError(RuntimeError):
+class RunError(UserError, RuntimeError):
     """A run that cannot be started, watched or stopped; the message says why and what to do."""
 
 

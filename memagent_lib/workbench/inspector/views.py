@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.agent import Agent, open_agent
+from memagent_lib.errors import UserError
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.files import place
 from memagent_lib.processes import in_jupyter
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
 Source = str | Path
 
 
-class InspectorError(ValueError):
-    """Nothing can be shown; the message says why. A notebook shows it as one line."""
-
-    _render_traceback_ = TrackingError._render_traceback_
+class InspectorError(UserError, ValueError):
+    """Nothing can be shown; the message says why."""
 
 
 def show(

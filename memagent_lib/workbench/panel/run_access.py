@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from memagent_lib import rl
+from memagent_lib.errors import MissingFile
 from memagent_lib.files import model, place
 from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
 from memagent_lib.tracking import Experiment
@@ -35,7 +36,7 @@ def attach(folder: str | Path) -> TrainingRun:
     except FileNotFoundError:
         near = sorted({str(f.parent) for at in (path, path.parent) for f in at.glob("*/status.json")})
         there = f"; runs nearby: {', '.join(near)}" if near else ""
-        raise FileNotFoundError(
+        raise MissingFile(
             f"no training run at {path}; `memagent train` or notebook 04_train starts one{there}"
         ) from None
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from memagent_lib.errors import UserError
 from memagent_lib.files import code_hash, place
 from memagent_lib.settings import SettingsError, parse, read_toml
 
@@ -25,7 +26,7 @@ FOLDER_MARK, POINT_MARK = "{folder}", "{point}"
 _TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "dict": dict}
 
 
-class SweepError(ValueError):
+class SweepError(UserError, ValueError):
     """A sweep that cannot start, said before anything runs."""
 
 
