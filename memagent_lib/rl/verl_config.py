@@ -31,7 +31,7 @@ def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, A
     if taken := DRAWING & set(recipe.verl):
         raise SettingsError(f"[verl] has {', '.join(sorted(taken))}; which examples a step trains on is said in [data]")
     encoder = encoder_of(recipe)
-    own = cpu_settings(recipe, encoder) if device == "cpu" else _cuda(encoder)
+    own = cpu_settings(recipe, encoder) if device == "cpu" else _cuda(recipe, encoder)
     chosen = _model_and_data(recipe, encoder) | _training(recipe) | _rollout(recipe, folder, encoder)
     chosen |= _trainer(recipe, folder) | own
     given = {name.removeprefix("+") for name in recipe.verl}
@@ -199,12 +199,14 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def _cuda(encoder: Encoder) -> dict[str, Any]:
+def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     flash = importlib.util.find_spec("flash_attn") is not None
     return {
         "trainer.device": "cuda",
         # PyTorch's own attention keeps packed rows apart by their positions; the objective's test proves it.
         "+actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
+        # Weights are gathered within a machine at every layer; over the network only gradients go, once a mini-batch.
+        f"{ACTOR}.fsdp_config.fsdp_size": recipe.model.workers if recipe.model.nodes > 1 else -1,
         f"{ACTOR}.ppo_max_token_len_per_gpu": max(MICRO_BATCH_TOKENS, 2 * encoder.window),
         f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * max(MICRO_BATCH_TOKENS, 2 * encoder.window),
         f"{ROLLOUT}.gpu_memory_utilization": 0.6,
