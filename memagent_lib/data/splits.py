@@ -46,6 +46,8 @@ def split_file(folder: str | Path, split: str, chunks: int) -> Path:
 
 
 def _each(counts: Sequence[int], lengths: Sequence[int], split: str) -> Sequence[int]:
+    if not lengths:  # a split that is not wanted needs no numbers
+        return ()
     if len(counts) not in (1, len(lengths)):
         raise ValueError(
             f"{split} examples has {len(counts)} values for {len(lengths)} lengths; give one for each, or one for all"

@@ -1,0 +1,24 @@
+"""One file per split and length, with as many examples as asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from memagent_lib.data import load, make_splits
+
+
+def test_each_length_has_its_file_and_an_empty_split_needs_no_numbers(tmp_path, tokenizer) -> None:
+    splits = {"train": ([1, 2], [3, 2]), "test": ([2], [4]), "other": ([], [64, 64, 32])}
+    made = make_splits(tmp_path, "needle", splits, tokenizer, seed=1, chunk_tokens=64, distractors=0.5)
+    assert made[["split", "chunks", "examples"]].values.tolist() == [["train", 1, 3], ["train", 2, 2], ["test", 2, 4]]
+    files = [load(path) for path in made["file"]]
+    assert [len(examples) for examples in files] == [3, 2, 4]
+    documents = [example.document for examples in files for example in examples]
+    assert len(set(documents)) == len(documents), "no document is in two files"
+
+
+def test_numbers_that_fit_no_lengths_are_refused(tmp_path, tokenizer) -> None:
+    with pytest.raises(
+        ValueError, match="train examples has 2 values for 3 lengths; give one for each, or one for all"
+    ):
+        make_splits(tmp_path, "needle", {"train": ([1, 2, 4], [3, 2])}, tokenizer, seed=1)
