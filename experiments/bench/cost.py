@@ -21,7 +21,7 @@ from experiments.bench.turns import Bench
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Sampling
 from memagent_lib.readers import READERS
-from memagent_lib.rl.training_plan import ModelShape
+from memagent_lib.rl.model_shape import ModelShape
 from memagent_lib.trace import Trace
 
 SIDES = {"agent": "overwrite", "full": "full"}

@@ -18,6 +18,7 @@ from memagent_lib.errors import UserError
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.data_check import bad_examples, require_enough, unusable
+from memagent_lib.rl.model_shape import ModelShape
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.trace import Kind
 
@@ -44,39 +45,6 @@ GPUS = {
     "H100 80 GB": Gpu(80e9, 989e12),
     "H200 141 GB": Gpu(141e9, 989e12),
 }
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """The numbers of a decoder that decide its cost."""
-
-    parameters: int
-    layers: int
-    hidden: int
-    kv_width: int
-    vocabulary: int
-
-    @classmethod
-    def of(cls, config: Any) -> ModelShape:
-        """From a Hugging Face configuration; the parameters are counted without allocating any."""
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        parameters = sum(weight.numel() for weight in model.parameters())
-        return cls(parameters, config.num_hidden_layers, config.hidden_size, heads * width, config.vocab_size)
-
-    def forward_flops(self, tokens: float, length: float) -> float:
-        """Of ``tokens`` in rows of ``length``: two per parameter and token, and causal attention."""
-        return tokens * (2 * self.parameters + 2 * self.layers * self.hidden * length)
-
-    @property
-    def kv_bytes(self) -> int:
-        """Of one token in bf16."""
-        return 4 * self.layers * self.kv_width
 
 
 @dataclass(frozen=True)
@@ -200,28 +168,40 @@ class TrainingPlan:
         return seconds / self.workers / 3600
 
     def training_bytes(self) -> dict[str, float]:
-        """Per GPU during the update, by what holds them."""
-        actor = self.verl.actor_rollout_ref.actor
-        shards = actor.fsdp_config.fsdp_size if actor.fsdp_config.fsdp_size > 0 else self.workers
-        lora = self.verl.actor_rollout_ref.model.lora_rank > 0
-        parameters, offloaded = self.shape.parameters, actor.fsdp_config.optimizer_offload
+        """Per GPU during the update, by what holds them. verl's ``param_offload`` and ``optimizer_offload`` bring both
+        back for it; ``offload_policy`` leaves them on the host, layer by layer.
+        """
+        actor, parameters = self.verl.actor_rollout_ref.actor, self.shape.parameters
         tokens = min(actor.ppo_max_token_len_per_gpu, self.work.trained_tokens)
         whole_rows = not self.verl.actor_rollout_ref.model.use_remove_padding  # then the head sees prompts too
-        moments = 0 if lora or offloaded else (2 if "8bit" in actor.optim.optimizer else 8) * parameters / shards
-        return {
-            "weights": (2 if lora else 4) * parameters / shards,
-            "gradients": 0 if lora else 4 * parameters / shards,
-            "optimizer": moments,
+        held = dict.fromkeys(self._state, 0.0) if actor.fsdp_config.offload_policy else self._state
+        return held | {
             "activations": tokens * self.shape.hidden * self.shape.layers * 2,
             "logits": tokens * (1 if whole_rows else self.work.reply_share) * self.shape.vocabulary * (2 + 4 + 4),
             "one layer gathered": 2 * 2 * parameters / self.shape.layers,
         }
+
+    @property
+    def _state(self) -> dict[str, float]:
+        """Of weights, gradients and moments: each GPU's share."""
+        actor, parameters = self.verl.actor_rollout_ref.actor, self.shape.parameters
+        shards = actor.fsdp_config.fsdp_size if actor.fsdp_config.fsdp_size > 0 else self.workers
+        if self.verl.actor_rollout_ref.model.lora_rank > 0:
+            return {"weights": 2 * parameters / shards, "gradients": 0, "optimizer": 0}
+        moments = 2 if "8bit" in actor.optim.optimizer else 8
+        return {name: n * parameters / shards for name, n in (("weights", 4), ("gradients", 4), ("optimizer", moments))}
 
     def rollout_bytes(self) -> dict[str, float]:
         """Per GPU while sampling: what vLLM must hold at least, with one prompt and reply in its cache."""
         parallel = self.verl.actor_rollout_ref.rollout.tensor_model_parallel_size
         weights = 2 * self.shape.parameters / parallel
         return {"weights": weights, "one row's cache": self.work.longest_row * self.shape.kv_bytes / parallel}
+
+    def kept_bytes(self) -> float:
+        """Per GPU, of weights and moments that stay beside vLLM while it samples."""
+        where = self.verl.actor_rollout_ref.actor.fsdp_config
+        weights = 0 if where.param_offload or where.offload_policy else self._state["weights"]
+        return weights + (0 if where.optimizer_offload or where.offload_policy else self._state["optimizer"])
 
     def checkpoint_bytes(self) -> float:
         """Weights and moments in fp32; of a model with adapters, nearly all is weights."""
@@ -233,9 +213,12 @@ class TrainingPlan:
         return 4 * self.shape.parameters
 
     def fits(self, gpu: Gpu) -> bool:
-        rollout = self.verl.actor_rollout_ref.rollout.gpu_memory_utilization * gpu.memory
-        training = SAFETY * gpu.memory
-        return sum(self.training_bytes().values()) <= training and sum(self.rollout_bytes().values()) <= rollout
+        sampling = self.verl.actor_rollout_ref.rollout.gpu_memory_utilization * gpu.memory
+        return (
+            sum(self.training_bytes().values()) <= SAFETY * gpu.memory
+            and sum(self.rollout_bytes().values()) <= sampling
+            and sampling + self.kept_bytes() <= SAFETY * gpu.memory
+        )
 
     def check(self) -> None:
         """:class:`PlanError` where no GPU we know fits, the disk is too small, or examples would be refused."""
@@ -252,8 +235,11 @@ class TrainingPlan:
             raise PlanError(f"the disk is too small by {(needed - self.free_disk) / 1e9:.0f} GB: {sizes}")
         if self.device != "cpu" and not any(map(self.fits, GPUS.values())):
             training, rollout = (sum(b.values()) / 1e9 for b in (self.training_bytes(), self.rollout_bytes()))
-            advice = "add workers, offload the optimizer, lower ppo_max_token_len_per_gpu or raise tensor parallelism"
-            raise PlanError(f"no GPU holds {training:.0f} GB of training and {rollout:.0f} GB of sampling; {advice}")
+            sizes = (
+                f"{training:.0f} GB of training, or {rollout:.0f} GB of sampling beside {self.kept_bytes() / 1e9:.0f}"
+            )
+            advice = "add workers, offload more, lower ppo_max_token_len_per_gpu or raise tensor parallelism"
+            raise PlanError(f"no GPU holds {sizes} that stay; {advice}")
 
     def lines(self) -> Iterator[str]:
         """The report, line by line."""
@@ -279,7 +265,8 @@ class TrainingPlan:
     def _gpu_lines(self) -> Iterator[str]:
         for name, held in (("update", self.training_bytes()), ("sampling", self.rollout_bytes())):
             parts = ", ".join(f"{part} {size / 1e9:.1f}" for part, size in held.items())
-            yield f"{name:<11} {sum(held.values()) / 1e9:.1f} GB a GPU: {parts}"
+            beside = f"; beside {self.kept_bytes() / 1e9:.1f} that stay" if name == "sampling" else ""
+            yield f"{name:<11} {sum(held.values()) / 1e9:.1f} GB a GPU: {parts}{beside}"
         attention = self.verl.actor_rollout_ref.model.override_config.get("attn_implementation", "flash_attention_2")
         yield f"attention   {attention}"
         for name, gpu in GPUS.items():

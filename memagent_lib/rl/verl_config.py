@@ -15,6 +15,7 @@ from memagent_lib.files import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import cpu_environment, cpu_settings
+from memagent_lib.rl.model_shape import ModelShape
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer
@@ -23,6 +24,8 @@ ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 AGENT_FILE = "agent_loop.json"
 DRAWING = {f"data.{name}" for name in ("shuffle", "train_files", "train_max_samples", "filter_overlong_prompts")}
 MICRO_BATCH_TOKENS = 16_384  # at least, on a GPU: twice a small window would make micro-batches of two or three rows
+MOST_IN_UPDATE, MOST_BESIDE_SAMPLING = 0.6, 0.4  # shares of a GPU's memory
+ASSUMED_GPU_BYTES = 80e9  # where a run is planned on a machine without one
 POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 
 
@@ -205,10 +208,28 @@ def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "trainer.device": "cuda",
         # PyTorch's own attention keeps packed rows apart by their positions; the objective's test proves it.
         "+actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
-        # Weights are gathered within a machine at every layer; over the network only gradients go, once a mini-batch.
-        f"{ACTOR}.fsdp_config.fsdp_size": recipe.model.workers if recipe.model.nodes > 1 else -1,
         f"{ACTOR}.ppo_max_token_len_per_gpu": max(MICRO_BATCH_TOKENS, 2 * encoder.window),
         f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * max(MICRO_BATCH_TOKENS, 2 * encoder.window),
         f"{ROLLOUT}.gpu_memory_utilization": 0.6,
         f"{ROLLOUT}.tensor_model_parallel_size": 1,  # verl's own 2 halves the replicas, and fails on one GPU
+    } | _placement(recipe)
+
+
+def _placement(recipe: Recipe) -> dict[str, Any]:
+    """In which shards weights, gradients and moments lie, and whether on the GPU: 16 bytes a parameter in all.
+
+    Shards span one machine: weights are gathered at every layer, and over the network only gradients go. What would
+    leave vLLM too little is on the host while it samples, and what would leave the update too little always.
+    """
+    import torch
+    from transformers import AutoConfig
+
+    gpu = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else ASSUMED_GPU_BYTES
+    state = 16 * ModelShape.of(AutoConfig.from_pretrained(recipe.model.path)).parameters / recipe.model.workers
+    lora = bool(recipe.verl.get("actor_rollout_ref.model.lora_rank"))  # most of it has neither gradient nor moments
+    return {
+        f"{ACTOR}.fsdp_config.fsdp_size": recipe.model.workers if recipe.model.nodes > 1 else -1,
+        f"{ACTOR}.fsdp_config.offload_policy": not lora and state > MOST_IN_UPDATE * gpu,
+        f"{ACTOR}.fsdp_config.param_offload": not lora and state > MOST_BESIDE_SAMPLING * gpu,
+        f"{ACTOR}.fsdp_config.optimizer_offload": not lora and state > MOST_BESIDE_SAMPLING * gpu,
     }

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from experiments.bench.cost import crossing, crossover, flops
-from memagent_lib.rl.training_plan import ModelShape
+from memagent_lib.rl.model_shape import ModelShape
 
 BODY = ModelShape(parameters=1000, layers=2, hidden=5, kv_width=5, vocabulary=30)
 

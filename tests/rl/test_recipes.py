@@ -137,7 +137,8 @@ def test_parameters_tokens_and_arithmetic_are_those_worked_out_by_hand(models, t
     assert plan.flops["update"] == pytest.approx(4 * tokens * per_token)
     assert plan.flops["reference"] == plan.flops["old log-probabilities"] == pytest.approx(tokens * per_token)
     assert plan.training_bytes()["weights"] == pytest.approx(4 * 7_615_616_512 / 8)  # in shards of 8
-    assert plan.training_bytes()["optimizer"] == 0  # offloaded
+    assert plan.training_bytes()["optimizer"] == pytest.approx(8 * 7_615_616_512 / 8)  # back for the update,
+    assert plan.kept_bytes() == 0  # away while vLLM samples
     answer_row = plan.work.prompt_tokens / plan.work.rollouts - 7 * (plan.work.longest_row - 1024) + 1024
     replies = 2 * 8336 * 1024 / answer_row  # of a micro-batch of answers, which have the shortest prompts
     assert plan.training_bytes()["logits"] == pytest.approx(replies * 152_064 * 10)
@@ -149,8 +150,31 @@ def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a
     from memagent_lib.rl import PlanError
 
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
-    with pytest.raises(PlanError, match=r"no GPU holds \d+ GB of training and \d+ GB of sampling; add workers"):
+    with pytest.raises(
+        PlanError, match=r"no GPU holds \d+ GB of training, or \d+ GB of sampling beside 0 that stay; add w"
+    ):
         planned(path, models, tmp_path, "model.workers=1", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=200000").check()
+
+
+@pytest.mark.parametrize(
+    ("model", "workers", "away", "always"),
+    [
+        ("Qwen/Qwen2.5-1.5B-Instruct", 1, False, False),  # 16 bytes a parameter: 25 GB of the 80 that are assumed
+        ("Qwen/Qwen2.5-7B-Instruct", 3, True, False),  # 41 GB each
+        ("Qwen/Qwen2.5-7B-Instruct", 1, True, True),  # 122 GB
+    ],
+)
+def test_what_leaves_a_gpu_too_little_is_offloaded_without_being_told(
+    models, tmp_path, a_large_disk, model, workers, away, always
+):
+    pytest.importorskip("verl")
+    path = next(p for p in RECIPES if p.stem == "qwen2.5_1.5b_80gb")
+    plan = planned(path, models, tmp_path, f"model.path={models[model]}", f"model.workers={workers}")
+    where = plan.verl.actor_rollout_ref.actor.fsdp_config
+    assert (where.param_offload, where.optimizer_offload, where.offload_policy) == (away, away, always)
+    assert (plan.kept_bytes() == 0) == away
+    assert (plan.training_bytes()["optimizer"] == 0) == always
+    plan.check()
 
 
 def test_examples_that_cannot_be_trained_on_are_named_by_the_dry_run(models, tmp_path, a_large_disk):
