@@ -121,9 +121,18 @@ def test_nested_and_dotted_names_mean_the_same():
     assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e.f": 3}) == {"a.b": 1, "a.c.d": 2, "e.f": 3}
 
 
+def save_policy(folder, tokenizer) -> None:
+    """All of a small model but its weights."""
+    from transformers import Qwen2Config
+
+    tokenizer.hf.save_pretrained(folder)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    Qwen2Config(vocab_size=len(tokenizer.hf), num_key_value_heads=1, **sizes).save_pretrained(folder)
+
+
 @pytest.mark.parametrize("reader", ["overwrite", "gated", "recall", "multislot", "map_merge"])
 def test_verl_is_given_room_for_the_longest_prompt_of_the_reader_that_is_trained(recipe, tmp_path, tokenizer, reader):
-    tokenizer.hf.save_pretrained(tmp_path / "policy")
+    save_policy(tmp_path / "policy", tokenizer)
     config = Recipe.load(recipe, [f"reading.reader={reader}", f"model.path={tmp_path / 'policy'}"])
     chosen = verl_settings(config, RunFolder(tmp_path / "run"), "cuda")
     encoder, shown = Encoder(tokenizer, Template.load("pocket"), config.reading.budget), shows(READERS[reader])
@@ -138,7 +147,7 @@ def rates(recipe, tmp_path, tokenizer, *settings: str) -> list[float]:
     torch = pytest.importorskip("torch")
     from verl.utils.torch_functional import get_cosine_schedule_with_warmup
 
-    tokenizer.hf.save_pretrained(tmp_path / "policy")
+    save_policy(tmp_path / "policy", tokenizer)
     chosen = verl_settings(
         Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}", "train.steps=5", "train.lr=0.8", *settings]),
         RunFolder(tmp_path / "run"),
