@@ -106,7 +106,7 @@ class Trace:
 
     @property
     def memories(self) -> tuple[str, ...]:
-        """The memory after each chunk."""
+        """The memory written at each chunk; those still held are :func:`memagent_lib.diagnostics.live_memories`."""
         return tuple(t.reply.text for t in self.reads)
 
     @property

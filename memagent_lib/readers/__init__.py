@@ -4,6 +4,9 @@ A reader yields a :class:`~memagent_lib.trace.Prompt` and is sent a :class:`~mem
 tuple of prompts that do not depend on one another and is sent their replies in the same order; it returns a
 :class:`~memagent_lib.trace.Trace`. It knows no tokenizer, wording, model or event loop, so the evaluator, the verl
 rollout, the inspector and the tests all drive the same code.
+
+A reader shows every chunk once and in the order it gets them: a chunk's text is gone after its turn, and capture, cost
+and progress count by chunks. One that takes ``earlier`` gets the chunks that are left and goes on from that trace.
 """
 
 from memagent_lib.readers.baselines import blind, full, retrieved, truncated

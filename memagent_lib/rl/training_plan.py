@@ -7,7 +7,9 @@ compare recipes with, no promise of speed. Knows verl's composed configuration; 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,11 +18,13 @@ from typing import Any, NamedTuple
 from memagent_lib.data import count, stream
 from memagent_lib.errors import UserError
 from memagent_lib.prompts import Encoder
+from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.data_check import bad_examples, require_enough, unusable
 from memagent_lib.rl.model_shape import ModelShape
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.trace import Kind
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Reply
 
 ASSUMED_CHUNKS = 7  # of the published 28K-token documents, where the data is not on this machine
 SAMPLED_EXAMPLES = 64
@@ -71,20 +75,32 @@ class Work:
     @classmethod
     def of(cls, recipe: Recipe, encoder: Encoder) -> Work:
         chunks, source = chunks_per_document(recipe, encoder)
-        rollouts, budget = recipe.train.prompts_per_step * recipe.train.rollouts, recipe.reading.budget
-        read, answer = encoder.prompt_limit(Kind.READ), encoder.prompt_limit(Kind.ANSWER)
+        rollouts, turns = recipe.train.prompts_per_step * recipe.train.rollouts, turns_by_kind(recipe, chunks)
+        prompts = {kind: encoder.prompt_limit(kind, shown) for kind, shown in recipe.reading.shows.items()}
+        replies = {kind: encoder.reply_limit(kind) for kind in prompts}
         return cls(
             rollouts=rollouts,
-            turns=chunks + 1,
-            prompt_tokens=rollouts * (chunks * read + answer),
-            reply_tokens=rollouts * (chunks * budget.memory_tokens + budget.answer_tokens),
-            reply_share=max(
-                budget.memory_tokens / (read + budget.memory_tokens),
-                budget.answer_tokens / (answer + budget.answer_tokens),
-            ),
+            turns=sum(turns.values()),
+            prompt_tokens=rollouts * sum(n * prompts[kind] for kind, n in turns.items()),
+            reply_tokens=rollouts * sum(n * replies[kind] for kind, n in turns.items()),
+            reply_share=max(replies[kind] / (prompts[kind] + replies[kind]) for kind in turns),
             longest_row=encoder.window,
             chunks_from=source,
         )
+
+
+def turns_by_kind(recipe: Recipe, chunks: float) -> dict[Kind, float]:
+    """What the recipe's reader asks of a document of so many chunks: it is driven through one to its answer."""
+    whole = max(1, round(chunks))
+    session = reader_named(recipe.reading.reader)("", [Chunk(i, "", i, i, 0) for i in range(whole)])
+    asked, step = Counter[Kind](), next(session)
+    with suppress(StopIteration):
+        while True:
+            prompts = step if isinstance(step, tuple) else (step,)
+            asked.update(prompt.kind for prompt in prompts)
+            replies = tuple(Reply("-") for _ in prompts)
+            step = session.send(replies if isinstance(step, tuple) else replies[0])
+    return {kind: n * chunks / whole if kind.reads else n for kind, n in asked.items()}
 
 
 def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 
 import pytest
 from waiting import has_ended, wait_for
@@ -212,3 +213,10 @@ def test_workers_end_with_their_parent(tokenizer_folder):
         assert len(workers) >= 2
         maker.kill()
     wait_for(lambda: all(map(has_ended, workers)))
+
+
+def test_more_different_words_than_there_are_is_an_error() -> None:
+    from memagent_lib.data.tasks.words import distinct
+
+    with pytest.raises(ValueError, match="4 different words were asked for, and only 3 like"):
+        distinct(lambda rng: rng.choice("abc"), 4, random.Random(0))

@@ -145,6 +145,14 @@ def test_parameters_tokens_and_arithmetic_are_those_worked_out_by_hand(models, t
     assert (plan.checkpoint_bytes(), plan.export_bytes()) == (12 * 7_615_616_512, 4 * 7_615_616_512)
 
 
+def test_a_plan_counts_the_turns_of_its_own_reader(models, tmp_path, a_large_disk):
+    pytest.importorskip("verl")
+    path = next(p for p in RECIPES if p.stem == "paper_7b")
+    work = {name: planned(path, models, tmp_path, f"reading.reader={name}").work for name in ("overwrite", "map_merge")}
+    assert (work["overwrite"].turns, work["map_merge"].turns) == (7 + 1, 7 + 6 + 1)
+    assert work["map_merge"].reply_tokens == 2048 * 14 * 1024
+
+
 def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
     from memagent_lib.rl import PlanError

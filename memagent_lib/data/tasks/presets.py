@@ -19,7 +19,10 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 class Planned(Protocol):
-    """An example but for its document, such as a :class:`memagent_lib.data.drafting.DraftPlan`."""
+    """An example but for its document, such as a :class:`memagent_lib.data.drafting.DraftPlan`.
+
+    Its evidence is what a memory must hold at the end for the answer to follow: of several updates the last alone.
+    """
 
     def example(self, key: ExampleKey, meter: Meter) -> Example: ...
 

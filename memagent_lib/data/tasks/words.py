@@ -45,6 +45,7 @@ _ENDINGS = terms(
 )
 _STOCK_SEED = 20250703
 _STOCK_SIZE = 4096
+MOST_IN_VAIN = 10_000
 
 
 @lru_cache(maxsize=3)
@@ -72,12 +73,15 @@ def identifier(rng: random.Random) -> str:
 
 
 def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, taken: Sequence[str] = ()) -> list[str]:
-    """``n`` different draws, none of them in ``taken``."""
-    seen, found = set(taken), []
+    """``n`` different draws, none of them in ``taken``; :class:`ValueError` where there seem to be no more."""
+    seen, found, in_vain = set(taken), [], 0
     while len(found) < n:
         if (word := draw(rng)) not in seen:
             seen.add(word)
             found.append(word)
+            in_vain = 0
+        elif (in_vain := in_vain + 1) == MOST_IN_VAIN:
+            raise ValueError(f"{n} different words were asked for, and only {len(found)} like {word!r} were found")
     return found
 
 
