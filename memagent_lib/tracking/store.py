@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import re
@@ -11,7 +10,7 @@ import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential
 
 from memagent_lib.errors import UserError
-from memagent_lib.files import place, replacing
+from memagent_lib.files import place
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -75,26 +74,24 @@ def _prepare_file(uri: str, file: Path) -> None:
 
 def _make_tables(file: Path) -> None:
     """A new store appears with all its tables: one that is interrupted half way could never be opened again. Of several
-    processes that come at once, one makes it.
+    processes that come at once, the first one's stays.
     """
+    if file.exists():
+        return
     _quieten()
     from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH as ARTIFACTS
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    with _alone_in(file.parent):
-        if not file.exists():
-            with replacing(file) as unfinished:
-                SqlAlchemyStore(f"sqlite:///{unfinished}", ARTIFACTS).engine.dispose()
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    held = os.open(folder, os.O_RDONLY)
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
+        SqlAlchemyStore(f"sqlite:///{unfinished}", ARTIFACTS).engine.dispose()
+        with suppress(FileExistsError):
+            try:
+                os.link(unfinished, file)
+            except PermissionError:  # a file system without links
+                unfinished.replace(file)
     finally:
-        os.close(held)
+        unfinished.unlink(missing_ok=True)
 
 
 def count_spans(uri: str) -> None:

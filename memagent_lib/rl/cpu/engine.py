@@ -33,7 +33,7 @@ weight_channel.use()
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")
 class CpuEngine(ReplyEngine):
-    """The same from trees; a row that cannot be in one takes the path of its class, or verl's."""
+    """The same from trees of rows; a model that they do not fit takes verl's path."""
 
     def _in_the_way_of_rows(self, module: torch.nn.Module) -> dict[str, bool]:
         whole = attends_to_everything(module.config.get_text_config())
