@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 
@@ -37,3 +38,11 @@ class ModelShape:
     def kv_bytes(self) -> int:
         """Of one token in bf16."""
         return 4 * self.layers * self.kv_width
+
+
+@lru_cache(maxsize=8)
+def shape_of(model: str) -> ModelShape:
+    """Of a model folder or hub name; a large model's parameters take seconds to count."""
+    from transformers import AutoConfig
+
+    return ModelShape.of(AutoConfig.from_pretrained(model))

@@ -61,7 +61,11 @@ class ReplyEngine(FSDPEngineWithLMHead):
     ) -> dict[str, torch.Tensor]:
         if not self.replies_only:
             return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
-        return at_replies(output.logits.squeeze(0), micro_batch)
+        return at_replies(self._reply_logits(output.logits, output_args), micro_batch)
+
+    def _reply_logits(self, logits: torch.Tensor, output_args: dict[str, Any]) -> torch.Tensor:
+        """Of what the model returned, a row for each reply token, in the order of the rows."""
+        return logits.squeeze(0)
 
 
 def before_replies(micro_batch: TensorDict) -> torch.Tensor:

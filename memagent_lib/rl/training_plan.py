@@ -9,22 +9,23 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memagent_lib.agent import drive, run_sync
+from memagent_lib.backends import Scripted
 from memagent_lib.data import count, stream
 from memagent_lib.errors import UserError
 from memagent_lib.prompts import Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.data_check import bad_examples, require_enough, unusable
-from memagent_lib.rl.model_shape import ModelShape
+from memagent_lib.rl.model_shape import ModelShape, shape_of
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.text import Chunk
-from memagent_lib.trace import Kind, Reply
+from memagent_lib.trace import Kind
 
 ASSUMED_CHUNKS = 7  # of the published 28K-token documents, where the data is not on this machine
 SAMPLED_EXAMPLES = 64
@@ -75,7 +76,7 @@ class Work:
     @classmethod
     def of(cls, recipe: Recipe, encoder: Encoder) -> Work:
         chunks, source = chunks_per_document(recipe, encoder)
-        rollouts, turns = recipe.train.prompts_per_step * recipe.train.rollouts, turns_by_kind(recipe, chunks)
+        rollouts, turns = recipe.train.prompts_per_step * recipe.train.rollouts, turns_by_kind(recipe, encoder, chunks)
         prompts = {kind: encoder.prompt_limit(kind, shown) for kind, shown in recipe.reading.shows.items()}
         replies = {kind: encoder.reply_limit(kind) for kind in prompts}
         return cls(
@@ -89,17 +90,12 @@ class Work:
         )
 
 
-def turns_by_kind(recipe: Recipe, chunks: float) -> dict[Kind, float]:
-    """What the recipe's reader asks of a document of so many chunks: it is driven through one to its answer."""
+def turns_by_kind(recipe: Recipe, encoder: Encoder, chunks: float) -> dict[Kind, float]:
+    """What the recipe's reader asks of a document of so many chunks: it reads one of empty chunks to its answer."""
     whole = max(1, round(chunks))
     session = reader_named(recipe.reading.reader)("", [Chunk(i, "", i, i, 0) for i in range(whole)])
-    asked, step = Counter[Kind](), next(session)
-    with suppress(StopIteration):
-        while True:
-            prompts = step if isinstance(step, tuple) else (step,)
-            asked.update(prompt.kind for prompt in prompts)
-            replies = tuple(Reply("-") for _ in prompts)
-            step = session.send(replies if isinstance(step, tuple) else replies[0])
+    trace = run_sync(drive(session, encoder, Scripted(lambda prompt: "-")))
+    asked = Counter(turn.prompt.kind for turn in trace.turns)
     return {kind: n * chunks / whole if kind.reads else n for kind, n in asked.items()}
 
 
@@ -151,9 +147,7 @@ class TrainingPlan:
 
     @classmethod
     def of(cls, recipe: Recipe, folder: RunFolder, device: str, verl: Any, encoder: Encoder) -> TrainingPlan:
-        from transformers import AutoConfig
-
-        shape = ModelShape.of(AutoConfig.from_pretrained(recipe.model.path))
+        shape = shape_of(recipe.model.path)
         existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
         there = [path for path in (*recipe.data.files, *recipe.data.eval) if Path(path).is_file()]
         found = ((path, dict(bad_examples(path, encoder))) for path in there)

@@ -15,7 +15,7 @@ from memagent_lib.files import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import cpu_environment, cpu_settings
-from memagent_lib.rl.model_shape import ModelShape
+from memagent_lib.rl.model_shape import shape_of
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer
@@ -222,10 +222,9 @@ def _placement(recipe: Recipe) -> dict[str, Any]:
     leave vLLM too little is on the host while it samples, and what would leave the update too little always.
     """
     import torch
-    from transformers import AutoConfig
 
     gpu = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else ASSUMED_GPU_BYTES
-    state = 16 * ModelShape.of(AutoConfig.from_pretrained(recipe.model.path)).parameters / recipe.model.workers
+    state = 16 * shape_of(recipe.model.path).parameters / recipe.model.workers
     lora = bool(recipe.verl.get("actor_rollout_ref.model.lora_rank"))  # most of it has neither gradient nor moments
     return {
         f"{ACTOR}.fsdp_config.fsdp_size": recipe.model.workers if recipe.model.nodes > 1 else -1,

@@ -158,9 +158,8 @@ def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a
     from memagent_lib.rl import PlanError
 
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
-    with pytest.raises(
-        PlanError, match=r"no GPU holds \d+ GB of training, or \d+ GB of sampling beside 0 that stay; add w"
-    ):
+    held = r"no GPU holds \d+ GB of training, or \d+ GB of sampling beside 0 that stay; add workers"
+    with pytest.raises(PlanError, match=held):
         planned(path, models, tmp_path, "model.workers=1", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=200000").check()
 
 

@@ -59,7 +59,8 @@ def update(case: dict, folder: Path, rows: list[dict], packed: bool) -> dict:
     rank, share = int(os.environ["RANK"]), len(rows) // int(os.environ["WORLD_SIZE"])
     batch = batch_of(rows[rank * share : (rank + 1) * share])
     tu.assign_non_tensor(batch, **case["extra_info"])
-    engine, held, losses, train_batch, logits = worker.actor.engine, [], [], worker.actor.train_batch, []
+    held, losses, train_batch = [], [], worker.actor.train_batch
+    engine, logits = worker.actor.engine, []
     engine.module.lm_head.register_forward_hook(lambda *given: logits.append(given[2].shape[:-1].numel()))
 
     def recorded(data: TensorDict) -> TensorDict:

@@ -26,7 +26,7 @@ from verl.workers.engine.utils import postprocess_batch_func
 from memagent_lib.rl.cpu import weight_channel
 from memagent_lib.rl.cpu.prefix_trees import attends_to_everything, forest, micro_batches, prefix_trees
 from memagent_lib.rl.lora import merged
-from memagent_lib.rl.reply_engine import ReplyEngine, at_replies
+from memagent_lib.rl.reply_engine import ReplyEngine
 
 weight_channel.use()
 
@@ -111,12 +111,8 @@ class CpuEngine(ReplyEngine):
         }
         return inputs, {"trees": trees, "nodes": nodes}
 
-    def prepare_model_outputs(
-        self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
-    ) -> dict[str, torch.Tensor]:
-        if not self.replies_only:
-            return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
-        return at_replies(output.logits[output_args["trees"], output_args["nodes"]], micro_batch)
+    def _reply_logits(self, logits: torch.Tensor, output_args: dict[str, Any]) -> torch.Tensor:
+        return logits[output_args["trees"], output_args["nodes"]]
 
 
 def _rows(data: TensorDict) -> list[list[int]]:
