@@ -32,7 +32,10 @@ PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBench:
-    """``prompts`` x ``rollouts`` documents of ``chunks`` chunks a step; ``base`` is a checkout to compare with."""
+    """``prompts`` x ``rollouts`` documents of ``chunks`` chunks a step; ``base`` is a checkout to compare with.
+
+    ``shared`` adds a side that computes shared prefixes once (``train.share_prefixes``), which on a CPU all of ours do.
+    """
 
     prompts: int = 8
     rollouts: int = 4
@@ -40,6 +43,7 @@ class TrainBench:
     steps: int = 3
     rounds: int = 1
     verl: bool = True
+    shared: bool = False
     engine: bool = True
     base: str = ""
     device: str = "cpu"
@@ -56,7 +60,9 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
     with TemporaryDirectory(prefix="memagent-bench-") as home:
         folder = Path(home)
         recipe = _recipe(s, folder)
-        sides = {"memagent": _ours, **({"base": _ours} if s.base else {}), **({"verl": _verl} if s.verl else {})}
+        wanted = {"memagent": True, "base": s.base, "verl": s.verl, "shared": s.shared}
+        run = {"memagent": _ours, "base": _ours, "verl": _verl, "shared": _shared}
+        sides = {name: run[name] for name, chosen in wanted.items() if chosen}
         for round_ in range(s.rounds):
             for name in list(sides) if round_ % 2 == 0 else list(sides)[::-1]:
                 report(f"round {round_ + 1} of {s.rounds}: {name}")
@@ -96,9 +102,13 @@ def _recipe(s: TrainBench, folder: Path) -> Recipe:
     return Recipe.load(recipe, overrides)
 
 
-def _ours(recipe: Recipe, out: Path, checkout: str) -> Watched:
+def _shared(recipe: Recipe, out: Path, checkout: str) -> Watched:
+    return _ours(recipe, out, checkout, "train.share_prefixes=true")
+
+
+def _ours(recipe: Recipe, out: Path, checkout: str, *more: str) -> Watched:
     home = out.parent
-    overrides = (home / "overrides.txt").read_text(encoding="utf-8").splitlines()
+    overrides = [*(home / "overrides.txt").read_text(encoding="utf-8").splitlines(), *more]
     command = [sys.executable, "-m", "memagent_lib.cli", "train", str(home / "recipe.toml"), *overrides]
     command += ["--out", str(out)]
     return watch(command, {"PYTHONPATH": checkout}, checkout, out / "metrics.part.jsonl", out.with_suffix(".log"))
@@ -165,7 +175,7 @@ def _ends(side: str, round: int, seen: Watched) -> dict[str, Any]:
 def _step_ratios(rows: list[dict[str, Any]]) -> list[Ratio]:
     found = [Ratio("step", f"{side}, wall", _column(rows, side, STEP), unit=" s") for side in _sides(rows)]
     found += [Ratio("step", f"{side}, processor", _cpu(rows, side), unit=" s") for side in _sides(rows)]
-    for other, bound in (("base", None), ("verl", 2.0)):
+    for other, bound in (("base", None), ("shared", None), ("verl", 2.0)):
         if other in _sides(rows):
             values = _over(_column(rows, other, STEP), _column(rows, "memagent", STEP))
             found.append(Ratio("step", f"{other} over memagent, wall", values, at_least=bound))

@@ -20,6 +20,7 @@ from memagent_lib.text import Chunk, Tokenizer
 from memagent_lib.trace import Kind, Prompt
 
 MEMORY_FACTS = 4
+_OF_ONE_KEY = (world.Ask.MULTIVALUE, world.Ask.UPDATE)
 _FACT = re.compile(r"The (\w+) of (?:the )?([\w ]+?) is (\w+)\.")
 
 
@@ -35,7 +36,8 @@ class Supervised(NamedTuple):
 class Teacher:
     """Writes supervised turns in the pocket wording; a pure function of the generator it is given."""
 
-    def __init__(self, tokenizer: Tokenizer, aware: bool = False):
+    def __init__(self, tokenizer: Tokenizer, aware: bool = False, several: float = 0.0):
+        self.several = several
         self.tokenizer, self.template, self.aware = tokenizer, Template.load("pocket"), aware
         self.end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
         self.verb = tokenizer.encode(" is")[-1]
@@ -48,10 +50,12 @@ class Teacher:
 
     def read(self, rng: random.Random, width: int) -> Supervised:
         """Some facts of memory and chunk, in order; those that the question needs, in half of the turns, are as any."""
-        asked = world.riddle(rng.choice(list(world.Ask)), rng)
-        held, shown = _dealt(asked, rng) if rng.random() < (0.8 if self.aware else 0.5) else ([], [])
-        memory = self._memory(rng, asked, held)
-        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)))
+        several = rng.random() < self.several
+        asked = world.riddle(rng.choice(_OF_ONE_KEY if several else list(world.Ask)), rng)
+        dealt = several or rng.random() < (0.8 if self.aware else 0.5)
+        held, shown = _dealt(asked, rng) if dealt else ([], [])
+        memory = self._memory(rng, asked, held, few=several)
+        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), few=several)
         prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
         known = [*memory, *(match.group() for match in _FACT.finditer(text))]
         kept = ideal(asked, known, rng) if self.aware else subset(known, rng)
@@ -90,13 +94,19 @@ class Teacher:
         said = [*self.tokenizer.encode(reply), self.end]
         return Supervised(kind, self.tokenizer.chat(self.template.render(prompt)), said, [1.0] * len(said))
 
-    def _memory(self, rng: random.Random, asked: world.Riddle, held: Sequence[world.PocketFact]) -> list[str]:
-        size = MEMORY_FACTS if rng.random() < 0.7 else rng.randint(0, MEMORY_FACTS)
+    def _memory(
+        self, rng: random.Random, asked: world.Riddle, held: Sequence[world.PocketFact], few: bool = False
+    ) -> list[str]:
+        size = MEMORY_FACTS if rng.random() < 0.7 and not few else rng.randint(0, MEMORY_FACTS)
         crowd = world.Crowd(density=1.0, half_matching=0.5)
         return merged([fact.text for fact in held], crowd.sentences(rng, asked, (), max(0, size - len(held))), rng)
 
-    def _chunk(self, rng: random.Random, asked: world.Riddle, shown: Sequence[world.PocketFact], width: int) -> str:
-        crowd = world.Crowd(density=rng.uniform(0.3, 0.7))
+    def _chunk(
+        self, rng: random.Random, asked: world.Riddle, shown: Sequence[world.PocketFact], width: int, few: bool = False
+    ) -> str:
+        crowd = world.Crowd(
+            density=rng.uniform(0.0, 0.3) if few else rng.uniform(0.3, 0.7), half_matching=0.6 if few else 0.35
+        )
         sentences = merged([fact.text for fact in shown], crowd.sentences(rng, asked, (), width // 6), rng)
         needed = {fact.text for fact in shown}
         room = width - sum(self._cost(text) for text in needed)

@@ -167,6 +167,10 @@ class TrainingConfig:
     forward pass and is right where both agree: in fp32. Where they are computed, ``w`` corrects for the difference of
     bf16 engines (truncated importance sampling); ``importance_cap = 0`` is ``w = 1``, as published.
 
+    *Shared beginnings.* ``share_prefixes`` computes once what the rollouts of a group have in common, with PyTorch's
+    attention in place of flash-attention, which takes no tree's mask; for templates that show the chunk before the
+    memory, whose rollouts share most of a prompt. The gradients are the same. On a CPU it is always so.
+
     *Safety.* A rollout that fails twice takes its prompt out of the step. More than ``failed_share`` of a step's
     prompts, rounded up, stop the run, and so do ``hang_minutes`` in which nothing was finished. The newest
     ``keep_checkpoints`` are kept, and of those that were validated the best.
@@ -195,6 +199,7 @@ class TrainingConfig:
     overlong_weight: float = 0.5
     reuse_logprobs: bool = False
     importance_cap: float = 2.0
+    share_prefixes: bool = False
     eval_every: int = 0
     eval_first: bool = True
     save_every: int = 0

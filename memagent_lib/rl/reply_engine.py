@@ -1,27 +1,36 @@
-"""verl's FSDP engine with logits of replies only: nine tenths of the trained tokens are prompt, and none of them is in
-the loss.
+"""verl's FSDP engine with logits of replies only, and with what rows have in common computed once where that is asked.
 
 verl computes logits of every token of a micro-batch. Over a vocabulary of 152,000 those of 16,384 tokens take 25 GB on
-the way to their log-probabilities, more than a 7B model's weights. Here the output head sees the places before reply
-tokens alone; losses and gradients are verl's, up to rounding, which the objective's test shows. verl's own path is
-kept, and the log says so, for a model that cannot choose its places, unpacked rows, Ulysses, fused kernels and pads.
+the way to their log-probabilities, more than a 7B model's weights. Nine tenths of the trained tokens are prompt, and
+none of them is in the loss: here the output head sees the places before reply tokens alone.
+
+Packed rows are laid end to end, as verl lays them, for flash-attention. Rows that are not packed are laid out as trees
+(:mod:`memagent_lib.rl.prefix_trees`), for PyTorch's attention: the rollouts of a group share question and chunk, often
+memory and reply too. Either way losses and gradients are verl's, up to rounding, which the objective's test shows.
+verl's own path is kept, and the log says so, wherever a layout does not fit: a model that cannot choose its places or
+whose layers do not attend to all that came before, another attention, Ulysses, fused kernels and pads.
 
 Imported by verl's workers as ``actor_rollout_ref.model.external_lib``; registers itself for NVIDIA's GPUs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+import torch.distributed as dist
+from tensordict import NonTensorStack, TensorDict
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
+from verl.utils.device import get_device_id
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.engine.utils import postprocess_batch_func
 
 import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
+from memagent_lib.rl.prefix_trees import attends_to_everything, forest, micro_batches, prefix_trees
 
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cuda", vendor="nvidia")
@@ -32,25 +41,63 @@ class ReplyEngine(FSDPEngineWithLMHead):
         module = super()._build_module()
         why = next((reason for reason, holds in self._in_the_way(module).items() if holds), None)
         self.replies_only = why is None
+        self.in_trees = self.replies_only and not self.use_remove_padding
         if why:
             print(f"{type(module).__name__}: logits of every token are computed, because {why}")
         return module
 
     def _in_the_way(self, module: torch.nn.Module) -> dict[str, bool]:
         """What keeps verl's own path, and whether it holds."""
+        trees, config = not self.use_remove_padding, module.config.get_text_config()
         return {
             "its forward pass takes no logits_to_keep": "logits_to_keep" not in signature(module.forward).parameters,
             "its head and loss are one kernel": self.model_config.use_fused_kernels,
-        } | self._in_the_way_of_rows(module)
-
-    def _in_the_way_of_rows(self, module: torch.nn.Module) -> dict[str, bool]:
-        return {
-            "its rows are not packed": not self.use_remove_padding,
             "its rows are cut over ranks": self.use_ulysses_sp,
             "its micro-batches are padded to one length": self.pad_to_length,
+            "it has layers that do not attend to everything": trees and not attends_to_everything(config),
+            "its attention takes no tree's mask": trees and config._attn_implementation != "sdpa",
         }
 
+    def forward_backward_batch(
+        self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False
+    ) -> Any:
+        """As verl's; in trees, micro-batches are cut so that rows which begin alike stay together.
+
+        The normaliser is global. What is no tensor stays behind: verl copies every column of every row to the device,
+        an eighth of an update on a CPU.
+        """
+        if not self.in_trees:
+            return super().forward_backward_batch(data, loss_function, forward_only)
+        data = data.exclude(*(name for name, value in data.items() if isinstance(value, NonTensorStack)))
+        group = self.get_data_parallel_group()
+        tokens = data["loss_mask"].sum().to(get_device_id())
+        dist.all_reduce(tokens, group=group)
+        tu.assign_non_tensor(
+            data, sp_size=1, batch_num_tokens=tokens.item(), dp_size=self.get_data_parallel_size(), use_dynamic_bsz=True
+        )
+        batches = self._cut(data, group)
+        outputs = []
+        for number, rows in enumerate(batches, 1):
+            last = forward_only or number == len(batches)
+            with torch.set_grad_enabled(not forward_only), self._gradient_sync_context(is_last_micro_batch=last):
+                loss, output = self.forward_step(tu.index_select_tensor_dict(data, rows), loss_function, forward_only)
+                if not forward_only:
+                    (self.scaler.scale(loss) if self.scaler else loss).backward()
+                    output.pop("model_output")
+                outputs.append(output)
+        return postprocess_batch_func(output_lst=outputs, indices=batches, data=data)
+
+    def _cut(self, data: TensorDict, group: Any) -> list[list[int]]:
+        """As many micro-batches on every rank: FSDP's ranks go forward together."""
+        limit = data["max_token_len_per_gpu"]
+        trees = prefix_trees(_rows(data), limit)
+        most = torch.tensor(len(micro_batches(trees, limit)), device=get_device_id())
+        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=group)
+        return micro_batches(trees, limit, at_least=int(most))
+
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+        if self.in_trees:
+            return in_trees(micro_batch)
         inputs, args = super().prepare_model_inputs(micro_batch)
         if self.replies_only:
             inputs["logits_to_keep"] = before_replies(micro_batch)
@@ -61,11 +108,31 @@ class ReplyEngine(FSDPEngineWithLMHead):
     ) -> dict[str, torch.Tensor]:
         if not self.replies_only:
             return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
-        return at_replies(self._reply_logits(output.logits, output_args), micro_batch)
+        if self.in_trees:
+            return at_replies(output.logits[output_args["trees"], output_args["nodes"]], micro_batch)
+        return at_replies(output.logits.squeeze(0), micro_batch)
 
-    def _reply_logits(self, logits: torch.Tensor, output_args: dict[str, Any]) -> torch.Tensor:
-        """Of what the model returned, a row for each reply token, in the order of the rows."""
-        return logits.squeeze(0)
+
+def in_trees(micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The model's inputs, and of each reply token, in the order of the rows, at which tree and node it is predicted."""
+    packed, device = forest(prefix_trees(_rows(micro_batch))), micro_batch["input_ids"].device
+    prompts = micro_batch["prompts"].offsets().diff().tolist()
+    # The prediction of a token stands at the node before it; of the last token nothing is predicted.
+    places = [(tree, path[prompt - 1 : -1]) for (tree, path), prompt in zip(packed.places, prompts, strict=True)]
+    trees = torch.tensor([tree for tree, nodes in places for _ in nodes], device=device)
+    nodes = torch.tensor([node for _, nodes in places for node in nodes], device=device)
+    kept, nodes = torch.unique(nodes, return_inverse=True)
+    inputs = {
+        "input_ids": packed.ids.to(device),
+        "position_ids": packed.positions.to(device),
+        "attention_mask": packed.sees[:, None].to(device),
+        "logits_to_keep": kept,
+    }
+    return inputs, {"trees": trees, "nodes": nodes}
+
+
+def _rows(data: TensorDict) -> list[list[int]]:
+    return [row.tolist() for row in data["input_ids"].unbind()]
 
 
 def before_replies(micro_batch: TensorDict) -> torch.Tensor:

@@ -183,7 +183,7 @@ class TrainingPlan:
         """
         actor, parameters = self.verl.actor_rollout_ref.actor, self.shape.parameters
         tokens = min(actor.ppo_max_token_len_per_gpu, self.work.trained_tokens)
-        whole_rows = not self.verl.actor_rollout_ref.model.use_remove_padding  # then the head sees prompts too
+        whole_rows = not self.verl.actor_rollout_ref.model.use_remove_padding  # a tree may be mostly replies
         held = dict.fromkeys(self._state, 0.0) if actor.fsdp_config.offload_policy else self._state
         return held | {
             "activations": tokens * self.shape.hidden * self.shape.layers * 2,

@@ -203,9 +203,11 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
 
 
 def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
-    flash = importlib.util.find_spec("flash_attn") is not None
+    trees = recipe.train.share_prefixes
+    flash = importlib.util.find_spec("flash_attn") is not None and not trees
     return {
         "trainer.device": "cuda",
+        "actor_rollout_ref.model.use_remove_padding": not trees,
         # PyTorch's own attention keeps packed rows apart by their positions; the objective's test proves it.
         "+actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
         f"{ACTOR}.ppo_max_token_len_per_gpu": max(MICRO_BATCH_TOKENS, 2 * encoder.window),

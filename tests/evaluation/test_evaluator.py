@@ -8,8 +8,8 @@ import pytest
 
 from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.data import make
-from memagent_lib.evaluation import aevaluate, evaluate, read_results, summarise, to_frame, wilson
+from memagent_lib.data import make, save
+from memagent_lib.evaluation import EvaluationPlan, aevaluate, evaluate, read_results, summarise, to_frame, wilson
 from memagent_lib.evaluation.results import DocumentStore
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import blind
@@ -180,3 +180,12 @@ def test_wilson_agrees_with_published_values():
     rate = wilson(15, 20)  # worked example: 0.531 to 0.888
     assert (round(rate.low, 3), round(rate.high, 3)) == (0.531, 0.888)
     assert wilson(0, 10).low == 0 and wilson(10, 10).high == 1
+
+
+def test_the_longest_documents_are_read_first_whatever_the_order_of_their_files(tokenizer, tmp_path):
+    files = []
+    for chunks in (2, 8, 4):
+        files.append(tmp_path / f"{chunks}.parquet")
+        save(make("needle", 3, 5, tokenizer, chunks=chunks, chunk_tokens=64), files[-1])
+    read = EvaluationPlan(files, n=(3, 1, 2)).examples()
+    assert [example.metadata["chunks"] for example in read] == [8, 4, 4, 2, 2, 2]

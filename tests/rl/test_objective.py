@@ -1,7 +1,7 @@
 """The objective and its gradient, whole: real engines against the paper's equations written out in plain PyTorch.
 
-The engines are ours for a CPU, ours for a GPU (packed rows with PyTorch's attention, as without flash_attn, and logits
-of replies only), and verl's own on packed and on padded rows.
+The engines are ours for a CPU, ours for a GPU (logits of replies only; rows packed, with PyTorch's attention as without
+flash_attn, or in trees), and verl's own on packed and on padded rows.
 
 Rows of unequal lengths, groups of unequal numbers of turns, tokens clipped on both sides and dual-clipped, KL as k3,
 entropy, a temperature, several mini-batches of several micro-batches, one process and two. The optimizer is plain
@@ -228,6 +228,7 @@ def by_hand(
     [
         ("ours", "CpuEngine"),
         ("replies", "ReplyEngine"),
+        ("trees", "ReplyEngine"),
         ("unpacked", "FSDPEngineWithLMHead"),
         ("packed", "FSDPEngineWithLMHead"),
     ],
@@ -251,4 +252,12 @@ def test_logits_are_computed_where_a_reply_token_is_predicted_and_nowhere_else(c
     counted = {engine: sum(account[engine]["logits"] for account in accounts) for engine in accounts[0]}
     replies, all_tokens = (sum(len(row.reply) + whole * len(row.prompt) for row in rows) for whole in (0, 1))
     assert (counted["replies"], counted["packed"]) == (replies, all_tokens)
-    assert counted["ours"] < all_tokens < counted["unpacked"]
+    assert counted["ours"] == counted["trees"] < all_tokens < counted["unpacked"]
+
+
+@pytest.mark.slow
+def test_what_rows_have_in_common_goes_through_the_model_once(case, accounts):
+    _, rows = case
+    seen = {engine: sum(account[engine]["tokens"] for account in accounts) for engine in accounts[0]}
+    assert seen["replies"] == seen["packed"] == sum(len(row.prompt) + len(row.reply) for row in rows)
+    assert seen["ours"] == seen["trees"] < seen["packed"]

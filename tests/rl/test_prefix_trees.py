@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from memagent_lib.rl.cpu.prefix_trees import forest, micro_batches, prefix_trees  # noqa: E402
+from memagent_lib.rl.prefix_trees import forest, micro_batches, prefix_trees  # noqa: E402
 
 
 def rows_like_rollouts(seed: int) -> list[list[int]]:
@@ -32,6 +32,15 @@ def test_every_row_can_be_read_off_its_tree(seed):
         for depth, node in enumerate(path):
             assert packed.sees[tree, node].nonzero().flatten().tolist() == sorted(path[: depth + 1])
     assert sum(len(t.ids) for t in trees) < sum(map(len, rows))
+
+
+@pytest.mark.parametrize("limit", [1, 12, 20])
+def test_no_tree_is_larger_than_a_micro_batch_unless_a_single_row_is(limit):
+    rows = rows_like_rollouts(3)
+    trees = prefix_trees(rows, limit)
+    assert sorted(row for tree in trees for row in tree.rows) == list(range(len(rows)))
+    assert all(len(tree.ids) <= max(limit, len(rows[tree.rows[0]])) for tree in trees)
+    assert len(trees) > len(prefix_trees(rows))
 
 
 def test_micro_batches_hold_every_row_once_and_can_be_made_as_many_as_another_rank_has():
@@ -80,7 +89,7 @@ def test_a_model_gives_the_same_logits_and_gradients_for_trees_and_for_single_ro
 def test_only_models_whose_every_layer_attends_to_everything_have_trees():
     from transformers import Gemma3TextConfig, MistralConfig, Qwen2Config, Qwen3NextConfig
 
-    from memagent_lib.rl.cpu.prefix_trees import attends_to_everything
+    from memagent_lib.rl.prefix_trees import attends_to_everything
 
     windows = Qwen2Config(use_sliding_window=True, sliding_window=64, max_window_layers=1)
     fit = [

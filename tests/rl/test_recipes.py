@@ -145,6 +145,20 @@ def test_parameters_tokens_and_arithmetic_are_those_worked_out_by_hand(models, t
     assert (plan.checkpoint_bytes(), plan.export_bytes()) == (12 * 7_615_616_512, 4 * 7_615_616_512)
 
 
+def test_shared_prefixes_take_an_attention_that_masks_trees_and_room_for_logits_of_all_they_hold(
+    models, tmp_path, a_large_disk
+):
+    pytest.importorskip("verl")
+    path = next(p for p in RECIPES if p.stem == "7b_8gpu")
+    packed, trees = (planned(path, models, tmp_path, f"train.share_prefixes={on}") for on in ("false", "true"))
+    model = trees.verl.actor_rollout_ref.model
+    assert (packed.verl.actor_rollout_ref.model.use_remove_padding, model.use_remove_padding) == (True, False)
+    assert model.override_config.attn_implementation == "sdpa"
+    tokens = trees.verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
+    assert packed.training_bytes()["logits"] < trees.training_bytes()["logits"] == tokens * 152_064 * 10
+    trees.check()
+
+
 def test_a_plan_counts_the_turns_of_its_own_reader(models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
     path = next(p for p in RECIPES if p.stem == "paper_7b")

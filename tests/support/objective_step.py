@@ -2,7 +2,7 @@
 
 ``python objective_step.py FOLDER``, once per rank, with torch.distributed's variables set. Reads ``case.json``,
 ``rows.pt`` and the recipe's policy; writes ``rank_R.pt``: by engine, which rows each mini-batch held, losses,
-metrics, the new weights, at how many places logits were computed.
+metrics, the new weights, how many tokens went through the model and at how many places logits were computed.
 """
 
 import json
@@ -60,8 +60,9 @@ def update(case: dict, folder: Path, rows: list[dict], packed: bool) -> dict:
     batch = batch_of(rows[rank * share : (rank + 1) * share])
     tu.assign_non_tensor(batch, **case["extra_info"])
     held, losses, train_batch = [], [], worker.actor.train_batch
-    engine, logits = worker.actor.engine, []
+    engine, logits, tokens = worker.actor.engine, [], []
     engine.module.lm_head.register_forward_hook(lambda *given: logits.append(given[2].shape[:-1].numel()))
+    engine.module.model.embed_tokens.register_forward_hook(lambda *given: tokens.append(given[1][0].numel()))
 
     def recorded(data: TensorDict) -> TensorDict:
         held.append(data["number"].tolist())
@@ -73,14 +74,14 @@ def update(case: dict, folder: Path, rows: list[dict], packed: bool) -> dict:
     metrics = tu.get(worker.update_actor(batch), "metrics")
     weights = {name: value.full_tensor() for name, value in engine.module.state_dict().items()}
     account = {"engine": type(engine).__name__, "held": held, "losses": losses, "metrics": metrics}
-    return account | {"weights": weights, "logits": sum(logits)}
+    return account | {"weights": weights, "logits": sum(logits), "tokens": sum(tokens)}
 
 
 def main(folder: Path) -> None:
     allow_double()
     case, rows, found = json.loads((folder / "case.json").read_text()), torch.load(folder / "rows.pt"), {}
     # Ours are registered for the device cpu and for NVIDIA's cuda, verl's own for cuda; here all run on the CPU.
-    engines = {"ours": ("cpu", "", False), "replies": ("cuda", "nvidia", True)}
+    engines = {"ours": ("cpu", "", False), "replies": ("cuda", "nvidia", True), "trees": ("cuda", "nvidia", False)}
     engines |= {"unpacked": ("cuda", "", False), "packed": ("cuda", "", True)}
     for name, (device, vendor, packed) in engines.items():
         os.environ |= {"VERL_ENGINE_DEVICE": device, "VERL_ENGINE_VENDOR": vendor or "another"}

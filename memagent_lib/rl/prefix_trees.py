@@ -7,6 +7,7 @@ only tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,14 +55,15 @@ def attends_to_everything(config: Any) -> bool:
     return set(kinds) == {"full_attention"} if kinds else getattr(config, "sliding_window", None) is None
 
 
-def prefix_trees(rows: Sequence[Sequence[int]]) -> list[Tree]:
-    """Every row in exactly one tree."""
+def prefix_trees(rows: Sequence[Sequence[int]], limit: float = math.inf) -> list[Tree]:
+    """Every row in exactly one tree of at most ``limit`` nodes; a longer row is a tree by itself."""
     trees: list[Tree] = []
     before: Sequence[int] = ()
     for row in sorted(range(len(rows)), key=lambda i: list(rows[i])):
         tokens = rows[row]
         shared = _common(before, tokens)
-        if not trees or shared < SHARED * min(len(before), len(tokens)):
+        alone = not trees or shared < SHARED * min(len(before), len(tokens))
+        if alone or len(trees[-1].ids) + len(tokens) - shared > limit:
             trees.append(Tree())
             shared = 0
         trees[-1].add(row, tokens, shared)
