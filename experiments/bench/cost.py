@@ -1,65 +1,39 @@
 """What reading with a memory costs at a length, and what the whole document in one prompt costs on the same engine.
 
-A decoder with ``B`` parameters beside its words', ``L`` layers of width ``d`` and ``V`` words spends on a prompt and
-reply of ``s`` tokens, ``r`` of them replied, ``F(s, r) = 2 B s + 2 L d s^2 + 2 V d r`` FLOPs (causal attention; words
-are scored where one is drawn). A document of ``n`` tokens costs ``F(n + ..)`` in one prompt, and in chunks of ``c``
-tokens ``n / c`` times ``F`` of one turn: a square against a line, which cross once.
+A decoder spends ``F(s)`` FLOPs on a prompt and reply of ``s`` tokens (:meth:`ModelShape.turn_flops`). A document of
+``n`` tokens costs ``F(n + ..)`` in one prompt, and in chunks of ``c`` tokens ``n / c`` times ``F`` of one turn: a
+square against a line, which cross once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from experiments.bench.material import QUESTION
 from experiments.bench.results import Measured, Ratio, paired
 from experiments.bench.turns import Bench
 from memagent_lib.agent import Agent
-from memagent_lib.backends import Sampling
+from memagent_lib.backends import ModelShape, Sampling, shape_of
 from memagent_lib.readers import READERS
-from memagent_lib.rl.model_shape import ModelShape
-from memagent_lib.trace import Trace
 
 SIDES = {"agent": "overwrite", "full": "full"}
 
 
-def body_of(folder: Path) -> ModelShape:
-    """A model without its tables of words: ``parameters`` is ``B``."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(str(folder))
-    shape, tables = ModelShape.of(config), 1 if config.tie_word_embeddings else 2
-    return replace(shape, parameters=shape.parameters - tables * shape.vocabulary * shape.hidden)
-
-
-def flops(body: ModelShape, tokens: float, replied: float, cached: float = 0.0) -> float:
-    """Of a turn of so many ``tokens``, prompt and reply, the first ``cached`` of them computed before."""
-    computed = body.forward_flops(tokens, tokens) - body.forward_flops(cached, cached)
-    return computed + 2 * body.vocabulary * body.hidden * replied
-
-
-def flops_of(body: ModelShape, trace: Trace) -> float:
-    """Of all turns of a reading."""
-    replies = (turn.reply for turn in trace.turns)
-    return sum(flops(body, r.prompt_tokens + r.reply_tokens, r.reply_tokens, r.cached_tokens) for r in replies)
-
-
-def crossover(body: ModelShape, chunk_tokens: int, turn_tokens: float, replied: float) -> float:
+def crossover(shape: ModelShape, chunk_tokens: int, turn_tokens: float, replied: float) -> float:
     """The length in tokens from which a memory costs less: turns of ``turn_tokens``, ``replied`` of them, one for each
     chunk. The one answer of either side is left out.
     """
-    per_token = flops(body, turn_tokens, replied) / chunk_tokens
-    return (per_token - 2 * body.parameters) / (2 * body.layers * body.hidden)
+    per_token = shape.turn_flops(turn_tokens, replied) / chunk_tokens
+    return (per_token - 2 * shape.body) / (2 * shape.layers * shape.hidden)
 
 
 async def cost(bench: Bench) -> Measured:
     """one document at a time: with a memory, and whole in one prompt"""
     s, rows = bench.settings, []
-    body, backend = body_of(bench.folder), bench.engine.drawing(Sampling(temperature=1.0, seed=s.seed))
+    shape, backend = shape_of(str(bench.folder)), bench.engine.drawing(Sampling(temperature=1.0, seed=s.seed))
     memories = []
     for round_ in range(s.rounds):
         for length in s.full_lengths:
@@ -68,13 +42,13 @@ async def cost(bench: Bench) -> Measured:
                 encoder = bench.encoder(chunk_tokens=length if side == "full" else None)
                 agent = Agent(encoder, backend, READERS[reader])
                 took, trace = await bench.timed(lambda a=agent, t=text: a.aread(t, QUESTION))
-                facts = {"turns": len(trace.turns), "flops": flops_of(body, trace), **took._asdict()}
+                facts = {"turns": len(trace.turns), "flops": shape.reading_flops(trace), **took._asdict()}
                 rows.append({"round": round_, "side": side, "length": length, **facts})
                 memories += [turn.reply for turn in trace.turns[1:-1]]
     turn = [sum(getattr(r, name) for r in memories) / len(memories) for name in ("prompt_tokens", "reply_tokens")]
-    formula = crossover(body, s.chunk_tokens, sum(turn), turn[1])
+    formula = crossover(shape, s.chunk_tokens, sum(turn), turn[1])
     ratios = [Ratio("cost", "a memory costs less from, by the formula", (formula / 1000,), unit=" K tokens")]
-    notes = [f"{body.parameters / 1e6:.1f}M parameters in {body.layers} layers, one reading at a time"]
+    notes = [f"{shape.body / 1e6:.1f}M parameters in {shape.layers} layers, one reading at a time"]
     for column, what in (("flops", "by FLOPs counted"), ("seconds", "by seconds")):
         found = [crossing([r for r in rows if r["round"] == i], column) for i in range(s.rounds)]
         if crossed := tuple(n / 1000 for n in found if not math.isnan(n)):

@@ -4,6 +4,7 @@ Knows no reader and no template. :class:`Scripted` needs no model; the others lo
 """
 
 from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Sampling, require_room
+from memagent_lib.backends.model_shape import ModelShape, shape_of
 from memagent_lib.backends.opening import open_backend
 from memagent_lib.backends.scripted import Scripted
 from memagent_lib.backends.vllm_loop import LoopEngine
@@ -13,8 +14,10 @@ __all__ = [
     "BackendError",
     "BackendUnavailable",
     "LoopEngine",
+    "ModelShape",
     "Sampling",
     "Scripted",
     "open_backend",
     "require_room",
+    "shape_of",
 ]

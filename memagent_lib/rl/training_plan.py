@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.agent import drive, run_sync
-from memagent_lib.backends import Scripted
+from memagent_lib.backends import ModelShape, Scripted, shape_of
 from memagent_lib.data import count, stream
 from memagent_lib.errors import UserError
 from memagent_lib.prompts import Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.data_check import bad_examples, require_enough, unusable
-from memagent_lib.rl.model_shape import ModelShape, shape_of
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind

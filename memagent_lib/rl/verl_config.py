@@ -11,11 +11,11 @@ import os
 from dataclasses import asdict
 from typing import Any
 
+from memagent_lib.backends import shape_of
 from memagent_lib.files import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import cpu_environment, cpu_settings
-from memagent_lib.rl.model_shape import shape_of
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer

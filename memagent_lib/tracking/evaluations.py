@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from memagent_lib.agent import Agent
+from memagent_lib.backends import shape_of
 from memagent_lib.evaluation import (
     SAME,
     EvaluationPlan,
@@ -45,10 +46,11 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
 
     With ``model`` the metrics are also those of the MLflow model with its weights. The step counts chunks, and is 0 for
     documents whose length was not asked for in chunks. ``labels`` become columns (``policy="trained"``), and ``run_id``
-    is one of them, so a table of many runs says where each row is from.
+    is one of them, so a table of many runs says where each row is from; ``flops`` are those of each reading, where the
+    model's shape is known.
     """
     traces = [trace_id_of(run, result) for result in results]
-    frame = to_frame(results).assign(**labels, run_id=run.id, trace_id=traces)
+    frame = to_frame(results).assign(**labels, run_id=run.id, trace_id=traces, flops=_flops(results, model))
     run.table(frame, ROWS)
     used = run.uses(model) if model else None
     scored = frame["score"].dropna()
@@ -62,6 +64,15 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
         run.tags({"mixed": "; ".join(notes)})
     log_readings(run, results, **labels)
     return frame
+
+
+def _flops(results: Sequence[Result], model: str) -> list[float | None]:
+    """Of each reading; none where it failed, or where a server or an unknown architecture hides the model's shape."""
+    try:
+        shape = shape_of(model) if model else None
+    except (OSError, ValueError):
+        shape = None
+    return [shape.reading_flops(result.trace) if shape and result.trace else None for result in results]
 
 
 def evaluate_files(

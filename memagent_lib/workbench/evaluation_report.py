@@ -30,6 +30,7 @@ from memagent_lib.workbench.sweep import gather_sweep, is_sweep, unfinished_poin
 PAGE_MB = 12.0
 MOST_REASONS = 10
 _LINE, _CELL = ["policy", "reader"], ["task", "policy", "reader", "length"]
+_COSTS = ["turns", "tokens", "seconds", "GFLOPs"]
 _COMPARED = "overwrite"
 _FOLDERS = "a sweep's folder, or fill one: memagent evaluate DATA --out FOLDER, or the notebook 03_evaluate"
 
@@ -93,8 +94,11 @@ class EvaluationReport:
     def _task(self, task: str, rows: pd.DataFrame, first: Mapping[tuple, str]) -> dict[str, Any]:
         lengths = sorted(rows["length"].unique())
         cells = summarise(rows, _CELL).set_index([*_LINE, "length"])
-        costs = rows.assign(tokens=rows["prompt_tokens"] + rows["reply_tokens"])
-        means = costs.groupby([*_LINE, "length"])[["turns", "tokens", "seconds"]].mean()
+        costs = rows.assign(
+            tokens=rows["prompt_tokens"] + rows["reply_tokens"],
+            GFLOPs=rows.reindex(columns=["flops"]).astype(float) / 1e9,
+        )
+        means = costs.groupby([*_LINE, "length"])[_COSTS].mean()
         lines = []
         for policy, reader in rows[_LINE].drop_duplicates().itertuples(index=False, name=None):
             shown = []
@@ -142,7 +146,11 @@ def _shown(cell: Mapping[str, Any], cost: Mapping[str, float]) -> dict[str, Any]
     """A cell of a table in words: score, interval, n, failures; below it capture and retention, and the cost."""
     numbers = {name: f"{100 * cell[name]:.1f}" for name in ("accuracy", "low", "high") if cell["scored"]}
     kept = {name: f"{100 * cell[name]:.0f} %" for name in ("capture", "retention") if cell[name] == cell[name]}
-    spent = {name: f"{cost[name]:,.0f}" for name in ("turns", "tokens", "seconds") if cost[name] == cost[name]}
+    spent = {
+        name: f"{cost[name]:,.0f}" if cost[name] >= 10 else f"{cost[name]:.2g}"
+        for name in _COSTS
+        if cost[name] == cost[name]
+    }
     return numbers | {"n": int(cell["scored"]), "failed": int(cell["failed"]), "kept": kept, "spent": spent}
 
 

@@ -1,31 +1,32 @@
 """What reading costs: the formula against a count by hand, and against where it crosses."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
-from experiments.bench.cost import crossing, crossover, flops
-from memagent_lib.rl.model_shape import ModelShape
+from experiments.bench.cost import crossing, crossover
+from memagent_lib.backends import ModelShape
 
-BODY = ModelShape(parameters=1000, layers=2, hidden=5, kv_width=5, vocabulary=30)
+SHAPE = ModelShape(parameters=1150, body=1000, layers=2, hidden=5, kv_width=5, vocabulary=30)
 
 
 def test_a_turns_arithmetic_is_that_worked_out_by_hand():
     # 10 tokens of which 3 are replied: 2 x 1000 x 10 + 2 x 2 x 5 x 100 + 2 x 30 x 5 x 3
-    assert flops(BODY, 10, 3) == 20_000 + 2_000 + 900
+    assert SHAPE.turn_flops(10, 3) == 20_000 + 2_000 + 900
     # the first 4 were computed before: 2 x 1000 x 6 + 20 x (100 - 16) + 900
-    assert flops(BODY, 10, 3, cached=4) == 12_000 + 1_680 + 900
+    assert SHAPE.turn_flops(10, 3, cached=4) == 12_000 + 1_680 + 900
 
 
 def test_causal_attention_is_the_sum_over_tokens_of_what_each_sees():
-    seen = sum(4 * BODY.layers * BODY.hidden * (token + 0.5) for token in range(10))
-    assert flops(BODY, 10, 0) - 2 * BODY.parameters * 10 == pytest.approx(seen)
+    seen = sum(4 * SHAPE.layers * SHAPE.hidden * (token + 0.5) for token in range(10))
+    assert SHAPE.turn_flops(10, 0) - 2 * SHAPE.body * 10 == pytest.approx(seen)
 
 
 def test_at_the_crossover_both_cost_the_same():
     chunk, turn, replied = 50, 80, 20
-    length = crossover(BODY, chunk, turn, replied)
-    assert length / chunk * flops(BODY, turn, replied) == pytest.approx(flops(BODY, length, 0))
+    length = crossover(SHAPE, chunk, turn, replied)
+    assert length / chunk * SHAPE.turn_flops(turn, replied) == pytest.approx(SHAPE.turn_flops(length, 0))
     assert length > 0
 
 
@@ -39,3 +40,18 @@ def test_a_crossing_lies_between_two_measured_lengths_and_is_none_where_one_side
     found = crossing(rows(lambda n: 30 * n, lambda n: n * n), "seconds")
     assert found == pytest.approx(30)
     assert math.isnan(crossing(rows(lambda n: n, lambda n: 2 * n), "seconds"))
+
+
+def test_a_models_body_is_what_its_tables_of_words_leave_and_a_reading_costs_the_sum_of_its_turns():
+    from transformers import Qwen2Config
+
+    sizes = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2}
+    for tied in (True, False):
+        shape = ModelShape.of(Qwen2Config(vocab_size=30, num_key_value_heads=1, tie_word_embeddings=tied, **sizes))
+        # of a layer: queries, keys, values with biases, output, the two norms, and the three of the inner part
+        layer = 8 * 8 + 8 + 2 * (8 * 4 + 4) + 8 * 8 + 2 * 8 + 3 * 8 * 12
+        assert (shape.body, shape.parameters) == (2 * layer + 8, 2 * layer + 8 + (1 if tied else 2) * 30 * 8)
+    turns = [(10, 3, 0), (20, 5, 4)]
+    replies = [SimpleNamespace(prompt_tokens=n - r, reply_tokens=r, cached_tokens=c) for n, r, c in turns]
+    trace = SimpleNamespace(turns=[SimpleNamespace(reply=reply) for reply in replies])
+    assert SHAPE.reading_flops(trace) == 22_900 + SHAPE.turn_flops(20, 5, 4)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from memagent_lib.backends import shape_of
 from memagent_lib.diagnostics import Fate
 from memagent_lib.evaluation import turns_to_frame
 from memagent_lib.files import code_hash, place, root
@@ -155,6 +156,12 @@ def test_readings_logged_again_are_the_same_traces_and_rows_lead_to_them(workspa
     found = search_traces(run.experiment)
     assert sorted(found["trace_id"]) == sorted(rows["trace_id"])
     assert found.set_index("trace_id").loc[rows["trace_id"], "example"].tolist() == ["kept", "lost"]
+
+
+def test_rows_tell_the_arithmetic_of_a_reading_where_the_models_shape_is_known(workspace: Path, kept) -> None:
+    run, model = Experiment.open(workspace).start("one"), "experiments/pocket/warm_start"
+    assert log_results(run, [kept], model)["flops"].tolist() == [shape_of(model).reading_flops(kept.trace)]
+    assert log_results(run, [kept])["flops"].isna().all()
 
 
 def test_a_run_that_does_not_exist_is_a_clear_error(workspace: Path) -> None:

@@ -50,7 +50,9 @@ def evaluated(tokenizer, workspace, tmp_path):
         agent = Agent(encoder, Scripted(says), reader_named(reader))
         plan = EvaluationPlan(files[lengths], readers=[reader])
         with Experiment.open(workspace).run(f"evaluate {policy}", {"policy": policy}) as tracked:
-            evaluate_files(tracked, agent, plan, workspace / "out" / policy, policy=policy)
+            _, rows = evaluate_files(tracked, agent, plan, workspace / "out" / policy, policy=policy)
+            rows = rows.assign(flops=2.5e9)  # a scripted policy has no shape
+            rows.to_parquet(next((workspace / "out" / policy).glob("*.parquet")))
         for file in (workspace / "out" / policy).glob("*.parquet"):
             file.rename(workspace / "out" / file.name)
         return tracked.id
@@ -74,6 +76,7 @@ def test_a_page_has_every_number_its_interval_and_a_way_to_the_reading_behind_it
     for key, policy, score, *_ in cells:
         assert (catalog[key]["policy"], catalog[key]["right"]) == (policy, score == "100.0")
         assert key in data["details"]  # its texts are in the page
+    assert page.count("2.5 GFLOPs") == len(cells)
     assert "keeps minus forgets: <b>+100.0</b>" in page and page.count("<svg") == 1
 
 

@@ -1,0 +1,70 @@
+"""The numbers of a model that decide what it costs to train and to run. Loads no weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from memagent_lib import files
+from memagent_lib.trace import Trace
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The numbers of a decoder that decide its cost. ``body`` are its parameters without its tables of words."""
+
+    parameters: int
+    body: int
+    layers: int
+    hidden: int
+    kv_width: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, config: Any) -> ModelShape:
+        """From a Hugging Face configuration; the parameters are counted without allocating any."""
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        parameters = sum(weight.numel() for weight in model.parameters())
+        tables = {id(t): t.weight.numel() for t in (model.get_input_embeddings(), model.get_output_embeddings())}
+        if config.tie_word_embeddings:
+            tables.popitem()
+        body = parameters - sum(tables.values())
+        return cls(parameters, body, config.num_hidden_layers, config.hidden_size, heads * width, config.vocab_size)
+
+    def forward_flops(self, tokens: float, length: float) -> float:
+        """At most, of ``tokens`` in rows of ``length``: two per parameter and token, and causal attention."""
+        return tokens * (2 * self.parameters + 2 * self.layers * self.hidden * length)
+
+    def turn_flops(self, tokens: float, replied: float, cached: float = 0.0) -> float:
+        """Of a turn of so many ``tokens``, prompt and reply, the first ``cached`` of them computed before.
+
+        ``2 B s + 2 L d s^2 + 2 V d r`` for ``s`` tokens, ``r`` of them replied, ``B`` parameters in the body, ``L``
+        layers of width ``d`` and ``V`` words, which are scored where one is drawn.
+        """
+        attention = self.layers * self.hidden * (tokens**2 - cached**2)
+        return 2 * (self.body * (tokens - cached) + attention + self.vocabulary * self.hidden * replied)
+
+    def reading_flops(self, trace: Trace) -> float:
+        """Of all turns of a reading."""
+        replies = (turn.reply for turn in trace.turns)
+        return sum(self.turn_flops(r.prompt_tokens + r.reply_tokens, r.reply_tokens, r.cached_tokens) for r in replies)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of one token in bf16."""
+        return 4 * self.layers * self.kv_width
+
+
+@lru_cache(maxsize=8)
+def shape_of(model: str) -> ModelShape:
+    """Of a model folder or hub name; a large model's parameters take seconds to count."""
+    from transformers import AutoConfig
+
+    return ModelShape.of(AutoConfig.from_pretrained(files.model(model)))
