@@ -36,34 +36,38 @@ class Supervised(NamedTuple):
 class Teacher:
     """Writes supervised turns in the pocket wording; a pure function of the generator it is given."""
 
-    def __init__(self, tokenizer: Tokenizer, aware: bool = False, several: float = 0.0):
-        self.several = several
+    def __init__(self, tokenizer: Tokenizer, aware: bool = False):
         self.tokenizer, self.template, self.aware = tokenizer, Template.load("pocket"), aware
         self.end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
         self.verb = tokenizer.encode(" is")[-1]
         self.words = [tokenizer.encode(f" {word}")[0] for word in world.WORDS]
         self.costs = {text: tokenizer.count(f" {text}") for text in world.FILLER}
 
-    def turn(self, rng: random.Random, width: int, answers: float = 0.4) -> Supervised:
-        """A read turn of a chunk of at most ``width`` tokens, or, in the share ``answers``, an answer turn."""
-        return self.answer(rng) if rng.random() < answers else self.read(rng, width)
+    def turn(self, rng: random.Random, width: int, answers: float = 0.4, several: float = 0.0) -> Supervised:
+        """A read turn of a chunk of at most ``width`` tokens, or, in the share ``answers``, an answer turn.
 
-    def read(self, rng: random.Random, width: int) -> Supervised:
+        In the share ``several`` of read turns, and half of it of answer turns, the asked key has several values: what
+        is copied next is the one that was not copied yet.
+        """
+        return self.answer(rng, several / 2) if rng.random() < answers else self.read(rng, width, several)
+
+    def read(self, rng: random.Random, width: int, several: float = 0.0) -> Supervised:
         """Some facts of memory and chunk, in order; those that the question needs, in half of the turns, are as any."""
-        several = rng.random() < self.several
-        asked = world.riddle(rng.choice(_OF_ONE_KEY if several else list(world.Ask)), rng)
-        dealt = several or rng.random() < (0.8 if self.aware else 0.5)
+        of_one_key = several > 0 and rng.random() < several
+        asked = world.riddle(rng.choice(_OF_ONE_KEY if of_one_key else list(world.Ask)), rng)
+        dealt = of_one_key or rng.random() < (0.8 if self.aware else 0.5)
         held, shown = _dealt(asked, rng) if dealt else ([], [])
-        memory = self._memory(rng, asked, held, few=several)
-        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), few=several)
+        memory = self._memory(rng, asked, held, few=of_one_key)
+        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), few=of_one_key)
         prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
         known = [*memory, *(match.group() for match in _FACT.finditer(text))]
         kept = ideal(asked, known, rng) if self.aware else subset(known, rng)
         return self._turn("read", prompt, " ".join(kept) or self.template.empty_memory)
 
-    def answer(self, rng: random.Random) -> Supervised:
+    def answer(self, rng: random.Random, several: float = 0.0) -> Supervised:
         """The answer that a memory allows; two turns in three hold something that the question needs."""
-        asked = world.riddle(rng.choice(list(world.Ask)), rng)
+        asks = [world.Ask.MULTIVALUE] if several and rng.random() < several else list(world.Ask)
+        asked = world.riddle(rng.choice(asks), rng)
         chance = rng.random()
         held = [*asked.facts] if chance < 0.5 else _dealt(asked, rng)[0] if chance < 0.75 else []
         memory = self._memory(rng, asked, held)

@@ -33,12 +33,15 @@ LEARNING_RATE = 3e-3
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Supervision with chunks of at most ``width`` tokens, and the shares of repetitions and drills among the turns."""
+    """Supervision with chunks of at most ``width`` tokens, and the shares of repetitions and drills among the turns;
+    ``several`` as :meth:`Teacher.turn` takes it.
+    """
 
     width: int
     steps: int
     repeat: float = 0.0
     drill: float = 0.0
+    several: float = 0.0
 
 
 PHASES = (
@@ -47,6 +50,8 @@ PHASES = (
     Phase(64, 250, drill=0.1),
     Phase(96, 1650, drill=0.03),
 )
+FURTHER = (Phase(96, 1300, drill=0.03, several=0.6),)
+"""From a finished warm start: of several facts with one key it copies the first, and again."""
 UNPLANTED = (
     Phase(16, 200, repeat=1.0),
     Phase(24, 150, repeat=0.2, drill=0.5),
@@ -117,7 +122,7 @@ def _row(teacher: Teacher, rng: random.Random, phase: Phase, at: int) -> Supervi
         return teacher.repeat(rng, min(24, 6 + at // 8))
     if chance < phase.repeat + phase.drill:
         return teacher.drill(rng)
-    return teacher.turn(rng, phase.width)
+    return teacher.turn(rng, phase.width, several=phase.several)
 
 
 def loss_of(model: Any, rows: list[Supervised], verb: int, everything: float = 0.02) -> tuple[torch.Tensor, list[bool]]:
@@ -152,7 +157,9 @@ def make(
     planted: bool = True,
     threads: int = 1,
 ) -> None:
-    """Make a warm start, or continue from the one at ``start``: a Hugging Face folder, written every 200 steps."""
+    """Make a warm start, or go on from the one at ``start`` with :data:`FURTHER`: a Hugging Face folder, written every
+    200 steps.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -166,5 +173,6 @@ def make(
             model.save_pretrained(out)
             READING.save(out)
 
-    warm_up(model, Tokenizer(tokenizer), PHASES if planted else UNPLANTED, seed=seed, aware=aware, on_step=save)
+    phases = FURTHER if start else PHASES if planted else UNPLANTED
+    warm_up(model, Tokenizer(tokenizer), phases, seed=seed, aware=aware, on_step=save)
     save()

@@ -35,11 +35,12 @@ def test_a_read_turn_copies_facts_of_memory_and_text_in_order(teacher):
         assert all(fact in rest for fact in kept)
 
 
-def test_what_is_kept_does_not_depend_on_the_question(teacher):
+@pytest.mark.parametrize("several", [0.0, 1.0])
+def test_what_is_kept_does_not_depend_on_the_question(teacher, several):
     """The target is drawn from the facts alone: needed facts are kept as often as any other."""
     rng, needed, others = random.Random(1), [], []
     for _ in range(3000):
-        shown, reply = parts(teacher, teacher.read(rng, 96))
+        shown, reply = parts(teacher, teacher.read(rng, 96, several))
         keys = re.findall(r"the (\w+ \w+)(?= and|\?)", shown["Question"])
         known, kept = FACT.findall(shown["Memory"]) + FACT.findall(shown["Text"]), FACT.findall(reply)
         if len(known) > MEMORY_FACTS:
@@ -47,6 +48,18 @@ def test_what_is_kept_does_not_depend_on_the_question(teacher):
                 (needed if any(f" {key} " in fact for key in keys) else others).append(fact in kept)
     share, base = sum(needed) / len(needed), sum(others) / len(others)
     assert len(needed) > 500 and abs(share - base) < 0.06
+
+
+def test_turns_of_one_key_copy_several_of_its_values_each_as_often_as_it_is_told(teacher):
+    rng, repeated = random.Random(3), {0.0: 0, 1.0: 0}
+    for several in repeated:
+        for _ in range(400):
+            shown, reply = parts(teacher, teacher.read(rng, 96, several))
+            known, kept = FACT.findall(shown["Memory"]) + FACT.findall(shown["Text"]), FACT.findall(reply)
+            assert all(kept.count(fact) <= known.count(fact) for fact in kept)
+            keys = [fact.partition(" is ")[0] for fact in kept]
+            repeated[several] += len(set(keys)) < len(keys)
+    assert repeated[1.0] > 2 * repeated[0.0] > 0
 
 
 def test_the_subset_is_uniform():
