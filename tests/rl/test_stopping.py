@@ -42,6 +42,17 @@ signal.pause()
 """
 
 
+WATCHER = """
+import sys
+from pathlib import Path
+from memagent_lib.rl import RunFolder, TrainingRun
+from memagent_lib.workbench import panel
+
+print("ready", flush=True)
+panel.watch(TrainingRun(RunFolder(Path(sys.argv[1]))), stop_on_interrupt=True)
+"""
+
+
 @pytest.fixture
 def starting(tmp_path):
     """A run whose supervisor has not said yet which process it is."""
@@ -70,6 +81,19 @@ def test_a_run_can_end_with_the_process_that_begins_it(starting: RunFolder) -> N
     finally:
         owner.kill()
         owner.stdout.close()
+    assert starting.status().state is TrainingState.STOPPED
+
+
+def test_a_scheduler_that_ends_the_command_stops_its_run_too(starting: RunFolder) -> None:
+    watcher = subprocess.Popen([sys.executable, "-c", WATCHER, str(starting.path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert watcher.stdout.readline() == "ready\n"
+        assert watcher.stdout.readline().startswith(("starting", "running"))  # it watches
+        watcher.send_signal(signal.SIGTERM)
+        assert watcher.wait(60) == 143
+    finally:
+        watcher.kill()
+        watcher.stdout.close()
     assert starting.status().state is TrainingState.STOPPED
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pandas as pd
 from memagent_lib import rl
 from memagent_lib.errors import MissingFile
 from memagent_lib.files import model, place
+from memagent_lib.processes import Terminated, terminable
 from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
 from memagent_lib.tracking import Experiment
 from memagent_lib.workbench.panel.progress import kept_config
@@ -67,14 +69,16 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
 
 def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
     """Show progress until the run is over, as a bar in a terminal and elsewhere as a line per event; returns its last
-    status. Interrupting this only stops watching, unless told otherwise.
+    status. Interrupting this only stops watching, unless told otherwise; with ``stop_on_interrupt`` SIGTERM, which is
+    how schedulers end a job, stops the run after a checkpoint as Ctrl-C does.
 
     Raises the launcher's ``RunError`` when the run did not finish.
     """
     from tqdm import tqdm
 
     status, told = run.status(), ""
-    with tqdm(total=status.steps, initial=status.step, unit="step", disable=None) as bar:
+    bar = tqdm(total=status.steps, initial=status.step, unit="step", disable=None)
+    with bar, terminable() if stop_on_interrupt else nullcontext():
         try:
             for status in run.follow():
                 line = outcome(status)
@@ -83,7 +87,7 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
                 bar.set_postfix_str(line.partition(", ")[2])
                 if bar.disable and line != told and not status.state.over:  # a file, or a notebook under papermill
                     print(told := line, flush=True)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated):
             if stop_on_interrupt:
                 _stop(run)
             raise
