@@ -47,7 +47,7 @@ class Teacher:
         """A read turn of a chunk of at most ``width`` tokens, or, in the share ``answers``, an answer turn.
 
         In the share ``several`` of read turns, and half of it of answer turns, the asked key has several values: what
-        is copied next is the one that was not copied yet.
+        is copied next is the one that was not copied yet. Those read turns keep one fact to as many as a memory holds.
         """
         return self.answer(rng, several / 2) if rng.random() < answers else self.read(rng, width, several)
 
@@ -61,7 +61,8 @@ class Teacher:
         text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), few=of_one_key)
         prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
         known = [*memory, *(match.group() for match in _FACT.finditer(text))]
-        kept = ideal(asked, known, rng) if self.aware else subset(known, rng)
+        most = rng.randint(1, MEMORY_FACTS) if of_one_key else MEMORY_FACTS
+        kept = ideal(asked, known, rng) if self.aware else subset(known, rng, most)
         return self._turn("read", prompt, " ".join(kept) or self.template.empty_memory)
 
     def answer(self, rng: random.Random, several: float = 0.0) -> Supervised:
@@ -139,9 +140,9 @@ def merged(one: Sequence[str], other: Sequence[str], rng: random.Random) -> list
     return [next(first) if place in places else next(second) for place in range(len(one) + len(other))]
 
 
-def subset(known: Sequence[str], rng: random.Random) -> list[str]:
-    """As many of the facts as a memory holds, drawn at random, in order."""
-    return [known[i] for i in sorted(rng.sample(range(len(known)), min(MEMORY_FACTS, len(known))))]
+def subset(known: Sequence[str], rng: random.Random, most: int = MEMORY_FACTS) -> list[str]:
+    """As many of the facts as a memory holds, or ``most``, drawn at random, in order."""
+    return [known[i] for i in sorted(rng.sample(range(len(known)), min(most, len(known))))]
 
 
 def ideal(asked: world.Riddle, known: Sequence[str], rng: random.Random) -> list[str]:
