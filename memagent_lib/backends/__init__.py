@@ -1,6 +1,7 @@
 """Backends: each turns one request into one completion, or raises :class:`BackendError`.
 
 Knows no reader and no template. :class:`Scripted` needs no model; the others load theirs when they are opened.
+:class:`ModelShape` tells what a turn of a model costs and loads no weights.
 """
 
 from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Sampling, require_room
