@@ -60,9 +60,13 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
     with TemporaryDirectory(prefix="memagent-bench-") as home:
         folder = Path(home)
         recipe = _recipe(s, folder)
-        wanted = {"memagent": True, "base": s.base, "verl": s.verl, "shared": s.shared}
-        run = {"memagent": _ours, "base": _ours, "verl": _verl, "shared": _shared}
-        sides = {name: run[name] for name, chosen in wanted.items() if chosen}
+        known = (
+            ("memagent", _ours, True),
+            ("base", _ours, s.base),
+            ("verl", _verl, s.verl),
+            ("shared", _shared, s.shared),
+        )
+        sides = {name: run for name, run, chosen in known if chosen}
         for round_ in range(s.rounds):
             for name in list(sides) if round_ % 2 == 0 else list(sides)[::-1]:
                 report(f"round {round_ + 1} of {s.rounds}: {name}")

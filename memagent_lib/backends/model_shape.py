@@ -32,10 +32,8 @@ class ModelShape:
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         parameters = sum(weight.numel() for weight in model.parameters())
-        tables = {id(t): t.weight.numel() for t in (model.get_input_embeddings(), model.get_output_embeddings())}
-        if config.tie_word_embeddings:
-            tables.popitem()
-        body = parameters - sum(tables.values())
+        words = model.get_input_embeddings().weight.numel()
+        body = parameters - (1 if config.tie_word_embeddings else 2) * words
         return cls(parameters, body, config.num_hidden_layers, config.hidden_size, heads * width, config.vocab_size)
 
     def forward_flops(self, tokens: float, length: float) -> float:

@@ -97,7 +97,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         if self.in_trees:
-            return in_trees(micro_batch)
+            return tree_inputs(micro_batch)
         inputs, args = super().prepare_model_inputs(micro_batch)
         if self.replies_only:
             inputs["logits_to_keep"] = before_replies(micro_batch)
@@ -113,7 +113,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
         return at_replies(output.logits.squeeze(0), micro_batch)
 
 
-def in_trees(micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+def tree_inputs(micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
     """The model's inputs, and of each reply token, in the order of the rows, at which tree and node it is predicted."""
     packed, device = forest(prefix_trees(_rows(micro_batch))), micro_batch["input_ids"].device
     prompts = micro_batch["prompts"].offsets().diff().tolist()
