@@ -12,7 +12,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--aware", action="store_true", help="teach ideal memories, question in mind: the upper bound")
-    parser.add_argument("--start", type=Path, help="go on from this folder, with keys of several values")
+    parser.add_argument("--template", default="pocket", help="a template's name or file (default: pocket)")
     parser.add_argument(
         "--unplanted",
         dest="planted",

@@ -36,8 +36,8 @@ class Supervised(NamedTuple):
 class Teacher:
     """Writes supervised turns in the pocket wording; a pure function of the generator it is given."""
 
-    def __init__(self, tokenizer: Tokenizer, aware: bool = False):
-        self.tokenizer, self.template, self.aware = tokenizer, Template.load("pocket"), aware
+    def __init__(self, tokenizer: Tokenizer, aware: bool = False, template: str = "pocket"):
+        self.tokenizer, self.template, self.aware = tokenizer, Template.load(template), aware
         self.end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
         self.verb = tokenizer.encode(" is")[-1]
         self.words = [tokenizer.encode(f" {word}")[0] for word in world.WORDS]

@@ -10,7 +10,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +48,8 @@ PHASES = (
     Phase(24, 150, drill=1.0),
     Phase(32, 150, drill=0.3),
     Phase(64, 250, drill=0.1),
-    Phase(96, 1650, drill=0.03),
+    Phase(96, 1650, drill=0.03, several=0.4),
 )
-FURTHER = (Phase(96, 1300, drill=0.03, several=0.6),)
-"""From a finished warm start: of several facts with one key it copies the first, and again."""
 UNPLANTED = (
     Phase(16, 200, repeat=1.0),
     Phase(24, 150, repeat=0.2, drill=0.5),
@@ -66,11 +64,10 @@ steps.
 
 def warm_up(
     model: Any,
-    tokenizer: Tokenizer,
+    teacher: Teacher,
     phases: Sequence[Phase],
     *,
     seed: int = 0,
-    aware: bool = False,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> None:
     """Supervise in place, printing loss and the share of faultless replies per kind of turn every 50 steps.
@@ -85,7 +82,7 @@ def warm_up(
         torch.optim.Muon(matrices, lr=LEARNING_RATE, momentum=0.95, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
     ]
-    teacher, rng, step = Teacher(tokenizer, aware), random.Random(f"warm start {seed}"), 0
+    rng, step = random.Random(f"warm start {seed}"), 0
     planned, started, right = sum(phase.steps for phase in phases), time.monotonic(), defaultdict(list)
     for phase in phases:
         for at in range(phase.steps):
@@ -153,26 +150,23 @@ def make(
     *,
     seed: int = 0,
     aware: bool = False,
-    start: Path | None = None,
+    template: str = READING.template,
     planted: bool = True,
     threads: int = 1,
 ) -> None:
-    """Make a warm start, or go on from the one at ``start`` with :data:`FURTHER`: a Hugging Face folder, written every
-    200 steps.
-    """
+    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(threads)
-    tokenizer = build_tokenizer()
-    model = AutoModelForCausalLM.from_pretrained(start) if start else build_model(tokenizer, seed, planted=planted)
+    tokenizer, reading = build_tokenizer(), replace(READING, template=template)
+    model = build_model(tokenizer, seed, planted=planted)
 
     def save(step: int = 0) -> None:
         if step % 200 == 0:
             tokenizer.save_pretrained(out)
             model.save_pretrained(out)
-            READING.save(out)
+            reading.save(out)
 
-    phases = FURTHER if start else PHASES if planted else UNPLANTED
-    warm_up(model, Tokenizer(tokenizer), phases, seed=seed, aware=aware, on_step=save)
+    teacher = Teacher(Tokenizer(tokenizer), aware, template)
+    warm_up(model, teacher, PHASES if planted else UNPLANTED, seed=seed, on_step=save)
     save()

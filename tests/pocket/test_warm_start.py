@@ -1,0 +1,21 @@
+"""A warm start is made in phases: a folder that opens with the wording it was taught in; a function of its seed."""
+
+from dataclasses import replace
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from memagent_lib.agent import AgentSettings
+from memagent_lib.pocket import warm_start
+from memagent_lib.pocket.warm_start import READING, Phase, make
+
+
+def test_a_warm_start_keeps_its_wording_and_follows_from_its_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(warm_start, "PHASES", (Phase(24, 1, drill=1.0), Phase(32, 1, several=0.5)))
+    for name, options in {"one": {}, "again": {}, "other": {"seed": 1, "template": "chunk_first"}}.items():
+        make(tmp_path / name, **options)
+    one, again, other = (AutoModelForCausalLM.from_pretrained(tmp_path / n) for n in ("one", "again", "other"))
+    assert AgentSettings.load(tmp_path / "one") == READING
+    assert AgentSettings.load(tmp_path / "other") == replace(READING, template="chunk_first")
+    assert torch.equal(one.lm_head.weight, again.lm_head.weight)
+    assert not torch.equal(one.lm_head.weight, other.lm_head.weight)
