@@ -11,6 +11,7 @@ The loss normaliser is verl's: tokens of the mini-batch, summed over ranks.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -205,7 +206,7 @@ class MemAgentTrainer(PPOTrainerSync):
         data = tq.kv_batch_get(
             keys=[batch.keys[position] for position in last],
             partition_id=batch.partition_id,
-            select_fields=["num_turns", "extra_fields"],
+            select_fields=["num_turns", "extra_fields", "data_source"],
         )
         produced = int(sum(map(int, data["num_turns"])))
         if produced != len(batch):
@@ -214,7 +215,8 @@ class MemAgentTrainer(PPOTrainerSync):
         wrong = [batch.keys[at] for at, fact in zip(last, facts, strict=True) if not math.isfinite(fact["reward"])]
         if wrong:
             raise NotFinite(f"step {self.global_steps}: the reward of {self._named(wrong)} is no number")
-        return {"rows/produced": produced, "rollout/count": len(last), **average_facts(facts)}
+        scores = by_task(facts, list(data["data_source"]))
+        return {"rows/produced": produced, "rollout/count": len(last), **average_facts(facts), **scores}
 
     def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
         return prompts_without_spread(batch.keys, self._rewards(batch), self._steps(batch))
@@ -328,6 +330,14 @@ class MemAgentTrainer(PPOTrainerSync):
 def _agreement_metrics(found: dict[str, float]) -> dict[str, float]:
     correlation, difference = agreement(found)
     return {"rollout/actor_correlation": correlation, "rollout/actor_difference": difference}
+
+
+def by_task(infos: list[dict[str, float]], tasks: list[str]) -> dict[str, float]:
+    """Mean score of each task's rollouts as ``rollout/acc/<task>``: a mean over tasks hides which of them is learnt."""
+    scores = defaultdict(list)
+    for info, task in zip(infos, tasks, strict=True):
+        scores[task].append(info["acc"])
+    return {f"rollout/acc/{task}": float(np.mean(found)) for task, found in sorted(scores.items())}
 
 
 def average_facts(infos: list[dict[str, float]]) -> dict[str, float]:

@@ -43,6 +43,6 @@ def test_the_last_steps_and_all_tasks_count_alike(curves):
 def test_differences_are_paired_by_seed(curves):
     lines = table(outcomes(curves)).splitlines()[2:]
     assert lines == [
-        "| as the recipe is | 35.0 | 40.0 |  | 32 | 96 | 10 |",
-        "| `train.credit=final` | 15.0 | 25.0 | -40.0, +10.0 | 32 | 96 | 10 |",
+        "| as the recipe is | 35.0 | 40.0 | a 35.0, b 45.0 |  | 32 | 96 | 10 |",
+        "| `train.credit=final` | 15.0 | 25.0 | a 20.0, b 30.0 | -40.0, +10.0 | 32 | 96 | 10 |",
     ]

@@ -150,6 +150,7 @@ def test_a_run_listens_on_loopback_only(finished):
 def test_the_reward_is_the_mean_over_rollouts_not_over_rows(finished):
     for name in ("critic/score/mean", "critic/rewards/mean"):
         assert column(finished, name) == column(finished, "rollout/acc")
+    assert column(finished, "rollout/acc/toy") == column(finished, "rollout/acc")
     assert finished.status().reward == column(finished, "rollout/acc")[-1]
 
 

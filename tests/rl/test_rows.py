@@ -49,6 +49,13 @@ def test_the_number_of_optimizer_steps_does_not_depend_on_the_number_of_rows(row
     assert sorted(torch.cat([batch["row"] for batch in batches]).tolist()) == list(range(padded // ranks))
 
 
+def test_each_task_has_its_own_score():
+    from memagent_lib.rl.trainer import by_task
+
+    found = by_task([{"acc": 1.0}, {"acc": 0.0}, {"acc": 0.5}], ["one", "two", "one"])
+    assert found == {"rollout/acc/one": 0.75, "rollout/acc/two": 0.0}
+
+
 def test_unknown_facts_do_not_count():
     from memagent_lib.rl.trainer import average_facts
 

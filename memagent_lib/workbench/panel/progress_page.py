@@ -44,6 +44,7 @@ _REPLY_LENGTHS = {"rollout/memory_tokens": "memory", "response_length/max": "lon
 _STEP_SECONDS = {"perf/time_per_step": "all", "timing_s/gen": "rollouts", "timing_s/update_actor": "update"}
 TILES = (
     Tile("reward", {"critic/score/mean": ""}, percent),
+    Tile("score by task", {"rollout/acc/*": ""}, percent),
     Tile("held-out accuracy", {"val-core/*/acc/mean@1": ""}, percent),
     Tile("facts in memory", {"rollout/capture": "found", "rollout/retention": "kept"}, percent),
     Tile("entropy", {"actor/entropy": ""}, number),
