@@ -46,6 +46,9 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.files import place
     from memagent_lib.tracking import Experiment, evaluate_files, policy_name
 
+    if loose := [text for text in a.data if text.isdigit() and not place(text).exists()]:
+        again = "--n takes one number, and is given again for the next file: --n 64 --n 16"
+        raise ValueError(f"{', '.join(loose)} is no data file; {again}")
     files, n, readers = [place(file) for file in a.data], a.n or [0], list(dict.fromkeys(a.reader))
     plan = EvaluationPlan(files, n, readers or ["overwrite"])  # what is wrong is said before a model is loaded
     if (out := place(a.out)).exists() and not out.is_dir():

@@ -193,6 +193,7 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
         ([needles], "9", "has 5 examples"),
         ([needles], "-1", "n is a number of examples, or 0 for all of them; got -1"),
         ([needles, needles], "1", f"{needles} is given more than once"),
+        ([needles, "5", "5"], "1", "5, 5 is no data file; --n takes one number, and is given again for the next file"),
     ]:
         command = ["evaluate", *map(str, data), "--n", n, "--out", str(tmp_path / "o"), "--model", "nowhere"]
         assert main(command) == 2
