@@ -61,11 +61,12 @@ class LoopEngine:
         return bool(self._asked)
 
     def fail(self, failure: Exception) -> None:
-        """Nobody is left waiting for an engine that has stopped."""
-        for reply in self._asked.values():
+        """Nobody is left waiting for an engine that has stopped, and nothing of theirs stays in it."""
+        asked, self._asked = self._asked, {}
+        for reply in asked.values():
             if not reply.done():
                 reply.set_exception(failure)
-        self._asked.clear()
+        self._engine.abort_request(list(asked))
 
     async def collective_rpc(
         self, method: Any, timeout: float | None = None, args: tuple = (), kwargs: dict | None = None
@@ -74,7 +75,11 @@ class LoopEngine:
         return self._engine.collective_rpc(method, timeout, args, kwargs)
 
     async def reset_prefix_cache(self, reset_connector: bool = False) -> None:
-        self._engine.reset_prefix_cache(reset_connector=reset_connector)
+        """vLLM keeps the cache where a request still holds a part of it, and says so in a log that nobody reads."""
+        if not self._engine.reset_prefix_cache(reset_connector=reset_connector):
+            raise RuntimeError(
+                "the prefixes of earlier weights are still in use, so new replies would be read from them"
+            )
 
     async def reset_mm_cache(self) -> None:
         self._engine.reset_mm_cache()

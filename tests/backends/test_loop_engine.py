@@ -82,3 +82,29 @@ async def test_a_request_that_is_withdrawn_and_one_that_is_refused_leave_the_oth
     assert len((await other)[0]) == 15
     await engine.wait_for_requests_to_drain()
     assert not engine._engine.has_unfinished_requests(), "nothing goes on that nobody waits for"
+
+
+async def test_a_step_that_fails_fails_its_requests_and_leaves_nothing_of_them_behind(engine, monkeypatch):
+    before, core = await reply(engine, 9, "before"), engine._engine.engine_core.engine_core
+
+    def fails(*unused, **unused_too):
+        raise RuntimeError("broken once")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core.model_executor, "execute_model", fails)
+        ended = await asyncio.gather(*(reply(engine, n, "failing") for n in range(6)), return_exceptions=True)
+    assert [str(end) for end in ended] == ["broken once"] * 6
+    assert not engine._engine.has_unfinished_requests()
+    await engine.reset_prefix_cache()  # it is refused while anything holds a part of the cache
+    assert await reply(engine, 9, "after") == before
+
+
+async def test_prefixes_in_use_are_not_kept_in_silence(engine):
+    reading = asyncio.create_task(reply(engine, 11, "reading"))
+    core = engine._engine.engine_core.engine_core
+    while not core.scheduler.running:
+        await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="the prefixes of earlier weights are still in use"):
+        await engine.reset_prefix_cache()
+    await reading
+    await engine.reset_prefix_cache()

@@ -37,6 +37,8 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         f"{rollout}.dtype": "float32",
         f"{rollout}.tensor_model_parallel_size": 1,
         f"{rollout}.enforce_eager": True,  # CPU vLLM has neither graphs nor a sleep mode
+        # A step that holds part of a prompt fails there: "CPU Generator does not use offset". So none is split.
+        f"{rollout}.enable_chunked_prefill": False,
         f"{rollout}.free_cache_engine": False,
         f"+{rollout}.enable_sleep_mode": False,
         f"{rollout}.max_num_seqs": min(256, recipe.train.prompts_per_step * recipe.train.rollouts),
