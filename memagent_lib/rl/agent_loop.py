@@ -221,11 +221,14 @@ class MemAgentLoop(AgentLoopBase):
         """Read, answer and score one row of the data. A failure is noted and tried once more, with the same seeds."""
         for attempt in range(1, TRIES + 1):
             try:
-                return await self._run(sampling_params, row)
+                outputs = await self._run(sampling_params, row)
             except Exception:
                 self._note_failure(row, attempt)
                 if attempt == TRIES:
                     raise
+            else:
+                outputs[-1].extra_fields["reward_extra_info"]["retried"] = float(attempt - 1)
+                return outputs
         raise AssertionError("the last attempt returns or raises")
 
     def _note_failure(self, row: dict[str, Any], attempt: int) -> None:

@@ -42,7 +42,8 @@ class TrainingState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStatus:
-    """A run at one moment. ``reward`` is the mean score of the last step's rollouts.
+    """A run at one moment. ``reward`` is the mean score of the last step's rollouts, ``retried`` the number of rollouts
+    that failed and were made again, in all steps.
 
     ``stop_by``, in unix seconds: when a run that was asked to stop is ended, wherever it is then; 0 where none asked.
     """
@@ -51,6 +52,7 @@ class TrainingStatus:
     step: int = 0
     steps: int = 0
     reward: float | None = None
+    retried: int = 0
     seconds_left: float | None = None
     error: str = ""
     pid: int = 0

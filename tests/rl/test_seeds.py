@@ -86,7 +86,9 @@ async def test_a_rollout_that_fails_once_is_tried_again_with_the_same_seeds(toke
     (tmp_path / "traces").mkdir()
     said = list(tokenizer.encode("code"))
     whole, again = Server(said), Failing(said, 1)
-    assert len(await read(tokenizer, whole, tmp_path)) == len(await read(tokenizer, again, tmp_path)) > 2
+    once, twice = await read(tokenizer, whole, tmp_path), await read(tokenizer, again, tmp_path)
+    assert len(once) == len(twice) > 2
+    assert [rows[-1].extra_fields["reward_extra_info"]["retried"] for rows in (once, twice)] == [0.0, 1.0]
     assert [asked["seed"] for asked in again.asked] == [asked["seed"] for asked in whole.asked]
     assert (tmp_path / "heartbeat").exists()
 

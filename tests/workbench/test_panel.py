@@ -163,7 +163,7 @@ def test_the_curves_say_what_lines_and_dots_are_and_what_was_not_logged(tmp_path
     points = {"critic/score/mean": [(step, step / 20) for step in range(1, 13)]}
     drawn = curves(Progress(tmp_path, status, points=points | {"val-core/needle/acc/mean@1": [(0, 0.25), (8, 0.5)]}))
     assert "Dots: each step; lines: running mean of 5 steps." in drawn
-    assert "Not logged by this run: facts in memory, entropy" in drawn
+    assert "Not logged by this run: score by task, facts in memory, entropy" in drawn
     assert re.search(r"held-out accuracy<span[^>]*>needle <b>50%</b>", drawn)
     several = {f"val-core/pocket_{task}/acc/mean@1": [(0, 0.5)] for task in ("needle", "two_hops")}
     assert set(re.findall(r">([a-z_]+) <b>50%</b>", curves(Progress(tmp_path, status, points=several)))) == {
@@ -287,7 +287,7 @@ def test_without_a_terminal_a_run_that_is_watched_prints_a_line_per_event(held: 
     def do_steps() -> None:
         for at, status in (
             (0.7, replace(running, seconds_left=9.0)),  # nothing that a person counts as news
-            (1.4, replace(running, step=4, reward=0.5)),
+            (1.4, replace(running, step=4, reward=0.5, retried=2)),
             (2.1, replace(running, step=5, reward=0.25, state=TrainingState.FINISHED)),
         ):
             time.sleep(max(0.0, began + at - time.monotonic()))
@@ -300,5 +300,8 @@ def test_without_a_terminal_a_run_that_is_watched_prints_a_line_per_event(held: 
     assert watch(attach(held.path)).state is TrainingState.FINISHED
     steps.join()
     said = capsys.readouterr()
-    assert said.out.splitlines() == ["running: step 3 of 5, reward 0.750", "running: step 4 of 5, reward 0.500"]
+    assert said.out.splitlines() == [
+        "running: step 3 of 5, reward 0.750",
+        "running: step 4 of 5, reward 0.500, 2 rollouts failed once",
+    ]
     assert said.err == ""

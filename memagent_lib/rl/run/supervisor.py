@@ -218,10 +218,13 @@ class Supervisor:
     def _progress(self, step: int, metrics: dict[str, float]) -> None:
         with self.folder.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), "metrics": metrics}) + "\n")
-        seconds = [row["metrics"][SECONDS] for row in self.folder.rows()[-10:] if SECONDS in row["metrics"]]
+        steps = [row["metrics"] for row in self.folder.rows()]
+        seconds = [measured[SECONDS] for measured in steps[-10:] if SECONDS in measured]
+        retried = round(sum(m["rollout/retried"] * m["rollout/count"] for m in steps if "rollout/retried" in m))
         left = statistics.median(seconds) * (self.status.steps - step) if seconds else None
         reward = metrics.get(REWARD, self.status.reward)
-        self._say(replace(self.status, state=TrainingState.RUNNING, step=step, reward=reward, seconds_left=left))
+        now = {"step": step, "reward": reward, "retried": retried, "seconds_left": left}
+        self._say(replace(self.status, state=TrainingState.RUNNING, **now))
 
     def _end(self, trainer: subprocess.Popen[bytes]) -> tuple[TrainingState, str]:
         if trainer.returncode == 0 and self.status.step >= self.config.train.steps:

@@ -90,6 +90,8 @@ def _facts(progress: Progress, frozen: bool) -> list[str]:
     facts = [f"step {status.step} of {status.steps}"]
     if status.reward is not None:
         facts.append(f"reward {percent(status.reward)}")
+    if status.retried:
+        facts.append(f"{status.retried:,} rollouts failed once, see traces/failures.jsonl")
     if (seconds := progress.seconds_per_step) is not None:
         facts.append(f"{number(seconds)} s a step")
     if not status.state.over and status.seconds_left:

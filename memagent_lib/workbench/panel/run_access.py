@@ -97,8 +97,9 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 def outcome(status: TrainingStatus) -> str:
     """How a run stands, in a line."""
     reward = "" if status.reward is None else f", reward {status.reward:.3f}"
+    retried = f", {status.retried:,} rollouts failed once" if status.retried else ""
     error = f", {status.error}" if status.error else ""
-    return f"{status.state}: step {status.step} of {status.steps}{reward}{error}"
+    return f"{status.state}: step {status.step} of {status.steps}{reward}{retried}{error}"
 
 
 def _stop(run: TrainingRun) -> None:
