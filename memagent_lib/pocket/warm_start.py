@@ -48,7 +48,7 @@ PHASES = (
     Phase(24, 150, drill=1.0),
     Phase(32, 150, drill=0.3),
     Phase(64, 250, drill=0.1),
-    Phase(96, 1650, drill=0.03, several=0.4),
+    Phase(96, 1650, drill=0.03),
 )
 UNPLANTED = (
     Phase(16, 200, repeat=1.0),
@@ -151,10 +151,13 @@ def make(
     seed: int = 0,
     aware: bool = False,
     template: str = READING.template,
+    several: float = 0.0,
     planted: bool = True,
     threads: int = 1,
 ) -> None:
-    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps."""
+    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps. In its last phase
+    a key has several values in the share ``several`` of the read turns.
+    """
     import torch
 
     torch.set_num_threads(threads)
@@ -168,5 +171,6 @@ def make(
             reading.save(out)
 
     teacher = Teacher(Tokenizer(tokenizer), aware, template)
-    warm_up(model, teacher, PHASES if planted else UNPLANTED, seed=seed, on_step=save)
+    *first, last = PHASES if planted else UNPLANTED
+    warm_up(model, teacher, (*first, replace(last, several=several)), seed=seed, on_step=save)
     save()
