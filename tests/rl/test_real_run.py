@@ -133,6 +133,11 @@ def test_the_run_finished_and_says_so_everywhere(finished):
     )
 
 
+def test_rollouts_did_not_fail_and_no_prefix_outlived_its_weights(finished):
+    assert column(finished, "rollout/retried") == [0.0] * STEPS
+    assert "Failed to reset prefix cache" not in finished.folder.log.read_text()
+
+
 def test_no_process_is_left(finished):
     import psutil
 

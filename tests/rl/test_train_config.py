@@ -167,6 +167,14 @@ def rates(recipe, tmp_path, tokenizer, *settings: str) -> list[float]:
     return found
 
 
+def test_no_prompt_is_split_on_a_cpu(recipe, tmp_path, tokenizer):
+    """A step of vLLM's CPU engine that holds part of a seeded prompt fails, and everything in it."""
+    save_policy(tmp_path / "policy", tokenizer)
+    config = Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}"])
+    chosen = verl_settings(config, RunFolder(tmp_path / "run"), "cpu")
+    assert chosen["actor_rollout_ref.rollout.enable_chunked_prefill"] is False
+
+
 def test_no_step_of_a_warm_up_has_a_rate_of_zero_and_the_rate_then_stays(recipe, tmp_path, tokenizer):
     given = rates(recipe, tmp_path, tokenizer, "train.warmup_steps=2")
     assert given == pytest.approx([0.4, 0.8, 0.8, 0.8, 0.8])
