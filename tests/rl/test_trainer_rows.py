@@ -30,7 +30,8 @@ class Queue:
         extra = {"step_reward": None, "reward_extra_info": FACTS | {"reward": REWARDS.get(name, 0.0)}}
         ones = torch.ones(LENGTHS[name])
         numbers = {"old_log_probs": -ones, "ref_log_prob": -ones, "advantages": 0 * ones, "response_mask": ones}
-        return numbers | {"rm_scores": scores, "extra_fields": extra, "num_turns": TURNS.get(name)}
+        told = {"extra_fields": extra, "num_turns": TURNS.get(name), "data_source": "toy"}
+        return numbers | told | {"rm_scores": scores}
 
     def kv_batch_get(self, keys, partition_id, select_fields):
         columns = {name: [self.rows[key][name] for key in keys] for name in select_fields}
