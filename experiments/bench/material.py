@@ -18,9 +18,9 @@ _BLOCK_SENTENCES = 400
 
 def orders() -> dict[str, Template]:
     """One wording in both orders: the pocket one, because words must shrink with the chunks to keep the ratio."""
-    memory_first = Template.load("pocket")
-    question, memory, chunk, *rest = memory_first.read.split("\n")
-    chunk_first = replace(memory_first, name="chunk_first", read="\n".join((question, chunk, memory, *rest)))
+    chunk_first = Template.load("pocket")
+    question, chunk, memory, *rest = chunk_first.read.split("\n")
+    memory_first = replace(chunk_first, name="memory_first", read="\n".join((question, memory, chunk, *rest)))
     return {"memory_first": memory_first, "chunk_first": chunk_first}
 
 
