@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from memagent_lib.agent import Agent, gather
 from memagent_lib.backends import Backend
@@ -14,14 +15,12 @@ from memagent_lib.text import Tokenizer, chunk_stream
 
 QUESTION = "Which of the codes above belongs to the violet otter, and where was it last seen?"
 _BLOCK_SENTENCES = 400
+_MEMORY_FIRST = Path(__file__).parents[1] / "pocket" / "memory_first.toml"
 
 
 def orders() -> dict[str, Template]:
     """One wording in both orders: the pocket one, because words must shrink with the chunks to keep the ratio."""
-    chunk_first = Template.load("pocket")
-    question, chunk, memory, *rest = chunk_first.read.split("\n")
-    memory_first = replace(chunk_first, name="memory_first", read="\n".join((question, memory, chunk, *rest)))
-    return {"memory_first": memory_first, "chunk_first": chunk_first}
+    return {"memory_first": Template.load(_MEMORY_FIRST), "chunk_first": Template.load("pocket")}
 
 
 def prose(seed: int) -> Iterator[str]:
