@@ -32,10 +32,10 @@ class Overlong(StrEnum):
     """What becomes of a reply that was cut at its limit.
 
     ``keep``: it is trained on like any other, as published. ``mask``: its tokens leave loss and normaliser, because
-    what the policy would have written is unknown; for limits that are often hit early on. ``penalty``: the rollout's
-    reward falls as its replies near their limits: ``R + overlong_weight mean_j(p_j)`` with :func:`length_penalty`
-    ``p_j`` of turn ``j`` (DAPO, arXiv 2503.14476, equation 13, averaged over turns); for memories that should stay
-    short.
+    what the policy would have written is unknown; for limits that are often hit early on. A policy that never stops is
+    not taught to. ``penalty``: the rollout's reward falls as its replies near their limits:
+    ``R + overlong_weight mean_j(p_j)`` with :func:`length_penalty` ``p_j`` of turn ``j`` (DAPO, arXiv 2503.14476,
+    equation 13, averaged over turns); for memories that should stay short.
     """
 
     KEEP = "keep"
