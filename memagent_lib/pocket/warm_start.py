@@ -34,7 +34,7 @@ LEARNING_RATE = 3e-3
 @dataclass(frozen=True, slots=True)
 class Phase:
     """Supervision with chunks of at most ``width`` tokens, and the shares of repetitions and drills among the turns;
-    ``several``, ``twice`` and ``direct`` as :meth:`Teacher.turn` takes them.
+    ``several`` as :meth:`Teacher.turn` takes it.
     """
 
     width: int
@@ -42,15 +42,13 @@ class Phase:
     repeat: float = 0.0
     drill: float = 0.0
     several: float = 0.0
-    twice: float = 0.0
-    direct: float = 0.0
 
 
 PHASES = (
     Phase(24, 150, drill=1.0),
     Phase(32, 150, drill=0.3),
     Phase(64, 250, drill=0.1),
-    Phase(96, 1650, drill=0.03, several=0.4, twice=0.3, direct=0.35),
+    Phase(96, 1650, drill=0.03),
 )
 UNPLANTED = (
     Phase(16, 200, repeat=1.0),
@@ -121,7 +119,7 @@ def _row(teacher: Teacher, rng: random.Random, phase: Phase, at: int) -> Supervi
         return teacher.repeat(rng, min(24, 6 + at // 8))
     if chance < phase.repeat + phase.drill:
         return teacher.drill(rng)
-    return teacher.turn(rng, phase.width, several=phase.several, twice=phase.twice, direct=phase.direct)
+    return teacher.turn(rng, phase.width, several=phase.several)
 
 
 def loss_of(model: Any, rows: list[Supervised], verb: int, everything: float = 0.02) -> tuple[torch.Tensor, list[bool]]:
@@ -153,10 +151,13 @@ def make(
     seed: int = 0,
     aware: bool = False,
     template: str = READING.template,
+    several: float = 0.0,
     planted: bool = True,
     threads: int = 1,
 ) -> None:
-    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps."""
+    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps. In its last phase
+    a key has several values in the share ``several`` of the read turns.
+    """
     import torch
 
     torch.set_num_threads(threads)
@@ -170,5 +171,6 @@ def make(
             reading.save(out)
 
     teacher = Teacher(Tokenizer(tokenizer), aware, template)
-    warm_up(model, teacher, PHASES if planted else UNPLANTED, seed=seed, on_step=save)
+    *first, last = PHASES if planted else UNPLANTED
+    warm_up(model, teacher, (*first, replace(last, several=several)), seed=seed, on_step=save)
     save()
