@@ -100,13 +100,13 @@ class Teacher:
         )
 
     def direct(self, rng: random.Random, width: int) -> Supervised:
-        """The answer that a chunk allows, crowded with facts that share a word with the asked key; half of the chunks
-        lack what the question needs, or some of it.
+        """The answer that a chunk allows, crowded with facts that share a word with the asked key, or the key itself;
+        half of the chunks lack what the question needs, or some of it.
         """
         asked = world.riddle(rng.choice(list(world.Ask)), rng)
         whole = rng.random() < 0.5
         shown = [fact for fact in asked.facts if whole or rng.random() < 0.4]
-        crowd = world.Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95))
+        crowd = world.Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
         text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.5, 1.0)), crowd)
         prompt = Prompt(Kind.DIRECT, asked.question, chunk=Chunk(0, text, 0, len(text), 0))
         return self._turn("direct", prompt, answer_from(asked, [match.group() for match in _FACT.finditer(text)]))
