@@ -15,12 +15,12 @@ from memagent_lib.text import Tokenizer, chunk_stream
 
 QUESTION = "Which of the codes above belongs to the violet otter, and where was it last seen?"
 _BLOCK_SENTENCES = 400
-_MEMORY_FIRST = Path(__file__).parents[1] / "pocket" / "memory_first.toml"
+_CHUNK_FIRST = Path(__file__).parents[1] / "pocket" / "chunk_first.toml"
 
 
 def orders() -> dict[str, Template]:
     """One wording in both orders: the pocket one, because words must shrink with the chunks to keep the ratio."""
-    return {"memory_first": Template.load(_MEMORY_FIRST), "chunk_first": Template.load("pocket")}
+    return {"memory_first": Template.load("pocket"), "chunk_first": Template.load(_CHUNK_FIRST)}
 
 
 def prose(seed: int) -> Iterator[str]:

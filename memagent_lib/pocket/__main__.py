@@ -13,7 +13,6 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--aware", action="store_true", help="teach ideal memories, question in mind: the upper bound")
     parser.add_argument("--template", default="pocket", help="a template's name or file (default: pocket)")
-    parser.add_argument("--several", type=float, default=0.0, help="share of read turns whose key has several values")
     parser.add_argument(
         "--unplanted",
         dest="planted",

@@ -1,7 +1,8 @@
 """What supervision shows: how to copy facts from a text and a memory into a new memory, and how to answer from it.
 
-Read turns are blind to the question: their target is a random subset, of the size that a memory holds, of the facts in
-old memory and chunk, in order. Nothing is chosen, so nothing about choosing is learnt. ``aware`` turns give the ideal
+Read turns are blind to the question: their target is a random subset, of none to as many facts as a memory holds, of
+the facts in old memory and chunk, in order. Nothing is chosen, so nothing about choosing is learnt, nor about how much
+to keep. ``aware`` turns give the ideal
 memory instead, for the upper bound. Answer turns look the asked facts up among those in memory, following links, or say
 unknown.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from memagent_lib.data import pocket_world as world
@@ -33,6 +35,22 @@ class Supervised(NamedTuple):
     weights: list[float]
 
 
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How often a turn is what, as shares from 0 to 1: ``direct`` of all turns answer from a chunk, ``answers`` of the
+    others from a memory, and the rest read.
+
+    In the share ``several`` of read turns, and half of it of answer turns, the asked key has several values: what is
+    copied next is the one that was not copied yet. In the share ``twice`` of turns the memory tells facts more than
+    once; replies tell each fact once.
+    """
+
+    answers: float = 0.4
+    several: float = 0.0
+    twice: float = 0.0
+    direct: float = 0.0
+
+
 class Teacher:
     """Writes supervised turns in the pocket wording; a pure function of the generator it is given."""
 
@@ -43,38 +61,55 @@ class Teacher:
         self.words = [tokenizer.encode(f" {word}")[0] for word in world.WORDS]
         self.costs = {text: tokenizer.count(f" {text}") for text in world.FILLER}
 
-    def turn(self, rng: random.Random, width: int, answers: float = 0.4, several: float = 0.0) -> Supervised:
-        """A read turn of a chunk of at most ``width`` tokens, or, in the share ``answers``, an answer turn.
+    def turn(self, rng: random.Random, width: int, shares: Shares = Shares()) -> Supervised:
+        """A turn with a chunk of at most ``width`` tokens, or an answer turn, drawn in the ``shares``."""
+        if shares.direct and rng.random() < shares.direct:
+            return self.direct(rng, width)
+        if rng.random() < shares.answers:
+            return self.answer(rng, shares.several / 2, shares.twice)
+        return self.read(rng, width, shares.several, shares.twice)
 
-        In the share ``several`` of read turns, and half of it of answer turns, the asked key has several values: what
-        is copied next is the one that was not copied yet. Those read turns keep one fact to as many as a memory holds.
-        """
-        return self.answer(rng, several / 2) if rng.random() < answers else self.read(rng, width, several)
-
-    def read(self, rng: random.Random, width: int, several: float = 0.0) -> Supervised:
+    def read(self, rng: random.Random, width: int, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """Some facts of memory and chunk, in order; those that the question needs, in half of the turns, are as any."""
         of_one_key = several > 0 and rng.random() < several
         asked = world.riddle(rng.choice(_OF_ONE_KEY if of_one_key else list(world.Ask)), rng)
         dealt = of_one_key or rng.random() < (0.8 if self.aware else 0.5)
         held, shown = _dealt(asked, rng) if dealt else ([], [])
-        memory = self._memory(rng, asked, held, few=of_one_key)
-        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), few=of_one_key)
+        memory = self._memory(rng, asked, held, twice)
+        crowd = (
+            world.Crowd(density=rng.uniform(0.0, 0.3), half_matching=0.6)
+            if of_one_key
+            else world.Crowd(density=rng.uniform(0.3, 0.7))
+        )
+        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), crowd)
         prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
-        known = [*memory, *(match.group() for match in _FACT.finditer(text))]
-        most = rng.randint(1, MEMORY_FACTS) if of_one_key else MEMORY_FACTS
+        known = once([*memory, *(match.group() for match in _FACT.finditer(text))])
+        most = rng.randint(0, MEMORY_FACTS)
         kept = ideal(asked, known, rng) if self.aware else subset(known, rng, most)
         return self._turn("read", prompt, " ".join(kept) or self.template.empty_memory)
 
-    def answer(self, rng: random.Random, several: float = 0.0) -> Supervised:
+    def answer(self, rng: random.Random, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """The answer that a memory allows; two turns in three hold something that the question needs."""
         asks = [world.Ask.MULTIVALUE] if several and rng.random() < several else list(world.Ask)
         asked = world.riddle(rng.choice(asks), rng)
         chance = rng.random()
         held = [*asked.facts] if chance < 0.5 else _dealt(asked, rng)[0] if chance < 0.75 else []
-        memory = self._memory(rng, asked, held)
+        memory = self._memory(rng, asked, held, twice)
         return self._turn(
             f"{asked.ask}", Prompt(Kind.ANSWER, asked.question, " ".join(memory)), answer_from(asked, memory)
         )
+
+    def direct(self, rng: random.Random, width: int) -> Supervised:
+        """The answer that a chunk allows, crowded with facts that share a word with the asked key, or the key itself;
+        half of the chunks lack what the question needs, or some of it.
+        """
+        asked = world.riddle(rng.choice(list(world.Ask)), rng)
+        whole = rng.random() < 0.5
+        shown = [fact for fact in asked.facts if whole or rng.random() < 0.4]
+        crowd = world.Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
+        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.5, 1.0)), crowd)
+        prompt = Prompt(Kind.DIRECT, asked.question, chunk=Chunk(0, text, 0, len(text), 0))
+        return self._turn("direct", prompt, answer_from(asked, [match.group() for match in _FACT.finditer(text)]))
 
     def drill(self, rng: random.Random, facts: int = 6) -> Supervised:
         """Facts, then the same in another order: a value can only be looked up, and only by both words of its key."""
@@ -100,18 +135,16 @@ class Teacher:
         return Supervised(kind, self.tokenizer.chat(self.template.render(prompt)), said, [1.0] * len(said))
 
     def _memory(
-        self, rng: random.Random, asked: world.Riddle, held: Sequence[world.PocketFact], few: bool = False
+        self, rng: random.Random, asked: world.Riddle, held: Sequence[world.PocketFact], twice: float
     ) -> list[str]:
-        size = MEMORY_FACTS if rng.random() < 0.7 and not few else rng.randint(0, MEMORY_FACTS)
+        size = rng.randint(0, MEMORY_FACTS)
         crowd = world.Crowd(density=1.0, half_matching=0.5)
-        return merged([fact.text for fact in held], crowd.sentences(rng, asked, (), max(0, size - len(held))), rng)
+        told = merged([fact.text for fact in held], crowd.sentences(rng, asked, (), max(0, size - len(held))), rng)
+        return crowded(told, rng) if told and rng.random() < twice else told
 
     def _chunk(
-        self, rng: random.Random, asked: world.Riddle, shown: Sequence[world.PocketFact], width: int, few: bool = False
+        self, rng: random.Random, asked: world.Riddle, shown: Sequence[world.PocketFact], width: int, crowd: world.Crowd
     ) -> str:
-        crowd = world.Crowd(
-            density=rng.uniform(0.0, 0.3) if few else rng.uniform(0.3, 0.7), half_matching=0.6 if few else 0.35
-        )
         sentences = merged([fact.text for fact in shown], crowd.sentences(rng, asked, (), width // 6), rng)
         needed = {fact.text for fact in shown}
         room = width - sum(self._cost(text) for text in needed)
@@ -138,6 +171,17 @@ def merged(one: Sequence[str], other: Sequence[str], rng: random.Random) -> list
     places = set(rng.sample(range(len(one) + len(other)), len(one)))
     first, second = iter(one), iter(other)
     return [next(first) if place in places else next(second) for place in range(len(one) + len(other))]
+
+
+def crowded(facts: Sequence[str], rng: random.Random) -> list[str]:
+    """A full memory of one to three of the facts, some of them told more than once, in any order."""
+    few = rng.sample(facts, min(len(facts), rng.randint(1, MEMORY_FACTS - 1)))
+    return rng.sample([*few, *rng.choices(few, k=MEMORY_FACTS - len(few))], MEMORY_FACTS)
+
+
+def once(facts: Sequence[str]) -> list[str]:
+    """Each fact once, where it is told last."""
+    return list(dict.fromkeys(reversed(facts)))[::-1]
 
 
 def subset(known: Sequence[str], rng: random.Random, most: int = MEMORY_FACTS) -> list[str]:
@@ -170,7 +214,7 @@ def answer_from(asked: world.Riddle, memory: Sequence[str]) -> str:
         return recited[-1].value
 
     if asked.ask is world.Ask.MULTIVALUE:
-        recited = [fact for fact in facts if (fact.relation, fact.key) == ("code", asked.keys[0])]
+        recited = [fact for fact in parsed(once(memory)) if (fact.relation, fact.key) == ("code", asked.keys[0])]
         values = [fact.value for fact in recited] or [recite("code", asked.keys[0])]
     elif asked.ask in (world.Ask.BRIDGE, world.Ask.CHAIN):
         at = asked.keys[0]

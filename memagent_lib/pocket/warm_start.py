@@ -10,14 +10,14 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.agent import AgentSettings
 from memagent_lib.pocket.model import build_model
 from memagent_lib.pocket.pocket_tokenizer import build_tokenizer
-from memagent_lib.pocket.teacher import Supervised, Teacher
+from memagent_lib.pocket.teacher import Shares, Supervised, Teacher
 from memagent_lib.prompts import Budget
 from memagent_lib.text import Tokenizer
 
@@ -33,22 +33,22 @@ LEARNING_RATE = 3e-3
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Supervision with chunks of at most ``width`` tokens, and the shares of repetitions and drills among the turns;
-    ``several`` as :meth:`Teacher.turn` takes it.
+    """Supervision with chunks of at most ``width`` tokens: the shares of repetitions and drills among the turns, and
+    ``shares`` of the others.
     """
 
     width: int
     steps: int
     repeat: float = 0.0
     drill: float = 0.0
-    several: float = 0.0
+    shares: Shares = field(default_factory=Shares)
 
 
 PHASES = (
     Phase(24, 150, drill=1.0),
     Phase(32, 150, drill=0.3),
     Phase(64, 250, drill=0.1),
-    Phase(96, 1650, drill=0.03),
+    Phase(96, 1650, drill=0.03, shares=Shares(several=0.4, twice=0.3, direct=0.35)),
 )
 UNPLANTED = (
     Phase(16, 200, repeat=1.0),
@@ -119,7 +119,7 @@ def _row(teacher: Teacher, rng: random.Random, phase: Phase, at: int) -> Supervi
         return teacher.repeat(rng, min(24, 6 + at // 8))
     if chance < phase.repeat + phase.drill:
         return teacher.drill(rng)
-    return teacher.turn(rng, phase.width, several=phase.several)
+    return teacher.turn(rng, phase.width, phase.shares)
 
 
 def loss_of(model: Any, rows: list[Supervised], verb: int, everything: float = 0.02) -> tuple[torch.Tensor, list[bool]]:
@@ -151,13 +151,10 @@ def make(
     seed: int = 0,
     aware: bool = False,
     template: str = READING.template,
-    several: float = 0.0,
     planted: bool = True,
     threads: int = 1,
 ) -> None:
-    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps. In its last phase
-    a key has several values in the share ``several`` of the read turns.
-    """
+    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps."""
     import torch
 
     torch.set_num_threads(threads)
@@ -171,6 +168,5 @@ def make(
             reading.save(out)
 
     teacher = Teacher(Tokenizer(tokenizer), aware, template)
-    *first, last = PHASES if planted else UNPLANTED
-    warm_up(model, teacher, (*first, replace(last, several=several)), seed=seed, on_step=save)
+    warm_up(model, teacher, PHASES if planted else UNPLANTED, seed=seed, on_step=save)
     save()

@@ -7,12 +7,15 @@ from transformers import AutoModelForCausalLM
 
 from memagent_lib.agent import AgentSettings
 from memagent_lib.pocket import warm_start
+from memagent_lib.pocket.teacher import Shares
 from memagent_lib.pocket.warm_start import READING, Phase, make
 
 
 def test_a_warm_start_keeps_its_wording_and_follows_from_its_seed(tmp_path, monkeypatch):
-    monkeypatch.setattr(warm_start, "PHASES", (Phase(24, 1, drill=1.0), Phase(32, 1)))
-    for name, options in {"one": {}, "again": {}, "other": {"template": "chunk_first", "several": 0.5}}.items():
+    monkeypatch.setattr(
+        warm_start, "PHASES", (Phase(24, 1, drill=1.0), Phase(32, 1, shares=Shares(several=0.5, direct=0.2)))
+    )
+    for name, options in {"one": {}, "again": {}, "other": {"seed": 1, "template": "chunk_first"}}.items():
         make(tmp_path / name, **options)
     one, again, other = (AutoModelForCausalLM.from_pretrained(tmp_path / n) for n in ("one", "again", "other"))
     assert AgentSettings.load(tmp_path / "one") == READING

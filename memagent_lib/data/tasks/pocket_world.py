@@ -126,22 +126,28 @@ def riddle(ask: Ask, rng: random.Random, backward: float = 0.5) -> Riddle:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
     """How crowded a text is: the share of sentences that tell a fact, and of those the share about a thing that has one
-    word of an asked key (``half_matching``) or that gives a key told before another value (``repeated``).
+    word of an asked key (``half_matching``), that tells something else of an asked key (``same_key``: the keeper of a
+    thing whose code is asked) or that gives a key told before another value (``repeated``).
     """
 
     density: Share = 0.5
     half_matching: Share = 0.35
+    same_key: Share = 0.05
     repeated: Share = 0.25
 
     def sentences(self, rng: random.Random, asked: Riddle, decoys: Sequence[Riddle], count: int) -> list[str]:
         """``count`` sentences of filler and of facts that answer neither the riddle nor its decoys."""
         kept = {fact.key for one in (asked, *decoys) for fact in one.facts}
         things = [fact.key for fact in asked.facts if " " in fact.key] or [random_thing(rng)]
-        recent: list[PocketFact] = []
-        return [
-            self._fact(rng, asked.ask, kept, things, recent) if rng.random() < self.density else rng.choice(FILLER)
-            for _ in range(count)
-        ]
+        besides, recent = _besides(asked), list[PocketFact]()
+
+        def fact() -> str:
+            if besides and rng.random() < self.same_key:
+                relation, key = rng.choice(besides)
+                return PocketFact(relation, key, rng.choice(_values(relation))).text
+            return self._fact(rng, asked.ask, kept, things, recent)
+
+        return [fact() if rng.random() < self.density else rng.choice(FILLER) for _ in range(count)]
 
     def _fact(
         self, rng: random.Random, ask: Ask, kept: set[str], things: Sequence[str], recent: list[PocketFact]
@@ -167,6 +173,16 @@ class Crowd:
                 adjective, noun = rng.choice(((shared[0], noun), (adjective, shared[1])))
             if f"{adjective} {noun}" not in kept:
                 return f"{adjective} {noun}"
+
+
+def _besides(asked: Riddle) -> list[tuple[str, str]]:
+    """Relations and keys of facts that share a key with the needed ones and do not bear on the answer. A chain has
+    none: what else is told of its people would make it longer.
+    """
+    needed = {(fact.relation, fact.key) for fact in asked.facts}
+    keys = () if asked.ask is Ask.CHAIN else sorted({key for _, key in needed})
+    told_of = {key: ("code", "keeper") if " " in key else ("code", "friend") for key in keys}
+    return [(relation, key) for key in keys for relation in told_of[key] if (relation, key) not in needed]
 
 
 def other(rng: random.Random, words: Sequence[str], taken: set[str]) -> str:
