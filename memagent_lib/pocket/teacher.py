@@ -2,9 +2,8 @@
 
 Read turns are blind to the question: their target is a random subset, of none to as many facts as a memory holds, of
 the facts in old memory and chunk, in order. Nothing is chosen, so nothing about choosing is learnt, nor about how much
-to keep. ``aware`` turns give the ideal
-memory instead, for the upper bound. Answer turns look the asked facts up among those in memory, following links, or say
-unknown.
+to keep. ``aware`` turns give the ideal memory instead, for the upper bound. Answer turns look the asked facts up among
+those in memory, following links, or say unknown.
 """
 
 from __future__ import annotations
