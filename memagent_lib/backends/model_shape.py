@@ -61,8 +61,10 @@ class ModelShape:
 
 
 @lru_cache(maxsize=8)
-def shape_of(model: str) -> ModelShape:
-    """Of a model folder or hub name; a large model's parameters take seconds to count."""
+def shape_of(model: str, download: bool = True) -> ModelShape:
+    """Of a model folder or hub name; a large model's parameters take seconds to count. ``download=False`` takes what
+    is on this machine and is an ``OSError`` where nothing is.
+    """
     from transformers import AutoConfig
 
-    return ModelShape.of(AutoConfig.from_pretrained(files.model(model)))
+    return ModelShape.of(AutoConfig.from_pretrained(files.model(model), local_files_only=not download))

@@ -67,9 +67,12 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
 
 
 def _flops(results: Sequence[Result], model: str) -> list[float | None]:
-    """Of each reading; none where it failed, or where a server or an unknown architecture hides the model's shape."""
+    """Of each reading; none where it failed, or where a server or an unknown architecture hides the model's shape.
+
+    The hub is not asked: an engine here has the model's files, and a server's name for its model may be anything.
+    """
     try:
-        shape = shape_of(model) if model else None
+        shape = shape_of(model, download=False) if model else None
     except (OSError, ValueError):
         shape = None
     return [shape.reading_flops(result.trace) if shape and result.trace else None for result in results]

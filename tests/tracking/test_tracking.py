@@ -164,6 +164,13 @@ def test_rows_tell_the_arithmetic_of_a_reading_where_the_models_shape_is_known(w
     assert log_results(run, [kept])["flops"].isna().all()
 
 
+def test_the_hub_is_not_asked_about_a_name_that_a_server_gives_its_model(workspace: Path, kept, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr("huggingface_hub.file_download.get_hf_file_metadata", lambda *a, **k: asked.append(a))
+    rows = log_results(Experiment.open(workspace).start("one"), [kept], "small")
+    assert rows["flops"].isna().all() and not asked
+
+
 def test_a_run_that_does_not_exist_is_a_clear_error(workspace: Path) -> None:
     with pytest.raises(TrackingError, match="no run 'abc' in sqlite"):
         Experiment.open(workspace).join("abc")
