@@ -191,7 +191,13 @@ def all_pages(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[A
 def _busy(failure: BaseException) -> bool:
     """Whether the store may take the call in a moment. A full disk will not."""
     hopeless = "disk I/O error" in str(failure) or "disk is full" in str(failure) or _gave_up(failure)
-    return getattr(failure, "error_code", "") == "TEMPORARILY_UNAVAILABLE" and not hopeless
+    return (getattr(failure, "error_code", "") == "TEMPORARILY_UNAVAILABLE" or _overtaken(failure)) and not hopeless
+
+
+def _overtaken(failure: BaseException) -> bool:
+    """Whether another run logged the same dataset between MLflow's look and its insert; the next look finds it."""
+    said = str(failure).lower()
+    return "datasets" in said and ("unique constraint" in said or "duplicate entry" in said)
 
 
 def _gave_up(failure: BaseException) -> bool:

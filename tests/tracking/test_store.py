@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,24 @@ def test_a_store_that_is_locked_for_a_while_loses_nothing(workspace: Path) -> No
     threading.Timer(1.0, holder.close).start()
     run.metrics({"loss": 3.0}, step=1)
     assert load_curve(run)["value"].tolist() == [3.0]
+
+
+def test_runs_that_log_the_same_data_at_the_same_moment_all_keep_it(workspace: Path) -> None:
+    """MLflow looks for a dataset and then inserts it: another run may be faster in between."""
+    files = [workspace / f"{number}.parquet" for number in range(10)]
+    for number, file in enumerate(files):
+        file.write_bytes(b"rows" * (number + 1))
+    experiment = Experiment.open(workspace)
+    runs, together = [experiment.start(name) for name in "abcd"], threading.Barrier(4)
+
+    def log(run) -> int:
+        for file in files:
+            together.wait(60)
+            run.data(file)
+        return len(experiment.client.get_run(run.id).inputs.dataset_inputs)
+
+    with ThreadPoolExecutor(len(runs)) as pool:
+        assert list(pool.map(log, runs)) == [len(files)] * len(runs)
 
 
 @pytest.mark.slow  # MLflow itself waits 20 seconds
