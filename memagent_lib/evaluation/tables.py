@@ -111,7 +111,10 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = Fa
 
 def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
     """All result rows in a folder and the folders of a sweep's points in it, the policies named in ``first`` first;
-    their order is the order of colours and rows. A policy that several points read with is told apart by their names.
+    their order is the order of colours and rows.
+
+    Points of one policy with other readers or documents are parts of one evaluation. Where two have read the same with
+    the same reader, something else differs: the policy is told apart by the points' names.
     """
     import pandas as pd
 
@@ -119,13 +122,16 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
     if not files:
         made = "make some with: memagent evaluate DATA --out FOLDER, or with 03_evaluate"
         raise MissingFile(f"no results in {place(folder)}; {made}")
-    frames, names = [pd.read_parquet(file) for file in files], [file.name for file in files]
+    points = ["" if file.parent == place(folder) else file.parent.name for file in files]
+    frames = [pd.read_parquet(file).assign(point=point) for file, point in zip(files, points, strict=True)]
     if odd := [str(file) for file, frame in zip(files, frames, strict=True) if "policy" not in frame]:
         raise ValueError(f"{odd[0]} holds no results of an evaluation; move it out of {place(folder)}")
-    for at, file in enumerate(files):
-        if names.count(file.name) > 1 and file.parent != place(folder):
-            frames[at]["policy"] += f", {file.parent.name}"
     frame = pd.concat(frames, ignore_index=True)
+    readings = frame.groupby(["policy", "reader", *SAME], dropna=False)["point"]
+    twice = frame.loc[readings.transform("nunique") > 1, "policy"]
+    apart = frame["policy"].isin(twice) & (frame["point"] != "")
+    frame.loc[apart, "policy"] += ", " + frame["point"]
+    frame = frame.drop(columns="point")
     known = list(frame["policy"].unique())
     if missing := [name for name in first if name not in known]:
         raise ValueError(

@@ -9,8 +9,10 @@ import pytest
 
 from memagent_lib.evaluation import (
     Result,
+    gather_rows,
     mixtures,
     read_results,
+    save_rows,
     summarise,
     table,
     to_frame,
@@ -114,3 +116,18 @@ def test_results_of_several_judges_or_versions_are_told_apart(kept, lost):
         "needle was judged by several rules: boxed, contains",
         f"results of 2 versions of the code are mixed: {', '.join(sorted(['0ld', kept.code]))}",
     ]
+
+
+def test_parts_of_one_evaluation_are_one_policy_and_the_same_reading_twice_is_two(kept, lost, tmp_path):
+    """Points with other documents or readers belong together; those that read the same differ in something."""
+    blind = replace(kept, reader="blind")
+    for point, results in {"readers=a": [kept], "readers=b": [blind], "documents=c": [lost]}.items():
+        save_rows(to_frame(results).assign(policy="small"), tmp_path / point, "small")
+    rows = gather_rows(tmp_path, ["small"])
+    assert rows["policy"].tolist() == ["small"] * 3 and list(rows.columns) == [*COLUMNS, "policy"]
+
+    save_rows(to_frame([blind]).assign(policy="small"), tmp_path / "seed=1", "small")
+    save_rows(to_frame([kept]).assign(policy="other"), tmp_path / "seed=1", "other")
+    assert sorted(gather_rows(tmp_path)["policy"]) == [
+        "other", "small, documents=c", "small, readers=a", "small, readers=b", "small, seed=1",
+    ]  # fmt: skip
