@@ -174,11 +174,14 @@ def count_axis(ax: Axes, label: str) -> None:
 
 
 def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
-    """Document lengths in chunks, and in tokens where a chunk's size is known; at most nine are named."""
+    """Document lengths in chunks, and in tokens where a chunk's size is known; one of those that are close."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    at = sorted(chunks.dropna().unique())
-    at = at[:: -(-len(at) // 9)] if at else at
+    at: list[float] = []
+    lengths = sorted(chunks.dropna().unique())
+    for length in lengths:
+        if not at or length / at[-1] >= (lengths[-1] / lengths[0]) ** 0.1:
+            at.append(length)
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_locator(FixedLocator(at))
     ax.xaxis.set_minor_locator(NullLocator())
