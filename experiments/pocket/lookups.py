@@ -59,13 +59,12 @@ def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     values the smaller margin. Below 0 the value is lost.
     """
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
     found = []
     turns = sorted(turns, key=lambda turn: len(turn.ids))
     for batch in (turns[at : at + BATCH] for at in range(0, len(turns), BATCH)):
-        ids = torch.zeros(len(batch), len(batch[-1].ids), dtype=torch.long)
-        for row, turn in zip(ids, batch, strict=True):
-            row[: len(turn.ids)] = torch.tensor(turn.ids)
+        ids = pad_sequence([torch.tensor(turn.ids) for turn in batch], batch_first=True)
         with torch.no_grad():
             hidden = model.model(input_ids=ids).last_hidden_state
             for row, turn in zip(hidden, batch, strict=True):

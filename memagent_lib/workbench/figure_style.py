@@ -174,7 +174,7 @@ def count_axis(ax: Axes, label: str) -> None:
 
 
 def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
-    """Document lengths in chunks, and in tokens where a chunk's size is known; one of those that are close."""
+    """Document lengths in chunks, and in tokens where a chunk's size is known; of close ones the first."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     at: list[float] = []

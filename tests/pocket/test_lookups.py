@@ -10,8 +10,9 @@ from memagent_lib.pocket.pocket_tokenizer import build_tokenizer
 def test_a_lookup_that_works_is_told_from_one_that_does_not() -> None:
     turns = lookups(60, seed=0)
     assert [len(turn.values) for turn in turns[:3]] == [1, 2, 1]  # one fact, two, the last of several values
-    text = build_tokenizer().decode(turns[0].ids)
-    assert text.endswith(".") and text.count(build_tokenizer().decode(turns[0].ids[turns[0].values[0]])) >= 3
+    tokenizer, turn = build_tokenizer(), turns[0]
+    text = tokenizer.decode(turn.ids)
+    assert text.endswith(".") and text.count(tokenizer.decode(turn.ids[turn.values[0]])) >= 3
     model = AutoModelForCausalLM.from_pretrained("experiments/pocket/warm_start")
     works = margins(model, turns)
     assert (works["margin"] > 0).mean() > 0.95 and works.groupby("ask").size().tolist() == [20, 20, 20]
