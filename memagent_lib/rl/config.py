@@ -24,17 +24,32 @@ DEVICES = ("auto", "cpu", "cuda")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The policy to train, as a folder or hub name, and where it trains: ``auto`` takes CUDA where there is one."""
+    """The policy to train, as a folder or hub name, and where it trains: ``auto`` takes CUDA where there is one.
+
+    With ``average_with``, the folder of a model of the same shape, usually the one before all reinforcement, the run
+    leaves ``(1 - average_share)`` of the trained weights plus ``average_share`` of that model's, which brings back
+    skills that training wore out (WiSE-FT, arXiv 2109.01903; on RL, WARP, arXiv 2406.16768). Rollouts, validation and
+    checkpoints are of the trained weights alone.
+    """
 
     path: str
     device: str = "auto"
     workers: int = 1
     nodes: int = 1
+    average_with: str = ""
+    average_share: float = 0.3
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise ValueError(f"no device {self.device!r}; choose from {', '.join(DEVICES)}")
         require_at_least(self, 1, "workers", "nodes")
+        if not 0 < self.average_share < 1:
+            raise ValueError(f"average_share must be between 0 and 1, got {self.average_share}")
+
+    def with_paths(self, place: Callable[[str], str]) -> ModelConfig:
+        """The same with ``place`` applied to what may be a folder."""
+        average_with = place(self.average_with) if self.average_with else ""
+        return dataclasses.replace(self, path=place(self.path), average_with=average_with)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

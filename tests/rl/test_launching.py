@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import namedtuple
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers")
@@ -50,6 +51,21 @@ def but(config: Recipe, table: str, **values) -> Recipe:
 def test_a_model_folder_that_is_not_there_is_named(config, tmp_path):
     with pytest.raises(SettingsError, match=r"no model at .*nowhere"):
         launch(but(config, "model", path=str(tmp_path / "nowhere")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_another_shape_is_no_one_to_average_with(config, tmp_path):
+    from safetensors.numpy import save_file
+
+    for folder, width in (("policy", 3), ("wider", 4)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        save_file({"w": np.zeros((2, width), np.float32)}, tmp_path / folder / "model.safetensors")
+    with pytest.raises(
+        SettingsError, match=r"average_with must .*got .*wider for .*policy; w has \[2, 4\] and \[2, 3\]"
+    ):
+        launch(but(config, "model", average_with=str(tmp_path / "wider")), tmp_path / "run")
+    with pytest.raises(SettingsError, match=r"got .*nowhere for .*policy; w has None and \[2, 3\]"):
+        launch(but(config, "model", average_with=str(tmp_path / "nowhere")), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

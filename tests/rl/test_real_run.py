@@ -19,12 +19,12 @@ REPLIES = {"memory_tokens": 8, "answer_tokens": 6, "question_tokens": 8}
 TRAIN = {"prompts_per_step": 4, "rollouts": 3, "lr": 1e-2, "entropy_bonus": 0.01, "kl_loss": 1e-3, "eval_first": False}
 
 
-def make_policy(folder, tokenizer: Tokenizer) -> None:
+def make_policy(folder, tokenizer: Tokenizer, seed: int = 0) -> None:
     """A random model whose predictions are far from uniform: stale weights in the rollouts could not go unseen."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
     sizes = {
         "hidden_size": 64,
@@ -64,6 +64,7 @@ def examples(tokenizer: Tokenizer, lengths: list[int]) -> list[Example]:
 def finished(tmp_path_factory, tokenizer) -> TrainingRun:
     home = tmp_path_factory.mktemp("training")
     make_policy(home / "policy", tokenizer)
+    make_policy(home / "other", tokenizer, seed=1)
     own = Tokenizer.load(home / "policy")
     stages = []
     for name, lengths in (("short", [1, 1, 1, 1]), ("long", [6, 5, 6, 6]), ("both", [1, 6, 2, 3])):
@@ -72,7 +73,12 @@ def finished(tmp_path_factory, tokenizer) -> TrainingRun:
     save(examples(own, [2]), home / "eval.parquet")
     config = Recipe.from_tables(
         {
-            "model": {"path": str(home / "policy"), "device": "cpu"},
+            "model": {
+                "path": str(home / "policy"),
+                "device": "cpu",
+                "average_with": str(home / "other"),
+                "average_share": 0.25,
+            },
             "data": {"stages": stages, "eval": str(home / "eval.parquet")},
             "reading": {"template": "pocket", "chunk_tokens": CHUNK_TOKENS, **REPLIES},
             "train": TRAIN | {"steps": STEPS, "mini_batches": MINI_BATCHES, "eval_every": STEPS},
@@ -124,7 +130,7 @@ def test_the_run_finished_and_says_so_everywhere(finished):
         "short.parquet",
     ]
     models = {m.model_id: m for m in store.search_logged_models([entry.info.experiment_id])}
-    assert [models[used.model_id].name for used in entry.inputs.model_inputs] == ["policy"]
+    assert [models[used.model_id].name for used in entry.inputs.model_inputs] == ["policy", "other"]
     assert [models[made.model_id].tags["folder"] for made in entry.outputs.model_outputs] == [
         str(finished.folder.model)
     ]
@@ -182,9 +188,13 @@ def test_the_trained_policy_loads_has_moved_and_keeps_its_tokenizer(finished):
     import torch
     from transformers import AutoModelForCausalLM
 
-    home = finished.folder.path.parent
-    before = AutoModelForCausalLM.from_pretrained(home / "policy").state_dict()
-    after = AutoModelForCausalLM.from_pretrained(finished.folder.model).state_dict()
+    home, last = finished.folder.path.parent, finished.folder.latest_checkpoint()
+    before, other, after, made = (
+        AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).state_dict()
+        for path in (home / "policy", home / "other", last.huggingface, finished.folder.model)
+    )
+    for name, weight in made.items():
+        torch.testing.assert_close(weight, 0.75 * after[name] + 0.25 * other[name])
     assert before.keys() == after.keys()
     moved = [(before[name].float() - after[name].float()).abs().max().item() for name in before]
     assert min(moved) > 1e-3

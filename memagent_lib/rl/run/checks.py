@@ -10,8 +10,9 @@ from pathlib import Path
 
 from memagent_lib.files import bytes_of, model_hash
 from memagent_lib.prompts import Encoder
-from memagent_lib.rl.config import Recipe, flatten
+from memagent_lib.rl.config import ModelConfig, Recipe, flatten
 from memagent_lib.rl.data_check import checked_data
+from memagent_lib.rl.run.export import shapes_of
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl_config import ACTOR, ROLLOUT, encoder_of
@@ -33,6 +34,7 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
             make = f"memagent data TASK --out {path}, or what the recipe's first lines say"
             raise SettingsError(f"no examples at {path}; make some with: {make}")
     encoder = window_checked(recipe)
+    _check_average(recipe.model)
     _check_disk(recipe, folder)
     recipe = checked_data(recipe, encoder, folder)
     if resume and folder.latest_checkpoint():
@@ -111,6 +113,19 @@ def window_checked(recipe: Recipe) -> Encoder:
     if given is not None:
         encoder.require_window(given, f"verl's {ROLLOUT}.max_model_len")
     return encoder
+
+
+def _check_average(model: ModelConfig) -> None:
+    if not model.average_with:
+        return
+    shapes, others = (shapes_of(Path(folder)) for folder in (model.path, model.average_with))
+    if not shapes or shapes != others:
+        differ = [name for name in sorted(shapes.keys() | others.keys()) if shapes.get(name) != others.get(name)]
+        first = f"; {differ[0]} has {others.get(differ[0])} and {shapes.get(differ[0])}" if differ else ""
+        raise SettingsError(
+            "model.average_with must be a folder with weights (safetensors) of the same names and shapes as "
+            f"model.path, got {model.average_with} for {model.path}{first}"
+        )
 
 
 def _check_disk(recipe: Recipe, folder: RunFolder) -> None:

@@ -23,8 +23,16 @@ ADAPTER_NOTE = "lora_train_meta.json"  # written by verl where a model has adapt
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
-def export_model(trained: Path, original: Path, target: Path, reading: ReadingConfig | None = None) -> None:
-    """Copy a checkpoint's Hugging Face folder to ``target``, in one step, with its adapters folded into its weights.
+def export_model(
+    trained: Path,
+    original: Path,
+    target: Path,
+    reading: ReadingConfig | None = None,
+    average_with: str = "",
+    average_share: float = 0.0,
+) -> None:
+    """Copy a checkpoint's Hugging Face folder to ``target``, in one step, with its adapters folded into its weights and
+    these averaged with another model's, where one is given.
 
     Where it holds no weights (of large models, a checkpoint has them once), they are put together from the ranks'. The
     tokenizer's files are the original's, byte for byte. ``reading``, how the policy was trained to read, is kept as
@@ -39,6 +47,8 @@ def export_model(trained: Path, original: Path, target: Path, reading: ReadingCo
     if not any(part.glob("*.safetensors")):
         _save(whole_weights(trained.parent), part)
     _fold_adapters(part, trained.parent / ADAPTER_NOTE)
+    if average_with:
+        _average(part, Path(average_with), average_share)
     _name_dtype(part)
     if reading is not None:
         AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader).save(part)
@@ -60,6 +70,30 @@ def _fold_adapters(model: Path, note: Path) -> None:
     for file in (*files, *model.glob("*.safetensors.index.json")):
         file.unlink()
     _save(_stored(merged(weights, adapter["lora_alpha"] / adapter["r"]), model), model)
+
+
+def _average(model: Path, other: Path, share: float) -> None:
+    """Move ``model`` by ``share`` of the way to ``other``, in float32."""
+    from safetensors.torch import load_file, save_file
+
+    others = {name: weight for file in other.glob("*.safetensors") for name, weight in load_file(file).items()}
+    for file in sorted(model.glob("*.safetensors")):
+        averaged = {
+            name: ((1 - share) * weight.float() + share * others[name].float()).to(weight.dtype)
+            for name, weight in load_file(file).items()
+        }
+        save_file(averaged, file, metadata={"format": "pt"})
+
+
+def shapes_of(model: Path) -> dict[str, list[int]]:
+    """The shapes of a folder's weights, by name, from the headers of its files."""
+    from safetensors import safe_open
+
+    shapes = {}
+    for file in model.glob("*.safetensors"):
+        with safe_open(file, "np") as weights:
+            shapes |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+    return shapes
 
 
 def whole_weights(actor: Path) -> dict[str, Any]:

@@ -47,9 +47,10 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
 def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
     """Paths made absolute and the tracking store named, so that the run means the same from any working directory."""
     data = recipe.data.with_paths(lambda path: str(Path(path).expanduser().absolute()))
-    model, tracking, reading = recipe.model, recipe.tracking, recipe.reading
-    if looks_like_path(model.path):
-        model = dataclasses.replace(model, path=str(Path(model.path).expanduser().absolute()))
+    tracking, reading = recipe.tracking, recipe.reading
+    model = recipe.model.with_paths(
+        lambda path: str(Path(path).expanduser().absolute()) if looks_like_path(path) else path
+    )
     if not tracking.uri:
         tracking = dataclasses.replace(tracking, uri=f"sqlite:///{folder.path.parent / 'mlflow.db'}")
     if reading.template.endswith(".toml"):

@@ -67,7 +67,8 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
         entry.metrics(row["metrics"], row["step"])
     entry.data(*config.data.files, use="training")
     entry.data(*config.data.eval, use="evaluation")
-    entry.uses(config.model.path)
+    for model in filter(None, (config.model.path, config.model.average_with)):
+        entry.uses(model)
     return entry
 
 
@@ -248,8 +249,9 @@ class Supervisor:
         """The last checkpoint's weights, with the tokenizer they came with."""
         last = self.folder.latest_checkpoint()
         assert last is not None, "a run that finished has a checkpoint"
-        original = Path(self.config.model.path)
-        export_model(last.huggingface, original, self.folder.model, self.config.reading)
+        model = self.config.model
+        average = (model.average_with, model.average_share)
+        export_model(last.huggingface, Path(model.path), self.folder.model, self.config.reading, *average)
 
     def _say(self, status: TrainingStatus) -> None:
         self.status = status

@@ -27,7 +27,7 @@ def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
     """A training recipe with ``table.key=value`` settings on top, its paths relative to the repository's root."""
     config = Recipe.load(place(recipe), settings)
     data = config.data.with_paths(lambda path: str(place(path)))
-    return replace(config, data=data, model=replace(config.model, path=model(config.model.path)))
+    return replace(config, data=data, model=config.model.with_paths(model))
 
 
 def attach(folder: str | Path) -> TrainingRun:
