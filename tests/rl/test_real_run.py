@@ -130,7 +130,7 @@ def test_the_run_finished_and_says_so_everywhere(finished):
         "short.parquet",
     ]
     models = {m.model_id: m for m in store.search_logged_models([entry.info.experiment_id])}
-    assert [models[used.model_id].name for used in entry.inputs.model_inputs] == ["policy", "other"]
+    assert {models[used.model_id].name for used in entry.inputs.model_inputs} == {"policy", "other"}
     assert [models[made.model_id].tags["folder"] for made in entry.outputs.model_outputs] == [
         str(finished.folder.model)
     ]
