@@ -19,7 +19,7 @@ from memagent_lib.data import make, save
 from memagent_lib.files import bytes_of
 from memagent_lib.prompts import Budget
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run import TrainingRun, chosen_device, launch, whole_weights
+from memagent_lib.rl.run import TrainingRun, chosen_device, launch, weights_of, whole_weights
 from memagent_lib.text import Tokenizer
 
 STEPS, PROMPTS, ROLLOUTS, CHUNKS = 3, 4, 4, 3
@@ -106,7 +106,7 @@ def _rate(tokens: list[float], seconds: list[float]) -> str:
 
 def _moved(before: Path, after: Path) -> Check:
     """How far the matrices moved, from the files. A norm's weights are near one: in bf16 a small step leaves them."""
-    one, other = {name: w for name, w in _weights(before).items() if w.dim() > 1}, _weights(after)
+    one, other = {name: w for name, w in weights_of(before).items() if w.dim() > 1}, weights_of(after)
     far = {name: float((tensor.float() - other[name].float()).abs().max()) for name, tensor in one.items()}
     moved = sum(distance > 0 for distance in far.values())
     found = f"{moved} of {len(far)} matrices, by at most {max(far.values()):.1e}"
@@ -118,18 +118,12 @@ def _checkpoint(run: TrainingRun) -> Check:
     last = run.folder.latest_checkpoint()
     if last is None:
         return Check("checkpoint", "none", False, f"see {run.folder.log}")
-    saved, exported = whole_weights(last.folder / "actor"), _weights(run.folder.model)
+    saved, exported = whole_weights(last.folder / "actor"), weights_of(run.folder.model)
     equal = saved.keys() == exported.keys() and all(bool((saved[name] == exported[name]).all()) for name in saved)
     size = bytes_of(last.folder)
     seconds = sum(row["metrics"].get("timing_s/save_checkpoint", 0.0) for row in run.folder.rows())
     found = f"step {last.step}: {size / 1e6:,.1f} MB written in {seconds:.1f} s, and read back"
     return Check("checkpoint", found, equal, "the exported policy is not the checkpoint's")
-
-
-def _weights(folder: Path) -> dict:
-    from safetensors.torch import load_file
-
-    return {name: value for file in sorted(folder.glob("*.safetensors")) for name, value in load_file(file).items()}
 
 
 def _memory_gb(pid: int) -> float:

@@ -4,7 +4,7 @@
 """
 
 from memagent_lib.rl.run.checks import window_checked
-from memagent_lib.rl.run.export import whole_weights
+from memagent_lib.rl.run.export import weights_of, whole_weights
 from memagent_lib.rl.run.launcher import chosen_device, launch, resolved
 from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
 
@@ -15,6 +15,7 @@ __all__ = [
     "chosen_device",
     "launch",
     "resolved",
+    "weights_of",
     "whole_weights",
     "window_checked",
 ]

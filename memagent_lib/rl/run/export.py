@@ -60,14 +60,11 @@ def _fold_adapters(model: Path, note: Path) -> None:
     """verl saves a model with LoRA by peft's names, which neither transformers nor vLLM loads as that model."""
     if not note.is_file():
         return
-    from safetensors.torch import load_file
-
     from memagent_lib.rl.lora import merged
 
-    files = sorted(model.glob("*.safetensors"))
-    weights = {name: weight for file in files for name, weight in load_file(file).items()}
+    weights = weights_of(model)
     adapter = json.loads(note.read_text(encoding="utf-8"))
-    for file in (*files, *model.glob("*.safetensors.index.json")):
+    for file in (*model.glob("*.safetensors"), *model.glob("*.safetensors.index.json")):
         file.unlink()
     _save(_stored(merged(weights, adapter["lora_alpha"] / adapter["r"]), model), model)
 
@@ -76,13 +73,20 @@ def _average(model: Path, other: Path, share: float) -> None:
     """Move ``model`` by ``share`` of the way to ``other``, in float32."""
     from safetensors.torch import load_file, save_file
 
-    others = {name: weight for file in other.glob("*.safetensors") for name, weight in load_file(file).items()}
+    others = weights_of(other)
     for file in sorted(model.glob("*.safetensors")):
         averaged = {
             name: ((1 - share) * weight.float() + share * others[name].float()).to(weight.dtype)
             for name, weight in load_file(file).items()
         }
         save_file(averaged, file, metadata={"format": "pt"})
+
+
+def weights_of(model: Path) -> dict[str, Any]:
+    """All weights that a folder's files hold, by name."""
+    from safetensors.torch import load_file
+
+    return {name: weight for file in sorted(model.glob("*.safetensors")) for name, weight in load_file(file).items()}
 
 
 def shapes_of(model: Path) -> dict[str, list[int]]:

@@ -249,9 +249,15 @@ class Supervisor:
         """The last checkpoint's weights, with the tokenizer they came with."""
         last = self.folder.latest_checkpoint()
         assert last is not None, "a run that finished has a checkpoint"
-        model = self.config.model
-        average = (model.average_with, model.average_share)
-        export_model(last.huggingface, Path(model.path), self.folder.model, self.config.reading, *average)
+        model, reading = self.config.model, self.config.reading
+        export_model(
+            last.huggingface,
+            Path(model.path),
+            self.folder.model,
+            reading,
+            average_with=model.average_with,
+            average_share=model.average_share,
+        )
 
     def _say(self, status: TrainingStatus) -> None:
         self.status = status
