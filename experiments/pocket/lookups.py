@@ -1,9 +1,8 @@
 """How often does one hard turn lose what a memory holds? ``python -m experiments.pocket.lookups MODEL [MODEL ...]``.
 
-In every turn the memory tells what is asked (one fact, two, the last of several values) in the words in which the
-policy itself notes it, and nearly all of the chunk's ten facts share a word with an asked key. A turn loses a value
-where, after the words of that memory, another token is likelier. Three thousand turns take minutes, where losses in
-documents of 256 chunks take an hour to count.
+In every turn the memory tells what is asked (one fact, two, the last of several values), and nearly all of the chunk's
+ten facts share a word with an asked key. A turn loses a value where, after the words of the true memory, another token
+is likelier. Three thousand turns take a minute, where losses in documents of 256 chunks take an hour to count.
 """
 
 from __future__ import annotations
@@ -29,26 +28,29 @@ BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A question, the ``facts`` that answer it, and the text of a chunk full of others."""
+    """One turn as token ids up to the end of its memory; ``values`` are the places of what must be kept."""
 
     ask: world.Ask
-    question: str
-    facts: list[world.PocketFact]
-    text: str
-
-    def prompt(self, memory: str, text: str) -> Prompt:
-        """A read turn of this question."""
-        return Prompt(Kind.READ, self.question, memory, Chunk(0, text, 0, len(text), 0))
+    ids: list[int]
+    values: list[int]
 
 
 def lookups(n: int, seed: int) -> list[Lookup]:
-    """``n`` questions in turn about one fact, two and the last of several values; a function of ``seed``."""
-    rng, made = random.Random(seed), []
+    """``n`` turns in the pocket wording; a function of ``seed``."""
+    tokenizer, template, rng = Tokenizer(build_tokenizer()), Template.load("pocket"), random.Random(seed)
+    made = []
     for at in range(n):
         asked = world.riddle(ASKS[at % len(ASKS)], rng)
-        facts = list({fact.key: fact for fact in asked.facts}.values())
+        last = {fact.key: fact for fact in asked.facts}
+        memory = " ".join(fact.text for fact in last.values())
+        box = rf"\boxed{{ {', '.join(fact.value for fact in last.values())}}}"
         text = " " + " ".join(CROWD.sentences(rng, asked, (), 10))
-        made.append(Lookup(asked.ask, asked.question, facts, text))
+        prompt = Prompt(Kind.READ, asked.question, f"{memory} {box}", Chunk(0, text, 0, len(text), 0))
+        begun, told = tokenizer.chat(template.render(prompt)), tokenizer.encode(memory)
+        wanted = {tokenizer.encode(f" {fact.value}")[0] for fact in last.values()}
+        made.append(
+            Lookup(asked.ask, begun + told, [len(begun) + i for i, token in enumerate(told) if token in wanted])
+        )
     return made
 
 
@@ -59,51 +61,18 @@ def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
-    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("pocket")
-
-    def asked(turn: Lookup, memory: str, text: str) -> list[int]:
-        return tokenizer.chat(template.render(turn.prompt(memory, text)))
-
     found = []
+    turns = sorted(turns, key=lambda turn: len(turn.ids))
     for batch in (turns[at : at + BATCH] for at in range(0, len(turns), BATCH)):
-        memories = noted(model, tokenizer, batch, [asked(turn, "", f" {plain(turn)}") for turn in batch])
-        begun = [asked(turn, memory, turn.text) for turn, memory in zip(batch, memories, strict=True)]
-        told = [tokenizer.encode(memory) for memory in memories]
-        ids = [torch.tensor(prompt + reply) for prompt, reply in zip(begun, told, strict=True)]
+        ids = pad_sequence([torch.tensor(turn.ids) for turn in batch], batch_first=True)
         with torch.no_grad():
-            hidden = model.model(input_ids=pad_sequence(ids, batch_first=True)).last_hidden_state
-            for row, turn, prompt, reply in zip(hidden, batch, begun, told, strict=True):
-                values = [tokenizer.encode(f" {fact.value}")[0] for fact in turn.facts]
-                logits = model.lm_head(row[[len(prompt) + reply.index(value) - 1 for value in values]])
-                true = torch.tensor(values)[:, None]
+            hidden = model.model(input_ids=ids).last_hidden_state
+            for row, turn in zip(hidden, batch, strict=True):
+                logits = model.lm_head(row[[place - 1 for place in turn.values]])
+                true = torch.tensor([[turn.ids[place]] for place in turn.values])
                 others = logits.scatter(1, true, -torch.inf).amax(1)
                 found.append((str(turn.ask), (logits.gather(1, true)[:, 0] - others).min().item()))
     return pd.DataFrame(found, columns=["ask", "margin"])
-
-
-def plain(turn: Lookup) -> str:
-    """The facts that answer, told as a document tells them."""
-    return " ".join(fact.text for fact in turn.facts)
-
-
-def noted(model: Any, tokenizer: Tokenizer, turns: list[Lookup], prompts: list[list[int]]) -> list[str]:
-    """What the policy notes (greedy) of a chunk that tells nothing but the answer; the chunk's own words where that
-    lacks a value, as in a warm start's random choice.
-    """
-    import torch
-
-    width = max(map(len, prompts))
-    end, pad = tokenizer.hf.convert_tokens_to_ids("<|im_end|>"), tokenizer.hf.pad_token_id
-    ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    replies = model.generate(
-        input_ids=ids, attention_mask=mask, max_new_tokens=48, do_sample=False, eos_token_id=end, pad_token_id=pad
-    )
-    memories = tokenizer.hf.batch_decode(replies[:, width:], skip_special_tokens=True)
-    return [
-        memory.strip() if all(f" {fact.value}" in memory for fact in turn.facts) else plain(turn)
-        for turn, memory in zip(turns, memories, strict=True)
-    ]
 
 
 def main() -> None:
