@@ -199,3 +199,11 @@ def test_with_a_rate_that_falls_to_the_last_step_more_steps_are_another_objectiv
     folder = with_checkpoint(config, tmp_path / "run")
     with pytest.raises(RunError, match=r"train\.steps was 2 and is 3"):
         launch(but(config, "train", steps=3), folder.path, resume=True)
+
+
+def test_a_run_that_has_made_all_its_steps_is_not_started_again(config, tmp_path):
+    folder = with_checkpoint(config, tmp_path / "run")
+    folder.write_status(TrainingStatus(state=TrainingState.FINISHED, step=2, steps=2))
+    assert launch(config, folder.path, resume=True).status().state is TrainingState.FINISHED
+    with pytest.raises(AssertionError, match="a process was started"):
+        launch(but(config, "train", steps=3), folder.path, resume=True)

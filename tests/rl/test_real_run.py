@@ -213,5 +213,5 @@ def test_traces_of_the_rollouts_are_kept(finished):
 
 def test_an_earlier_run_is_not_written_over(finished):
     config = Recipe.from_tables(json.loads(finished.folder.config.read_text())["config"])
-    with pytest.raises(RunError, match="holds a run that finished with a checkpoint of step 3; resume it"):
+    with pytest.raises(RunError, match="holds a run that finished with a checkpoint of step 3; choose another folder"):
         launch(config, finished.folder.path)

@@ -14,7 +14,7 @@ from memagent_lib.rl.config import ModelConfig, Recipe, flatten
 from memagent_lib.rl.data_check import checked_data
 from memagent_lib.rl.run.export import shapes_of
 from memagent_lib.rl.run.training_run import RunError
-from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.run_folder import RunFolder, TrainingState
 from memagent_lib.rl.verl_config import ACTOR, ROLLOUT, encoder_of
 from memagent_lib.settings import SettingsError
 from memagent_lib.tokenizer import looks_like_path
@@ -96,7 +96,9 @@ def _check_leftovers(folder: RunFolder, resume: bool) -> None:
         raise active(folder)
     last = folder.latest_checkpoint()
     at = f"with a checkpoint of step {last.step}" if last else "without a checkpoint"
-    advice = "resume it (--resume), or choose another folder"
+    advice = "choose another folder"
+    if status.state is not TrainingState.FINISHED:
+        advice = f"resume it (--resume), or {advice}"
     raise RunError(f"{folder.path} holds a run that {status.state} {at}; {advice}")
 
 

@@ -23,7 +23,8 @@ LOCK_WAIT_S = 10.0
 
 
 def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at_exit: bool = False) -> TrainingRun:
-    """Check everything, then start a detached run. ``resume`` continues the folder's earlier run from its checkpoint.
+    """Check everything, then start a detached run. ``resume`` continues the folder's earlier run from its checkpoint;
+    one that has made all its steps is returned as it is.
 
     With ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted. Raises
     :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` before any process is started or stopped.
@@ -32,6 +33,8 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     recipe = resolved(recipe, folder)
     device = chosen_device(recipe.model.device)
     trained = checked(recipe, folder, resume)
+    if resume and _complete(recipe, folder):
+        return TrainingRun(folder)
     folder.path.mkdir(parents=True, exist_ok=True)
     lock = _lock(folder)
     try:
@@ -68,6 +71,12 @@ def chosen_device(device: str) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _complete(recipe: Recipe, folder: RunFolder) -> bool:
+    """Whether nothing is left to do: all steps are made and the policy is exported."""
+    status = folder.status() if folder.config.is_file() else None
+    return status is not None and status.state is TrainingState.FINISHED and status.step >= recipe.train.steps
 
 
 def _lock(folder: RunFolder) -> int:
