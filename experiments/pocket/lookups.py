@@ -1,20 +1,24 @@
-"""How often does one hard turn lose what a memory holds? ``python -m experiments.pocket.lookups MODEL [MODEL ...]``.
+"""How often does one hard turn lose what a memory holds, or note what no text told?
 
-In every turn the memory tells what is asked (one fact, two, the last of several values), and nearly all of the chunk's
-ten facts share a word with an asked key. A turn loses a value where, after the words of the true memory, another token
-is likelier. Three thousand turns take a minute, where losses in documents of 256 chunks take an hour to count.
+``python -m experiments.pocket.lookups MODEL [MODEL ...]``. In every turn nearly all of the chunk's ten facts share a
+word with an asked key (of one fact, two, the last of several values). *Lost*: the memory tells what is asked, in the
+words in which the policy itself notes it, and after the words of that memory another token is likelier than the value.
+*False*: nothing has told what is asked, and the next memory gives an asked key a value. Three thousand turns take
+minutes, where losses in documents of 256 chunks take an hour to count.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from memagent_lib.data import pocket_world as world
+from memagent_lib.data.tasks.needles import FILLER
 from memagent_lib.evaluation import wilson
 from memagent_lib.pocket.pocket_tokenizer import build_tokenizer
 from memagent_lib.prompts import Template
@@ -28,29 +32,26 @@ BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One turn as token ids up to the end of its memory; ``values`` are the places of what must be kept."""
+    """A question, the ``facts`` that answer it, and the text of a chunk full of others."""
 
     ask: world.Ask
-    ids: list[int]
-    values: list[int]
+    question: str
+    facts: list[world.PocketFact]
+    text: str
+
+    def prompt(self, memory: str, text: str) -> Prompt:
+        """A read turn of this question."""
+        return Prompt(Kind.READ, self.question, memory, Chunk(0, text, 0, len(text), 0))
 
 
 def lookups(n: int, seed: int) -> list[Lookup]:
-    """``n`` turns in the pocket wording; a function of ``seed``."""
-    tokenizer, template, rng = Tokenizer(build_tokenizer()), Template.load("pocket"), random.Random(seed)
-    made = []
+    """``n`` questions in turn about one fact, two and the last of several values; a function of ``seed``."""
+    rng, made = random.Random(seed), []
     for at in range(n):
         asked = world.riddle(ASKS[at % len(ASKS)], rng)
-        last = {fact.key: fact for fact in asked.facts}
-        memory = " ".join(fact.text for fact in last.values())
-        box = rf"\boxed{{ {', '.join(fact.value for fact in last.values())}}}"
+        facts = list({fact.key: fact for fact in asked.facts}.values())
         text = " " + " ".join(CROWD.sentences(rng, asked, (), 10))
-        prompt = Prompt(Kind.READ, asked.question, f"{memory} {box}", Chunk(0, text, 0, len(text), 0))
-        begun, told = tokenizer.chat(template.render(prompt)), tokenizer.encode(memory)
-        wanted = {tokenizer.encode(f" {fact.value}")[0] for fact in last.values()}
-        made.append(
-            Lookup(asked.ask, begun + told, [len(begun) + i for i, token in enumerate(told) if token in wanted])
-        )
+        made.append(Lookup(asked.ask, asked.question, facts, text))
     return made
 
 
@@ -61,18 +62,75 @@ def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
+    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("pocket")
+
+    def asked(turn: Lookup, memory: str, text: str) -> list[int]:
+        return tokenizer.chat(template.render(turn.prompt(memory, text)))
+
     found = []
-    turns = sorted(turns, key=lambda turn: len(turn.ids))
     for batch in (turns[at : at + BATCH] for at in range(0, len(turns), BATCH)):
-        ids = pad_sequence([torch.tensor(turn.ids) for turn in batch], batch_first=True)
+        memories = noted(model, tokenizer, batch, [asked(turn, "", f" {plain(turn)}") for turn in batch])
+        begun = [asked(turn, memory, turn.text) for turn, memory in zip(batch, memories, strict=True)]
+        told = [tokenizer.encode(memory) for memory in memories]
+        ids = [torch.tensor(prompt + reply) for prompt, reply in zip(begun, told, strict=True)]
         with torch.no_grad():
-            hidden = model.model(input_ids=ids).last_hidden_state
-            for row, turn in zip(hidden, batch, strict=True):
-                logits = model.lm_head(row[[place - 1 for place in turn.values]])
-                true = torch.tensor([[turn.ids[place]] for place in turn.values])
+            hidden = model.model(input_ids=pad_sequence(ids, batch_first=True)).last_hidden_state
+            for row, turn, prompt, reply in zip(hidden, batch, begun, told, strict=True):
+                values = [tokenizer.encode(f" {fact.value}")[0] for fact in turn.facts]
+                logits = model.lm_head(row[[len(prompt) + reply.index(value) - 1 for value in values]])
+                true = torch.tensor(values)[:, None]
                 others = logits.scatter(1, true, -torch.inf).amax(1)
                 found.append((str(turn.ask), (logits.gather(1, true)[:, 0] - others).min().item()))
     return pd.DataFrame(found, columns=["ask", "margin"])
+
+
+def plain(turn: Lookup) -> str:
+    """The facts that answer, told as a document tells them."""
+    return " ".join(fact.text for fact in turn.facts)
+
+
+def noted(model: Any, tokenizer: Tokenizer, turns: list[Lookup], prompts: list[list[int]]) -> list[str]:
+    """What the policy notes (greedy) of a chunk that tells nothing but the answer; the chunk's own words where that
+    lacks a value, as in a warm start's random choice.
+    """
+    memories = replies(model, tokenizer, prompts)
+    return [
+        memory if all(f" {fact.value}" in memory for fact in turn.facts) else plain(turn)
+        for turn, memory in zip(turns, memories, strict=True)
+    ]
+
+
+def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
+    """Of each turn its ``ask`` and whether its greedy memory is ``false``: it gives an asked key a value, where neither
+    the chunk nor the memory before, which the policy wrote of nothing but filler, told one.
+    """
+    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("pocket")
+    found = []
+    for batch in (turns[at : at + BATCH] for at in range(0, len(turns), BATCH)):
+        chunks = [f" {FILLER[0]}"] * len(batch), [turn.text for turn in batch]
+        memories = [""] * len(batch)
+        for texts in chunks:
+            prompts = [turn.prompt(*each) for turn, *each in zip(batch, memories, texts, strict=True)]
+            memories = replies(model, tokenizer, [tokenizer.chat(template.render(prompt)) for prompt in prompts])
+        for turn, memory in zip(batch, memories, strict=True):
+            values = [re.findall(rf"code of {world.told(fact.key)} is (\w+)", memory) for fact in turn.facts]
+            found.append((str(turn.ask), any(value in world.CODES for told in values for value in told)))
+    return pd.DataFrame(found, columns=["ask", "false"])
+
+
+def replies(model: Any, tokenizer: Tokenizer, prompts: list[list[int]]) -> list[str]:
+    """Greedy replies of at most 48 tokens."""
+    import torch
+
+    width = max(map(len, prompts))
+    end, pad = tokenizer.hf.convert_tokens_to_ids("<|im_end|>"), tokenizer.hf.pad_token_id
+    ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    made = model.generate(
+        input_ids=ids, attention_mask=mask, max_new_tokens=48, do_sample=False, eos_token_id=end, pad_token_id=pad
+    )
+    texts = tokenizer.hf.batch_decode(made[:, width:], skip_special_tokens=True)
+    return [text.strip() for text in texts]
 
 
 def main() -> None:
@@ -85,10 +143,17 @@ def main() -> None:
     a = parser.parse_args()
     rows, turns = [], lookups(a.n, a.seed)
     for name in a.models:
-        for ask, margin in margins(AutoModelForCausalLM.from_pretrained(name), turns).groupby("ask")["margin"]:
-            lost = wilson(int((margin < 0).sum()), len(margin))
+        model = AutoModelForCausalLM.from_pretrained(name)
+        false = false_values(model, turns).groupby("ask")["false"]
+        for ask, margin in margins(model, turns).groupby("ask")["margin"]:
             rows.append(
-                {"model": name, "asked": ask, "lost": str(lost), "lowest 1 % of margins": margin.quantile(0.01)}
+                {
+                    "model": name,
+                    "asked": ask,
+                    "lost": str(wilson(int((margin < 0).sum()), len(margin))),
+                    "lowest 1 % of margins": margin.quantile(0.01),
+                    "false": str(wilson(int(false.get_group(ask).sum()), len(margin))),
+                }
             )
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.1f} nats".format))
 

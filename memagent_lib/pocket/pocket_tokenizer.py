@@ -11,7 +11,6 @@ from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt
 
-UNKNOWN = "unknown"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -54,7 +53,7 @@ def _corpus() -> list[str]:
     template, chunk = Template.load("pocket"), Chunk(0, "", 0, 0, 0)
     questions = [world.pocket_question(ask, ["bold owl", "bold owl"]) for ask in world.Ask]
     prompts = [template.render(Prompt(kind, asked, chunk=chunk)) for kind in Kind for asked in questions]
-    words = (*world.WORDS, UNKNOWN, "keeper", "friend", "code", "of", "is", "The", *world.FILLER)
+    words = (*world.WORDS, world.UNKNOWN, "keeper", "friend", "code", "of", "is", "The", *world.FILLER)
     said = [f" {word}" for word in words]
-    text = "\n".join([*said, *world.FILLER, *prompts, rf"\boxed{{ {UNKNOWN}}}", "user assistant system The"])
+    text = "\n".join([*said, *world.FILLER, *prompts, rf"\boxed{{ {world.UNKNOWN}}}", "user assistant system The"])
     return re.findall(r"[^\s\w]?\w+| \w+", text) + re.findall(r" \w+", text) + ["via", " \\", "boxed", "\\boxed"] * 4

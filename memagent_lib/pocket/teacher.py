@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from memagent_lib.data import pocket_world as world
-from memagent_lib.pocket.pocket_tokenizer import UNKNOWN
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk, Tokenizer
 from memagent_lib.trace import Kind, Prompt
@@ -209,7 +208,7 @@ def answer_from(asked: world.Riddle, memory: Sequence[str]) -> str:
     def recite(relation: str, key: str) -> str:
         """The last such value in memory, or unknown."""
         told = [fact.value for fact in facts if (fact.relation, fact.key) == (relation, key)]
-        recited.append(world.PocketFact(relation, key, told[-1] if told else UNKNOWN))
+        recited.append(world.PocketFact(relation, key, told[-1] if told else world.UNKNOWN))
         return recited[-1].value
 
     if asked.ask is world.Ask.MULTIVALUE:
@@ -222,7 +221,7 @@ def answer_from(asked: world.Riddle, memory: Sequence[str]) -> str:
         else:
             while any((fact.relation, fact.key) == ("friend", at) for fact in facts) and len(recited) < MEMORY_FACTS:
                 at = recite("friend", at)
-        values = [recite("code", at) if at != UNKNOWN else UNKNOWN]
+        values = [recite("code", at) if at != world.UNKNOWN else world.UNKNOWN]
     else:
         values = [recite("code", key) for key in asked.keys]
     return " ".join([*(fact.text for fact in recited), rf"\boxed{{ {', '.join(values)}}}"])

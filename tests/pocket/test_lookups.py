@@ -1,21 +1,45 @@
-"""Losses of single hard turns: the places judged are those of the true values, and a broken lookup is seen."""
+"""Losses and false values of single hard turns: memories are the policy's own, and a broken lookup is seen."""
 
 import torch
 from transformers import AutoModelForCausalLM
 
-from experiments.pocket.lookups import lookups, margins
+from experiments.pocket.lookups import false_values, lookups, margins, noted, plain
 from memagent_lib.pocket.pocket_tokenizer import build_tokenizer
+from memagent_lib.prompts import Template
+from memagent_lib.text import Tokenizer
 
 
 def test_a_lookup_that_works_is_told_from_one_that_does_not() -> None:
     turns = lookups(60, seed=0)
-    assert [len(turn.values) for turn in turns[:3]] == [1, 2, 1]  # one fact, two, the last of several values
-    tokenizer, turn = build_tokenizer(), turns[0]
-    text = tokenizer.decode(turn.ids)
-    assert text.endswith(".") and text.count(tokenizer.decode(turn.ids[turn.values[0]])) >= 3
+    assert [len(turn.facts) for turn in turns[:3]] == [1, 2, 1]  # one fact, two, the last of several values
+    assert not any(fact.text in turn.text for turn in turns for fact in turn.facts)
     model = AutoModelForCausalLM.from_pretrained("experiments/pocket/warm_start")
     works = margins(model, turns)
     assert (works["margin"] > 0).mean() > 0.95 and works.groupby("ask").size().tolist() == [20, 20, 20]
     with torch.no_grad():
         model.model.layers[1].self_attn.o_proj.weight.zero_()  # the layer that compares words
     assert (margins(model, turns)["margin"] > 0).mean() < 0.5
+
+
+def test_a_memory_is_in_the_words_of_the_policy() -> None:
+    tokenizer, template, turns = Tokenizer(build_tokenizer()), Template.load("pocket"), lookups(6, seed=1)
+    prompts = [tokenizer.chat(template.render(turn.prompt("", f" {plain(turn)}"))) for turn in turns]
+    model = AutoModelForCausalLM.from_pretrained("experiments/pocket/trained")
+    together = noted(model, tokenizer, turns, prompts)
+    assert all(fact.value in memory for turn, memory in zip(turns, together, strict=True) for fact in turn.facts)
+    assert together == [
+        noted(model, tokenizer, [turn], [prompt])[0] for turn, prompt in zip(turns, prompts, strict=True)
+    ]
+    with torch.no_grad():
+        model.lm_head.weight.zero_()  # says nothing
+    assert noted(model, tokenizer, turns, prompts) == [plain(turn) for turn in turns]
+
+
+def test_a_value_that_no_text_told_is_seen() -> None:
+    turns, unknown = lookups(60, seed=2), Tokenizer(build_tokenizer()).encode(" unknown")
+    model = AutoModelForCausalLM.from_pretrained("experiments/pocket/trained")
+    assert false_values(model, turns)["false"].mean() < 0.1
+    with torch.no_grad():
+        model.lm_head.weight[unknown] = 0  # it cannot say so any more
+    found = false_values(model, turns)
+    assert found["false"].mean() > 0.5 and found.groupby("ask").size().tolist() == [20, 20, 20]

@@ -164,6 +164,24 @@ def test_a_bridge_is_told_in_both_orders_and_its_leads_fit_a_memory(pocket_token
     assert 0.3 < sum(orders) / len(orders) < 0.7
 
 
+@pytest.mark.parametrize("ask", list(Ask))
+def test_of_what_no_text_told_the_answer_is_unknown(ask, pocket_tokenizer):
+    for example in examples(ask, pocket_tokenizer, 4, untold=1.0, half_matching=0.9):
+        assert (example.answers, example.evidence) == (("unknown",), ())
+        asked = re.findall(r"the (\w+ \w+)(?= and|\?)", example.question) or [example.question.split()[-1][:-1]]
+        needed = {Ask.BRIDGE: "keeper", Ask.CHAIN: "friend"}.get(ask, "code")
+        told = {(relation, key) for relation, key, _ in facts_of(example.document)}
+        assert not told & {(needed, key) for key in asked}
+        assert len(chunks(example.document, pocket_tokenizer, 96)) == 4
+
+
+def test_documents_of_which_a_share_tells_nothing_are_as_before_where_it_does(pocket_tokenizer):
+    half = examples("needle", pocket_tokenizer, 2, untold=0.5)
+    assert 20 <= sum(example.answers == ("unknown",) for example in half) <= 40
+    told = [example for example in half if example.answers != ("unknown",)]
+    assert all(solve(example.question, example.document) == list(example.answers) for example in told)
+
+
 def test_a_bad_parameter_is_refused(pocket_tokenizer):
     with pytest.raises(ValueError, match="ask must be one of needle"):
         list(make("pocket_needle", 1, 0, pocket_tokenizer, chunks=1, ask="haystack"))

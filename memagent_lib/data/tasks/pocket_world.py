@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
@@ -37,6 +37,7 @@ CODES = terms(
     "onion orchid paddle pebble pepper piano pillow pistol plum pumpkin quartz quilt ribbon saddle saffron sapphire "
     "satin scarf shovel"
 )
+UNKNOWN = "unknown"  # the value, and the answer, of what no text told
 WORDS = (*ADJECTIVES, *NOUNS, *NAMES, *CODES)
 
 
@@ -201,12 +202,15 @@ class PocketTask(Crowd):
     """One of the six tasks, or, where ``ask`` lists several, one drawn for each example.
 
     ``backward`` is the share of bridges whose second hop is told first; their documents give the codes of no more
-    people than the needed one and the ``decoys``', so that a memory can hold them all.
+    people than the needed one and the ``decoys``', so that a memory can hold them all. ``untold`` is the share of
+    examples whose text tells nothing of what is asked: the answer is ``unknown``, and a memory that takes a
+    half-matching fact for the asked one is wrong.
     """
 
     ask: str = "needle"
     decoys: NotNegative = 2
     backward: Share = 0.5
+    untold: Share = 0.0
 
     def __post_init__(self) -> None:
         if not set(self.ask.split(",")) <= set(Ask):
@@ -219,7 +223,8 @@ class PocketTask(Crowd):
         chunks, rng = key.length.whole_chunks, key.rng()
         ask = Ask(rng.choice(self.ask.split(",")))
         asked, decoys = disjoint_riddles(ask, rng, self.decoys, self.backward)
-        text, evidence = laid_out(asked, decoys, self, rng, key.length, meter.tokenizer)
+        untold = self.untold > 0 and rng.random() < self.untold  # no draw at 0: those documents stay what they were
+        text, evidence = laid_out(asked, decoys, self, rng, key.length, meter.tokenizer, untold)
         if ask is Ask.UPDATE:
             evidence = evidence[-1:]  # a memory need not hold what is no longer true
         return Example(
@@ -227,7 +232,7 @@ class PocketTask(Crowd):
             task=f"pocket_{ask}",
             question=asked.question,
             document=text,
-            answers=asked.answers,
+            answers=(UNKNOWN,) if untold else asked.answers,
             rule=asked.rule,
             evidence=evidence,
             metadata={
@@ -255,13 +260,22 @@ def disjoint_riddles(ask: Ask, rng: random.Random, decoys: int, backward: float)
 
 
 def laid_out(
-    asked: Riddle, decoys: Sequence[Riddle], world: Crowd, rng: random.Random, length: Length, tokenizer: Tokenizer
+    asked: Riddle,
+    decoys: Sequence[Riddle],
+    world: Crowd,
+    rng: random.Random,
+    length: Length,
+    tokenizer: Tokenizer,
+    untold: bool = False,
 ) -> tuple[str, tuple[Span, ...]]:
-    """A document of the wanted length and where the asked facts stand in it; a very short one has no decoys.
+    """A document of the wanted length and where the asked facts stand in it, nowhere where they are ``untold``; a very
+    short one has no decoys.
 
     Facts take the places of sentences, drawn uniformly.
     """
     sentences = world.sentences(rng, asked, decoys, length.limit // _SHORTEST_SENTENCE + 2)
+    if untold:
+        asked = replace(asked, facts=())
     text = " ".join(sentences)
     fits = text.count(".", 0, end_of_chunks(text, length, tokenizer))  # every sentence ends in its only full stop
     told_by = [asked, *decoys]
@@ -276,7 +290,7 @@ def laid_out(
         spans = tuple(
             Span(starts[at], starts[at] + len(fact.text)) for at, fact in zip(places, asked.facts, strict=True)
         )
-        if max(span.end for span in spans) <= len(text):
+        if all(span.end <= len(text) for span in spans):
             return text, spans
         if fits <= len(asked.facts):
             raise ValueError(f"{length.label} is too short for {len(asked.facts)} facts; ask for more or longer chunks")
