@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-from memagent_lib.data import pocket_world as world
-
-if TYPE_CHECKING:
-    import torch
+from itertools import product
+from typing import Any
 
 
 def build_model(tokenizer: Any, seed: int = 0, *, planted: bool = True) -> Any:
@@ -38,18 +33,8 @@ def build_model(tokenizer: Any, seed: int = 0, *, planted: bool = True) -> Any:
     if planted:
         with torch.no_grad():
             look_back(model)
-            compare_words(model, seed, kinds_of_words(tokenizer))
+            compare_words(model, seed)
     return model
-
-
-def kinds_of_words(tokenizer: Any) -> list[list[int]]:
-    """The token ids of the words that keys are made of, those of one kind in a list: they are told apart from each
-    other.
-    """
-    return [
-        [tokenizer.encode(f" {word}", add_special_tokens=False)[0] for word in kind]
-        for kind in (world.ADJECTIVES, world.NOUNS, world.NAMES)
-    ]
 
 
 def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
@@ -70,15 +55,12 @@ def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
         k[head, :pairs] = strength
 
 
-def compare_words(
-    model: Any, seed: int, kinds: Sequence[Sequence[int]], gain: float = 0.15, match: float = 1.6, heads: int = 3
-) -> None:
+def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6, heads: int = 3) -> None:
     """Make heads of the second layer look where the words one and two back stand two and three back: induction heads
     (Olsson et al. 2022, arXiv 2209.11895) for keys of two words before a verb. The first layer's heads copy what they
     see into a subspace each.
 
-    A copy has fewer dimensions than there are words of a kind, and at random some of them look alike in it, so the
-    words of each of ``kinds`` (token ids) are moved apart there. Each of ``heads`` compares in dimensions of its own.
+    A head compares words in a few dimensions, in which some pairs look alike; each of ``heads`` has others.
     """
     import torch
 
@@ -87,34 +69,15 @@ def compare_words(
     generator = torch.Generator().manual_seed(seed)
     basis = torch.linalg.qr(torch.randn(width, width, generator=generator))[0]
     read = torch.linalg.qr(torch.randn(width, size, generator=generator))[0].T
-    words = model.model.embed_tokens.weight
-    for kind in kinds:
-        copied = words[kind] @ read.T
-        words[kind] += (spread(copied) - copied) @ read
     first, second = model.model.layers[0].self_attn, model.model.layers[1].self_attn
     for head in range(config.num_attention_heads):
         rows = slice(head * size, (head + 1) * size)
         first.v_proj.weight[rows] = read
         first.o_proj.weight[:, rows] = gain * basis[:, rows]
     slow = list(range(5, size // 2))  # rotary pairs that hardly turn within a prompt
-    for shift, back in ((0, 1), (size // 2, 2)):
-        turns = torch.linalg.qr(torch.randn(size, size, generator=generator))[0].chunk(heads)
-        for head, turn in zip(range(heads), turns, strict=True):
-            dimensions = [head * size + shift + i for i in slow[: len(turn)]]
-            seen = [basis[:, (b - 1) * size : b * size] for b in (back, back + 1)]
-            second.q_proj.weight[dimensions] = match * turn @ seen[0].T
-            second.k_proj.weight[dimensions] = match * turn @ seen[1].T
-
-
-def spread(rows: torch.Tensor, rounds: int = 30) -> torch.Tensor:
-    """``rows`` (n, d), as long as each other on average and turned until no two look more alike than they need to.
-
-    Alternates between the nearest tight frame and rows of one length (Tropp et al. 2005, doi:10.1109/TIT.2004.839492).
-    """
-    import torch
-
-    length = rows.norm(dim=1).mean()
-    for _ in range(rounds):
-        left, _, right = torch.linalg.svd(rows, full_matrices=False)
-        rows = torch.nn.functional.normalize(left @ right, dim=1)
-    return length * rows
+    for head, (shift, back) in product(range(heads), ((0, 1), (size // 2, 2))):
+        dimensions = [head * size + shift + i for i in slow]
+        turn = torch.linalg.qr(torch.randn(size, len(dimensions), generator=generator))[0].T
+        seen = [basis[:, (b - 1) * size : b * size] for b in (back, back + 1)]
+        second.q_proj.weight[dimensions] = match * turn @ seen[0].T
+        second.k_proj.weight[dimensions] = match * turn @ seen[1].T

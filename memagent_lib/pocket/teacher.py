@@ -21,7 +21,6 @@ from memagent_lib.trace import Kind, Prompt
 
 MEMORY_FACTS = 4
 _OF_ONE_KEY = (world.Ask.MULTIVALUE, world.Ask.UPDATE)
-_LOOKED_UP = (*world.Ask, world.Ask.UPDATE, world.Ask.UPDATE)  # which of several stands last is the hardest to see
 _FACT = re.compile(r"The (\w+) of (?:the )?([\w ]+?) is (\w+)\.")
 
 
@@ -89,7 +88,7 @@ class Teacher:
 
     def answer(self, rng: random.Random, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """The answer that a memory allows; two turns in three hold something that the question needs."""
-        asks = [world.Ask.MULTIVALUE] if several and rng.random() < several else _LOOKED_UP
+        asks = [world.Ask.MULTIVALUE] if several and rng.random() < several else list(world.Ask)
         asked = world.riddle(rng.choice(asks), rng)
         chance = rng.random()
         held = [*asked.facts] if chance < 0.5 else _dealt(asked, rng)[0] if chance < 0.75 else []
@@ -102,7 +101,7 @@ class Teacher:
         """The answer that a chunk allows, crowded with facts that share a word with the asked key, or the key itself;
         half of the chunks lack what the question needs, or some of it.
         """
-        asked = world.riddle(rng.choice(_LOOKED_UP), rng)
+        asked = world.riddle(rng.choice(list(world.Ask)), rng)
         whole = rng.random() < 0.5
         shown = [fact for fact in asked.facts if whole or rng.random() < 0.4]
         crowd = world.Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
