@@ -135,11 +135,16 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt in the form a backend takes: the exact ids, the message they say, and the longest reply allowed."""
+    """One prompt in the form a backend takes: the exact ids, the message they say, and the longest reply allowed.
+
+    ``draft`` is what the reply may well be, in tokens: most chunks change little in a memory. An engine that can check
+    a draft in one pass need not say the same words one by one; it never changes a reply.
+    """
 
     ids: tuple[int, ...]
     text: str
     max_tokens: int
+    draft: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +234,9 @@ class Encoder:
         ids = self.tokenizer.chat(*parts)
         if len(ids) > (limit := self.prompt_limit(prompt.kind, prompt.memories)):
             raise BudgetError(self._too_long(prompt, len(ids), limit))
-        return Request(tuple(ids), "".join(parts), self.reply_limit(prompt.kind))
+        replaced = prompt.memory if not prompt.kind.answers and prompt.memories == 1 else ""
+        draft = tuple(self.tokenizer.known_tokens(replaced).ids) if replaced else ()
+        return Request(tuple(ids), "".join(parts), self.reply_limit(prompt.kind), draft)
 
     def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
         shown, fix = f"a memory of {self.tokenizer.count(prompt.memory):,} tokens", ""

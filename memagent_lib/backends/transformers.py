@@ -1,6 +1,8 @@
 """Hugging Face transformers as a backend: every causal LM, on CPU, CUDA or MPS, with no engine to start.
 
-Requests that wait together are answered as one left-padded batch in a worker thread.
+Requests that wait together are answered as one batch in a worker thread. Greedy replies are drafted: the memory that a
+turn would replace is checked in one pass, which is all it takes where the chunk changed nothing (speculative decoding
+with a draft from the prompt; Leviathan et al. 2023, arXiv 2211.17192).
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from memagent_lib.prompts import Completion, Request
 from memagent_lib.tokenizer import Tokenizer
 
 BATCH = 64  # requests answered together
+CHECKS = 3  # passes over a draft: after a word that differs, the rest of it may still be right
+WORTHWHILE = 0.3  # the share of drafts that has to be right, word for word, for the next to be checked
+LOOK_AGAIN = 16  # batches after which drafts that did not hold are tried again
 
 
 class Transformers:
@@ -38,6 +43,9 @@ class Transformers:
         self.window = window or self._model.config.max_position_embeddings
         self._waiting: list[tuple[Request, asyncio.Future]] = []
         self._worker: asyncio.Task | None = None
+        eos = self._model.generation_config.eos_token_id
+        self._ends = tuple(eos if isinstance(eos, list) else [eos])
+        self._right, self._batches = 1.0, 0  # the share of the last batch's drafts that were
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
 
@@ -73,31 +81,78 @@ class Transformers:
                 _hand_out(batch, completions)
 
     def _generate(self, requests: list[Request]) -> list[Completion]:
+        if self._threads is not None:
+            self._torch.set_num_threads(self._threads)  # of the calling thread, one of the event loop's workers
+        with self._torch.inference_mode():
+            said = self._checked(requests)
+            begun = [i for i, request in enumerate(requests) if not self._finished(request, said[i])]
+            rest = self._continued([requests[i] for i in begun], [said[i] for i in begun])
+        for i, more in zip(begun, rest, strict=True):
+            said[i] = (said[i] + more)[: requests[i].max_tokens]
+        return [self._completion(*each) for each in zip(requests, said, strict=True)]
+
+    def _checked(self, requests: list[Request]) -> list[tuple[int, ...]]:
+        """The beginnings of the greedy replies, as far as the drafts lead; some are whole."""
+        said = [()] * len(requests)
+        self._batches += 1
+        if self.sampling.temperature or (self._right < WORTHWHILE and self._batches % LOOK_AGAIN):
+            return said
+        drafts = [(*r.draft, self._ends[0])[: r.max_tokens] if r.draft else () for r in requests]
+        for check in range(CHECKS):
+            rows = [
+                i
+                for i, draft in enumerate(drafts)
+                if len(said[i]) < len(draft) and not self._finished(requests[i], said[i])
+            ]
+            if not rows:
+                break
+            left = [drafts[i][len(said[i]) :] for i in rows]
+            held = self._agreed([requests[i].ids + said[i] for i in rows], left)
+            for i, tokens in zip(rows, held, strict=True):
+                said[i] += tokens
+            if check == 0:
+                self._right = sum(map(tuple.__eq__, held, left)) / len(left)
+        return said
+
+    def _agreed(self, begun: list[tuple[int, ...]], drafts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """What the model says after ``begun`` as long as it says the draft, and its first token that differs."""
+        torch, agreed = self._torch, []
+        width = max(len(ids) + len(draft) for ids, draft in zip(begun, drafts, strict=True))
+        rows = [[*ids, *draft] for ids, draft in zip(begun, drafts, strict=True)]  # padding on the right is never seen
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
+        states = self._model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        head = self._model.get_output_embeddings()
+        for state, known, draft in zip(states, begun, drafts, strict=True):
+            likeliest = head(state[len(known) - 1 : len(known) - 1 + len(draft)]).argmax(-1).tolist()
+            same = next((at for at, pair in enumerate(zip(likeliest, draft, strict=True)) if len(set(pair)) > 1), None)
+            agreed.append(tuple(likeliest if same is None else likeliest[: same + 1]))
+        return agreed
+
+    def _finished(self, request: Request, said: tuple[int, ...]) -> bool:
+        return len(said) == request.max_tokens or (bool(said) and said[-1] in self._ends)
+
+    def _continued(self, requests: list[Request], said: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """The tokens that follow ``said``, by one left-padded batch."""
         if not requests:
             return []
         torch, pad = self._torch, 0  # masked
-        width = max(len(r.ids) for r in requests)
-        ids = torch.tensor([[pad] * (width - len(r.ids)) + list(r.ids) for r in requests], device=self.device)
-        mask = torch.tensor([[0] * (width - len(r.ids)) + [1] * len(r.ids) for r in requests], device=self.device)
-        if self._threads is not None:
-            torch.set_num_threads(self._threads)  # of the calling thread, which is one of the event loop's workers
+        rows = [request.ids + tokens for request, tokens in zip(requests, said, strict=True)]
+        width = max(map(len, rows))
+        ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows], device=self.device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self.device)
         s, drawn = self.sampling, {"do_sample": False}
         if s.temperature:
             drawn = {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0}
-        with torch.inference_mode():
-            out = self._model.generate(
-                ids, attention_mask=mask, max_new_tokens=max(r.max_tokens for r in requests), pad_token_id=pad, **drawn
-            )
-        return [self._completion(r, row) for r, row in zip(requests, out[:, width:].tolist(), strict=True)]
+        most = max(request.max_tokens - len(tokens) for request, tokens in zip(requests, said, strict=True))
+        out = self._model.generate(ids, attention_mask=mask, max_new_tokens=most, pad_token_id=pad, **drawn)
+        return [self._up_to_end(row) for row in out[:, width:].tolist()]
 
-    def _completion(self, request: Request, row: list[int]) -> Completion:
-        eos = self._model.generation_config.eos_token_id
-        ends = set(eos if isinstance(eos, list) else [eos])
-        row = row[: request.max_tokens]
-        stop = next((i + 1 for i, token in enumerate(row) if token in ends), None)
-        said = row[:stop]
-        text = self._tokenizer.decode(said)
-        return Completion(text, "length" if stop is None else "stop", len(request.ids), len(said), 0, tuple(said))
+    def _up_to_end(self, row: list[int]) -> tuple[int, ...]:
+        return tuple(row[: next((i + 1 for i, token in enumerate(row) if token in self._ends), None)])
+
+    def _completion(self, request: Request, said: tuple[int, ...]) -> Completion:
+        finish = "stop" if said and said[-1] in self._ends else "length"
+        return Completion(self._tokenizer.decode(said), finish, len(request.ids), len(said), 0, said)
 
 
 def _hand_out(batch: list[tuple[Request, asyncio.Future]], replies: list[Completion | Exception]) -> None:

@@ -7,7 +7,9 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from waiting import wait_for
@@ -66,6 +68,60 @@ def test_both_engines_give_the_models_own_greedy_reply_whatever_they_are_batched
         assert one.token_ids == other.token_ids == expected
         assert one.text == other.text == tokenizer.decode(expected)
         assert (one.prompt_tokens, one.reply_tokens) == (len(request.ids), len(expected))
+
+
+def test_a_draft_changes_no_reply_and_spares_passes_where_it_is_nearly_right(model_folder, tokenizer):
+    wanted, end = requests(tokenizer, 12), tokenizer.hf.eos_token_id
+    plain = passes_and_replies(model_folder, [wanted])[0]
+    drafts = [reply[:-1] if reply[-1] == end else reply for reply in plain.replies]
+    other = next(token for token in range(5, 99) if all(token not in reply for reply in plain.replies))
+
+    def spoilt(at: int) -> list[Request]:
+        return drafted(wanted, [(*draft[:at], other, *draft[at + 1 :]) for draft in drafts])
+
+    right = drafted(wanted, drafts)
+    odd = [drafted(wanted, [odd] * 4) for odd in ((other,), (other,) * 40, drafts[0][:3], (*drafts[0], *drafts[0]))]
+    for batch in ([right], [spoilt(0)], [spoilt(1)], [spoilt(5)], *([each] for each in odd)):
+        asked = passes_and_replies(model_folder, batch)[0]
+        assert asked.replies == plain.replies
+        assert asked.passes <= 3 or batch[0] in odd
+    assert passes_and_replies(model_folder, [right])[0].passes == 1 < plain.passes
+    wrong, after = passes_and_replies(model_folder, [odd[1], right])
+    assert after.passes == plain.passes  # drafts that are mostly wrong are left for a while
+    assert wrong.replies == after.replies == plain.replies
+
+
+class Asked(NamedTuple):
+    passes: int
+    replies: list[tuple[int, ...]]
+
+
+def passes_and_replies(model_folder, batches: list[list[Request]]) -> list[Asked]:
+    """The replies to each batch by one engine, and how often the model was run for them."""
+    backend, passes, asked = open_backend("transformers", model_folder, threads=1), [], []
+    backend._model.base_model.register_forward_hook(lambda *_: passes.append(1))
+    for batch in batches:
+        passes.clear()
+        replies = [reply.token_ids for reply in ask(backend, batch)]
+        asked.append(Asked(len(passes), replies))
+    run_sync(backend.close())
+    return asked
+
+
+def drafted(wanted: list[Request], drafts: list[tuple[int, ...]]) -> list[Request]:
+    return [replace(request, draft=tuple(draft)) for request, draft in zip(wanted, drafts, strict=True)]
+
+
+def test_drafts_are_the_memories_that_a_turn_would_replace_and_readings_are_the_same_without_them(vllm):
+    agents = [open_agent(POCKET, "transformers", threads=1), open_agent(POCKET, "vllm", threads=1)]
+    for example in make("pocket_update", 6, 5, agents[0].encoder.tokenizer, chunks=6):
+        drafted, other = (agent.read(example.document, example.question) for agent in agents)
+        assert [turn.reply.token_ids for turn in drafted.turns] == [turn.reply.token_ids for turn in other.turns]
+        second = agents[0].encoder.encode(drafted.turns[1].prompt)
+        assert agents[0].encoder.tokenizer.decode(second.draft) == drafted.turns[0].reply.text
+        assert agents[0].encoder.encode(drafted.turns[-1].prompt).draft == ()
+    for agent in agents:
+        agent.close()
 
 
 def test_a_reply_at_its_limit_says_length(vllm, transformers, tokenizer):
