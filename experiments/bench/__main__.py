@@ -1,5 +1,6 @@
-"""``python -m experiments.bench train|read|data|client|sweep``: measure, side by side in one run. The commands are in
-README.md.
+"""``python -m experiments.bench train|read|data|client|draft|sweep``: measure, side by side in one run.
+
+The commands are in README.md.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ BENCHES = {
     "data": ("our generators beside one that tokenises everything at each step", "n=16 or task=vt"),
     "read": ("reading: chunk first, our overhead, lock step, length, a huge file", "rounds=1 or chunk_tokens=256"),
     "client": ("the client's processor time per turn, beside a bare loop of posts", "readings=16 or rounds=1"),
+    "draft": ("readings with their memories as drafts, without, and by vLLM", "rounds=1 or readings=[64]"),
     "train": (
         "a training step, part by part: ours, verl's own loop, the engine alone",
         "steps=4 or base=../older-checkout",

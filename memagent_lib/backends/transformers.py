@@ -22,9 +22,20 @@ LOOK_AGAIN = 16  # batches after which drafts that did not hold are tried again
 
 
 class Transformers:
-    """A model folder or hub name, on the best device there is; a CPU's ``threads`` are all unless given."""
+    """A model folder or hub name, on the best device there is; a CPU's ``threads`` are all unless given.
 
-    def __init__(self, model: str, sampling: Sampling, *, window: int | None = None, threads: int | None = None):
+    Without ``drafts`` every token of a greedy reply takes a pass of its own; the replies are the same.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        sampling: Sampling,
+        *,
+        window: int | None = None,
+        threads: int | None = None,
+        drafts: bool = True,
+    ):
         self._tokenizer = Tokenizer.load(model)
         try:
             import torch
@@ -39,7 +50,7 @@ class Transformers:
         self._torch = torch
         self.device = _best_device(torch)
         self._model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()
-        self.sampling, self._threads = sampling, threads
+        self.sampling, self._threads, self._drafts = sampling, threads, drafts and not sampling.temperature
         self.window = window or self._model.config.max_position_embeddings
         self._waiting: list[tuple[Request, asyncio.Future]] = []
         self._worker: asyncio.Task | None = None
@@ -95,7 +106,7 @@ class Transformers:
         """The beginnings of the greedy replies, as far as the drafts lead; some are whole."""
         said = [()] * len(requests)
         self._batches += 1
-        if self.sampling.temperature or (self._right < WORTHWHILE and self._batches % LOOK_AGAIN):
+        if not self._drafts or (self._right < WORTHWHILE and self._batches % LOOK_AGAIN):
             return said
         drafts = [(*r.draft, self._ends[0])[: r.max_tokens] if r.draft else () for r in requests]
         for check in range(CHECKS):
