@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +27,9 @@ from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
 from memagent_lib.trace import Trace
 
-IN_FLIGHT_CHARS = 1 << 26
-"""How much text of documents is read side by side: about four documents of 3.5M tokens, or 500 of 32K."""
+CHARS_IN_FLIGHT = 1 << 26
+BYTES_PER_CHAR = 64
+"""A document with its trace takes some 30 bytes a character, of which at most half of the machine's memory is to be."""
 LINE = "{n_fmt} of {total_fmt} documents, {remaining} left\n"
 LINE_S = 30.0
 
@@ -63,11 +65,19 @@ async def aevaluate(
     return [results[number] for number in sorted(results)]
 
 
+def chars_in_flight() -> int:
+    """How much text of documents is read side by side: four documents of 3.5M tokens or 500 of 32K, and more where this
+    machine's memory is over 4 GB (some twenty of 3.5M tokens in 24 GB).
+    """
+    return max(CHARS_IN_FLIGHT, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // BYTES_PER_CHAR)
+
+
 class _Room:
-    """Room for :data:`IN_FLIGHT_CHARS` of documents at a time, and always for one document."""
+    """Room for :func:`chars_in_flight` of documents at a time, and always for one document."""
 
     def __init__(self) -> None:
-        self._free, self._changed, self._one_at_a_time = IN_FLIGHT_CHARS, asyncio.Condition(), asyncio.Lock()
+        self._free = self._all = chars_in_flight()
+        self._changed, self._one_at_a_time = asyncio.Condition(), asyncio.Lock()
 
     async def fetch(self, waiting: Iterator[tuple[int, Example]]) -> tuple[int, Example] | None:
         """The next example once there is room for its document; only one waits, so that no others are in memory."""
@@ -75,7 +85,7 @@ class _Room:
             taken = next(waiting, None)  # may read a file, briefly
             if taken is None:
                 return None
-            size = min(len(taken[1].document), IN_FLIGHT_CHARS)
+            size = min(len(taken[1].document), self._all)
             async with self._changed:
                 await self._changed.wait_for(lambda: self._free >= size)
                 self._free -= size
@@ -83,7 +93,7 @@ class _Room:
 
     async def give(self, size: int) -> None:
         async with self._changed:
-            self._free += min(size, IN_FLIGHT_CHARS)
+            self._free += min(size, self._all)
             self._changed.notify_all()
 
 

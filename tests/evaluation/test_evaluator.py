@@ -9,7 +9,16 @@ import pytest
 from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import make, save
-from memagent_lib.evaluation import EvaluationPlan, aevaluate, evaluate, read_results, summarise, to_frame, wilson
+from memagent_lib.evaluation import (
+    EvaluationPlan,
+    aevaluate,
+    evaluate,
+    evaluator,
+    read_results,
+    summarise,
+    to_frame,
+    wilson,
+)
 from memagent_lib.evaluation.results import DocumentStore
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import blind
@@ -42,6 +51,30 @@ def test_a_perfect_reader_answers_every_needle_and_captures_and_retains_it(needl
     frame = to_frame(evaluate(Agent(needle_encoder, Scripted(_careful)), needles, progress=False))
     assert frame["score"].tolist() == [1.0] * 12
     assert frame["capture"].tolist() == frame["retention"].tolist() == [1.0] * 12
+
+
+def test_no_more_text_is_read_side_by_side_than_memory_has_room_for_and_a_larger_document_is_read_alone(
+    needle_encoder, needles, monkeypatch
+):
+    documents = [len(example.document) for example in needles]
+    most, reading, widest = {}, set(), []
+
+    def told(text: str) -> str:
+        asked = next(example for example in needles if example.question in text)
+        reading.add(asked.id)
+        widest.append(sum(len(example.document) for example in needles if example.id in reading))
+        return _careful(text)
+
+    for room in (2 * max(documents), 1):
+        monkeypatch.setattr(evaluator, "chars_in_flight", lambda room=room: room)
+        widest.clear()
+        found = evaluate(
+            Agent(needle_encoder, Scripted(told)), needles, progress=lambda result: reading.discard(result.example.id)
+        )
+        assert len(found) == len(needles)
+        most[room] = max(widest)
+    assert max(documents) < most[2 * max(documents)] <= 2 * max(documents)
+    assert most[1] == max(documents)
 
 
 def test_a_failed_request_is_an_error_result_and_not_a_wrong_answer(needle_encoder, needles):
