@@ -18,6 +18,7 @@ from memagent_lib.tokenizer import Tokenizer
 BATCH = 64  # requests answered together
 CHECKS = 3  # passes over a draft: after a word that differs, the rest of it may still be right
 WORTHWHILE = 0.3  # the share of drafts that has to be right, word for word, for the next to be checked
+PAD = 0  # never seen
 LOOK_AGAIN = 16  # batches after which drafts that did not hold are tried again
 
 
@@ -39,7 +40,7 @@ class Transformers:
         self._tokenizer = Tokenizer.load(model)
         try:
             import torch
-            from transformers import AutoModelForCausalLM
+            from transformers import AutoModelForCausalLM, GenerationConfig
             from transformers.utils.logging import disable_progress_bar
         except ImportError as missing:
             raise ImportError(
@@ -56,6 +57,9 @@ class Transformers:
         self._worker: asyncio.Task | None = None
         eos = self._model.generation_config.eos_token_id
         self._ends = tuple(eos if isinstance(eos, list) else [eos])
+        # A model's own generation_config.json may hold a repetition penalty (Qwen2.5-Instruct has 1.05), which punishes
+        # copying; training and vLLM here have none.
+        self._model.generation_config = GenerationConfig(eos_token_id=list(self._ends), pad_token_id=PAD, top_k=0)
         self._right, self._batches = 1.0, 0  # the share of the last batch's drafts that were
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
@@ -129,8 +133,8 @@ class Transformers:
         """What the model says after ``begun`` as long as it says the draft, and its first token that differs."""
         torch, agreed = self._torch, []
         width = max(len(ids) + len(draft) for ids, draft in zip(begun, drafts, strict=True))
-        rows = [[*ids, *draft] for ids, draft in zip(begun, drafts, strict=True)]  # padding on the right is never seen
-        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
+        rows = [[*ids, *draft] for ids, draft in zip(begun, drafts, strict=True)]
+        ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows], device=self.device)
         states = self._model.base_model(input_ids=ids, use_cache=False).last_hidden_state
         head = self._model.get_output_embeddings()
         for state, known, draft in zip(states, begun, drafts, strict=True):
@@ -146,16 +150,16 @@ class Transformers:
         """The tokens that follow ``said``, by one left-padded batch."""
         if not requests:
             return []
-        torch, pad = self._torch, 0  # masked
+        torch = self._torch
         rows = [request.ids + tokens for request, tokens in zip(requests, said, strict=True)]
         width = max(map(len, rows))
-        ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows], device=self.device)
+        ids = torch.tensor([[PAD] * (width - len(row)) + list(row) for row in rows], device=self.device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self.device)
         s, drawn = self.sampling, {"do_sample": False}
         if s.temperature:
-            drawn = {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0}
+            drawn = {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p}
         most = max(request.max_tokens - len(tokens) for request, tokens in zip(requests, said, strict=True))
-        out = self._model.generate(ids, attention_mask=mask, max_new_tokens=most, pad_token_id=pad, **drawn)
+        out = self._model.generate(ids, attention_mask=mask, max_new_tokens=most, **drawn)
         return [self._up_to_end(row) for row in out[:, width:].tolist()]
 
     def _up_to_end(self, row: list[int]) -> tuple[int, ...]:

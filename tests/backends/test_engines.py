@@ -1,7 +1,9 @@
 """Engines in this process, with a real model: vLLM and transformers, side by side."""
 
 import asyncio
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -91,6 +93,15 @@ def test_a_draft_changes_no_reply_and_spares_passes_where_it_is_nearly_right(mod
     assert wrong.replies == after.replies == plain.replies
 
 
+def test_what_a_model_folder_says_of_sampling_and_repetition_is_not_applied(model_folder, tokenizer, tmp_path):
+    plain = passes_and_replies(model_folder, [requests(tokenizer, 12)])[0].replies
+    folder = shutil.copytree(model_folder, tmp_path / "penalised")
+    config = json.loads((folder / "generation_config.json").read_text())
+    told = {"repetition_penalty": 50.0, "do_sample": True, "temperature": 9.0, "top_k": 3}
+    (folder / "generation_config.json").write_text(json.dumps(config | told))
+    assert passes_and_replies(folder, [requests(tokenizer, 12)])[0].replies == plain
+
+
 class Asked(NamedTuple):
     passes: int
     replies: list[tuple[int, ...]]
@@ -98,7 +109,7 @@ class Asked(NamedTuple):
 
 def passes_and_replies(model_folder, batches: list[list[Request]]) -> list[Asked]:
     """The replies to each batch by one engine, and how often the model was run for them."""
-    backend, passes, asked = open_backend("transformers", model_folder, threads=1), [], []
+    backend, passes, asked = open_backend("transformers", str(model_folder), threads=1), [], []
     backend._model.base_model.register_forward_hook(lambda *_: passes.append(1))
     for batch in batches:
         passes.clear()
