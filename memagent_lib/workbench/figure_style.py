@@ -263,7 +263,12 @@ def style_handles(readers: Iterable[str]) -> list[Any]:
     ]
 
 
-def only_value(frame: pd.DataFrame, column: str) -> int | None:
-    """The one value of a column, if there is a column and it has one value."""
-    values = frame[column].dropna().unique() if column in frame else []
-    return int(values[0]) if len(values) == 1 else None
+def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:
+    """How many tokens a chunk of the readings with a memory has, if that is one number: a baseline's chunk is what it
+    may see at once.
+    """
+    if "chunk_tokens" not in results:
+        return None
+    with_memory = ~results["reader"].isin(BASELINE_WORDS)
+    sizes = results.loc[with_memory if with_memory.any() else slice(None), "chunk_tokens"].dropna().unique()
+    return int(sizes[0]) if len(sizes) == 1 else None

@@ -32,11 +32,11 @@ from memagent_lib.workbench.figure_style import (
     length_label,
     line_name,
     new_axes,
-    only_value,
     running_mean,
     save_figure,
     share_axis,
     style_handles,
+    tokens_of_a_chunk,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str])
         else:
             ax.vlines(line["chunks"], line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
     share_axis(ax, "accuracy")
-    length_axis(ax, table["chunks"], only_value(results, "chunk_tokens"))
+    length_axis(ax, table["chunks"], tokens_of_a_chunk(results))
     return ends, f"{counted('per point', table['scored'])}, 95 % Wilson intervals"
 
 
@@ -113,7 +113,7 @@ def capture_and_retention(results: pd.DataFrame) -> Axes:
             if chunks:
                 ends[policy] = LineEnd(chunks[-1], rates[chunks[-1]].value, policy, colour)
     share_axis(ax, "share of facts")
-    length_axis(ax, kept["chunks"], only_value(results, "chunk_tokens"))
+    length_axis(ax, kept["chunks"], tokens_of_a_chunk(results))
     told = ((dashed, _CAPTURED), ("-", _RETAINED))
     label_ends(
         ax, list(ends.values()), [Line2D([], [], color=INK, linestyle=style, label=words) for style, words in told]
@@ -221,7 +221,7 @@ def cost_by_length(results: pd.DataFrame) -> Axes:
         first, last = guide.index[[0, -1]]
         ax.plot([first, last], [guide.iloc[0], guide.iloc[0] * last / first], ":", color=GREY, linewidth=1.2, zorder=1)
     ax.set_ylabel("tokens per document")
-    length_axis(ax, rows["chunks"], only_value(results, "chunk_tokens"))
+    length_axis(ax, rows["chunks"], tokens_of_a_chunk(results))
     label_ends(ax, ends, style_handles(rows["reader"]))
     told = f"{counted('per point', counts)}; mean and middle 80 %; dotted: linear in length"
     return finish(ax, "Cost against document length", told)
@@ -242,7 +242,7 @@ def accuracy_by_depth(results: pd.DataFrame, bins: int = 5) -> Axes:
     scale.tick_params(colors=INK)
     scale.yaxis.label.set_color(INK)
     ax.set_yticklabels([f"{100 * i / bins:.0f} to {100 * (i + 1) / bins:.0f} %" for i in range(bins)], rotation=0)
-    tokens = only_value(results, "chunk_tokens")
+    tokens = tokens_of_a_chunk(results)
     ax.set_xticklabels([length_label(c, tokens) for c in mean.columns])
     ax.set(xlabel=length_axis_label(tokens), ylabel="depth of the fact")
     ax.grid(False)

@@ -84,6 +84,20 @@ def test_accuracy_is_drawn_at_its_value_with_its_wilson_interval(results: pd.Dat
     assert {t.get_text() for t in ax.texts} >= {"before", "after", "n = 4 to 8 per point, 95 % Wilson intervals"}
 
 
+def test_lengths_are_told_in_tokens_of_the_chunks_that_a_memory_was_made_of_whatever_a_baseline_may_see(
+    results: pd.DataFrame,
+) -> None:
+    whole = results[results["reader"] == "blind"].assign(reader="full", chunk_tokens=4096)
+
+    def told(rows: pd.DataFrame) -> list[str]:
+        return [label.get_text() for label in plots.accuracy_by_length(rows).get_xticklabels()]
+
+    assert told(pd.concat([results, whole])) == ["4\n512", "64\n8K"]
+    assert told(whole) == ["4\n16K", "64\n256K"]
+    larger = results[results["reader"] == "overwrite"].assign(policy="larger", chunk_tokens=256)
+    assert told(pd.concat([results, larger])) == ["4", "64"]
+
+
 def test_each_task_has_a_panel_of_its_own_rows_and_one_legend_serves_all(results: pd.DataFrame) -> None:
     other = results.assign(task="update", score=1.0)
     figure = plots.accuracy_by_task(pd.concat([results.assign(task="needle"), other])).figure
