@@ -80,8 +80,8 @@ def open_agent(
 
     ``model`` is a folder, a hub name, or a server's name for its model; then ``tokenizer`` says whose tokenizer counts.
     ``budget`` may name single sizes (``{"chunk_tokens": 2000}``). ``options`` are the backend's own: ``base_url``,
-    ``api_key`` and ``api`` of ``openai``, ``threads`` of ``vllm``, ``window`` of all; those that are ``None``, empty or
-    0 are left out.
+    ``api_key`` and ``api`` of ``openai``, ``threads`` of ``vllm`` and ``transformers``, ``drafts`` of ``transformers``,
+    ``window`` of all; those that are ``None``, empty or 0 are left out.
     """
     path = files.model(str(model))
     trained = AgentSettings.load(path)
@@ -94,7 +94,7 @@ def open_agent(
         tokenizer = _tokenizer(files.model(str(tokenizer or model)), told=bool(tokenizer))
     encoder = Encoder(tokenizer, template, budget)
     if isinstance(backend, str):
-        given = {name: value for name, value in options.items() if value not in (None, "", 0)}
+        given = {name: value for name, value in options.items() if value is False or value not in (None, "", 0)}
         backend = open_backend(backend, path, sampling, **given)
     return Agent(encoder, backend, reader, files.model_hash(str(model)))
 

@@ -220,6 +220,13 @@ def test_an_agent_is_opened_from_objects_without_any_name(tokenizer, encoder):
     assert AgentSettings.load("") == AgentSettings.load("Qwen/Qwen2.5-7B-Instruct") == AgentSettings()
 
 
+def test_an_option_that_is_off_reaches_the_backend_and_one_that_is_not_given_does_not(model_folder, encoder):
+    how = {"template": encoder.template, "budget": encoder.budget}
+    with pytest.raises(TypeError, match="nonsense"):
+        open_agent(model_folder, "transformers", **how, nonsense=False)
+    open_agent(model_folder, "transformers", **how, nonsense="", window=0, threads=None).close()
+
+
 @pytest.mark.parametrize(
     ("written", "told"),
     [

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from experiments.bench.results import Measured, Ratio, alternating, paired
 from memagent_lib.agent import Agent, gather, open_agent, run_sync
-from memagent_lib.backends import open_backend
 from memagent_lib.data import Example, make
 from memagent_lib.settings import require_at_least
 
@@ -39,12 +38,11 @@ def bench_draft(settings: DraftBench, report: Callable[[str], None] = print) -> 
 
 
 def _of_model(s: DraftBench, name: str, model: str, report: Callable[[str], None]) -> Measured:
-    backends = {
-        "drafts": open_backend("transformers", model, threads=1),
-        "plain": open_backend("transformers", model, threads=1, drafts=False),
-        "vllm": open_backend("vllm", model, threads=1),
+    sides = {
+        "drafts": open_agent(model, "transformers", threads=1),
+        "plain": open_agent(model, "transformers", threads=1, drafts=False),
+        "vllm": open_agent(model, "vllm", threads=1),
     }
-    sides = {side: open_agent(model, backend) for side, backend in backends.items()}
     rows, ratios = [], []
     for count in s.readings:
         report(f"{model}: {count} readings at a time")

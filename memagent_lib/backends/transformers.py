@@ -59,7 +59,7 @@ class Transformers:
         self._ends = tuple(eos if isinstance(eos, list) else [eos])
         # A model's own generation_config.json may hold a repetition penalty (Qwen2.5-Instruct has 1.05), which punishes
         # copying; training and vLLM here have none.
-        self._model.generation_config = GenerationConfig(eos_token_id=list(self._ends), pad_token_id=PAD, top_k=0)
+        self._model.generation_config = GenerationConfig(eos_token_id=list(self._ends), pad_token_id=PAD)
         self._right, self._batches = 1.0, 0  # the share of the last batch's drafts that were
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
@@ -157,7 +157,7 @@ class Transformers:
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self.device)
         s, drawn = self.sampling, {"do_sample": False}
         if s.temperature:
-            drawn = {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p}
+            drawn = {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0}
         most = max(request.max_tokens - len(tokens) for request, tokens in zip(requests, said, strict=True))
         out = self._model.generate(ids, attention_mask=mask, max_new_tokens=most, **drawn)
         return [self._up_to_end(row) for row in out[:, width:].tolist()]
