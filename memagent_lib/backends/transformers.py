@@ -56,10 +56,10 @@ class Transformers:
         self._waiting: list[tuple[Request, asyncio.Future]] = []
         self._worker: asyncio.Task | None = None
         eos = self._model.generation_config.eos_token_id
-        self._ends = tuple(eos if isinstance(eos, list) else [eos])
+        self._ends = () if eos is None else tuple(eos) if isinstance(eos, list) else (eos,)
         # A model's own generation_config.json may hold a repetition penalty (Qwen2.5-Instruct has 1.05), which punishes
         # copying; training and vLLM here have none.
-        self._model.generation_config = GenerationConfig(eos_token_id=list(self._ends), pad_token_id=PAD)
+        self._model.generation_config = GenerationConfig(eos_token_id=list(self._ends) or None, pad_token_id=PAD)
         self._right, self._batches = 1.0, 0  # the share of the last batch's drafts that were
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
@@ -112,7 +112,7 @@ class Transformers:
         self._batches += 1
         if not self._drafts or (self._right < WORTHWHILE and self._batches % LOOK_AGAIN):
             return said
-        drafts = [(*r.draft, self._ends[0])[: r.max_tokens] if r.draft else () for r in requests]
+        drafts = [(*r.draft, *self._ends[:1])[: r.max_tokens] if r.draft else () for r in requests]
         for check in range(CHECKS):
             rows = [
                 i

@@ -102,6 +102,16 @@ def test_what_a_model_folder_says_of_sampling_and_repetition_is_not_applied(mode
     assert passes_and_replies(folder, [requests(tokenizer, 12)])[0].replies == plain
 
 
+def test_a_model_that_names_no_end_replies_up_to_the_limit_with_and_without_drafts(model_folder, tokenizer, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "endless")
+    for name in ("config.json", "generation_config.json"):
+        told = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(told | {"eos_token_id": None}))
+    plain = passes_and_replies(folder, [requests(tokenizer, 6)])[0].replies
+    assert {len(reply) for reply in plain} == {6}
+    assert passes_and_replies(folder, [drafted(requests(tokenizer, 6), plain)])[0] == Asked(1, plain)
+
+
 class Asked(NamedTuple):
     passes: int
     replies: list[tuple[int, ...]]
