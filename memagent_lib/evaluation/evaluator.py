@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -69,7 +68,9 @@ def chars_in_flight() -> int:
     """How much text of documents is read side by side: four documents of 3.5M tokens or 500 of 32K, and more where this
     machine's memory is over 4 GB (some twenty of 3.5M tokens in 24 GB).
     """
-    return max(CHARS_IN_FLIGHT, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // BYTES_PER_CHAR)
+    import psutil
+
+    return max(CHARS_IN_FLIGHT, psutil.virtual_memory().total // BYTES_PER_CHAR)
 
 
 class _Room:
