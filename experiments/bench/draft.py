@@ -29,6 +29,8 @@ class DraftBench:
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "chunks", "rounds")
+        if len({Path(model).name for model in self.models}) < len(self.models):
+            raise ValueError(f"models: {list(self.models)} have folders of one name, by which the rows are told apart")
 
 
 def bench_draft(settings: DraftBench, report: Callable[[str], None] = print) -> dict[str, Measured]:

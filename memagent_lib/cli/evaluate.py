@@ -33,6 +33,8 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--n", "N", each, action="append", default=[])
     option(verb, "--policy", "NAME", "what tables and figures call it; the model's name unless given", default="")
     option(verb, "--concurrency", "N", "documents read side by side", default=64)
+    wrong = "where the examples go that were not answered right, as data to train on or to read again"
+    option(verb, "--wrong", "FILE.parquet", wrong, default="")
     option(verb, "--tracking", "WHERE", "the MLflow store: a folder or a server's address", default="runs")
     add_agent_options(verb, several_readers=True)
 
@@ -42,7 +44,8 @@ def _kept(a: argparse.Namespace) -> str:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.evaluation import EvaluationPlan, benchmark_table, failure_reasons, mixtures, overview
+    from memagent_lib.data import require_parquet
+    from memagent_lib.evaluation import EvaluationPlan, benchmark_table, failure_reasons, mixtures, overview, save_wrong
     from memagent_lib.files import place
     from memagent_lib.tracking import Experiment, evaluate_files, policy_name
 
@@ -53,6 +56,8 @@ def run(a: argparse.Namespace) -> int:
     plan = EvaluationPlan(files, n, readers or ["overwrite"])  # what is wrong is said before a model is loaded
     if (out := place(a.out)).exists() and not out.is_dir():
         raise ValueError(f"{out} is a file, and --out names a folder; give another name")
+    if a.wrong:
+        require_parquet(a.wrong)
     if a.concurrency < 1:
         raise ValueError(f"--concurrency must be at least 1, got {a.concurrency}")
     policy = a.policy or policy_name(a.model)
@@ -72,6 +77,14 @@ def run(a: argparse.Namespace) -> int:
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
     for note in (*mixtures(rows), *failure_reasons(rows)[:MOST_REASONS]):
         print(f"warning: {note}", file=sys.stderr)
+    if a.wrong:
+        wrong = save_wrong(plan, results, place(a.wrong))
+        left = (
+            f"{wrong:,} not answered right, kept in {a.wrong}"
+            if wrong
+            else f"no answer was wrong: no {a.wrong} is written"
+        )
+        print(f"\n{left}", file=sys.stderr)
     page = _page(tracked, results, policy, out)
     print(f"\nrun {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
     return 0 if rows["score"].notna().any() else 1

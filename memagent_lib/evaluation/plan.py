@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memagent_lib.agent import Agent
-from memagent_lib.data import Example, count, split_file, stream
+from memagent_lib.data import Example, count, save, split_file, stream
 from memagent_lib.evaluation.evaluator import evaluate, progress_bar
-from memagent_lib.evaluation.results import Result
+from memagent_lib.evaluation.results import Result, reading_key
 from memagent_lib.files import place
 from memagent_lib.readers import reader_named
 
@@ -34,7 +34,7 @@ class EvaluationPlan:
             raise ValueError(f"{', '.join(twice)} is given more than once; its examples would count as others")
         if (least := min(self.n)) < 0:
             raise ValueError(f"n is a number of examples, or 0 for all of them; got {least}")
-        for file, n in self._each():
+        for file, n in self.each():
             if (there := count(file)) == 0:
                 raise ValueError(f"{file} holds no examples; make some with: memagent data TASK --out {file}")
             if there < n:
@@ -50,7 +50,7 @@ class EvaluationPlan:
     @property
     def total(self) -> int:
         """How many examples each reader reads."""
-        return sum(n or count(file) for file, n in self._each())
+        return sum(n or count(file) for file, n in self.each())
 
     def examples(self) -> Iterator[Example]:
         """The examples one at a time, each with its ``file`` in its metadata.
@@ -58,11 +58,12 @@ class EvaluationPlan:
         Files of long documents come first: their turns are many and one after the other, and short documents fill the
         engine's batch beside them. The other way round the last long ones would be alone with it.
         """
-        for file, n in sorted(self._each(), key=lambda each: _bytes_each(each[0]), reverse=True):
+        for file, n in sorted(self.each(), key=lambda each: _bytes_each(each[0]), reverse=True):
             for example in stream(file, n or None):
                 yield replace(example, metadata={**example.metadata, "file": str(file)})
 
-    def _each(self) -> Iterator[tuple[str | Path, int]]:
+    def each(self) -> Iterator[tuple[str | Path, int]]:
+        """Every file with how many of its examples are read, 0 for all."""
         return zip(self.files, self.n if len(self.n) > 1 else list(self.n) * len(self.files), strict=True)
 
 
@@ -80,3 +81,16 @@ def evaluate_plan(
         for reading in agents:
             results += evaluate(reading, plan.examples(), concurrency, folder, advance, plan.total)
     return results
+
+
+def save_wrong(plan: EvaluationPlan, results: Iterable[Result], path: str | Path) -> int:
+    """Write the plan's examples that a reading answered wrong, or in part, as data and return their number: what a
+    policy still has to learn. A reading that failed says nothing of its example. Of none, no file is written.
+    """
+    keys = {result.key for result in results if result.score is not None and not result.correct}
+    if keys:
+        save(
+            (example for file, n in plan.each() for example in stream(file, n or None) if reading_key(example) in keys),
+            path,
+        )
+    return len(keys)

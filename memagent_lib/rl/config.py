@@ -72,13 +72,14 @@ class DataConfig:
     ``train`` is shuffled and used up before it is shuffled again. ``[[data.stages]]`` in its place, tables of ``files``
     and ``steps``, are a curriculum: short documents first where long ones are never answered, so that groups have
     spread. ``mix = "tasks"`` draws equally many examples of every task in the files of a stage, for tasks of which one
-    would drown the others; ``"examples"`` draws every example equally often, in the shares that the files have.
+    would drown the others, and ``mix = "files"`` as many of every file, for a few examples that are to be met often;
+    ``"examples"`` draws every example equally often, in the shares that the files have.
     ``bad_examples``: what becomes of those that do not fit budget, template or judge; left out, they are counted.
     """
 
     train: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
-    mix: Literal["tasks", "examples"] = "examples"
+    mix: Literal["tasks", "files", "examples"] = "examples"
     eval: tuple[str, ...]
     eval_examples: int = -1
     bad_examples: Literal["refuse", "leave_out"] = "refuse"

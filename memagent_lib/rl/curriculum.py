@@ -46,7 +46,9 @@ class Curriculum:
 
 
 def shares_of(files: Sequence[Sequence[tuple[int, str]]], mix: str) -> tuple[tuple[int, ...], ...]:
-    """The rows (number, task) of some files in one share for each task, or in one for all."""
+    """The rows (number, task) of some files in one share for each task, in one for each file, or in one for all."""
+    if mix == "files":
+        return tuple(tuple(row for row, _ in file) for file in files if file)
     shares: dict[str, list[int]] = defaultdict(list)
     for row, task in chain.from_iterable(files):
         shares[task if mix == "tasks" else ""].append(row)

@@ -19,7 +19,7 @@ import pytest
 from hostile import serving
 
 from memagent_lib.cli import main
-from memagent_lib.data import Example, Span, make, save, stream
+from memagent_lib.data import Example, Span, load, make, save, stream
 from memagent_lib.evaluation import Result, benchmark_rows, benchmark_table
 from memagent_lib.scoring import score
 from memagent_lib.tracking import Experiment, load_results, load_runs
@@ -123,6 +123,36 @@ def test_a_server_that_says_nothing_where_the_answer_should_be_has_failed_and_is
     said = capsys.readouterr()
     assert "100.0 % [51.0, 100.0] (n=4), 1 failed" in said.out and "(n=5)" in said.out
     assert "warning: 1 failed (overwrite): BackendError: no reply after 3 attempts" in said.err
+
+
+def test_examples_that_were_not_answered_right_are_written_as_data_and_failed_ones_are_not(
+    needles, tokenizer_folder, workspace, tmp_path, capsys
+):
+    there = list(stream(needles))
+    replies = {there[1].question: "\\boxed{no idea}", there[3].question: " "}  # a wrong answer, and none
+
+    def sometimes(body: dict) -> dict:
+        asked = body["messages"][0]["content"]
+        said = next((text for question, text in replies.items() if question in asked), "")
+        if said and "Write the answer" in asked:
+            return {"choices": [{"message": {"content": said}, "finish_reason": "stop"}]}
+        return reply(body)
+
+    wrong = tmp_path / "wrong.parquet"
+    with serving() as server:
+        server.reply = sometimes
+        given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), "--wrong")
+        assert main([*given, str(tmp_path / "wrong.csv")]) == 2
+        assert server.posts == 0
+        assert main([*given, str(wrong)]) == 0
+        assert load(wrong) == [there[1]]
+        again = command_for(server, tokenizer_folder, workspace, tmp_path / "all right", str(needles), "--wrong")
+        server.reply = reply
+        assert main([*again, str(tmp_path / "none.parquet")]) == 0
+    assert not (tmp_path / "none.parquet").exists()
+    said = capsys.readouterr().err
+    assert f"1 not answered right, kept in {wrong}" in said and "no answer was wrong" in said
+    assert "end the name" in said, "a name that is not parquet is said before anything is read"
 
 
 def test_ctrl_c_says_that_the_same_command_continues_and_it_does(needles, tokenizer_folder, workspace, tmp_path):

@@ -23,8 +23,9 @@ def drawn(curriculum: Curriculum, *steps: int) -> list[int]:
     return [curriculum.row(step, number) for step in steps for number in range(curriculum.prompts)]
 
 
-def test_files_are_one_share_for_each_task_or_one_for_all():
+def test_files_are_one_share_for_each_task_or_for_each_file_or_one_for_all():
     assert shares_of(FILES, "tasks") == ((1, 4), (0, 2, 3, 6), (5,))
+    assert shares_of([FILES[0], [], FILES[1]], "files") == ((0, 1, 2, 3), (4, 5, 6))
     assert shares_of(FILES, "examples") == ((0, 1, 2, 3, 4, 5, 6),)
 
 
@@ -95,7 +96,7 @@ def test_a_recipe_has_the_stages_that_its_steps_reach():
         ({"stages": [{"files": [], "steps": 2}]}, "files must be a path"),
         ({"stages": [{"files": "a.parquet", "step": 2}]}, "has no key step; it has files, steps"),
         ({"stages": [{"files": "a.parquet", "steps": 3}]}, "train.steps is 10 and the stages have 3 in all"),
-        ({"train": "a.parquet", "mix": "files"}, "data.mix must be 'tasks' or 'examples', got 'files'"),
+        ({"train": "a.parquet", "mix": "lengths"}, "data.mix must be 'tasks', 'files' or 'examples', got 'lengths'"),
     ],
 )
 def test_stages_that_cannot_be_meant_are_refused(data, words):
