@@ -33,7 +33,7 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--n", "N", each, action="append", default=[])
     option(verb, "--policy", "NAME", "what tables and figures call it; the model's name unless given", default="")
     option(verb, "--concurrency", "N", "documents read side by side", default=64)
-    wrong = "where the examples go that were not answered right, as data to train on or to read again"
+    wrong = "where the examples go that the first reader got wrong, as data to train on or to read again"
     option(verb, "--wrong", "FILE.parquet", wrong, default="")
     option(verb, "--tracking", "WHERE", "the MLflow store: a folder or a server's address", default="runs")
     add_agent_options(verb, several_readers=True)

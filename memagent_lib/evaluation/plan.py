@@ -84,13 +84,12 @@ def evaluate_plan(
 
 
 def save_wrong(plan: EvaluationPlan, results: Iterable[Result], path: str | Path) -> int:
-    """Write the plan's examples that a reading answered wrong, or in part, as data and return their number: what a
-    policy still has to learn. A reading that failed says nothing of its example. Of none, no file is written.
+    """Write the plan's examples that its first reader answered wrong, or in part, as data, and return their number:
+    what a policy still has to learn. A reading that failed says nothing of its example. Of none, no file is written.
     """
-    keys = {result.key for result in results if result.score is not None and not result.correct}
+    read = (result for result in results if result.reader == plan.readers[0] and result.score is not None)
+    keys = {result.key for result in read if not result.correct}
+    examples = (example for file, n in plan.each() for example in stream(file, n or None))
     if keys:
-        save(
-            (example for file, n in plan.each() for example in stream(file, n or None) if reading_key(example) in keys),
-            path,
-        )
+        save((example for example in examples if reading_key(example) in keys), path)
     return len(keys)

@@ -142,6 +142,7 @@ def test_examples_that_were_not_answered_right_are_written_as_data_and_failed_on
     with serving() as server:
         server.reply = sometimes
         given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), "--wrong")
+        given[-1:-1] = ["--reader", "overwrite", "--reader", "blind"]  # which gets all of them wrong
         assert main([*given, str(tmp_path / "wrong.csv")]) == 2
         assert server.posts == 0
         assert main([*given, str(wrong)]) == 0
