@@ -72,8 +72,9 @@ class DataConfig:
     ``train`` is shuffled and used up before it is shuffled again. ``[[data.stages]]`` in its place, tables of ``files``
     and ``steps``, are a curriculum: short documents first where long ones are never answered, so that groups have
     spread. ``mix = "tasks"`` draws equally many examples of every task in the files of a stage, for tasks of which one
-    would drown the others, and ``mix = "files"`` as many of every file, for a few examples that are to be met often;
-    ``"examples"`` draws every example equally often, in the shares that the files have.
+    would drown the others, and ``mix = "files"`` as many of every file, for a few examples that are to be met often
+    (a file that is named twice has two shares); ``"examples"`` draws every example equally often, as the files have
+    them.
     ``bad_examples``: what becomes of those that do not fit budget, template or judge; left out, they are counted.
     """
 

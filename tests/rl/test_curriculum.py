@@ -26,6 +26,7 @@ def drawn(curriculum: Curriculum, *steps: int) -> list[int]:
 def test_files_are_one_share_for_each_task_or_for_each_file_or_one_for_all():
     assert shares_of(FILES, "tasks") == ((1, 4), (0, 2, 3, 6), (5,))
     assert shares_of([FILES[0], [], FILES[1]], "files") == ((0, 1, 2, 3), (4, 5, 6))
+    assert shares_of([FILES[0], FILES[0]], "files") == ((0, 1, 2, 3), (0, 1, 2, 3))
     assert shares_of(FILES, "examples") == ((0, 1, 2, 3, 4, 5, 6),)
 
 
