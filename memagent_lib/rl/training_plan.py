@@ -7,8 +7,8 @@ compare recipes with, no promise of speed. Knows verl's composed configuration; 
 from __future__ import annotations
 
 import shutil
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 from memagent_lib.agent import drive, run_sync
 from memagent_lib.backends import ModelShape, Scripted, shape_of
-from memagent_lib.data import count, stream
+from memagent_lib.data import count, stream, stream_records
 from memagent_lib.errors import UserError
 from memagent_lib.prompts import Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.curriculum import shares_of
 from memagent_lib.rl.data_check import bad_examples, require_enough, unusable
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.text import Chunk
@@ -119,12 +120,25 @@ def stage_lines(recipe: Recipe) -> Iterator[str]:
         prompts, last = stage.steps * recipe.train.prompts_per_step, first + stage.steps - 1
         where = f"steps {first:,} to {last:,}: {prompts:,} prompts of {', '.join(map(_short, stage.files))}"
         if all(Path(path).is_file() for path in stage.files):
-            examples = sum(map(count, stage.files))
-            where += f", {examples:,} examples, {prompts / examples:.1f} each"
+            uses = uses_of(stage.files, recipe.data.mix, prompts)
+            least, most = f"{min(uses):.1f}", f"{max(uses):.1f}"
+            where += f", {len(uses):,} examples, {least if least == most else f'{least} to {most}'} each"
         yield f"stage       {where}"
         first = last + 1
     if unreached := recipe.data.stages[len(recipe.stages) :]:
         yield f"stage       {len(unreached)} not reached: the run has {recipe.train.steps:,} steps"
+
+
+def uses_of(files: Sequence[str], mix: str, prompts: int) -> list[float]:
+    """How often, on average, each example of some files is drawn. A file named twice is drawn from twice as often."""
+    once = dict.fromkeys(files)
+    found = enumerate(record["data_source"] for file in once for record in stream_records(file))
+    rows = {file: list(islice(found, count(file))) for file in once}
+    shares, uses = shares_of([rows[file] for file in files], mix), defaultdict[int, float](float)
+    for share in shares:
+        for row in share:
+            uses[row] += prompts / len(shares) / len(share)
+    return list(uses.values())
 
 
 def _short(path: str) -> str:

@@ -110,14 +110,19 @@ def test_the_plan_says_what_each_stage_trains_on(tmp_path):
     from memagent_lib.data import Example, save
     from memagent_lib.rl.training_plan import stage_lines
 
-    facts = {"task": "toy", "question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
-    short = str(save([Example(id=str(number), **facts) for number in range(8)], tmp_path / "short.parquet"))
+    facts = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
+    short = str(save([Example(id=str(number), task="toy", **facts) for number in range(8)], tmp_path / "short.parquet"))
+    rare = str(save([Example(id="9", task="other", **facts)], tmp_path / "rare.parquet"))
     stages = [{"files": short, "steps": 4}, {"files": [short, "away.parquet"], "steps": 6}, {"files": "x", "steps": 9}]
     assert list(stage_lines(recipe(stages=stages))) == [
         f"stage       steps 1 to 4: 16 prompts of {tmp_path.name}/short.parquet, 8 examples, 2.0 each",
         f"stage       steps 5 to 10: 24 prompts of {tmp_path.name}/short.parquet, away.parquet",
         "stage       1 not reached: the run has 10 steps",
     ]
+    (by_file,) = stage_lines(recipe(train=[short, rare, rare], mix="files"))
+    assert by_file.endswith("/rare.parquet, 9 examples, 1.7 to 26.7 each")
+    (by_task,) = stage_lines(recipe(train=[short, rare], mix="tasks"))
+    assert by_task.endswith(", 9 examples, 2.5 to 20.0 each")
 
 
 def test_verls_own_ways_to_draw_examples_are_refused_and_not_ignored(tmp_path, tokenizer):
