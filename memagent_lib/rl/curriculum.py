@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,12 @@ class Curriculum:
         epoch, at = divmod(at, len(rows))
         name = (self.seed, stage, share, epoch) + ((step,) if fresh else ())
         return rows[_order(name, len(rows))[at]]
+
+
+def numbered(counts: Mapping[str, int], tasks: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
+    """The rows (number, task) of each file, from how many each has and the tasks of all, in the same order."""
+    rows = iter(enumerate(tasks))
+    return {file: list(islice(rows, count)) for file, count in counts.items()}
 
 
 def shares_of(files: Sequence[Sequence[tuple[int, str]]], mix: str) -> tuple[tuple[int, ...], ...]:

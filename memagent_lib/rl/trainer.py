@@ -14,7 +14,6 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ from memagent_lib.rl.advantages import (
 )
 from memagent_lib.rl.agent_loop import MAY_BE_UNKNOWN, STEP, UNKNOWN, RolloutError, last_failure
 from memagent_lib.rl.checkpoints import delete_old, note_score, whole_checkpoint
-from memagent_lib.rl.curriculum import Curriculum, shares_of
+from memagent_lib.rl.curriculum import Curriculum, numbered, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained
 from memagent_lib.rl.run_folder import RunFolder
 
@@ -123,8 +122,7 @@ class MemAgentTrainer(PPOTrainerSync):
         """verl's; training draws from the same rows by :class:`Curriculum`, of which there is nothing to save."""
         super()._init_dataloader()
         stages, tasks = self.settings.stages, self.train_dataset.dataframe["data_source"][:]
-        found = iter(enumerate(tasks))
-        rows = {file: list(islice(found, count(file))) for file in self.config.data.train_files}
+        rows = numbered({file: count(file) for file in self.config.data.train_files}, tasks)
         shares = [(stage.steps, shares_of([rows[file] for file in stage.files], self.settings.mix)) for stage in stages]
         self.curriculum = Curriculum(tuple(shares), self.config.data.train_batch_size, self.settings.seed)
 

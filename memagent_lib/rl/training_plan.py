@@ -21,7 +21,7 @@ from memagent_lib.errors import UserError
 from memagent_lib.prompts import Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.curriculum import shares_of
+from memagent_lib.rl.curriculum import numbered, shares_of
 from memagent_lib.rl.data_check import bad_examples, require_enough, unusable
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.text import Chunk
@@ -131,9 +131,8 @@ def stage_lines(recipe: Recipe) -> Iterator[str]:
 
 def uses_of(files: Sequence[str], mix: str, prompts: int) -> list[float]:
     """How often, on average, each example of some files is drawn. A file named twice is drawn from twice as often."""
-    once = dict.fromkeys(files)
-    found = enumerate(record["data_source"] for file in once for record in stream_records(file))
-    rows = {file: list(islice(found, count(file))) for file in once}
+    counts = {file: count(file) for file in files}
+    rows = numbered(counts, (record["data_source"] for file in counts for record in stream_records(file)))
     shares, uses = shares_of([rows[file] for file in files], mix), defaultdict[int, float](float)
     for share in shares:
         for row in share:
