@@ -35,6 +35,7 @@ WINDOW = 5  # steps that a running mean is over
 LONGEST_LABEL = 20
 """Longer names go into a legend: beside the lines they would squeeze the plot."""
 _LABEL_GAP = 0.062
+_SEED = re.compile(r", seed \d+$")
 _SETTINGS: dict[str, Any] = {
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
@@ -119,13 +120,25 @@ def svg_markup(figure: Figure, **options: Any) -> str:
 
 
 def colours_of(names: pd.Series) -> dict[str, str]:
-    """A colour for each name, in order of appearance."""
+    """A colour for each name, in order of appearance; names that differ in their training seed share one."""
     import seaborn as sns
 
     order = list(dict.fromkeys(names))
-    return dict(
-        zip(order, COLOURS if len(order) <= len(COLOURS) else sns.husl_palette(len(order), s=0.8, l=0.5), strict=False)
-    )
+    alike = list(dict.fromkeys(map(without_seed, order)))
+    many = len(alike) > len(COLOURS)
+    colours = dict(zip(alike, sns.husl_palette(len(alike), s=0.8, l=0.5) if many else COLOURS, strict=False))
+    return {name: colours[without_seed(name)] for name in order}
+
+
+def without_seed(policy: str) -> str:
+    """What policies are called that differ in nothing but their training seed: ``trained, seed 1`` is ``trained``."""
+    return _SEED.sub("", policy)
+
+
+def other_seeds(policies: Iterable[str]) -> set[str]:
+    """Those of the policies that differ from an earlier one in their training seed alone."""
+    first = {without_seed(policy): policy for policy in reversed(list(dict.fromkeys(policies)))}
+    return {policy for policy in policies if first[without_seed(policy)] != policy}
 
 
 def dashes_of(reader: str) -> Any:
@@ -225,13 +238,22 @@ def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> N
 
 def legend_below(ax: Axes, colours: Mapping[str, str], readers: Iterable[str]) -> None:
     """One legend for all axes of a figure: the lines' names, and the line styles of the baselines among ``readers``."""
-    _legend(ax, [*_line_handles(colours), *style_handles(readers)], 4)
+    _legend(ax, [*_line_handles(colours), *style_handles(readers), *seed_handles(colours)], 4)
+
+
+def seed_handles(policies: Iterable[str]) -> list[Any]:
+    """The legend's entry for the lines of other training seeds, where there are some."""
+    from matplotlib.lines import Line2D
+
+    return [Line2D([], [], color=INK, **THIN_LINE, label="other training seeds")] if other_seeds(policies) else []
 
 
 def _line_handles(colours: Mapping[str, str]) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    return [Line2D([], [], color=colour, marker="o", markersize=4.5, label=name) for name, colour in colours.items()]
+    others = other_seeds(colours)
+    lines = {name: colour for name, colour in colours.items() if name not in others}
+    return [Line2D([], [], color=colour, marker="o", markersize=4.5, label=name) for name, colour in lines.items()]
 
 
 def _legend(ax: Axes, handles: Sequence[Any], columns: int) -> None:

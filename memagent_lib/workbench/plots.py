@@ -32,8 +32,10 @@ from memagent_lib.workbench.figure_style import (
     length_label,
     line_name,
     new_axes,
+    other_seeds,
     running_mean,
     save_figure,
+    seed_handles,
     share_axis,
     style_handles,
     tokens_of_a_chunk,
@@ -51,11 +53,12 @@ def accuracy_by_length(results: pd.DataFrame) -> Axes:
     """Accuracy with 95 % Wilson intervals over the number of chunks, one line per policy and reader.
 
     Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, lengths are given in
-    tokens too. Baselines are thin and in their policy's colour; they share one legend of line styles.
+    tokens too. Baselines are thin and in their policy's colour; they share one legend of line styles. A policy that
+    differs from an earlier one in its training seed alone (``trained, seed 1``) has a thin line in that one's colour.
     """
     ax = new_axes(6.8, 4.6)
     ends, told = _accuracy_lines(results, ax, colours_of(results["policy"]))
-    label_ends(ax, ends, style_handles(results["reader"]))
+    label_ends(ax, ends, [*style_handles(results["reader"]), *seed_handles(results["policy"])])
     return finish(ax, "Accuracy against document length", told)
 
 
@@ -81,14 +84,16 @@ def accuracy_by_task(results: pd.DataFrame) -> Axes:
 def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str]) -> tuple[list[LineEnd], str]:
     """Draw the lines; returns where those with memory end, and what the marks mean."""
     table, ends = summarise(results, by=("policy", "reader", "chunks")), []
+    others = other_seeds(colours)
     for (policy, reader), line in table.groupby(["policy", "reader"], sort=False):
-        line, colour, main = line.sort_values("chunks"), colours[policy], reader not in BASELINE_WORDS
+        line, colour = line.sort_values("chunks"), colours[policy]
+        main = reader not in BASELINE_WORDS and policy not in others
         look = MAIN_LINE if main else THIN_LINE
         ax.plot(line["chunks"], line["accuracy"], color=colour, linestyle=dashes_of(reader), **look)
         if main:
             ax.fill_between(line["chunks"], line["low"], line["high"], color=colour, alpha=0.15, linewidth=0)
             ends.append(LineEnd(line["chunks"].iloc[-1], line["accuracy"].iloc[-1], line_name(policy, reader), colour))
-        else:
+        elif policy not in others:
             ax.vlines(line["chunks"], line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
     share_axis(ax, "accuracy")
     length_axis(ax, table["chunks"], tokens_of_a_chunk(results))

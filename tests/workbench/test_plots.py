@@ -21,9 +21,12 @@ matplotlib.use("agg")
 def every_figure_has_room_for_its_words_and_no_figure_stays_open():
     yield
     figures = [plt.figure(number) for number in plt.get_fignums()]
-    plt.close("all")
+    try:
+        for figure in figures:
+            figure.canvas.draw()  # before it is closed: a closed one is drawn without its layout
+    finally:
+        plt.close("all")
     for figure in figures:
-        figure.canvas.draw()
         for ax in (ax for ax in figure.axes if ax.get_title(loc="left")):
             words = [ax._left_title, *filter(Text.get_visible, ax.texts)]
             assert [text.get_text() for text in words if text.get_window_extent().x1 > figure.bbox.x1 + 1] == []
@@ -119,6 +122,25 @@ def test_a_policy_has_the_same_colour_in_every_figure(results: pd.DataFrame) -> 
     assert ends[0]["after"] == ends[1]["after"] == plots.COLOURS[1]
 
 
+def test_other_training_seeds_have_the_colour_of_the_first_and_thin_lines_without_a_name(
+    results: pd.DataFrame,
+) -> None:
+    second = results[results["policy"] == "after"].assign(policy="after, seed 1", score=0.5)
+    rows = pd.concat([second.assign(policy="before, seed 1"), results, second])
+    ax = plots.accuracy_by_length(rows[rows["reader"] == "overwrite"])
+    thin = [line for line in ax.lines if line.get_marker() != "o"]
+    assert {line.get_color(): list(line.get_ydata()) for line in thin} == {
+        plots.COLOURS[0]: [6 / 8, 1 / 4],  # "before" comes after "before, seed 1", which stands for both
+        plots.COLOURS[1]: [0.5, 0.5],
+    }
+    assert {text.get_text().partition(":")[0] for text in ax.texts} >= {"before, seed 1", "after"}
+    assert "after, seed 1" not in {text.get_text().partition(":")[0] for text in ax.texts}
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["other training seeds"]
+    panels = plots.accuracy_by_task(pd.concat([rows.assign(task="needle"), rows.assign(task="update")])).figure
+    told = [text.get_text() for text in panels.legends[0].get_texts()]
+    assert told == ["before, seed 1", "after", "with memory", "no document", "other training seeds"]
+
+
 def test_capture_and_retention_leave_out_readers_without_a_memory(results: pd.DataFrame) -> None:
     ax = plots.capture_and_retention(results)
     assert [list(line.get_ydata()) for line in ax.lines] == [[1.0, 1.0], [0.75, 0.25], [1.0, 1.0], [1.0, 0.75]]
@@ -127,7 +149,7 @@ def test_capture_and_retention_leave_out_readers_without_a_memory(results: pd.Da
 
 def test_labels_of_lines_that_end_together_do_not_cover_one_another() -> None:
     ax = new_axes(5, 4)
-    ax.set_ylim(0, 1)
+    ax.set(xlim=(0, 1), ylim=(0, 1))
     label_ends(ax, [LineEnd(1, 0.5, name, "black") for name in "abc"] + [LineEnd(1, 1.0, "top", "black")])
     heights = sorted(text.xy[1] for text in ax.texts)
     assert min(np.diff(heights)) > 0.05
