@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, metric_name
+from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, allowed_name
 from memagent_lib.tracking.store import all_pages, with_retries
 
 
@@ -30,7 +30,7 @@ def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
     stored = with_retries(client.get_run, run.id)
     rows = []
     for name in metrics or sorted(stored.data.metrics):
-        history = with_retries(client.get_metric_history, run.id, metric_name(name))
+        history = with_retries(client.get_metric_history, run.id, allowed_name(name))
         rows += [(run.id, m.key, m.step, m.value, (m.timestamp - stored.info.start_time) / 1000) for m in history]
     frame = pd.DataFrame(rows, columns=["run_id", "metric", "step", "value", "seconds"])
     return frame.sort_values(["metric", "step", "seconds"], ignore_index=True)

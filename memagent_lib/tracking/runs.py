@@ -159,7 +159,7 @@ class Run:
         if long := {name: value for name, value in flat.items() if len(value) > _PARAM_CHARS}:
             self.text(json.dumps(flat, indent=2), "parameters.json")
             flat |= {name: f"({len(value):,} characters, see parameters.json)" for name, value in long.items()}
-        for batch in _batches([Param(name, value) for name, value in flat.items()], 100):
+        for batch in _batches([Param(allowed_name(name), value) for name, value in flat.items()], 100):
             self._call("log_batch", params=batch)
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
@@ -168,14 +168,14 @@ class Run:
 
         now = int(time.time() * 1000)
         entries = [
-            Metric(metric_name(n), float(value), now, step, model) for n, value in metrics.items() if value is not None
+            Metric(allowed_name(n), float(value), now, step, model) for n, value in metrics.items() if value is not None
         ]
         for batch in _batches(entries, 500):
             self._call("log_batch", metrics=batch)
 
     def tags(self, tags: Mapping[str, str]) -> None:
         for name, value in tags.items():
-            self._call("set_tag", name, str(value))
+            self._call("set_tag", allowed_name(name), str(value))
 
     def file(self, path: str | Path, folder: str | None = None) -> None:
         """A file or a folder as an artifact."""
@@ -343,8 +343,8 @@ def policy_name(model: str | Path) -> str:
     return "/".join(parts[-2:] if own else parts[-1:]) or "model"
 
 
-def metric_name(name: str) -> str:
-    """MLflow allows letters, digits and ``_-. :/`` in names; verl's have ``@`` and others."""
+def allowed_name(name: str) -> str:
+    """MLflow allows letters, digits and ``_-. :/`` in names; verl's metrics have ``@``, and policies commas."""
     return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in name)
 
 

@@ -149,6 +149,19 @@ def test_a_parameter_is_not_logged_twice_under_two_names(workspace: Path) -> Non
     assert params == {"params.chunk_tokens": "128", "params.n": "[4]", "params.budget.memory_tokens": "32"}
 
 
+def test_names_that_mlflow_does_not_allow_are_logged_with_an_underscore_in_their_place(workspace: Path) -> None:
+    experiment = Experiment.open(workspace)
+    with experiment.run("one", {"policies, all": 2}) as run:
+        run.tags({"evaluated.trained, seed 1": "a run"})
+        run.metrics({"score@1": 0.5})
+    row = load_runs(experiment).iloc[0]
+    assert (row["params.policies_ all"], row["tags.evaluated.trained_ seed 1"], row["metrics.score_1"]) == (
+        "2",
+        "a run",
+        0.5,
+    )
+
+
 def test_readings_logged_again_are_the_same_traces_and_rows_lead_to_them(workspace: Path, kept, lost) -> None:
     run = Experiment.open(workspace).start("one")
     rows = log_results(run, [kept, lost], policy="p")
