@@ -159,7 +159,7 @@ class Run:
         if long := {name: value for name, value in flat.items() if len(value) > _PARAM_CHARS}:
             self.text(json.dumps(flat, indent=2), "parameters.json")
             flat |= {name: f"({len(value):,} characters, see parameters.json)" for name, value in long.items()}
-        for batch in _batches([Param(allowed_name(name), value) for name, value in flat.items()], 100):
+        for batch in _batches([Param(name, value) for name, value in flat.items()], 100):
             self._call("log_batch", params=batch)
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
@@ -298,7 +298,7 @@ class Run:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Dotted names and plain strings: the form in which parameters are logged."""
+    """Dotted names that MLflow allows, and plain strings: the form in which parameters are logged."""
     flat: dict[str, str] = {}
     for key, value in table.items():
         if is_dataclass(value):
@@ -306,7 +306,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, default=str)
+            flat[allowed_name(f"{prefix}{key}")] = value if isinstance(value, str) else json.dumps(value, default=str)
     return flat
 
 

@@ -238,14 +238,15 @@ def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> N
 
 def legend_below(ax: Axes, colours: Mapping[str, str], readers: Iterable[str]) -> None:
     """One legend for all axes of a figure: the lines' names, and the line styles of the baselines among ``readers``."""
-    _legend(ax, [*_line_handles(colours), *style_handles(readers), *seed_handles(colours)], 4)
+    _legend(ax, [*_line_handles(colours), *thin_handles(colours, readers)], 4)
 
 
-def seed_handles(policies: Iterable[str]) -> list[Any]:
-    """The legend's entry for the lines of other training seeds, where there are some."""
+def thin_handles(policies: Iterable[str], readers: Iterable[str]) -> list[Any]:
+    """Legend entries for thin lines: baselines among ``readers``, other training seeds among ``policies``."""
     from matplotlib.lines import Line2D
 
-    return [Line2D([], [], color=INK, **THIN_LINE, label="other training seeds")] if other_seeds(policies) else []
+    seeds = [Line2D([], [], color=INK, **THIN_LINE, label="other training seeds")] if other_seeds(policies) else []
+    return [*style_handles(readers), *seeds]
 
 
 def _line_handles(colours: Mapping[str, str]) -> list[Any]:

@@ -35,9 +35,9 @@ from memagent_lib.workbench.figure_style import (
     other_seeds,
     running_mean,
     save_figure,
-    seed_handles,
     share_axis,
     style_handles,
+    thin_handles,
     tokens_of_a_chunk,
 )
 
@@ -58,7 +58,7 @@ def accuracy_by_length(results: pd.DataFrame) -> Axes:
     """
     ax = new_axes(6.8, 4.6)
     ends, told = _accuracy_lines(results, ax, colours_of(results["policy"]))
-    label_ends(ax, ends, [*style_handles(results["reader"]), *seed_handles(results["policy"])])
+    label_ends(ax, ends, thin_handles(results["policy"], results["reader"]))
     return finish(ax, "Accuracy against document length", told)
 
 

@@ -154,6 +154,8 @@ def test_names_that_mlflow_does_not_allow_are_logged_with_an_underscore_in_their
     with experiment.run("one", {"policies, all": 2}) as run:
         run.tags({"evaluated.trained, seed 1": "a run"})
         run.metrics({"score@1": 0.5})
+    with experiment.run("ignored", {"policies, all": 3}, run_id=run.id):
+        pass  # the run has one of this name, which cannot be changed
     row = load_runs(experiment).iloc[0]
     assert (row["params.policies_ all"], row["tags.evaluated.trained_ seed 1"], row["metrics.score_1"]) == (
         "2",
