@@ -13,8 +13,8 @@ from memagent_lib.text import Tokenizer
 POLICIES = sorted((Path(__file__).parents[2] / "experiments" / "pocket").glob("*/config.json"))
 
 
-def test_both_policies_are_there():
-    assert [path.parent.name for path in POLICIES] == ["trained", "warm_start"]
+def test_all_policies_are_there():
+    assert [path.parent.name for path in POLICIES] == ["trained", "trained_seed_1", "upper_bound", "warm_start"]
 
 
 @pytest.mark.parametrize("folder", [path.parent for path in POLICIES], ids=lambda folder: folder.name)
