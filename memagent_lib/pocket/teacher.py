@@ -2,23 +2,24 @@
 
 Read turns are blind to the question: their target is a random subset, of none to as many facts as a memory holds, of
 the facts in old memory and chunk, in order. Nothing is chosen, so nothing about choosing is learnt, nor about how much
-to keep. ``aware`` turns give the ideal memory instead, for the upper bound. Answer turns look the asked facts up among
-those in memory, following links, or say unknown.
+to keep. An ``aware`` teacher shows the ideal memory instead, for the upper bound: what the question may need of what it
+was told, and nothing else. Answer turns look the asked facts up among those in memory, following links, or say unknown.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from memagent_lib.data import pocket_world as world
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk, Tokenizer
 from memagent_lib.trace import Kind, Prompt
 
+T = TypeVar("T")
 MEMORY_FACTS = 4
 _OF_ONE_KEY = (world.Ask.MULTIVALUE, world.Ask.UPDATE)
 _FACT = re.compile(r"The (\w+) of (?:the )?([\w ]+?) is (\w+)\.")
@@ -65,13 +66,14 @@ class Teacher:
             return self.direct(rng, width)
         if rng.random() < shares.answers:
             return self.answer(rng, shares.several / 2, shares.twice)
-        return self.read(rng, width, shares.several, shares.twice)
+        read = self.ideal_read if self.aware else self.read
+        return read(rng, width, shares.several, shares.twice)
 
     def read(self, rng: random.Random, width: int, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """Some facts of memory and chunk, in order; those that the question needs, in half of the turns, are as any."""
         of_one_key = several > 0 and rng.random() < several
         asked = world.riddle(rng.choice(_OF_ONE_KEY if of_one_key else list(world.Ask)), rng)
-        dealt = of_one_key or rng.random() < (0.8 if self.aware else 0.5)
+        dealt = of_one_key or rng.random() < 0.5
         held, shown = _dealt(asked, rng) if dealt else ([], [])
         memory = self._memory(rng, asked, held, twice)
         crowd = (
@@ -82,9 +84,25 @@ class Teacher:
         text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), crowd)
         prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
         known = once([*memory, *(match.group() for match in _FACT.finditer(text))])
-        most = rng.randint(0, MEMORY_FACTS)
-        kept = ideal(asked, known, rng) if self.aware else subset(known, rng, most)
+        kept = subset(known, rng, rng.randint(0, MEMORY_FACTS))
         return self._turn("read", prompt, " ".join(kept) or self.template.empty_memory)
+
+    def ideal_read(self, rng: random.Random, width: int, several: float = 0.0, twice: float = 0.0) -> Supervised:
+        """The ideal memory after a memory, ideal or crowded, and a chunk, crowded as that of :meth:`direct`; in four
+        turns in five the two hold something that the question needs, as a rule beside complete decoys of its kind.
+        """
+        of_one_key = several > 0 and rng.random() < several
+        asked, decoys = world.disjoint_riddles(rng.choice(_OF_ONE_KEY if of_one_key else list(world.Ask)), rng, 2)
+        held, shown = _dealt(asked, rng) if rng.random() < 0.8 else ([], [])
+        for decoy in decoys:
+            before, after = _dealt(decoy, rng)
+            held, shown = merged(held, before, rng), merged(shown, after[:1], rng)
+        memory = self._memory(rng, asked, parsed(ideal(asked, [fact.text for fact in held])), twice)
+        crowd = world.Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
+        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), crowd, decoys)
+        prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
+        kept = ideal(asked, [*memory, *(match.group() for match in _FACT.finditer(text))])
+        return self._turn("ideal", prompt, " ".join(kept) or self.template.empty_memory)
 
     def answer(self, rng: random.Random, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """The answer that a memory allows; two turns in three hold something that the question needs."""
@@ -141,9 +159,15 @@ class Teacher:
         return crowded(told, rng) if told and rng.random() < twice else told
 
     def _chunk(
-        self, rng: random.Random, asked: world.Riddle, shown: Sequence[world.PocketFact], width: int, crowd: world.Crowd
+        self,
+        rng: random.Random,
+        asked: world.Riddle,
+        shown: Sequence[world.PocketFact],
+        width: int,
+        crowd: world.Crowd,
+        decoys: Sequence[world.Riddle] = (),
     ) -> str:
-        sentences = merged([fact.text for fact in shown], crowd.sentences(rng, asked, (), width // 6), rng)
+        sentences = merged([fact.text for fact in shown], crowd.sentences(rng, asked, decoys, width // 6), rng)
         needed = {fact.text for fact in shown}
         room = width - sum(self._cost(text) for text in needed)
         chosen = []
@@ -164,7 +188,7 @@ def _dealt(asked: world.Riddle, rng: random.Random) -> tuple[list[world.PocketFa
     return held[-MEMORY_FACTS:], [fact for fact in asked.facts[at:] if rng.random() < 0.8][:3]
 
 
-def merged(one: Sequence[str], other: Sequence[str], rng: random.Random) -> list[str]:
+def merged(one: Sequence[T], other: Sequence[T], rng: random.Random) -> list[T]:
     """Both lists in one, the order within each kept."""
     places = set(rng.sample(range(len(one) + len(other)), len(one)))
     first, second = iter(one), iter(other)
@@ -187,13 +211,29 @@ def subset(known: Sequence[str], rng: random.Random, most: int = MEMORY_FACTS) -
     return [known[i] for i in sorted(rng.sample(range(len(known)), min(most, len(known))))]
 
 
-def ideal(asked: world.Riddle, known: Sequence[str], rng: random.Random) -> list[str]:
-    """What a reader that knows the question keeps: all that may be needed first, then a random rest."""
-    needed = {i for i, text in enumerate(known) if any(fact.text == text for fact in asked.facts)}
-    rest = [i for i in range(len(known)) if i not in needed]
-    chosen = sorted(needed)[-MEMORY_FACTS:]
-    chosen += rng.sample(rest, min(len(rest), MEMORY_FACTS - len(chosen)))
-    return [known[i] for i in sorted(chosen)]
+def ideal(asked: world.Riddle, known: Sequence[str]) -> list[str]:
+    """What a reader that knows the question keeps of the facts that it was told: those that the answer needs or, in a
+    bridge whose lead is not told yet, may need. At most :data:`MEMORY_FACTS`, the last ones, each once, in order.
+    """
+    facts = parsed(once(known))
+
+    def told(relation: str, keys: Collection[str]) -> list[world.PocketFact]:
+        return [fact for fact in facts if fact.relation == relation and fact.key in keys]
+
+    if asked.ask is world.Ask.CHAIN:
+        needed, at = [], asked.keys[0]
+        while (link := told("friend", {at})) and link[0] not in needed:
+            needed, at = [*needed, link[0]], link[0].value
+        needed += told("code", {at})
+    elif asked.ask is world.Ask.BRIDGE:
+        lead = told("keeper", asked.keys)
+        people = {fact.value for fact in lead} or {fact.key for fact in facts if " " not in fact.key}
+        needed = lead + told("code", people)
+    elif asked.ask is world.Ask.MULTIVALUE:
+        needed = told("code", asked.keys)
+    else:
+        needed = [told_of[-1] for key in asked.keys if (told_of := told("code", {key}))]
+    return [fact.text for fact in facts if fact in needed][-MEMORY_FACTS:]
 
 
 def parsed(texts: Sequence[str]) -> list[world.PocketFact]:

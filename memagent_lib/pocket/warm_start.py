@@ -50,6 +50,9 @@ PHASES = (
     Phase(64, 250, drill=0.1),
     Phase(96, 1650, drill=0.03, shares=Shares(several=0.4, twice=0.3, direct=0.35)),
 )
+AWARE = (*PHASES[:-1], Phase(96, 2250, drill=0.03, shares=Shares(answers=0.3, several=0.4, twice=0.3, direct=0.15)))
+"""Ideal memories are learnt more slowly than random ones, for which any fact will do."""
+
 UNPLANTED = (
     Phase(16, 200, repeat=1.0),
     Phase(24, 150, repeat=0.2, drill=0.5),
@@ -168,5 +171,5 @@ def make(
             reading.save(out)
 
     teacher = Teacher(Tokenizer(tokenizer), aware, template)
-    warm_up(model, teacher, PHASES if planted else UNPLANTED, seed=seed, on_step=save)
+    warm_up(model, teacher, AWARE if aware else PHASES if planted else UNPLANTED, seed=seed, on_step=save)
     save()

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from memagent_lib.data.tasks.pocket_world import WORDS, Ask, PocketFact, Riddle
+from memagent_lib.data.drafting import Length
+from memagent_lib.data.tasks.pocket_world import WORDS, Ask, Crowd, PocketFact, Riddle, disjoint_riddles, laid_out
 from memagent_lib.pocket import Teacher, build_tokenizer
 from memagent_lib.pocket.teacher import MEMORY_FACTS, Shares, answer_from, ideal, subset
 from memagent_lib.text import Tokenizer
@@ -110,14 +111,48 @@ def test_the_subset_is_uniform():
     assert all(abs(count / 4000 - MEMORY_FACTS / 8) < 0.04 for count in counts)
 
 
-def test_the_ideal_memory_holds_what_is_needed():
-    asked = Riddle(Ask.NEEDLE, ("red fox",), (PocketFact("code", "red fox", "maple"),), ("maple",))
-    known = [PocketFact("code", f"red {i}", "bell").text for i in "abcdefg"]
-    known.insert(3, asked.facts[0].text)
-    for seed in range(20):
-        kept = ideal(asked, known, random.Random(seed))
-        assert asked.facts[0].text in kept and len(kept) == MEMORY_FACTS
-        assert kept == [fact for fact in known if fact in kept]
+@pytest.mark.parametrize("ask", Ask)
+def test_whoever_keeps_ideal_memories_answers_every_document_and_keeps_no_more(teacher, ask):
+    """The whole: documents of 20 chunks as the tasks make them, decoys, half-matching facts and all."""
+    rng, crowd, sizes = random.Random(f"ideal {ask}"), Crowd(density=0.8, half_matching=0.9, same_key=0.1), Counter()
+    for _ in range(40):
+        asked, decoys = disjoint_riddles(ask, rng, 2)
+        text, _ = laid_out(asked, decoys, crowd, rng, Length(chunks=20, chunk_tokens=96), teacher.tokenizer)
+        told, memory = FACT.findall(text), []
+        while told:
+            shown, told = told[:7], told[7:]
+            memory = ideal(asked, [*memory, *shown])
+            sizes[len(memory)] += 1
+        assert {*asked.answers} == {*re.search(r"boxed\{ (.*)\}", answer_from(asked, memory))[1].split(", ")}
+        assert {fact.text for fact in asked.facts} >= {*memory}
+    needed = {Ask.NEEDLE: 1, Ask.UPDATE: 1, Ask.MULTIKEY: 2, Ask.MULTIVALUE: 3, Ask.BRIDGE: 3, Ask.CHAIN: 4}
+    assert max(sizes) == needed[ask]
+
+
+def test_an_ideal_reader_keeps_codes_of_people_until_it_knows_whose(teacher):
+    asked = Riddle(Ask.BRIDGE, ("red fox",), (), ("bell",))
+    before = facts(["code Ada bell", "code red owl maple", "code Ben lily"])
+    assert ideal(asked, before) == facts(["code Ada bell", "code Ben lily"])
+    assert ideal(asked, [*before, *facts(["keeper red fox Ada"])]) == facts(["code Ada bell", "keeper red fox Ada"])
+    assert ideal(asked, facts(["keeper red fox Eva", "code Ada bell"])) == facts(["keeper red fox Eva"])
+
+
+def test_an_aware_teacher_shows_ideal_memories(teacher):
+    aware, rng, sizes, half_matching = Teacher(teacher.tokenizer, aware=True), random.Random(6), Counter(), 0
+    for _ in range(400):
+        turn = aware.turn(rng, 96, Shares(answers=0.0, several=0.4, twice=0.3))
+        shown, reply = parts(teacher, turn)
+        known, kept = FACT.findall(shown["Memory"]) + FACT.findall(shown["Text"]), FACT.findall(reply)
+        assert turn.kind == "ideal" and set(kept) <= set(known) and len(set(kept)) == len(kept)
+        assert kept or teacher.template.empty_memory in reply
+        sizes[len(kept)] += 1
+        if asked := re.fullmatch(r"What is the (?:last )?code of the (\w+) (\w+)\?", shown["Question"]):
+            assert (
+                kept == [fact for fact in known if fact.startswith(f"The code of the {asked[1]} {asked[2]} is ")][-1:]
+            )
+            half_matching += any((asked[1] in fact) != (asked[2] in fact) for fact in known)
+    assert set(sizes) == set(range(MEMORY_FACTS + 1)) and sizes[0] < 200
+    assert half_matching > 50
 
 
 FACTS = {

@@ -246,7 +246,7 @@ class PocketTask(Crowd):
         )
 
 
-def disjoint_riddles(ask: Ask, rng: random.Random, decoys: int, backward: float) -> tuple[Riddle, list[Riddle]]:
+def disjoint_riddles(ask: Ask, rng: random.Random, decoys: int, backward: float = 0.5) -> tuple[Riddle, list[Riddle]]:
     """A riddle and decoys of the same kind; no two of them have a key or a person in common."""
     found: list[Riddle] = []
     taken: set[str] = set()
