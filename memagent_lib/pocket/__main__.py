@@ -11,7 +11,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m memagent_lib.pocket", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--aware", action="store_true", help="teach ideal memories, question in mind: the upper bound")
+    parser.add_argument(
+        "--aware",
+        type=Path,
+        metavar="FOLDER",
+        help="go on from this warm start with ideal memories, question in mind: the upper bound",
+    )
     parser.add_argument("--template", default="pocket", help="a template's name or file (default: pocket)")
     parser.add_argument(
         "--unplanted",

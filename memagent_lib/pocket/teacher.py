@@ -2,15 +2,16 @@
 
 Read turns are blind to the question: their target is a random subset, of none to as many facts as a memory holds, of
 the facts in old memory and chunk, in order. Nothing is chosen, so nothing about choosing is learnt, nor about how much
-to keep. An ``aware`` teacher shows the ideal memory instead, for the upper bound: what the question may need of what it
-was told, and nothing else. Answer turns look the asked facts up among those in memory, following links, or say unknown.
+to keep. An ``aware`` teacher shows the ideal memory instead, for the upper bound: what an answer would recite of all
+that was told so far, and nothing else. Answer turns look the asked facts up among those in memory, following links, or
+say unknown.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -97,12 +98,13 @@ class Teacher:
         for decoy in decoys:
             before, after = _dealt(decoy, rng)
             held, shown = merged(held, before, rng), merged(shown, after[:1], rng)
-        memory = self._memory(rng, asked, parsed(ideal(asked, [fact.text for fact in held])), twice)
+        held = parsed(ideal(asked, [fact.text for fact in held])) if rng.random() < 0.85 else []
+        memory = self._memory(rng, asked, held, twice)
         crowd = world.Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
         text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), crowd, decoys)
         prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
         kept = ideal(asked, [*memory, *(match.group() for match in _FACT.finditer(text))])
-        return self._turn("ideal", prompt, " ".join(kept) or self.template.empty_memory)
+        return self._turn("ideal", prompt, " ".join(kept))
 
     def answer(self, rng: random.Random, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """The answer that a memory allows; two turns in three hold something that the question needs."""
@@ -111,6 +113,8 @@ class Teacher:
         chance = rng.random()
         held = [*asked.facts] if chance < 0.5 else _dealt(asked, rng)[0] if chance < 0.75 else []
         memory = self._memory(rng, asked, held, twice)
+        if self.aware and rng.random() < 0.5:
+            memory = ideal(asked, memory)
         return self._turn(
             f"{asked.ask}", Prompt(Kind.ANSWER, asked.question, " ".join(memory)), answer_from(asked, memory)
         )
@@ -212,28 +216,15 @@ def subset(known: Sequence[str], rng: random.Random, most: int = MEMORY_FACTS) -
 
 
 def ideal(asked: world.Riddle, known: Sequence[str]) -> list[str]:
-    """What a reader that knows the question keeps of the facts that it was told: those that the answer needs or, in a
-    bridge whose lead is not told yet, may need. At most :data:`MEMORY_FACTS`, the last ones, each once, in order.
+    """What a reader that knows the question notes of the facts that it was told: those that the answer would recite,
+    the missing one as unknown, and in a bridge whose lead is not told yet the codes of people, the last
+    :data:`MEMORY_FACTS` - 1.
     """
-    facts = parsed(once(known))
-
-    def told(relation: str, keys: Collection[str]) -> list[world.PocketFact]:
-        return [fact for fact in facts if fact.relation == relation and fact.key in keys]
-
-    if asked.ask is world.Ask.CHAIN:
-        needed, at = [], asked.keys[0]
-        while (link := told("friend", {at})) and link[0] not in needed:
-            needed, at = [*needed, link[0]], link[0].value
-        needed += told("code", {at})
-    elif asked.ask is world.Ask.BRIDGE:
-        lead = told("keeper", asked.keys)
-        people = {fact.value for fact in lead} or {fact.key for fact in facts if " " not in fact.key}
-        needed = lead + told("code", people)
-    elif asked.ask is world.Ask.MULTIVALUE:
-        needed = told("code", asked.keys)
-    else:
-        needed = [told_of[-1] for key in asked.keys if (told_of := told("code", {key}))]
-    return [fact.text for fact in facts if fact in needed][-MEMORY_FACTS:]
+    recited, _ = recital(asked, known)
+    if asked.ask is world.Ask.BRIDGE and recited[0].value == world.UNKNOWN:
+        codes = [fact for fact in parsed(once(known)) if fact.relation == "code" and " " not in fact.key]
+        recited = [recited[0], *codes[1 - MEMORY_FACTS :]]
+    return [fact.text for fact in recited[-MEMORY_FACTS:]]
 
 
 def parsed(texts: Sequence[str]) -> list[world.PocketFact]:
@@ -241,9 +232,9 @@ def parsed(texts: Sequence[str]) -> list[world.PocketFact]:
     return [world.PocketFact(*match.groups()) for text in texts if (match := _FACT.fullmatch(text))]
 
 
-def answer_from(asked: world.Riddle, memory: Sequence[str]) -> str:
-    """The reply that a memory allows: the facts that it takes, each value right after its key, then the box."""
-    facts, recited, values = parsed(memory), [], []
+def recital(asked: world.Riddle, memory: Sequence[str]) -> tuple[list[world.PocketFact], list[str]]:
+    """The facts that an answer recites from a memory, each value right after its key, and the values that it boxes."""
+    facts, recited = [fact for fact in parsed(once(memory)) if fact.value != world.UNKNOWN], list[world.PocketFact]()
 
     def recite(relation: str, key: str) -> str:
         """The last such value in memory, or unknown."""
@@ -252,16 +243,20 @@ def answer_from(asked: world.Riddle, memory: Sequence[str]) -> str:
         return recited[-1].value
 
     if asked.ask is world.Ask.MULTIVALUE:
-        recited = [fact for fact in parsed(once(memory)) if (fact.relation, fact.key) == ("code", asked.keys[0])]
-        values = [fact.value for fact in recited] or [recite("code", asked.keys[0])]
-    elif asked.ask in (world.Ask.BRIDGE, world.Ask.CHAIN):
+        recited += [fact for fact in facts if (fact.relation, fact.key) == ("code", asked.keys[0])]
+        return recited, [fact.value for fact in recited] or [recite("code", asked.keys[0])]
+    if asked.ask in (world.Ask.BRIDGE, world.Ask.CHAIN):
         at = asked.keys[0]
         if asked.ask is world.Ask.BRIDGE:
             at = recite("keeper", at)
         else:
             while any((fact.relation, fact.key) == ("friend", at) for fact in facts) and len(recited) < MEMORY_FACTS:
                 at = recite("friend", at)
-        values = [recite("code", at) if at != world.UNKNOWN else world.UNKNOWN]
-    else:
-        values = [recite("code", key) for key in asked.keys]
+        return recited, [recite("code", at) if at != world.UNKNOWN else world.UNKNOWN]
+    return recited, [recite("code", key) for key in asked.keys]
+
+
+def answer_from(asked: world.Riddle, memory: Sequence[str]) -> str:
+    """The reply that a memory allows: what it recites, then the box."""
+    recited, values = recital(asked, memory)
     return " ".join([*(fact.text for fact in recited), rf"\boxed{{ {', '.join(values)}}}"])

@@ -50,9 +50,7 @@ PHASES = (
     Phase(64, 250, drill=0.1),
     Phase(96, 1650, drill=0.03, shares=Shares(several=0.4, twice=0.3, direct=0.35)),
 )
-AWARE = (*PHASES[:-1], Phase(96, 2250, drill=0.03, shares=Shares(answers=0.3, several=0.4, twice=0.3, direct=0.15)))
-"""Ideal memories are learnt more slowly than random ones, for which any fact will do."""
-
+AWARE = (Phase(96, 800, drill=0.03, shares=Shares(answers=0.3, several=0.4, twice=0.3, direct=0.15)),)
 UNPLANTED = (
     Phase(16, 200, repeat=1.0),
     Phase(24, 150, repeat=0.2, drill=0.5),
@@ -152,17 +150,23 @@ def make(
     out: Path,
     *,
     seed: int = 0,
-    aware: bool = False,
+    aware: Path | None = None,
     template: str = READING.template,
     planted: bool = True,
     threads: int = 1,
 ) -> None:
-    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps."""
+    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps. With ``aware``, the
+    folder of a warm start, go on from it with ideal memories instead.
+    """
     import torch
+    from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(threads)
     tokenizer, reading = build_tokenizer(), replace(READING, template=template)
-    model = build_model(tokenizer, seed, planted=planted)
+    if aware is None:
+        model, phases = build_model(tokenizer, seed, planted=planted), PHASES if planted else UNPLANTED
+    else:
+        model, phases = AutoModelForCausalLM.from_pretrained(aware), AWARE
 
     def save(step: int = 0) -> None:
         if step % 200 == 0:
@@ -170,6 +174,6 @@ def make(
             model.save_pretrained(out)
             reading.save(out)
 
-    teacher = Teacher(Tokenizer(tokenizer), aware, template)
-    warm_up(model, teacher, AWARE if aware else PHASES if planted else UNPLANTED, seed=seed, on_step=save)
+    teacher = Teacher(Tokenizer(tokenizer), aware is not None, template)
+    warm_up(model, teacher, phases, seed=seed, on_step=save)
     save()
