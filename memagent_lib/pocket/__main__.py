@@ -9,8 +9,8 @@ from memagent_lib.pocket.warm_start import make
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m memagent_lib.pocket", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, metavar="FOLDER", required=True, help="where the model goes")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and turns (default: 0)")
     parser.add_argument(
         "--aware",
         type=Path,
@@ -25,4 +25,7 @@ if __name__ == "__main__":
         help="begin from random weights: what the planted lookup heads save",
     )
     parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch (default: 1)")
-    make(**vars(parser.parse_args()))
+    options = parser.parse_args()
+    if options.aware and not (options.planted and options.template == "pocket"):
+        parser.error("--aware keeps its warm start's template and weights; leave out --template and --unplanted")
+    make(**vars(options))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.agent import AgentSettings
+from memagent_lib.agent import SETTINGS_FILE, AgentSettings
 from memagent_lib.pocket.model import build_model
 from memagent_lib.pocket.pocket_tokenizer import build_tokenizer
 from memagent_lib.pocket.teacher import Shares, Supervised, Teacher
@@ -156,7 +156,9 @@ def make(
     threads: int = 1,
 ) -> None:
     """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps. With ``aware``, the
-    folder of a warm start, go on from it with ideal memories instead.
+    folder of a warm start, go on from it with ideal memories and its own template instead.
+
+    Raises ValueError for a folder that no warm start was written to.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -165,8 +167,13 @@ def make(
     tokenizer, reading = build_tokenizer(), replace(READING, template=template)
     if aware is None:
         model, phases = build_model(tokenizer, seed, planted=planted), PHASES if planted else UNPLANTED
+    elif (aware / SETTINGS_FILE).is_file():
+        model, phases, reading = AutoModelForCausalLM.from_pretrained(aware), AWARE, AgentSettings.load(aware)
     else:
-        model, phases = AutoModelForCausalLM.from_pretrained(aware), AWARE
+        raise ValueError(
+            f"{aware} holds no warm start ({SETTINGS_FILE} is not there); give a folder that "
+            "`python -m memagent_lib.pocket --out FOLDER` wrote, such as experiments/pocket/warm_start"
+        )
 
     def save(step: int = 0) -> None:
         if step % 200 == 0:
@@ -174,6 +181,6 @@ def make(
             model.save_pretrained(out)
             reading.save(out)
 
-    teacher = Teacher(Tokenizer(tokenizer), aware is not None, template)
+    teacher = Teacher(Tokenizer(tokenizer), aware is not None, reading.template)
     warm_up(model, teacher, phases, seed=seed, on_step=save)
     save()
