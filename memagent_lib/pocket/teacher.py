@@ -83,10 +83,8 @@ class Teacher:
             else world.Crowd(density=rng.uniform(0.3, 0.7))
         )
         text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), crowd)
-        prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
-        known = once([*memory, *(match.group() for match in _FACT.finditer(text))])
-        kept = subset(known, rng, rng.randint(0, MEMORY_FACTS))
-        return self._turn("read", prompt, " ".join(kept) or self.template.empty_memory)
+        kept = subset(once([*memory, *facts_in(text)]), rng, rng.randint(0, MEMORY_FACTS))
+        return self._read_turn("read", asked, memory, text, kept)
 
     def ideal_read(self, rng: random.Random, width: int, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """The ideal memory after a memory, ideal or crowded, and a chunk, crowded as that of :meth:`direct`; in four
@@ -100,11 +98,9 @@ class Teacher:
             held, shown = merged(held, before, rng), merged(shown, after[:1], rng)
         held = parsed(ideal(asked, [fact.text for fact in held])) if rng.random() < 0.85 else []
         memory = self._memory(rng, asked, held, twice)
-        crowd = world.Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
+        crowd = _hard_crowd(rng)
         text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), crowd, decoys)
-        prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
-        kept = ideal(asked, [*memory, *(match.group() for match in _FACT.finditer(text))])
-        return self._turn("ideal", prompt, " ".join(kept))
+        return self._read_turn("ideal", asked, memory, text, ideal(asked, [*memory, *facts_in(text)]))
 
     def answer(self, rng: random.Random, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """The answer that a memory allows; two turns in three hold something that the question needs."""
@@ -126,10 +122,10 @@ class Teacher:
         asked = world.riddle(rng.choice(list(world.Ask)), rng)
         whole = rng.random() < 0.5
         shown = [fact for fact in asked.facts if whole or rng.random() < 0.4]
-        crowd = world.Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
+        crowd = _hard_crowd(rng)
         text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.5, 1.0)), crowd)
         prompt = Prompt(Kind.DIRECT, asked.question, chunk=Chunk(0, text, 0, len(text), 0))
-        return self._turn("direct", prompt, answer_from(asked, [match.group() for match in _FACT.finditer(text)]))
+        return self._turn("direct", prompt, answer_from(asked, facts_in(text)))
 
     def drill(self, rng: random.Random, facts: int = 6) -> Supervised:
         """Facts, then the same in another order: a value can only be looked up, and only by both words of its key."""
@@ -149,6 +145,12 @@ class Teacher:
         """Random words, twice: the densest lesson in copying."""
         words = [rng.choice(self.words) for _ in range(length)]
         return Supervised("repeat", words, words[:], [0.0, *[1.0] * (length - 1)])
+
+    def _read_turn(
+        self, kind: str, asked: world.Riddle, memory: Sequence[str], text: str, kept: Sequence[str]
+    ) -> Supervised:
+        prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
+        return self._turn(kind, prompt, " ".join(kept) or self.template.empty_memory)
 
     def _turn(self, kind: str, prompt: Prompt, reply: str) -> Supervised:
         said = [*self.tokenizer.encode(reply), self.end]
@@ -192,6 +194,11 @@ def _dealt(asked: world.Riddle, rng: random.Random) -> tuple[list[world.PocketFa
     return held[-MEMORY_FACTS:], [fact for fact in asked.facts[at:] if rng.random() < 0.8][:3]
 
 
+def _hard_crowd(rng: random.Random) -> world.Crowd:
+    """Up to nothing but facts, most of which share a word with the asked key, some the key itself."""
+    return world.Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
+
+
 def merged(one: Sequence[T], other: Sequence[T], rng: random.Random) -> list[T]:
     """Both lists in one, the order within each kept."""
     places = set(rng.sample(range(len(one) + len(other)), len(one)))
@@ -227,6 +234,11 @@ def ideal(asked: world.Riddle, known: Sequence[str]) -> list[str]:
     return [fact.text for fact in recited[-MEMORY_FACTS:]]
 
 
+def facts_in(text: str) -> list[str]:
+    """The sentences of a text that tell a fact."""
+    return [match.group() for match in _FACT.finditer(text)]
+
+
 def parsed(texts: Sequence[str]) -> list[world.PocketFact]:
     """The facts that sentences tell."""
     return [world.PocketFact(*match.groups()) for text in texts if (match := _FACT.fullmatch(text))]
@@ -236,24 +248,27 @@ def recital(asked: world.Riddle, memory: Sequence[str]) -> tuple[list[world.Pock
     """The facts that an answer recites from a memory, each value right after its key, and the values that it boxes."""
     facts, recited = [fact for fact in parsed(once(memory)) if fact.value != world.UNKNOWN], list[world.PocketFact]()
 
+    def told(relation: str, key: str) -> list[world.PocketFact]:
+        return [fact for fact in facts if (fact.relation, fact.key) == (relation, key)]
+
     def recite(relation: str, key: str) -> str:
         """The last such value in memory, or unknown."""
-        told = [fact.value for fact in facts if (fact.relation, fact.key) == (relation, key)]
-        recited.append(world.PocketFact(relation, key, told[-1] if told else world.UNKNOWN))
+        known = told(relation, key)
+        recited.append(known[-1] if known else world.PocketFact(relation, key, world.UNKNOWN))
         return recited[-1].value
 
-    if asked.ask is world.Ask.MULTIVALUE:
-        recited += [fact for fact in facts if (fact.relation, fact.key) == ("code", asked.keys[0])]
-        return recited, [fact.value for fact in recited] or [recite("code", asked.keys[0])]
+    at = asked.keys[0]
+    if asked.ask is world.Ask.MULTIVALUE and (several := told("code", at)):
+        return several, [fact.value for fact in several]
+    if asked.ask is world.Ask.BRIDGE:
+        at = recite("keeper", at)
+    while asked.ask is world.Ask.CHAIN and told("friend", at) and len(recited) < MEMORY_FACTS:
+        at = recite("friend", at)
     if asked.ask in (world.Ask.BRIDGE, world.Ask.CHAIN):
-        at = asked.keys[0]
-        if asked.ask is world.Ask.BRIDGE:
-            at = recite("keeper", at)
-        else:
-            while any((fact.relation, fact.key) == ("friend", at) for fact in facts) and len(recited) < MEMORY_FACTS:
-                at = recite("friend", at)
-        return recited, [recite("code", at) if at != world.UNKNOWN else world.UNKNOWN]
-    return recited, [recite("code", key) for key in asked.keys]
+        values = [recite("code", at) if at != world.UNKNOWN else world.UNKNOWN]
+    else:
+        values = [recite("code", key) for key in asked.keys]
+    return recited, values
 
 
 def answer_from(asked: world.Riddle, memory: Sequence[str]) -> str:
