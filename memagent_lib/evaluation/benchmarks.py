@@ -106,15 +106,21 @@ def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFra
 
 
 def length_of(result: Result) -> str:
-    """The length of a document as benchmarks name it (``8K``, ``3.5M``): the published length nearest to its tokens."""
+    """The length of a document as benchmarks name it (``8K``, ``3.5M``): the published length nearest to its tokens;
+    where none is near, the power of two nearest to what it was made to have, which all documents of a file share.
+    """
     task = benchmark_task(result.example.task)
     if task.startswith(_LONGBENCH):
         return ANY_LENGTH
     read = sum(t.prompt.chunk.tokens for t in result.trace.reads if t.prompt.chunk) if result.trace else 0
-    tokens = read or result.characters / _TOKEN_CHARS
+    tokens = max(1, read or result.characters / _TOKEN_CHARS)
     known = _OF_RULER if task in RULER_TASKS else _OF_QUESTIONS
-    nearest = min(known, key=lambda name: abs(math.log(known[name] / max(1, tokens))))
-    return nearest if 0.7 < tokens / known[nearest] < 1.35 else _named(round(tokens))
+    nearest = min(known, key=lambda name: abs(math.log2(known[name] / tokens)))
+    if abs(math.log2(known[nearest] / tokens)) < 0.5:
+        return nearest
+    made = result.example.metadata
+    planned = made["chunks"] * made["chunk_tokens"] if {"chunks", "chunk_tokens"} <= made.keys() else tokens
+    return _named(2 ** round(math.log2(planned)))
 
 
 def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -138,12 +144,11 @@ def _shown(row: dict[str, Any]) -> str:
     return f"{row['score']:.1f}{interval} (n={row['n']})"
 
 
-def _named(tokens: int) -> str:
-    """Two digits of a length between the published ones."""
-    if tokens < 1000:
-        return str(tokens)
-    thousands = float(f"{tokens / 1e3:.2g}")
-    return f"{thousands:g}K" if thousands < 1000 else f"{thousands / 1000:.2g}M"
+def _named(power_of_two: int) -> str:
+    for unit, size in (("M", 1024**2), ("K", 1024)):
+        if power_of_two >= size:
+            return f"{power_of_two // size}{unit}"
+    return str(power_of_two)
 
 
 def _tokens_of(name: str) -> float:

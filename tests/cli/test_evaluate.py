@@ -317,6 +317,21 @@ def test_benchmarks_are_scored_by_their_own_metrics_with_published_numbers_marke
     assert cells == "97.5" or cells == "97.4"
 
 
+@pytest.mark.parametrize(
+    ("made", "tokens", "length"),
+    [
+        ({"chunks": 4, "chunk_tokens": 96}, (321, 345, 380), "512"),
+        ({}, (950, 990), "1K"),
+        ({}, (8000, 8300, 11_300), "8K"),
+        ({}, (2**21,), "2M"),
+    ],
+)
+def test_documents_of_one_file_stand_in_one_column_whatever_tokens_each_has(kept, made, tokens, length):
+    results = [of_task(kept, "vt", "match_all", "7", ("7",), round(4.4 * n)) for n in tokens]
+    results = [replace(r, example=replace(r.example, metadata=made)) for r in results]
+    assert set(benchmark_rows(results)["length"]) == {length}
+
+
 MEASURED = """
 import sys
 from memagent_lib.cli import main
