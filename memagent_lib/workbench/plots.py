@@ -5,7 +5,7 @@ Colour says which policy, line style says which reader; every interval is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -91,13 +91,21 @@ def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str])
         look = MAIN_LINE if main else THIN_LINE
         ax.plot(line["chunks"], line["accuracy"], color=colour, linestyle=dashes_of(reader), **look)
         if main:
-            ax.fill_between(line["chunks"], line["low"], line["high"], color=colour, alpha=0.15, linewidth=0)
+            _interval(ax, line["chunks"], line["low"], line["high"], colour)
             ends.append(LineEnd(line["chunks"].iloc[-1], line["accuracy"].iloc[-1], line_name(policy, reader), colour))
         elif policy not in others:
             ax.vlines(line["chunks"], line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
     share_axis(ax, "accuracy")
     length_axis(ax, table["chunks"], tokens_of_a_chunk(results))
     return ends, f"{counted('per point', table['scored'])}, 95 % Wilson intervals"
+
+
+def _interval(ax: Axes, at: Sequence[int], low: Sequence[float], high: Sequence[float], colour: str) -> None:
+    """A band around a line, and a bar where there is one length only, at which a band has no width."""
+    if len(at) == 1:
+        ax.vlines(at, low, high, color=colour, alpha=0.35, linewidth=4)
+    else:
+        ax.fill_between(at, low, high, color=colour, alpha=0.14, linewidth=0)
 
 
 def capture_and_retention(results: pd.DataFrame) -> Axes:
@@ -114,7 +122,7 @@ def capture_and_retention(results: pd.DataFrame) -> Axes:
             counts += [rate.n for rate in rates.values()]
             low, high = [rate.low for rate in rates.values()], [rate.high for rate in rates.values()]
             ax.plot(chunks, [rate.value for rate in rates.values()], color=colour, linestyle=dashes, **MAIN_LINE)
-            ax.fill_between(chunks, low, high, color=colour, alpha=0.12, linewidth=0)
+            _interval(ax, chunks, low, high, colour)
             if chunks:
                 ends[policy] = LineEnd(chunks[-1], rates[chunks[-1]].value, policy, colour)
     share_axis(ax, "share of facts")

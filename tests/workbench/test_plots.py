@@ -87,6 +87,13 @@ def test_accuracy_is_drawn_at_its_value_with_its_wilson_interval(results: pd.Dat
     assert {t.get_text() for t in ax.texts} >= {"before", "after", "n = 4 to 8 per point, 95 % Wilson intervals"}
 
 
+def test_at_one_length_alone_the_interval_is_a_bar_with_a_width(results: pd.DataFrame) -> None:
+    ax = plots.accuracy_by_length(results[results["chunks"] == 64])
+    bars = [bar for bar in ax.collections if bar.get_linewidth()[0] > 0]
+    heights = {tuple(round(v, 6) for v in bar.get_paths()[0].vertices[:, 1]) for bar in bars}
+    assert {(round(rate.low, 6), round(rate.high, 6)) for rate in (wilson(3, 4), wilson(1, 4))} == heights
+
+
 def test_lengths_are_told_in_tokens_of_the_chunks_that_a_memory_was_made_of_whatever_a_baseline_may_see(
     results: pd.DataFrame,
 ) -> None:
