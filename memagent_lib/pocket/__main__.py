@@ -17,7 +17,7 @@ if __name__ == "__main__":
         metavar="FOLDER",
         help="go on from this warm start with ideal memories, question in mind: the upper bound",
     )
-    parser.add_argument("--template", default="pocket", help="a template's name or file (default: pocket)")
+    parser.add_argument("--template", help="a template's name or file (default: pocket)")
     parser.add_argument(
         "--unplanted",
         dest="planted",
@@ -26,6 +26,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch (default: 1)")
     options = parser.parse_args()
-    if options.aware and not (options.planted and options.template == "pocket"):
+    if options.aware and (options.template or not options.planted):
         parser.error("--aware keeps its warm start's template and weights; leave out --template and --unplanted")
+    options.template = options.template or "pocket"
     make(**vars(options))
