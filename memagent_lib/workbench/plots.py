@@ -85,18 +85,24 @@ def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str])
     """Draw the lines; returns where those with memory end, and what the marks mean."""
     table, ends = summarise(results, by=("policy", "reader", "chunks")), []
     others = other_seeds(colours)
-    for (policy, reader), line in table.groupby(["policy", "reader"], sort=False):
+    lines = sorted(table.groupby(["policy", "reader"], sort=False), key=lambda line: list(colours).index(line[0][0]))
+    alone = table["chunks"].nunique() == 1
+    for number, ((policy, reader), line) in enumerate(lines):
         line, colour = line.sort_values("chunks"), colours[policy]
+        beside = 1.06 ** (number - (len(lines) - 1) / 2) if alone else 1.0  # bars would cover one another
+        at = beside * line["chunks"]
         main = reader not in BASELINE_WORDS and policy not in others
         look = MAIN_LINE if main else THIN_LINE
-        ax.plot(line["chunks"], line["accuracy"], color=colour, linestyle=dashes_of(reader), **look)
+        ax.plot(at, line["accuracy"], color=colour, linestyle=dashes_of(reader), **look)
         if main:
-            _interval(ax, line["chunks"], line["low"], line["high"], colour)
-            ends.append(LineEnd(line["chunks"].iloc[-1], line["accuracy"].iloc[-1], line_name(policy, reader), colour))
+            _interval(ax, at, line["low"], line["high"], colour)
+            ends.append(LineEnd(at.iloc[-1], line["accuracy"].iloc[-1], line_name(policy, reader), colour))
         elif policy not in others:
-            ax.vlines(line["chunks"], line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
+            ax.vlines(at, line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
     share_axis(ax, "accuracy")
     length_axis(ax, table["chunks"], tokens_of_a_chunk(results))
+    if alone:
+        ax.margins(x=0.8)
     return ends, f"{counted('per point', table['scored'])}, 95 % Wilson intervals"
 
 

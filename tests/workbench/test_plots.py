@@ -78,8 +78,8 @@ def results() -> pd.DataFrame:
 def test_accuracy_is_drawn_at_its_value_with_its_wilson_interval(results: pd.DataFrame) -> None:
     ax = plots.accuracy_by_length(results)
     lines = [line for line in ax.lines if line.get_marker() == "o"]
-    assert [list(line.get_ydata()) for line in lines] == [[1.0, 0.75], [0.75, 0.25]]
-    band = ax.collections[-1].get_paths()[0].vertices[:, 1]
+    assert [list(line.get_ydata()) for line in lines] == [[0.75, 0.25], [1.0, 0.75]]
+    band = ax.collections[0].get_paths()[0].vertices[:, 1]
     expected = [wilson(6, 8), wilson(1, 4)]
     assert {round(v, 6) for v in band} >= {round(v, 6) for rate in expected for v in (rate.low, rate.high)}
     assert ax.get_xscale() == "log"
@@ -87,10 +87,11 @@ def test_accuracy_is_drawn_at_its_value_with_its_wilson_interval(results: pd.Dat
     assert {t.get_text() for t in ax.texts} >= {"before", "after", "n = 4 to 8 per point, 95 % Wilson intervals"}
 
 
-def test_at_one_length_alone_the_interval_is_a_bar_with_a_width(results: pd.DataFrame) -> None:
+def test_at_one_length_alone_the_intervals_are_bars_side_by_side(results: pd.DataFrame) -> None:
     ax = plots.accuracy_by_length(results[results["chunks"] == 64])
     bars = [bar for bar in ax.collections if bar.get_linewidth()[0] > 0]
     heights = {tuple(round(v, 6) for v in bar.get_paths()[0].vertices[:, 1]) for bar in bars}
+    assert len({bar.get_paths()[0].vertices[0, 0] for bar in bars}) == len(bars) > 1
     assert {(round(rate.low, 6), round(rate.high, 6)) for rate in (wilson(3, 4), wilson(1, 4))} == heights
 
 
