@@ -53,6 +53,10 @@ class SweepBoard:
         self.say(f"stopping: {what} given time to clean up; Ctrl-C again ends all at once")
 
 
+_OF_A_PIPE = 320
+"""Columns where no terminal says how many: each point on a line, for grep."""
+
+
 def show_states(rows: Iterable[Mapping[str, Any]], title: str) -> None:
     """Print points as a table, from their ``stage``, ``point``, ``status``, ``seconds`` and ``error``."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -63,7 +67,7 @@ def show_states(rows: Iterable[Mapping[str, Any]], title: str) -> None:
         status = f"[{_COLOURS.get(state, 'dim')}]{state.lower()}"
         took = "" if seconds is None else duration(seconds)
         table.add_row(row["stage"], escape(row["point"]), status, took, escape(row["error"] or ""))
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else _OF_A_PIPE).print(table)
 
 
 def duration(seconds: float) -> str:
