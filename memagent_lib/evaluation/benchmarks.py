@@ -115,8 +115,8 @@ def length_of(result: Result) -> str:
     read = sum(t.prompt.chunk.tokens for t in result.trace.reads if t.prompt.chunk) if result.trace else 0
     tokens = max(1, read or result.characters / _TOKEN_CHARS)
     known = _OF_RULER if task in RULER_TASKS else _OF_QUESTIONS
-    nearest = min(known, key=lambda name: abs(math.log2(known[name] / tokens)))
-    if abs(math.log2(known[nearest] / tokens)) < 0.5:
+    apart = {name: abs(math.log2(length / tokens)) for name, length in known.items()}
+    if apart[nearest := min(apart, key=apart.__getitem__)] < 0.5:
         return nearest
     made = result.example.metadata
     planned = made["chunks"] * made["chunk_tokens"] if {"chunks", "chunk_tokens"} <= made.keys() else tokens

@@ -28,5 +28,4 @@ if __name__ == "__main__":
     options = parser.parse_args()
     if options.aware and (options.template or not options.planted):
         parser.error("--aware keeps its warm start's template and weights; leave out --template and --unplanted")
-    options.template = options.template or "pocket"
-    make(**vars(options))
+    make(**{name: value for name, value in vars(options).items() if value is not None})

@@ -95,7 +95,7 @@ def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str])
         look = MAIN_LINE if main else THIN_LINE
         ax.plot(at, line["accuracy"], color=colour, linestyle=dashes_of(reader), **look)
         if main:
-            _interval(ax, at, line["low"], line["high"], colour)
+            _band(ax, at, line["low"], line["high"], colour)
             ends.append(LineEnd(at.iloc[-1], line["accuracy"].iloc[-1], line_name(policy, reader), colour))
         elif policy not in others:
             ax.vlines(at, line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
@@ -106,12 +106,12 @@ def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str])
     return ends, f"{counted('per point', table['scored'])}, 95 % Wilson intervals"
 
 
-def _interval(ax: Axes, at: Sequence[int], low: Sequence[float], high: Sequence[float], colour: str) -> None:
-    """A band around a line, and a bar where there is one length only, at which a band has no width."""
+def _band(ax: Axes, at: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str) -> None:
+    """A band around a line, and a bar around a single point, at which a band has no width."""
     if len(at) == 1:
         ax.vlines(at, low, high, color=colour, alpha=0.35, linewidth=4)
     else:
-        ax.fill_between(at, low, high, color=colour, alpha=0.14, linewidth=0)
+        ax.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def capture_and_retention(results: pd.DataFrame) -> Axes:
@@ -128,7 +128,7 @@ def capture_and_retention(results: pd.DataFrame) -> Axes:
             counts += [rate.n for rate in rates.values()]
             low, high = [rate.low for rate in rates.values()], [rate.high for rate in rates.values()]
             ax.plot(chunks, [rate.value for rate in rates.values()], color=colour, linestyle=dashes, **MAIN_LINE)
-            _interval(ax, chunks, low, high, colour)
+            _band(ax, chunks, low, high, colour)
             if chunks:
                 ends[policy] = LineEnd(chunks[-1], rates[chunks[-1]].value, policy, colour)
     share_axis(ax, "share of facts")
@@ -159,7 +159,7 @@ def memory_by_turn(traces: pd.DataFrame) -> Axes:
         turn, colour = group.groupby("turn")["reply_tokens"], colours[name]
         mean, most = turn.mean(), max(most, turn.size().max())
         ax.plot(mean.index, mean, color=colour)
-        ax.fill_between(mean.index, turn.quantile(0.1), turn.quantile(0.9), color=colour, alpha=0.15, linewidth=0)
+        _band(ax, mean.index, turn.quantile(0.1), turn.quantile(0.9), colour)
         cut = group[group["finish_reason"] == "length"]
         ax.plot(cut["turn"], cut["reply_tokens"], "x", color=colour, markersize=5, alpha=0.5)
         ends.append(LineEnd(mean.index[-1], mean.iloc[-1], str(name), colour))
@@ -233,7 +233,7 @@ def cost_by_length(results: pd.DataFrame) -> Axes:
         counts += list(spent.size())
         ax.plot(mean.index, mean, color=colour, linestyle=dashes_of(reader), **look)
         if main:
-            ax.fill_between(mean.index, spent.quantile(0.1), spent.quantile(0.9), color=colour, alpha=0.15, linewidth=0)
+            _band(ax, mean.index, spent.quantile(0.1), spent.quantile(0.9), colour)
             ends.append(LineEnd(mean.index[-1], mean.iloc[-1], line_name(policy, reader), colour))
             guide = mean
     if ends:
