@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,20 +64,36 @@ class EvaluationReport:
         rows = pd.concat(of_tasks).sort_index()
         return cls(path.name, rows, Experiment.open(tracking), tuple(missing))
 
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """The runs in the store, by id; results that were brought from elsewhere may name others."""
+        return load_runs(self.experiment).set_index("run_id")
+
     @property
     def warnings(self) -> list[str]:
-        """What a reader must know before any number: missing points, mixtures, cells in which all failed, and why."""
+        """What a reader must know before any number: missing points, mixtures, cells in which all failed, and why;
+        and which runs are not there to lead to readings.
+        """
         counts = summarise(self.rows, _CELL)
         broken = [
             f"{row['policy']}, {row['reader']}, {row['task']} at {row['length']}: all {row['failed']} failed"
             for row in counts[counts["scored"] == 0].to_dict("records")
         ]
         why = failure_reasons(self.rows)[:MOST_REASONS]
-        return [*(f"missing: {point}" for point in self.missing), *mixtures(self.rows), *broken, *why]
+        named = self.rows["run_id"].drop_duplicates()
+        elsewhere = int((~named.isin(self.runs.index)).sum())
+        unknown = [
+            f"{elsewhere} of {len(named)} runs are not in {self.experiment.uri}: their readings, settings and machines "
+            "are not shown; --tracking STORE names the store that has them"
+        ] * (elsewhere > 0)
+        return [*(f"missing: {point}" for point in self.missing), *mixtures(self.rows), *broken, *why, *unknown]
 
     def page(self) -> Page:
-        """A page that needs no network: a cell of a table opens the readings behind it in the inspector below."""
-        readings = Readings(load_readings(self.experiment, self.rows))
+        """A page that needs no network: a cell of a table opens the readings behind it in the inspector below, where
+        their run is in the store.
+        """
+        there = self.rows[self.rows["run_id"].isin(self.runs.index)]
+        readings = Readings(load_readings(self.experiment, there))
         first = _first_of_cells(readings)
         inspector = to_html(readings, PAGE_MB, set(first.values())).body if readings.results else ""
         body = render(
@@ -88,6 +105,7 @@ class EvaluationReport:
             runs=self._runs(),
             published=_published(),
             inspector=Markup(inspector),
+            no_readings="every example failed" if len(there) else "their runs are not in the store",
         )
         return Page(f"Report: {self.title}", body)
 
@@ -111,15 +129,15 @@ class EvaluationReport:
         return {"name": task, "lengths": names, "lines": lines, "pairs": _pairs(rows)}
 
     def _runs(self) -> list[dict[str, Any]]:
-        runs = load_runs(self.experiment).set_index("run_id")
         told = []
         for policy, run_id in self.rows[["policy", "run_id"]].drop_duplicates().itertuples(index=False):
-            row = runs.loc[run_id].dropna()
-            params = {name.removeprefix("params."): value for name, value in row.items() if name.startswith("params.")}
-            told.append(
-                {"policy": policy, "id": run_id, "started": f"{row['started']:%Y-%m-%d %H:%M} UTC"}
-                | {"settings": json.dumps(params, indent=1), "machine": _machine(self.experiment, run_id)}
-            )
+            run = {"policy": policy, "id": run_id}
+            if run_id in self.runs.index:
+                row = self.runs.loc[run_id].dropna()
+                params = {key.removeprefix("params."): of for key, of in row.items() if key.startswith("params.")}
+                run |= {"started": f"{row['started']:%Y-%m-%d %H:%M} UTC", "settings": json.dumps(params, indent=1)}
+                run["machine"] = _machine(self.experiment, run_id)
+            told.append(run)
         return told
 
 

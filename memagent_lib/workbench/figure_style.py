@@ -136,9 +136,13 @@ def without_seed(policy: str) -> str:
 
 
 def other_seeds(policies: Iterable[str]) -> set[str]:
-    """Those of the policies that differ from an earlier one in their training seed alone."""
-    first = {without_seed(policy): policy for policy in reversed(list(dict.fromkeys(policies)))}
-    return {policy for policy in policies if first[without_seed(policy)] != policy}
+    """Those of the policies that differ in their training seed alone from the one whose name has no seed; where there
+    is none, from the first of them.
+    """
+    order = list(dict.fromkeys(policies))
+    main = {without_seed(policy): policy for policy in reversed(order)}
+    main |= {policy: policy for policy in order if policy == without_seed(policy)}
+    return {policy for policy in order if main[without_seed(policy)] != policy}
 
 
 def dashes_of(reader: str) -> Any:

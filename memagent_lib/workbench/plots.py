@@ -54,7 +54,7 @@ def accuracy_by_length(results: pd.DataFrame) -> Axes:
 
     Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, lengths are given in
     tokens too. Baselines are thin and in their policy's colour; they share one legend of line styles. A policy that
-    differs from an earlier one in its training seed alone (``trained, seed 1``) has a thin line in that one's colour.
+    differs from another in its training seed alone (``trained, seed 1``) has a thin line in that one's colour.
     """
     ax = new_axes(6.8, 4.6)
     ends, told = _accuracy_lines(results, ax, colours_of(results["policy"]))

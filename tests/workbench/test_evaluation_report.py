@@ -96,6 +96,21 @@ def test_what_is_missing_failed_or_mixed_is_said_first(evaluated, workspace):
     assert "none scored" in page and "4 failed" in page and "–" in page  # failed is not 0 %, unread is neither
 
 
+def test_results_whose_runs_are_not_in_the_store_are_shown_and_that_is_said(evaluated, workspace, tmp_path):
+    evaluated("forgets", partial(_reads, forgets=True))
+    known = evaluated("keeps", partial(_reads, forgets=False))
+    file = workspace / "out" / "forgets.parquet"
+    pd.read_parquet(file).assign(run_id="of another machine").to_parquet(file)
+    report = EvaluationReport.of(workspace / "out", workspace)
+    page = report.page().body
+    (warning,) = report.warnings
+    assert warning.startswith("1 of 2 runs are not in sqlite:") and warning.split(";")[0] in page
+    assert "forgets: run of another machine, not in the store" in page and f"keeps: run {known}, 2" in page
+    assert "<b>0.0</b> [0.0, 49.0]" in page and page.count("data-key=") == 2  # the known run's cells lead to readings
+    page = EvaluationReport.of(workspace / "out", tmp_path / "empty").page().body
+    assert "2 of 2 runs are not in" in page and "No reading is shown: their runs are not in the store." in page
+
+
 def test_the_command_writes_the_page_and_a_wrong_folder_is_one_clear_line(evaluated, workspace, tmp_path, capsys):
     evaluated("keeps", partial(_reads, forgets=False))
     page = tmp_path / "page.html"

@@ -134,12 +134,13 @@ def test_other_training_seeds_have_the_colour_of_the_first_and_thin_lines_withou
     results: pd.DataFrame,
 ) -> None:
     second = results[results["policy"] == "after"].assign(policy="after, seed 1", score=0.5)
-    rows = pd.concat([second.assign(policy="before, seed 1"), results, second])
+    third = results.assign(policy=results["policy"].replace("before", "before, seed 2"))
+    rows = pd.concat([second.assign(policy="before, seed 1"), second, third])
     ax = plots.accuracy_by_length(rows[rows["reader"] == "overwrite"])
     thin = [line for line in ax.lines if line.get_marker() != "o"]
     assert {line.get_color(): list(line.get_ydata()) for line in thin} == {
-        plots.COLOURS[0]: [6 / 8, 1 / 4],  # "before" comes after "before, seed 1", which stands for both
-        plots.COLOURS[1]: [0.5, 0.5],
+        plots.COLOURS[0]: [6 / 8, 1 / 4],  # the first of two numbered seeds stands for both
+        plots.COLOURS[1]: [0.5, 0.5],  # the name without a seed does, though it comes later
     }
     assert {text.get_text().partition(":")[0] for text in ax.texts} >= {"before, seed 1", "after"}
     assert "after, seed 1" not in {text.get_text().partition(":")[0] for text in ax.texts}
