@@ -81,12 +81,12 @@ class EvaluationReport:
         ]
         why = failure_reasons(self.rows)[:MOST_REASONS]
         named = self.rows["run_id"].drop_duplicates()
-        elsewhere = int((~named.isin(self.runs.index)).sum())
-        unknown = [
-            f"{elsewhere} of {len(named)} runs are not in {self.experiment.uri}: their readings, settings and machines "
-            "are not shown; --tracking STORE names the store that has them"
-        ] * (elsewhere > 0)
-        return [*(f"missing: {point}" for point in self.missing), *mixtures(self.rows), *broken, *why, *unknown]
+        if elsewhere := int((~named.isin(self.runs.index)).sum()):
+            why.append(
+                f"{elsewhere} of {len(named)} runs are not in {self.experiment.uri}: their readings, settings and "
+                "machines are not shown; --tracking STORE names the store that has them"
+            )
+        return [*(f"missing: {point}" for point in self.missing), *mixtures(self.rows), *broken, *why]
 
     def page(self) -> Page:
         """A page that needs no network: a cell of a table opens the readings behind it in the inspector below, where
