@@ -1,10 +1,11 @@
-"""How often does one hard turn lose what a memory holds, or note what no text told?
+"""How often does one hard turn lose what a memory holds, note what no text told, or keep what is false?
 
 ``python -m experiments.pocket.lookups MODEL [MODEL ...]``. In every turn nearly all of the chunk's ten facts share a
 word with an asked key (of one fact, two, the last of several values). *Lost*: the memory tells what is asked, in the
 words in which the policy itself notes it, and after the words of that memory another token is likelier than the value.
-*False*: nothing has told what is asked, and the next memory gives an asked key a value. Three thousand turns take
-minutes, where losses in documents of 256 chunks take an hour to count.
+*False*: nothing has told what is asked, and the next memory gives an asked key a value. *Not taken*: the memory holds
+such a value, the chunk tells the true one, and the next memory lacks it. Three thousand turns take minutes, where
+losses in documents of 256 chunks take an hour to count.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ class Lookup:
         """A read turn of this question."""
         return Prompt(Kind.READ, self.question, memory, Chunk(0, text, 0, len(text), 0))
 
+    def telling(self, fact: world.PocketFact, rng: random.Random) -> str:
+        """The chunk with one of its facts, whichever, replaced by this one."""
+        sentences = self.text.strip(" .").split(". ")
+        sentences[rng.randrange(len(sentences))] = fact.text.rstrip(".")
+        return f" {'. '.join(sentences)}."
+
 
 def lookups(n: int, seed: int) -> list[Lookup]:
     """``n`` questions in turn about one fact, two and the last of several values; a function of ``seed``."""
@@ -69,7 +76,7 @@ def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
 
     found = []
     for batch in (turns[at : at + BATCH] for at in range(0, len(turns), BATCH)):
-        memories = noted(model, tokenizer, batch, [asked(turn, "", f" {plain(turn)}") for turn in batch])
+        memories = noted(model, tokenizer, template, batch)
         begun = [asked(turn, memory, turn.text) for turn, memory in zip(batch, memories, strict=True)]
         told = [tokenizer.encode(memory) for memory in memories]
         ids = [torch.tensor(prompt + reply) for prompt, reply in zip(begun, told, strict=True)]
@@ -89,11 +96,11 @@ def plain(turn: Lookup) -> str:
     return " ".join(fact.text for fact in turn.facts)
 
 
-def noted(model: Any, tokenizer: Tokenizer, turns: list[Lookup], prompts: list[list[int]]) -> list[str]:
+def noted(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Lookup]) -> list[str]:
     """What the policy notes (greedy) of a chunk that tells nothing but the answer; the chunk's own words where that
     lacks a value, as in a warm start's random choice.
     """
-    memories = replies(model, tokenizer, prompts)
+    memories = replies(model, tokenizer, template, [turn.prompt("", f" {plain(turn)}") for turn in turns])
     return [
         memory if all(f" {fact.value}" in memory for fact in turn.facts) else plain(turn)
         for turn, memory in zip(turns, memories, strict=True)
@@ -111,17 +118,37 @@ def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
         memories = [""] * len(batch)
         for texts in chunks:
             prompts = [turn.prompt(*each) for turn, *each in zip(batch, memories, texts, strict=True)]
-            memories = replies(model, tokenizer, [tokenizer.chat(template.render(prompt)) for prompt in prompts])
+            memories = replies(model, tokenizer, template, prompts)
         for turn, memory in zip(batch, memories, strict=True):
             values = [re.findall(rf"code of {world.told(fact.key)} is (\w+)", memory) for fact in turn.facts]
             found.append((str(turn.ask), any(value in world.CODES for told in values for value in told)))
     return pd.DataFrame(found, columns=["ask", "false"])
 
 
-def replies(model: Any, tokenizer: Tokenizer, prompts: list[list[int]]) -> list[str]:
+def not_taken(model: Any, turns: list[Lookup]) -> pd.DataFrame:
+    """Of each turn its ``ask`` and whether a true value is ``not_taken``: the memory, which is :func:`noted`, holds a
+    false value of an asked key (of two, either), the chunk tells the true one, and the next memory lacks it.
+    """
+    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("pocket")
+    rng, found = random.Random(0), []
+    for batch in (turns[at : at + BATCH] for at in range(0, len(turns), BATCH)):
+        facts, prompts = [], []
+        for turn, memory in zip(batch, noted(model, tokenizer, template, batch), strict=True):
+            fact = rng.choice(turn.facts)
+            false = rng.choice([code for code in world.CODES if code not in {each.value for each in turn.facts}])
+            facts.append(fact)
+            prompts.append(turn.prompt(memory.replace(f" {fact.value}", f" {false}"), turn.telling(fact, rng)))
+        for turn, fact, memory in zip(batch, facts, replies(model, tokenizer, template, prompts), strict=True):
+            taken = f"code of {world.told(fact.key)} is {fact.value}" in memory
+            found.append((str(turn.ask), not taken))
+    return pd.DataFrame(found, columns=["ask", "not taken"])
+
+
+def replies(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Prompt]) -> list[str]:
     """Greedy replies of at most 48 tokens."""
     import torch
 
+    prompts = [tokenizer.chat(template.render(turn)) for turn in turns]
     width = max(map(len, prompts))
     end, pad = tokenizer.hf.convert_tokens_to_ids("<|im_end|>"), tokenizer.hf.pad_token_id
     ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
@@ -144,7 +171,7 @@ def main() -> None:
     rows, turns = [], lookups(a.n, a.seed)
     for name in a.models:
         model = AutoModelForCausalLM.from_pretrained(name)
-        false = false_values(model, turns).groupby("ask")["false"]
+        false, kept = (of(model, turns).groupby("ask") for of in (false_values, not_taken))
         for ask, margin in margins(model, turns).groupby("ask")["margin"]:
             rows.append(
                 {
@@ -152,7 +179,8 @@ def main() -> None:
                     "asked": ask,
                     "lost": str(wilson(int((margin < 0).sum()), len(margin))),
                     "lowest 1 % of margins": margin.quantile(0.01),
-                    "false": str(wilson(int(false.get_group(ask).sum()), len(margin))),
+                    "false": str(wilson(int(false.get_group(ask)["false"].sum()), len(margin))),
+                    "not taken": str(wilson(int(kept.get_group(ask)["not taken"].sum()), len(margin))),
                 }
             )
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.1f} nats".format))
