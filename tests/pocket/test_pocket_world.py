@@ -182,9 +182,28 @@ def test_documents_of_which_a_share_tells_nothing_are_as_before_where_it_does(po
     assert all(solve(example.question, example.document) == list(example.answers) for example in told)
 
 
+def test_facts_that_are_told_in_order_stand_in_chunks_of_their_own_where_they_are_apart(pocket_tokenizer):
+    def of_one_chunk(examples):
+        """In how many documents a chunk tells two values of the asked key."""
+        crowded = 0
+        for example in examples:
+            key = re.findall(r"the (\w+ \w+)\?", example.question)[0]
+            told = [match.start() for match in re.finditer(f"The code of the {key} is", example.document)]
+            ends = [chunk.end for chunk in chunks(example.document, pocket_tokenizer, 96)]
+            at = [sum(end <= start for end in ends) for start in told]
+            assert len(at) >= 2 and solve(example.question, example.document) == list(example.answers)
+            crowded += len(set(at)) < len(at)
+        return crowded
+
+    assert of_one_chunk(examples("update", pocket_tokenizer, 8)) > 10
+    assert of_one_chunk(examples("update", pocket_tokenizer, 8, apart=0.15)) == 0
+
+
 def test_a_bad_parameter_is_refused(pocket_tokenizer):
     with pytest.raises(ValueError, match="ask must be one of needle"):
         list(make("pocket_needle", 1, 0, pocket_tokenizer, chunks=1, ask="haystack"))
+    with pytest.raises(ValueError, match=r"apart must be at most 0\.2.*got 0\.3"):
+        list(make("pocket_update", 1, 0, pocket_tokenizer, chunks=8, apart=0.3))
     with pytest.raises(ValueError, match="whole chunks"):
         list(make("pocket_needle", 1, 0, pocket_tokenizer, length_tokens=500))
 

@@ -37,6 +37,7 @@ CODES = terms(
     "onion orchid paddle pebble pepper piano pillow pistol plum pumpkin quartz quilt ribbon saddle saffron sapphire "
     "satin scarf shovel"
 )
+MOST_APART = 0.2  # of a document; a chain of four links has five facts
 UNKNOWN = "unknown"  # the value, and the answer, of what no text told
 WORDS = (*ADJECTIVES, *NOUNS, *NAMES, *CODES)
 
@@ -204,17 +205,21 @@ class PocketTask(Crowd):
     ``backward`` is the share of bridges whose second hop is told first; their documents give the codes of no more
     people than the needed one and the ``decoys``', so that a memory can hold them all. ``untold`` is the share of
     examples whose text tells nothing of what is asked: the answer is ``unknown``, and a memory that takes a
-    half-matching fact for the asked one is wrong.
+    half-matching fact for the asked one is wrong. ``apart`` is the least distance between facts that are told in
+    order, such as the values of an update, as a share of the document: above 1 / chunks, no chunk tells two of them.
     """
 
     ask: str = "needle"
     decoys: NotNegative = 2
     backward: Share = 0.5
     untold: Share = 0.0
+    apart: Share = 0.0
 
     def __post_init__(self) -> None:
         if not set(self.ask.split(",")) <= set(Ask):
             raise ValueError(f"ask must be one of {', '.join(Ask)}, or several with commas, got {self.ask!r}")
+        if self.apart > MOST_APART:
+            raise ValueError(f"apart must be at most {MOST_APART}, as some tasks tell five facts, got {self.apart}")
 
     def plan(self, key: ExampleKey) -> PocketTask:
         return self
@@ -224,7 +229,7 @@ class PocketTask(Crowd):
         ask = Ask(rng.choice(self.ask.split(",")))
         asked, decoys = disjoint_riddles(ask, rng, self.decoys, self.backward)
         untold = self.untold > 0 and rng.random() < self.untold  # no draw at 0: those documents stay what they were
-        text, evidence = laid_out(asked, decoys, self, rng, key.length, meter.tokenizer, untold)
+        text, evidence = laid_out(asked, decoys, self, rng, key.length, meter.tokenizer, untold, self.apart)
         if ask is Ask.UPDATE:
             evidence = evidence[-1:]  # a memory need not hold what is no longer true
         return Example(
@@ -267,6 +272,7 @@ def laid_out(
     length: Length,
     tokenizer: Tokenizer,
     untold: bool = False,
+    apart: float = 0.0,
 ) -> tuple[str, tuple[Span, ...]]:
     """A document of the wanted length and where the asked facts stand in it, nowhere where they are ``untold``; a very
     short one has no decoys.
@@ -281,7 +287,7 @@ def laid_out(
     told_by = [asked, *decoys]
     if fits < 4 * sum(len(one.facts) for one in told_by):
         told_by = [asked]
-    depths = [_depths(one, rng) for one in told_by]
+    depths = [_depths(one, rng, apart) for one in told_by]
     while True:
         placed, places = _placed(sentences, told_by, depths, fits)
         text = " ".join(placed)
@@ -297,9 +303,12 @@ def laid_out(
         fits -= 1
 
 
-def _depths(one: Riddle, rng: random.Random) -> list[float]:
+def _depths(one: Riddle, rng: random.Random, apart: float) -> list[float]:
     depths = [rng.random() for _ in one.facts]
-    return sorted(depths) if one.ordered else depths
+    if not one.ordered:
+        return depths
+    free = 1 - apart * (len(depths) - 1)
+    return [depth * free + apart * before for before, depth in enumerate(sorted(depths))]
 
 
 def _placed(
