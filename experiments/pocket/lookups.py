@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +63,11 @@ def lookups(n: int, seed: int) -> list[Lookup]:
     return made
 
 
+def batches(turns: list[Lookup]) -> Iterator[list[Lookup]]:
+    """The turns in their order, as many at once as a model is given."""
+    return (turns[at : at + BATCH] for at in range(0, len(turns), BATCH))
+
+
 def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     """Of each turn its ``ask`` and ``margin``: how much likelier a value is than any other token there, in nats; of two
     values the smaller margin. Below 0 the value is lost.
@@ -75,7 +81,7 @@ def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
         return tokenizer.chat(template.render(turn.prompt(memory, text)))
 
     found = []
-    for batch in (turns[at : at + BATCH] for at in range(0, len(turns), BATCH)):
+    for batch in batches(turns):
         memories = noted(model, tokenizer, template, batch)
         begun = [asked(turn, memory, turn.text) for turn, memory in zip(batch, memories, strict=True)]
         told = [tokenizer.encode(memory) for memory in memories]
@@ -113,7 +119,7 @@ def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     """
     tokenizer, template = Tokenizer(build_tokenizer()), Template.load("pocket")
     found = []
-    for batch in (turns[at : at + BATCH] for at in range(0, len(turns), BATCH)):
+    for batch in batches(turns):
         chunks = [f" {FILLER[0]}"] * len(batch), [turn.text for turn in batch]
         memories = [""] * len(batch)
         for texts in chunks:
@@ -131,7 +137,7 @@ def not_taken(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     """
     tokenizer, template = Tokenizer(build_tokenizer()), Template.load("pocket")
     rng, found = random.Random(0), []
-    for batch in (turns[at : at + BATCH] for at in range(0, len(turns), BATCH)):
+    for batch in batches(turns):
         facts, prompts = [], []
         for turn, memory in zip(batch, noted(model, tokenizer, template, batch), strict=True):
             fact = rng.choice(turn.facts)
