@@ -11,7 +11,7 @@ from memagent_lib.data.filtering import known_without_document
 from memagent_lib.data.formats import FORMATS, read_original, require_options
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.splits import make_splits, split_file
-from memagent_lib.data.storage import copy_without, count, load, require_parquet, save, stream, stream_records
+from memagent_lib.data.storage import copy_without, count, is_as_saved, load, require_parquet, save, stream, stream_records
 from memagent_lib.data.tasks import (
     TASKS,
     configured,
@@ -33,6 +33,7 @@ __all__ = [
     "count",
     "data_files",
     "data_hash",
+    "is_as_saved",
     "known_without_document",
     "load",
     "make",

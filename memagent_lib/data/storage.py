@@ -89,14 +89,28 @@ def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> Path:
-    """Copy a file without the rows of these ids; rows that are no examples can be left out too."""
+def is_as_saved(path: str | Path) -> bool:
+    """Whether a file has the columns and types that :func:`save` writes, and no others.
+
+    What pandas wrote again has not (large strings, at times an index), and Hugging Face datasets, through which verl
+    loads several files as one, takes files of one kind only.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    saved = _schema().set(COLUMNS.index("document"), pa.field("document", pa.string()))
+    return bool(pq.read_schema(_checked(path)).remove_metadata() == saved)
+
+
+def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> Path:
+    """Copy a file, as :func:`save` writes, without the rows of these ids; rows that are no examples can be left out."""
+    import pyarrow.parquet as pq
+
+    schema = _schema()
     file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
-    with replacing(target) as unfinished, pq.ParquetWriter(unfinished, file.schema_arrow, **_WRITER) as writer:
+    with replacing(target) as unfinished, pq.ParquetWriter(unfinished, schema, **_WRITER) as writer:
         for group in range(file.num_row_groups):
-            table = file.read_row_group(group)
+            table = file.read_row_group(group, columns=list(COLUMNS)).select(COLUMNS).cast(schema)
             kept = table.filter([extra["id"] not in ids for extra in table["extra_info"].to_pylist()])
             if kept.num_rows:
                 writer.write_table(kept, row_group_size=kept.num_rows)

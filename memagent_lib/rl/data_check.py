@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memagent_lib.data import Example, copy_without, count, stream_records
+from memagent_lib.data import Example, copy_without, count, is_as_saved, stream_records
 from memagent_lib.files import write_atomically
 from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.rl.config import Recipe
@@ -63,7 +63,8 @@ def _right_replies(answers: tuple[str, ...]) -> Iterator[str]:
 
 
 def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
-    """The recipe, with files that hold its good examples only where ``data.bad_examples`` is ``leave_out``.
+    """The recipe, with files that hold its good examples only where ``data.bad_examples`` is ``leave_out``, and copies
+    of the files that another program wrote again (:func:`~memagent_lib.data.is_as_saved`).
 
     :class:`SettingsError` names the bad ones where they are refused, and a training set too small for a step.
     """
@@ -90,14 +91,14 @@ def unusable(path: str | Path, bad: Mapping[str, str]) -> str:
 
 def _checked(path: Path, number: int, recipe: Recipe, encoder: Encoder, folder: RunFolder) -> str:
     bad = dict(bad_examples(path, encoder))
+    kept = folder.path / "data" / f"{number}_{path.name}"
     if not bad:
-        return str(path)
+        return str(path if is_as_saved(path) else copy_without(path, bad, kept))
     found = unusable(path, bad)
     if recipe.data.bad_examples == "refuse":
         raise SettingsError(f'{found}. Mend them, or set data.bad_examples = "leave_out"')
     if len(bad) == count(path):
         raise SettingsError(f"{found}. Nothing would be left")
-    kept = folder.path / "data" / f"{number}_{path.name}"
     copy_without(path, bad, kept)
     write_atomically(kept.with_suffix(".left_out.json"), json.dumps(bad, indent=2))
     print(f"left out: {found}. All of them are in {kept.with_suffix('.left_out.json')}", flush=True)

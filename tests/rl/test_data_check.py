@@ -86,6 +86,20 @@ def test_a_row_that_is_no_example_is_left_out_too(tmp_path, encoder) -> None:
         checked_data(refusing, encoder, RunFolder(tmp_path / "run"))
 
 
+def test_a_file_that_pandas_wrote_again_is_loaded_beside_one_that_it_did_not(tmp_path, encoder) -> None:
+    import datasets
+    import pandas as pd
+
+    given = recipe(tmp_path, [example("a"), example("b"), example("c")])
+    again = pd.read_parquet(given.data.train[0])
+    again[again["document"] != "doc b"].to_parquet(given.data.train[0])
+    kept = checked_data(given, encoder, RunFolder(tmp_path / "run"))
+    assert [e.id for e in load(kept.data.train[0])] == ["a", "c"]
+    assert kept.data.eval == given.data.eval
+    alike = [datasets.Dataset.from_parquet(f, cache_dir=str(tmp_path)) for f in (*kept.data.train, *kept.data.eval)]
+    assert len(datasets.concatenate_datasets(alike)) == 3
+
+
 def test_too_few_examples_for_one_step_are_refused(tmp_path, encoder) -> None:
     with pytest.raises(SettingsError, match="2 examples can be trained on and a step takes prompts_per_step = 3"):
         checked_data(recipe(tmp_path, [example("a"), example("b")], prompts=3), encoder, RunFolder(tmp_path / "run"))
