@@ -11,7 +11,16 @@ from memagent_lib.data.filtering import known_without_document
 from memagent_lib.data.formats import FORMATS, read_original, require_options
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.splits import make_splits, split_file
-from memagent_lib.data.storage import copy_without, count, is_as_saved, load, require_parquet, save, stream, stream_records
+from memagent_lib.data.storage import (
+    copy_without,
+    count,
+    is_as_saved,
+    load,
+    require_parquet,
+    save,
+    stream,
+    stream_records,
+)
 from memagent_lib.data.tasks import (
     TASKS,
     configured,
