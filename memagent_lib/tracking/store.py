@@ -195,9 +195,11 @@ def _busy(failure: BaseException) -> bool:
 
 
 def _overtaken(failure: BaseException) -> bool:
-    """Whether another run logged the same dataset between MLflow's look and its insert; the next look finds it."""
+    """Whether another process logged the same dataset or tag between MLflow's look and its insert; the next look
+    finds it."""
     said = str(failure).lower()
-    return "datasets" in said and ("unique constraint" in said or "duplicate entry" in said)
+    twice = "unique constraint" in said or "duplicate entry" in said
+    return twice and ("datasets" in said or "tags" in said)
 
 
 def _gave_up(failure: BaseException) -> bool:

@@ -52,6 +52,22 @@ def test_runs_that_log_the_same_data_at_the_same_moment_all_keep_it(workspace: P
         assert list(pool.map(log, runs)) == [len(files)] * len(runs)
 
 
+def test_processes_that_tag_one_run_at_the_same_moment_all_go_on(workspace: Path) -> None:
+    """Two sweeps begun together after a restart both end the runs that it killed."""
+    experiment = Experiment.open(workspace)
+    run, together = experiment.start("killed"), threading.Barrier(4)
+
+    def tag(owner: str) -> None:
+        for number in range(10):
+            together.wait(60)
+            run.tags({f"error {number}": owner})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(tag, "abcd"))
+    tags = experiment.client.get_run(run.id).data.tags
+    assert {tags[f"error {number}"] for number in range(10)} <= set("abcd")
+
+
 @pytest.mark.slow  # MLflow itself waits 20 seconds
 def test_a_store_that_stays_locked_is_named_with_the_fix(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "RETRY_S", 1.0)
