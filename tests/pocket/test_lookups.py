@@ -36,12 +36,12 @@ def test_a_memory_is_in_the_words_of_the_policy() -> None:
 
 def test_a_value_that_no_text_told_is_seen() -> None:
     turns, unknown = lookups(60, seed=2), Tokenizer(build_tokenizer()).encode(" unknown")
-    model = AutoModelForCausalLM.from_pretrained("experiments/pocket/trained")
-    assert false_values(model, turns)["false"].mean() < 0.05
+    model = AutoModelForCausalLM.from_pretrained("experiments/pocket/warm_start")
+    assert false_values(model, turns)["false"].mean() < 0.1
     silenced = torch.tensor(unknown)  # it cannot say so any more
     model.lm_head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, silenced, -torch.inf))
     found = false_values(model, turns)
-    assert found["false"].mean() > 0.3 and found.groupby("ask").size().tolist() == [20, 20, 20]
+    assert found["false"].mean() > 0.5 and found.groupby("ask").size().tolist() == [20, 20, 20]
 
 
 def test_a_true_value_that_is_not_taken_is_seen() -> None:
