@@ -37,7 +37,7 @@ test: $(READY) chromium
 	$(BIN)/python -m pytest
 
 # The quick part, before a commit: style, the rules of the house, and the tests that start no engine, kernel or server.
-QUICK := $(wildcard tests/test_*.py) tests/readers tests/diagnostics tests/evaluation tests/cli/test_template.py
+QUICK := $(wildcard tests/test_*.py) tests/repository tests/readers tests/diagnostics tests/evaluation tests/cli/test_template.py
 check: lint
 	$(BIN)/python -m pytest -m "not slow and not browser and not gpu" $(QUICK)
 
@@ -49,7 +49,7 @@ chromium:
 # Notebooks 01 to 08 in order on their defaults, in an empty checkout: a quarter of an hour or more on 2 cores.
 # make notebooks CHECKOUT=FOLDER keeps the checkout there; once more, it continues after the last notebook that ended.
 notebooks: $(READY)
-	$(BIN)/python -m pytest -m chain --exitfirst --durations=8 $(if $(CHECKOUT),--checkout="$(CHECKOUT)") tests/workbench/test_notebook_chain.py
+	$(BIN)/python -m pytest -m chain --exitfirst --durations=8 $(if $(CHECKOUT),--checkout="$(CHECKOUT)") tests/notebooks/test_notebook_chain.py
 
 # make lab LAB="--port 8890"
 lab: $(READY)

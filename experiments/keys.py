@@ -13,7 +13,7 @@ from statistics import mean
 
 import pandas as pd
 
-from memagent_lib.workbench.sweep import gather_sweep
+from memagent_lib.sweeps import gather_sweep
 
 TASKS = "held_out "
 LAST = 3

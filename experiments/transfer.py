@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from memagent_lib.workbench.sweep import gather_sweep
+from memagent_lib.sweeps import gather_sweep
 
 _SCORE = r"val-core/pocket_(\w+)/acc/mean@1"
 

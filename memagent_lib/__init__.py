@@ -2,8 +2,8 @@
 
     from memagent_lib import open_agent, read_files
 
-    agent = open_agent("experiments/pocket/trained")
-    reading = read_files(agent, ["experiments/pocket/museum_log.md"], ["What is the code of the silver heron?"])
+    agent = open_agent("Qwen/Qwen2.5-7B-Instruct")
+    reading = read_files(agent, ["contract.pdf"], ["Who signs?"])
     reading.answers
 
 These names are loaded when they are first used; the rooms below hold everything else.

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from memagent_lib import files
+from memagent_lib import paths, provenance
 from memagent_lib.backends import Backend, BackendError, Sampling, open_backend
 from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
 from memagent_lib.readers import READERS, Reader, ReaderSession, continues, reader_named, shows
@@ -47,7 +47,7 @@ class AgentSettings:
     @classmethod
     def load(cls, model: str | Path) -> AgentSettings:
         """The settings in a model folder; the published ones where it has none or ``model`` is no folder."""
-        path = files.place(model) / SETTINGS_FILE
+        path = paths.absolute(model) / SETTINGS_FILE
         if not path.is_file():
             return cls()
         try:
@@ -61,7 +61,7 @@ class AgentSettings:
         return cls(template=template.name if shipped else asdict(template), budget=budget, reader=reader)
 
     def save(self, model: str | Path) -> Path:
-        return files.write_atomically(Path(model) / SETTINGS_FILE, json.dumps(asdict(self), indent=2) + "\n")
+        return paths.write_atomically(Path(model) / SETTINGS_FILE, json.dumps(asdict(self), indent=2) + "\n")
 
 
 def open_agent(
@@ -83,7 +83,7 @@ def open_agent(
     ``api_key`` and ``api`` of ``openai``, ``threads`` of ``vllm`` and ``transformers``, ``drafts`` of ``transformers``,
     ``window`` of all; those that are ``None``, empty or 0 are left out.
     """
-    path = files.model(str(model))
+    path = paths.model_path(str(model))
     trained = AgentSettings.load(path)
     if not isinstance(budget, Budget):
         budget = replace(trained.budget, **(budget or {}))
@@ -91,12 +91,12 @@ def open_agent(
     reader = reader_named(reader) if isinstance(reader, str) else reader
     template = Template.of(template or trained.template)
     if not isinstance(tokenizer, Tokenizer):
-        tokenizer = _tokenizer(files.model(str(tokenizer or model)), told=bool(tokenizer))
+        tokenizer = _tokenizer(paths.model_path(str(tokenizer or model)), told=bool(tokenizer))
     encoder = Encoder(tokenizer, template, budget)
     if isinstance(backend, str):
         given = {name: value for name, value in options.items() if value is False or value not in (None, "", 0)}
         backend = open_backend(backend, path, sampling, **given)
-    return Agent(encoder, backend, reader, files.model_hash(str(model)))
+    return Agent(encoder, backend, reader, provenance.model_hash(str(model)))
 
 
 def _tokenizer(model: str, told: bool) -> Tokenizer:

@@ -76,7 +76,7 @@ def encoder(tokenizer) -> Encoder:
     """The pocket wording with small budgets."""
     return Encoder(
         tokenizer,
-        Template.load("pocket"),
+        Template.load("short"),
         Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32),
     )
 

@@ -199,17 +199,17 @@ def test_a_model_folder_says_how_it_was_trained_to_read_and_what_is_given_wins(m
     folder = tmp_path / "model"
     shutil.copytree(model_folder, folder)
     budget = Budget(chunk_tokens=40, memory_tokens=20, answer_tokens=10, question_tokens=30)
-    AgentSettings.of(Template.load("pocket"), budget, "gated").save(folder)
-    assert json.loads((folder / "memagent.json").read_text())["template"] == "pocket"
+    AgentSettings.of(Template.load("short"), budget, "gated").save(folder)
+    assert json.loads((folder / "memagent.json").read_text())["template"] == "short"
     own = open_agent(folder, Scripted(len_of))
-    assert (own.encoder.template.name, own.encoder.budget, own.reader) == ("pocket", budget, gated)
+    assert (own.encoder.template.name, own.encoder.budget, own.reader) == ("short", budget, gated)
     other = open_agent(folder, Scripted(len_of), reader="recall", template="chunk_first", budget={"chunk_tokens": 64})
     assert other.encoder.budget == replace(budget, chunk_tokens=64)
     assert (other.encoder.template.name, other.reader.__name__) == ("chunk_first", "recall")
 
 
 def test_words_that_do_not_ship_with_the_library_are_kept_with_the_model(tmp_path):
-    mine = replace(Template.load("pocket"), name="mine", blind="Answer {question}")
+    mine = replace(Template.load("short"), name="mine", blind="Answer {question}")
     AgentSettings.of(mine, Budget(), "overwrite").save(tmp_path)
     assert Template.of(AgentSettings.load(tmp_path).template) == mine
 

@@ -10,7 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
     ("cell", "said"),
     [
         ("from memagent_lib import load; load('nowhere.parquet')", "MissingFile: no examples at nowhere.parquet; make"),
-        ("from memagent_lib.workbench import panel; panel.show('nowhere')", "MissingFile: no training run at "),
+        ("from memagent_lib import panel; panel.show('nowhere')", "MissingFile: no training run at "),
         ("from memagent_lib.rl import Recipe; Recipe.load('nowhere.toml')", "SettingsError: no recipe at nowhere.toml"),
         ("from memagent_lib import open_agent; open_agent('./nowhere')", "MissingFile: no model folder './nowhere'"),
         (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memagent_lib.files import read_lines, replacing, require_replaceable, write_atomically
+from memagent_lib.paths import read_lines, replacing, require_replaceable, write_atomically
 
 
 def test_a_file_is_whole_or_as_it_was_and_nothing_is_left_beside_it(tmp_path):

@@ -16,7 +16,7 @@ ROOMS = [
     "data",
     "diagnostics",
     "documents",
-    "files",
+    "paths",
     "processes",
     "prompts",
     "readers",

@@ -195,7 +195,7 @@ from memagent_lib.agent import Agent
 from memagent_lib.text import Tokenizer
 url, tokenizer, document, journal = sys.argv[1:]
 budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
-encoder = Encoder(Tokenizer.load(tokenizer), Template.load("pocket"), budget)
+encoder = Encoder(Tokenizer.load(tokenizer), Template.load("short"), budget)
 agent = Agent(encoder, open_backend("openai", "small", base_url=url))
 read_files(agent, [document], ["Which note?"], journal=journal)
 """

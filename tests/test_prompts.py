@@ -105,7 +105,7 @@ def test_braces_in_a_document_are_not_template_parts(tokenizer, encoder):
 # The prompt ids are what a server makes of the same words.
 
 
-@pytest.mark.parametrize("template", ["pocket", "chunk_first", "memory_first"])
+@pytest.mark.parametrize("template", ["short", "chunk_first", "memory_first"])
 def test_prompt_ids_are_the_chat_templates_own_ids(tokenizer, template):
     encoder = Encoder(tokenizer, Template.load(template), Budget())
     (chunk,) = chunks("The code of the violet otter is 4821.", tokenizer, 48)
@@ -117,11 +117,11 @@ def test_prompt_ids_are_the_chat_templates_own_ids(tokenizer, template):
 
 
 def test_templates_keep_the_order_of_their_parts():
-    assert [Template.load(n).chunk_first for n in ("chunk_first", "memory_first", "pocket")] == [True, False, False]
+    assert [Template.load(n).chunk_first for n in ("chunk_first", "memory_first", "short")] == [True, False, False]
 
 
 def test_a_template_with_a_missing_part_or_an_unknown_key_is_refused(tmp_path):
-    good = {k: getattr(Template.load("pocket"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
+    good = {k: getattr(Template.load("short"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
     path = tmp_path / "mine.toml"
     path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (good | {"read": "{question} {chunk}"}).items()))
     with pytest.raises(
@@ -133,5 +133,5 @@ def test_a_template_with_a_missing_part_or_an_unknown_key_is_refused(tmp_path):
         ValueError, match=r"mine.toml has no key raed; it has answer, blind, direct, empty_memory, gate, name, read"
     ):
         Template.load(path)
-    with pytest.raises(ValueError, match="no template 'nope'; choose from chunk_first, memory_first, pocket"):
+    with pytest.raises(ValueError, match="no template 'nope'; choose from chunk_first, memory_first, short"):
         Template.load("nope")

@@ -20,7 +20,6 @@ from typing import Any
 from experiments.bench.material import QUESTION, document, recorded
 from experiments.bench.results import Measured, Ratio, alternating
 from memagent_lib.agent import gather, open_agent, run_sync
-from memagent_lib.cli.arguments import POCKET
 from memagent_lib.prompts import Request
 from memagent_lib.text import Tokenizer
 
@@ -38,7 +37,7 @@ class ClientBench:
     readings: int = 64
     rounds: int = 3
     seed: int = 0
-    model: str = POCKET
+    model: str = "experiments/pocket/warm_start"
 
     def __post_init__(self) -> None:
         if len(self.chunks) != len(self.chunk_tokens):
@@ -56,7 +55,7 @@ def bench_client(settings: ClientBench, report: Callable[[str], None] = print) -
         words = tokenizer.decode(tokenizer.encode(texts[0])[: memory // 2])
         with instant_server("small", 3 * size + 2000, words) as url:
             budget = {"chunk_tokens": size, "memory_tokens": memory, "answer_tokens": memory, "question_tokens": 64}
-            options = {"tokenizer": tokenizer, "template": "pocket", "budget": budget, "base_url": url}
+            options = {"tokenizer": tokenizer, "template": "short", "budget": budget, "base_url": url}
             made = [run_sync(_round(texts, options, round_)) for round_ in range(s.rounds)]
         rows += [{"chunk_tokens": size, **row} for both in made for row in both]
         for driver, most in (("memagent", CLAIMS_MS.get(size)), ("bare loop", None)):

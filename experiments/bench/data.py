@@ -18,7 +18,6 @@ from typing import Any
 
 from experiments.bench.processes import peak_memory
 from experiments.bench.results import Measured, Ratio
-from memagent_lib.cli.arguments import POCKET
 from memagent_lib.data import Example, make, preset, save
 from memagent_lib.data.drafting import DraftPlan, ExampleKey, Length, weave
 from memagent_lib.data.tasks import configured
@@ -33,7 +32,7 @@ class DataBench:
     ``model`` is whose tokenizer counts.
     """
 
-    model: str = POCKET
+    model: str = "experiments/pocket/warm_start"
     task: str = "multihop_2"
     length_tokens: int = 3_500_000
     n: int = 128

@@ -16,6 +16,8 @@ from memagent_lib.agent import Agent, gather, open_agent, run_sync
 from memagent_lib.data import Example, make
 from memagent_lib.settings import require_at_least
 
+TASK = "experiments/pocket/world.py:pocket_mix"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftBench:
@@ -48,7 +50,15 @@ def _of_model(s: DraftBench, name: str, model: str, report: Callable[[str], None
     rows, ratios = [], []
     for count in s.readings:
         report(f"{model}: {count} readings at a time")
-        examples = list(make("pocket_mix", count, s.seed, sides["drafts"].encoder.tokenizer, chunks=s.chunks))
+        examples = list(
+            make(
+                TASK,
+                count,
+                s.seed,
+                sides["drafts"].encoder.tokenizer,
+                chunks=s.chunks,
+            )
+        )
         for round_ in range(s.rounds):
             said = {}
             for side, agent in alternating(sides, round_).items():

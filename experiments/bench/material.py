@@ -20,7 +20,7 @@ _CHUNK_FIRST = Path(__file__).parents[1] / "pocket" / "chunk_first.toml"
 
 def orders() -> dict[str, Template]:
     """One wording in both orders: the pocket one, because words must shrink with the chunks to keep the ratio."""
-    return {"memory_first": Template.load("pocket"), "chunk_first": Template.load(_CHUNK_FIRST)}
+    return {"memory_first": Template.load("short"), "chunk_first": Template.load(_CHUNK_FIRST)}
 
 
 def prose(seed: int) -> Iterator[str]:

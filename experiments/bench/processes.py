@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from experiments.bench import supervised
-from memagent_lib.files import read_lines_from, root
+from memagent_lib.paths import read_lines_from, root
 
 POLL_S = 0.2
 ROLES = {  # the first that occurs in a process's command line

@@ -19,7 +19,6 @@ from experiments.bench.results import Measured
 from experiments.bench.turns import Bench, lock_step, order, overhead
 from memagent_lib.agent import run_sync
 from memagent_lib.backends import Sampling
-from memagent_lib.cli.arguments import POCKET
 from memagent_lib.rl import random_policy
 from memagent_lib.text import Tokenizer
 
@@ -69,7 +68,7 @@ class ReadBench:
     shape: str = ""
     threads: int = 1
     seed: int = 0
-    model: str = POCKET
+    model: str = "experiments/pocket/warm_start"
     measures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

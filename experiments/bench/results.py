@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from memagent_lib.files import cores, write_atomically
+from memagent_lib.paths import write_atomically
+from memagent_lib.provenance import cores
 
 T = TypeVar("T")
 

@@ -20,11 +20,11 @@ from memagent_lib.data.examples import Example, Span
 from memagent_lib.evaluation import Result
 from memagent_lib.scoring import score
 from memagent_lib.settings import require_at_least
+from memagent_lib.sweeps import SweepSpec, SweepStage, run_sweep
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 from memagent_lib.tracking import Experiment, load_curve, load_runs
 from memagent_lib.tracking.traces import log_traces, search_traces
-from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
 
 STEPS = 10
 PARAMETERS = (

@@ -21,11 +21,11 @@ from experiments.bench.results import Measured, Ratio
 from memagent_lib.agent import AgentSettings, gather, open_agent, run_sync
 from memagent_lib.backends import Sampling
 from memagent_lib.data import load, make, save
-from memagent_lib.files import place, root
+from memagent_lib.paths import absolute, root
 from memagent_lib.rl import Recipe
 from memagent_lib.text import Tokenizer
 
-RECIPE, POLICY = "experiments/recipes/pocket_demo.toml", "experiments/pocket/warm_start"
+RECIPE, POLICY = "experiments/pocket/recipes/pocket_demo.toml", "experiments/pocket/warm_start"
 STEP, ROLLOUT = "timing_s/step", "timing_s/gen"
 PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
 
@@ -70,7 +70,7 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
         for round_ in range(s.rounds):
             for name in list(sides) if round_ % 2 == 0 else list(sides)[::-1]:
                 report(f"round {round_ + 1} of {s.rounds}: {name}")
-                path = str(place(s.base) if name == "base" else root())
+                path = str(absolute(s.base) if name == "base" else root())
                 seen = sides[name](recipe, folder / f"{name}-{round_}", path)
                 runs.append({"side": name, "round": round_, "seen": seen})
                 report(_told(seen))

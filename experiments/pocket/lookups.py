@@ -19,10 +19,10 @@ from typing import Any
 
 import pandas as pd
 
-from memagent_lib.data import pocket_world as world
-from memagent_lib.data.tasks.needles import FILLER
+from experiments.pocket import world
+from experiments.pocket.word_tokenizer import build_tokenizer
+from memagent_lib.data import FILLER
 from memagent_lib.evaluation import wilson
-from memagent_lib.pocket.pocket_tokenizer import build_tokenizer
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk, Tokenizer
 from memagent_lib.trace import Kind, Prompt
@@ -75,7 +75,7 @@ def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
-    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("pocket")
+    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("short")
 
     def asked(turn: Lookup, memory: str, text: str) -> list[int]:
         return tokenizer.chat(template.render(turn.prompt(memory, text)))
@@ -117,7 +117,7 @@ def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     """Of each turn its ``ask`` and whether its greedy memory is ``false``: it gives an asked key a value, where neither
     the chunk nor the memory before, which the policy wrote of nothing but filler, told one.
     """
-    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("pocket")
+    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("short")
     found = []
     for batch in batches(turns):
         chunks = [f" {FILLER[0]}"] * len(batch), [turn.text for turn in batch]
@@ -135,7 +135,7 @@ def not_taken(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     """Of each turn its ``ask`` and whether a true value is ``not_taken``: the memory, which is :func:`noted`, holds a
     false value of an asked key (of two, either), the chunk tells the true one, and the next memory lacks it.
     """
-    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("pocket")
+    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("short")
     rng, found = random.Random(0), []
     for batch in batches(turns):
         facts, prompts = [], []

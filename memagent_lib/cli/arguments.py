@@ -10,7 +10,6 @@ from typing import Any
 
 Verbs = argparse._SubParsersAction
 _FILE_KEYS = {"train": {"model", "data", "reading", "train"}, "sweep": {"notebook", "stage", "grid", "points"}}
-POCKET = "experiments/pocket/warm_start"
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -68,15 +67,15 @@ def file_of(verb: str, path: str) -> Path:
     """A TOML file from here or from the checkout's root; an error that names the other verb where it is clearly a file
     of that one.
     """
-    from memagent_lib.files import place
+    from memagent_lib.paths import absolute
     from memagent_lib.settings import read_toml
 
-    there = next((file for file in (Path(path), place(path)) if file.is_file()), None)
+    there = next((file for file in (Path(path), absolute(path)) if file.is_file()), None)
     found = read_toml(there, "file").keys() if there else set()
     other = next(other for other in _FILE_KEYS if other != verb)
     if found & _FILE_KEYS[other] and not found & _FILE_KEYS[verb]:
         raise ValueError(f"{path} is a file of `memagent {other}`; run it with: memagent {other} {path}")
-    return (there or place(path)).absolute()
+    return (there or absolute(path)).absolute()
 
 
 def port_refused(host: str, port: int, failure: OSError) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.cli.agent_options import BACKENDS
-from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, option, switch
-from memagent_lib.files import model
+from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
+from memagent_lib.paths import default_model, model_path
 from memagent_lib.settings import key_value
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def add_parser(verbs: Verbs) -> None:
         verbs, "data", run, "make examples of a task, convert other projects' files, or list both", EXAMPLES
     )
     verb.usage = USAGE
-    verb.add_argument("task", nargs="?", metavar="TASK", help="a name from --list")
+    verb.add_argument("task", nargs="?", metavar="TASK", help="a name from --list, or FILE.py:NAME")
     own = "the task's own parameters (--list TASK shows them), or the format's"
     verb.add_argument("settings", nargs="*", metavar="key=value", help=own)
     switch(verb, "--list", "show every task and format, or one task with its parameters")
@@ -50,7 +50,7 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--chunk-tokens", "N", "chunk length in tokens; the task's own unless given")
     option(verb, "--rule", "JUDGE", "another judge than the task's own, such as boxed for training")
     option(verb, "--workers", "N", "processes, 1 unless given; the examples are the same for any number")
-    option(verb, "--model", "MODEL", "whose tokenizer counts", default=POCKET)
+    option(verb, "--model", "MODEL", "whose tokenizer counts; the project's own (pyproject.toml) unless given")
     files = verb.add_argument_group("other projects' files")
     files.add_argument("--from", dest="origin", nargs="+", metavar=("FORMAT", "FILE"), help="a format and its files")
     option(files, "--first", "N", "begin with this question of the order, counted from 0")
@@ -107,7 +107,7 @@ def _make(a: argparse.Namespace) -> int:
     size = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
     more = {"chunk_tokens": a.chunk_tokens, "workers": 1 if a.workers is None else a.workers, "rule": a.rule}
     n = 128 if a.n is None else a.n
-    examples = make(a.task, n, a.seed or 0, Tokenizer.load(model(a.model)), **size, **more, **parameters)
+    examples = make(a.task, n, a.seed or 0, Tokenizer.load(_counting_model(a.model)), **size, **more, **parameters)
     print(f"{n:,} examples of {a.task} in {save(_with_progress(examples, n), a.out)}")
     return 0
 
@@ -132,7 +132,7 @@ def _convert(a: argparse.Namespace) -> int:
     choice = Choice(first=a.first or 0, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
     rule, options = _rule_and_options(a.rule, settings)
     require_options(form, options)  # before they are handed on beside parameters of other names
-    tokenizer = Tokenizer.load(model(a.model)) if length else None
+    tokenizer = Tokenizer.load(_counting_model(a.model)) if length else None
     try:
         chosen, examples = convert(form, paths, choice, length=length, tokenizer=tokenizer, rule=rule, **options)
     finally:
@@ -141,6 +141,10 @@ def _convert(a: argparse.Namespace) -> int:
     written = save(_with_progress(examples, len(chosen.kept)), a.out)
     print(f"{len(chosen.kept):,} questions of {', '.join(paths)} in {written} ({chosen.told()})")
     return 0
+
+
+def _counting_model(name: str | None) -> str:
+    return model_path(name) if name else default_model()
 
 
 def _rule_and_options(rule: str | None, settings: Sequence[str]) -> tuple[str | None, dict[str, Any]]:

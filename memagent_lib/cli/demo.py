@@ -1,4 +1,4 @@
-"""``memagent demo``: one sweep of the main notebooks over the pocket policy, and what a person is told at its end."""
+"""``memagent demo``: one sweep of the main notebooks, and what to open at its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
-from memagent_lib.files import PACKAGE, root, shown
+from memagent_lib.paths import PACKAGE, display, root
 
 SWEEP = "experiments/demo.toml"
 NEEDED_GB = 3
@@ -39,22 +39,22 @@ def run(a: argparse.Namespace) -> int:
     """Run or continue the demo; 0 when all of it is done. Finished parts are kept, so a second call is quick."""
     import pandas as pd
 
-    from memagent_lib.workbench import sweep
+    from memagent_lib import sweeps
 
     if not (root() / SWEEP).is_file():
         clone = PACKAGE.parent if (PACKAGE.parent / SWEEP).is_file() else "CLONE"
         raise FileNotFoundError(f"the demo runs in a clone of the repository, and {Path.cwd()} is in none: cd {clone}")
-    spec = replace(sweep.SweepSpec.load(root() / SWEEP), folder=a.out)
+    spec = replace(sweeps.SweepSpec.load(root() / SWEEP), folder=a.out)
     _require_space(spec.path)
-    if not sweep.run_sweep(spec, retry=True).ok:
+    if not sweeps.run_sweep(spec, retry=True).ok:
         print(
-            f"the demo did not finish; the notebooks in {shown(spec.path)} hold what went wrong. "
+            f"the demo did not finish; the notebooks in {display(spec.path)} hold what went wrong. "
             "`make demo` continues from there.",
             file=sys.stderr,
         )
         return 1
     table = pd.read_csv(spec.path / "accuracy.csv").to_string(index=False)
-    print(CLOSING.format(table=table, shown=shown(spec.path), tracking=spec.tracking))
+    print(CLOSING.format(table=table, shown=display(spec.path), tracking=spec.tracking))
     return 0
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from memagent_lib.cli.arguments import POCKET, Verbs, add_verb, option
-from memagent_lib.files import cores, root
+from memagent_lib.cli.arguments import Verbs, add_verb, option
+from memagent_lib.paths import default_model
+from memagent_lib.provenance import cores
 
 INSTALL = "make install"
 ENGINES = {
@@ -71,7 +72,7 @@ def train(model: str, out: str | None = None) -> list[Finding]:
     with TemporaryDirectory(prefix="memagent-doctor-") as place:
         folder = Path(out or place).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        checks = check_training(folder, root() / POCKET, model)
+        checks = check_training(folder, default_model(), model)
     return [Finding(c.what, c.found, *(() if c.good else (Health.MISSING, c.advice))) for c in checks]
 
 

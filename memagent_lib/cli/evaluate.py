@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_REASONS = 10
 EXAMPLES = """\
 examples:
-  memagent evaluate runs/study/data/test_4.parquet --model experiments/pocket/trained --out runs/evaluated
+  memagent evaluate runs/study/data/test_4.parquet --model runs/demo/train/model --out runs/evaluated
   memagent evaluate hqa_50.parquet hqa_25600.parquet --n 128 --model NAME --backend openai \\
       --base-url http://localhost:8000/v1 --out runs/hqa          (the same command continues after a crash)
 """
@@ -46,15 +46,15 @@ def _kept(a: argparse.Namespace) -> str:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.data import require_parquet
     from memagent_lib.evaluation import EvaluationPlan, benchmark_table, failure_reasons, mixtures, overview, save_wrong
-    from memagent_lib.files import place
+    from memagent_lib.paths import absolute
     from memagent_lib.tracking import Experiment, evaluate_files, policy_name
 
-    if loose := [text for text in a.data if text.isdigit() and not place(text).exists()]:
+    if loose := [text for text in a.data if text.isdigit() and not absolute(text).exists()]:
         again = "--n takes one number, and is given again for the next file: --n 64 --n 16"
         raise ValueError(f"{', '.join(loose)} is no data file; {again}")
-    files, n, readers = [place(file) for file in a.data], a.n or [0], list(dict.fromkeys(a.reader))
+    files, n, readers = [absolute(file) for file in a.data], a.n or [0], list(dict.fromkeys(a.reader))
     plan = EvaluationPlan(files, n, readers or ["overwrite"])  # what is wrong is said before a model is loaded
-    if (out := place(a.out)).exists() and not out.is_dir():
+    if (out := absolute(a.out)).exists() and not out.is_dir():
         raise ValueError(f"{out} is a file, and --out names a folder; give another name")
     if a.wrong:
         require_parquet(a.wrong)
@@ -78,7 +78,7 @@ def run(a: argparse.Namespace) -> int:
     for note in (*mixtures(rows), *failure_reasons(rows)[:MOST_REASONS]):
         print(f"warning: {note}", file=sys.stderr)
     if a.wrong:
-        wrong = save_wrong(plan, results, place(a.wrong))
+        wrong = save_wrong(plan, results, absolute(a.wrong))
         left = (
             f"{wrong:,} not answered right, kept in {a.wrong}"
             if wrong
@@ -107,9 +107,9 @@ def _require_same_chunks(folder: Path, policy: str, chunk_tokens: int) -> None:
 
 def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) -> str:
     """The inspector's page of this call's readings, and of those whose rows stand beside them in the folder."""
+    from memagent_lib import inspector
     from memagent_lib.evaluation import gather_rows
     from memagent_lib.tracking import load_readings
-    from memagent_lib.workbench import inspector
 
     read = {policy: [result for result in results if result.trace is not None]}
     try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option, port_refused, require_port
-from memagent_lib.files import place, root
+from memagent_lib.paths import absolute, root
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 120.0
@@ -117,7 +117,7 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
     from memagent_lib.tracking import Experiment
 
     experiment = Experiment.open(workspace)
-    folder = place(workspace)
+    folder = absolute(workspace)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     started: list[LabServer] = []
     try:

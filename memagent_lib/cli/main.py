@@ -30,7 +30,7 @@ EPILOG = """\
 the main path:
   memagent doctor                              what this machine has and lacks
   memagent demo                                data, training, evaluation, figure: all of it, small
-  memagent train experiments/recipes/pocket_demo.toml
+  memagent train RECIPE.toml                   reinforcement; --dry-run first prints the plan
   memagent sweep experiments/demo.toml         any notebook over any grid
   memagent report runs/demo                    one page of it: figures, tables, readings
   memagent read FILE --question "..." --model MODEL --html report.html

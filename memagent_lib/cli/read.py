@@ -68,7 +68,7 @@ def _kept(a: argparse.Namespace) -> str:
 def _check(a: argparse.Namespace) -> None:
     """What is wrong with questions and files is said before a model is loaded and a document read."""
     from memagent_lib.documents import Document, SavedReading, asked_questions
-    from memagent_lib.files import require_replaceable
+    from memagent_lib.paths import require_replaceable
 
     saved = SavedReading.load(a.earlier) if a.earlier else None
     asked_questions(a.question, saved, a.reader or "overwrite")

@@ -23,11 +23,11 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.files import place
-    from memagent_lib.workbench import EvaluationReport
+    from memagent_lib.inspector import EvaluationReport
+    from memagent_lib.paths import absolute
 
     report = EvaluationReport.of(a.folder, a.tracking, a.first)
-    path = report.page().save(place(a.out) if a.out else place(a.folder) / "report.html")
+    path = report.page().save(absolute(a.out) if a.out else absolute(a.folder) / "report.html")
     for warning in report.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(path)

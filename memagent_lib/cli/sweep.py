@@ -22,8 +22,8 @@ A grid: every combination of the values, four here. Parameters are those of the 
 
 A list of points, above the tables, instead of a grid (or with one: then every point with every combination):
 
-  points = [{ policy = "warm start", model = "experiments/pocket/warm_start" },
-            { policy = "trained", model = "runs/demo/train/model" }]
+  points = [{ policy = "before", model = "Qwen/Qwen2.5-1.5B-Instruct" },
+            { policy = "after", model = "runs/demo/train/model" }]
 
 Stages, one after the other, each with a notebook, parameters and a grid or points of its own: experiments/demo.toml.
 
@@ -46,10 +46,10 @@ def _kept(a: argparse.Namespace) -> str:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.workbench import sweep
+    from memagent_lib import sweeps
 
     if a.status:
-        return 0 if sweep.show_sweep(a.status) else 1
+        return 0 if sweeps.show_sweep(a.status) else 1
     if not a.file:
         raise ValueError("say which sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")
-    return 0 if sweep.run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry).ok else 1
+    return 0 if sweeps.run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry).ok else 1

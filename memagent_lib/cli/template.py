@@ -52,7 +52,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.files import write_atomically
+    from memagent_lib.paths import write_atomically
     from memagent_lib.prompts import Template
 
     if not a.out.endswith(".toml"):

@@ -10,7 +10,7 @@ from memagent_lib.cli.arguments import Verbs, add_verb, file_of, option, switch
 
 EXAMPLES = """\
 examples:
-  memagent train experiments/recipes/pocket_demo.toml train.lr=1e-4 train.steps=12
+  memagent train RECIPE.toml train.steps=12 train.rollouts=16        the file's settings, some of them changed
   memagent train experiments/recipes/7b_8gpu.toml --dry-run      its tokens, hours and bytes, on any machine
   memagent train experiments/recipes/7b_8gpu.toml --out runs/seven --detach
   memagent follow runs/seven                   its progress, from any terminal
@@ -39,9 +39,9 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
+    from memagent_lib import panel
     from memagent_lib.rl import launch
     from memagent_lib.tracking import Experiment
-    from memagent_lib.workbench import panel
 
     config = panel.load_recipe(file_of("train", a.recipe), a.settings)
     out = a.out or f"runs/{Path(a.recipe).stem}"
@@ -64,16 +64,16 @@ def run(a: argparse.Namespace) -> int:
 
 
 def follow(a: argparse.Namespace) -> int:
+    from memagent_lib import panel
     from memagent_lib.rl import attach
-    from memagent_lib.workbench import panel
 
     print(panel.outcome(panel.watch(attach(a.folder))))
     return 0
 
 
 def stop(a: argparse.Namespace) -> int:
+    from memagent_lib import panel
     from memagent_lib.rl import attach
-    from memagent_lib.workbench import panel
 
     print(panel.outcome(attach(a.folder).stop()))
     return 0

@@ -5,7 +5,7 @@ training; only the no-context filter asks an agent, which it is handed.
 """
 
 from memagent_lib.data.conversion import Choice, convert
-from memagent_lib.data.drafting import Length
+from memagent_lib.data.drafting import ExampleKey, Length, Meter, end_of_chunks, starts_of
 from memagent_lib.data.examples import Example, Span, data_hash
 from memagent_lib.data.filtering import known_without_document
 from memagent_lib.data.formats import FORMATS, read_original, require_options
@@ -22,19 +22,33 @@ from memagent_lib.data.storage import (
     stream_records,
 )
 from memagent_lib.data.tasks import (
+    ADJECTIVES,
+    FILLER,
+    NOUNS,
     TASKS,
+    NotNegative,
+    Preset,
+    Share,
     configured,
     make,
-    pocket_world,
     preset,
+    terms,
 )
 
 __all__ = [
+    "ADJECTIVES",
+    "FILLER",
     "FORMATS",
+    "NOUNS",
     "TASKS",
     "Choice",
     "Example",
+    "ExampleKey",
     "Length",
+    "Meter",
+    "NotNegative",
+    "Preset",
+    "Share",
     "Span",
     "configured",
     "convert",
@@ -42,18 +56,20 @@ __all__ = [
     "count",
     "data_files",
     "data_hash",
+    "end_of_chunks",
     "is_as_saved",
     "known_without_document",
     "load",
     "make",
     "make_splits",
-    "pocket_world",
     "preset",
     "read_original",
     "require_options",
     "require_parquet",
     "save",
     "split_file",
+    "starts_of",
     "stream",
     "stream_records",
+    "terms",
 ]

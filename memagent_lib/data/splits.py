@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from memagent_lib.data.examples import data_hash
 from memagent_lib.data.storage import save
 from memagent_lib.data.tasks import make
-from memagent_lib.files import place
+from memagent_lib.paths import absolute
 from memagent_lib.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def make_splits(
 
 
 def split_file(folder: str | Path, split: str, chunks: int) -> Path:
-    return place(folder) / f"{split}_{chunks}.parquet"
+    return absolute(folder) / f"{split}_{chunks}.parquet"
 
 
 def _each(counts: Sequence[int], lengths: Sequence[int], split: str) -> Sequence[int]:

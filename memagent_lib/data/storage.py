@@ -17,7 +17,7 @@ from typing import Any
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats import FORMATS, likely_format
 from memagent_lib.errors import MissingFile
-from memagent_lib.files import replacing
+from memagent_lib.paths import replacing
 
 GROUP_ROWS = 4096
 GROUP_CHARS = 1 << 24

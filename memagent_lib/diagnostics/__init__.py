@@ -6,7 +6,7 @@ them off a :class:`Diagnosis`. Knows traces and evidence spans. Knows no model, 
 """
 
 from memagent_lib.diagnostics.fates import Diagnosis, FactHistory, Fate, diagnose, evidence_in, live_memories
-from memagent_lib.diagnostics.provenance import MemoryChange, MemoryPiece, Phrase, Provenance
+from memagent_lib.diagnostics.phrases import MemoryChange, MemoryPiece, Phrase, Provenance
 
 __all__ = [
     "Diagnosis",

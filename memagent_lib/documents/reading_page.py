@@ -9,18 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from memagent_lib.diagnostics import MemoryChange, MemoryPiece, Phrase, Provenance
 from memagent_lib.documents.sources import Document
-from memagent_lib.files import write_atomically
+from memagent_lib.pages import Page, render
+from memagent_lib.paths import write_atomically
 from memagent_lib.scoring import boxed
 from memagent_lib.trace import Trace
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 SHOWN_CHANGES = 400
 SHOWN_EVIDENCE = 40
@@ -66,14 +63,12 @@ class FileReading:
 
     def to_html(self, path: str | Path) -> Path:
         """Write one self-contained page: answer, evidence with its place, the memory's history."""
-        from markupsafe import Markup
-
-        page = _templates().get_template("page.html")
-        return write_atomically(path, page.render(title=self.questions[0], body=Markup(self._repr_html_())))
+        return Page(self.questions[0], self._repr_html_()).save(path)
 
     def _repr_html_(self) -> str:
         """The page's body."""
-        return _templates().get_template("reading.html").render(
+        return render(
+            "documents/file_reading.html",
             answers=[_answer(self, question) for question in self.questions],
             facts=_facts(self),
             warnings=_cut_memories(self.trace) + self.document.warned(),
@@ -89,14 +84,6 @@ def plain(answer: str) -> str:
 
 def _cut_memories(trace: Trace) -> list[str]:
     return [f"{trace.cut_memories:,} memories were cut at their token limit"] * bool(trace.cut_memories)
-
-
-@lru_cache(maxsize=1)
-def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("memagent_lib.documents")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def _answer(reading: FileReading, question: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Knows agents, examples and diagnoses. Knows no MLflow, no notebook and no chart.
 """
 
+from memagent_lib.evaluation import case_study
 from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate
 from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan, save_wrong
@@ -31,7 +32,7 @@ from memagent_lib.evaluation.tables import (
 
 __all__ = [
     "PUBLISHED", "SAME", "EvaluationPlan", "Rate", "Result", "aevaluate", "benchmark_rows",
-    "benchmark_table", "evaluate", "evaluate_plan", "failure_reasons", "fates_at_the_end", "gather_rows",
+    "benchmark_table", "case_study", "evaluate", "evaluate_plan", "failure_reasons", "fates_at_the_end", "gather_rows",
     "mixtures", "overview", "paired", "paired_interval", "read_results", "save_rows", "save_wrong",
     "summarise", "table", "to_frame", "turns_to_frame", "wilson", "write_results",
 ]  # fmt: skip

@@ -19,8 +19,8 @@ from memagent_lib.agent import Agent, Observer, gather, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data import Example
 from memagent_lib.evaluation.results import DOCUMENTS, DocumentStore, Result, reading_key
-from memagent_lib.files import place
 from memagent_lib.journal import Journal, digest
+from memagent_lib.paths import absolute
 from memagent_lib.processes import in_jupyter
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
@@ -126,7 +126,7 @@ def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, Document
     """An agent's journal in a folder of results, and the folder's documents."""
     identity = agent.identity
     hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
-    path = place(folder) / f"{identity['reader']}-{hashed}.jsonl"
+    path = absolute(folder) / f"{identity['reader']}-{hashed}.jsonl"
     with Journal(path, identity) as journal:
         yield journal, DocumentStore(path.parent / DOCUMENTS)
 

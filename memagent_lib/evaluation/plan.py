@@ -10,7 +10,7 @@ from memagent_lib.agent import Agent
 from memagent_lib.data import Example, count, save, split_file, stream
 from memagent_lib.evaluation.evaluator import evaluate, progress_bar
 from memagent_lib.evaluation.results import Result, reading_key
-from memagent_lib.files import place
+from memagent_lib.paths import absolute
 from memagent_lib.readers import reader_named
 
 
@@ -29,7 +29,7 @@ class EvaluationPlan:
             raise ValueError(
                 f"n has {len(self.n)} values for {len(self.files)} files; give one for each, or one for all"
             )
-        places = [place(file) for file in self.files]
+        places = [absolute(file) for file in self.files]
         if twice := [str(file) for file in dict.fromkeys(places) if places.count(file) > 1]:
             raise ValueError(f"{', '.join(twice)} is given more than once; its examples would count as others")
         if (least := min(self.n)) < 0:
@@ -69,7 +69,7 @@ class EvaluationPlan:
 
 def _bytes_each(file: str | Path) -> float:
     """Of an example on the disk, which tells how long its document is without reading it."""
-    return place(file).stat().st_size / count(file)
+    return absolute(file).stat().st_size / count(file)
 
 
 def evaluate_plan(

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memagent_lib.data import Example, Span
 from memagent_lib.diagnostics import Diagnosis, diagnose, evidence_in
 from memagent_lib.errors import MissingFile
-from memagent_lib.files import PACKAGE
 from memagent_lib.journal import append_record, digest, records
+from memagent_lib.paths import PACKAGE
 from memagent_lib.scoring import Score
 from memagent_lib.text import drop_text
 from memagent_lib.trace import TURN_COLUMNS, Trace

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation.results import Result
-from memagent_lib.files import place, replacing
+from memagent_lib.paths import absolute, replacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,7 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = Fa
     """
     import pandas as pd
 
-    path = place(folder) / f"{name}.parquet"
+    path = absolute(folder) / f"{name}.parquet"
     if add and path.is_file():
         before, read = pd.read_parquet(path), set(zip(frame["reader"], frame["file"], strict=True))
         others = [pair not in read for pair in zip(before["reader"], before["file"], strict=True)]
@@ -118,14 +118,14 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
     """
     import pandas as pd
 
-    files = sorted([*place(folder).glob("*.parquet"), *place(folder).rglob("*=*/*.parquet")])
+    files = sorted([*absolute(folder).glob("*.parquet"), *absolute(folder).rglob("*=*/*.parquet")])
     if not files:
         made = "make some with: memagent evaluate DATA --out FOLDER, or with 03_evaluate"
-        raise MissingFile(f"no results in {place(folder)}; {made}")
-    points = ["" if file.parent == place(folder) else file.parent.name for file in files]
+        raise MissingFile(f"no results in {absolute(folder)}; {made}")
+    points = ["" if file.parent == absolute(folder) else file.parent.name for file in files]
     frames = [pd.read_parquet(file).assign(point=point) for file, point in zip(files, points, strict=True)]
     if odd := [str(file) for file, frame in zip(files, frames, strict=True) if "policy" not in frame]:
-        raise ValueError(f"{odd[0]} holds no results of an evaluation; move it out of {place(folder)}")
+        raise ValueError(f"{odd[0]} holds no results of an evaluation; move it out of {absolute(folder)}")
     frame = pd.concat(frames, ignore_index=True)
     readings = frame.groupby(["policy", "reader", *SAME], dropna=False)["point"]
     twice = frame.loc[readings.transform("nunique") > 1, "policy"]
@@ -135,7 +135,7 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
     known = list(frame["policy"].unique())
     if missing := [name for name in first if name not in known]:
         raise ValueError(
-            f"no results of {', '.join(map(repr, missing))} in {place(folder)}; there are {', '.join(known)}"
+            f"no results of {', '.join(map(repr, missing))} in {absolute(folder)}; there are {', '.join(known)}"
         )
     rank = {name: at for at, name in enumerate(dict.fromkeys([*first, *known]))}
     return frame.sort_values("policy", key=lambda names: names.map(rank), kind="stable", ignore_index=True)

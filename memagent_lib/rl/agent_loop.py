@@ -32,7 +32,7 @@ from vllm.sampling_params import RequestOutputKind
 from memagent_lib.agent import Agent, drive, open_agent
 from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
-from memagent_lib.files import read_lines
+from memagent_lib.paths import read_lines
 from memagent_lib.prompts import Budget, Completion, Request
 from memagent_lib.rl.advantages import Overlong, length_penalty
 from memagent_lib.rl.run_folder import RunFolder, keep_rollout

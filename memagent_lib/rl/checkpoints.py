@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memagent_lib.errors import UserError
-from memagent_lib.files import bytes_of, write_atomically
+from memagent_lib.paths import bytes_of, write_atomically
 from memagent_lib.rl.run_folder import SCORE_FILE, RunFolder
 
 UNFINISHED = "unfinished"

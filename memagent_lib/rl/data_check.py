@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.data import Example, copy_without, count, is_as_saved, stream_records
-from memagent_lib.files import write_atomically
+from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder

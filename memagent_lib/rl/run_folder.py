@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation import Result, read_results
-from memagent_lib.files import model_hash, read_lines, write_atomically
 from memagent_lib.journal import append_record
+from memagent_lib.paths import read_lines, write_atomically
+from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import Recipe
 
 SCORE_FILE = "validation_score.txt"

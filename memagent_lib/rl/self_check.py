@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from memagent_lib.agent import AgentSettings
 from memagent_lib.data import make, save
-from memagent_lib.files import bytes_of
+from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Budget
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run import TrainingRun, chosen_device, launch, weights_of, whole_weights

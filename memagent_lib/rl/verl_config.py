@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from memagent_lib.backends import shape_of
-from memagent_lib.files import write_atomically
+from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import cpu_environment, cpu_settings

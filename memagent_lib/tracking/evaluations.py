@@ -29,7 +29,7 @@ from memagent_lib.evaluation import (
     to_frame,
     write_results,
 )  # fmt: skip
-from memagent_lib.files import place
+from memagent_lib.paths import absolute
 from memagent_lib.tracking.frames import load_runs
 from memagent_lib.tracking.runs import Experiment, Run, policy_name
 from memagent_lib.tracking.store import TrackingError
@@ -96,7 +96,7 @@ def evaluate_files(
     """
     policy = policy or policy_name(model)
     run.data(*plan.files)
-    results = evaluate_plan(agent, plan, place(folder) / "readings", concurrency)
+    results = evaluate_plan(agent, plan, absolute(folder) / "readings", concurrency)
     rows = log_results(run, results, model, policy=policy, chunk_tokens=agent.encoder.budget.chunk_tokens)
     save_rows(rows, folder, rows_file(policy), add)
     return results, rows

@@ -21,8 +21,9 @@ from urllib.parse import unquote, urlsplit
 
 import pandas as pd
 
-from memagent_lib.files import bytes_of, code_version, environment, model_hash, place
+from memagent_lib.paths import absolute, bytes_of
 from memagent_lib.processes import Terminated, is_gone, terminable, this_process
+from memagent_lib.provenance import code_version, environment, model_hash
 from memagent_lib.tracking.store import TrackingError, client_of, prepare, sqlite_file, store_uri, with_retries
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class Run:
 
         from memagent_lib.data import data_hash
 
-        sets = [Dataset(Path(f).name, data_hash(f), "local", json.dumps({"uri": str(place(f))})) for f in files]
+        sets = [Dataset(Path(f).name, data_hash(f), "local", json.dumps({"uri": str(absolute(f))})) for f in files]
         inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", use)]) for dataset in sets]
         self._call("log_inputs", datasets=inputs)
 

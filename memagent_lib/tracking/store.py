@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential
 
 from memagent_lib.errors import UserError
-from memagent_lib.files import place
+from memagent_lib.paths import absolute
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -36,7 +36,7 @@ class TrackingError(UserError, ValueError):
 
 def store_uri(where: str | Path) -> str:
     """The address of the store: a tracking server or database address as it is, a folder as its ``mlflow.db``."""
-    return str(where) if "://" in str(where) else f"sqlite:///{place(where) / 'mlflow.db'}"
+    return str(where) if "://" in str(where) else f"sqlite:///{absolute(where) / 'mlflow.db'}"
 
 
 def sqlite_file(uri: str) -> Path | None:

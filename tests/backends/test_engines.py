@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from pocket import pocket_task
 from waiting import wait_for
 
 from memagent_lib.agent import Agent, gather, open_agent, run_sync
@@ -135,7 +136,7 @@ def drafted(wanted: list[Request], drafts: list[tuple[int, ...]]) -> list[Reques
 
 def test_drafts_are_the_memories_that_a_turn_would_replace_and_readings_are_the_same_without_them(vllm):
     agents = [open_agent(POCKET, "transformers", threads=1), open_agent(POCKET, "vllm", threads=1)]
-    for example in make("pocket_update", 6, 5, agents[0].encoder.tokenizer, chunks=6):
+    for example in make(pocket_task("update"), 6, 5, agents[0].encoder.tokenizer, chunks=6):
         drafted, other = (agent.read(example.document, example.question) for agent in agents)
         assert [turn.reply.token_ids for turn in drafted.turns] == [turn.reply.token_ids for turn in other.turns]
         second = agents[0].encoder.encode(drafted.turns[1].prompt)
@@ -273,7 +274,7 @@ def test_vllms_own_server_says_its_window_and_every_reply_of_a_reading_is_the_mo
     how = {"template": local.encoder.template, "budget": local.encoder.budget, "tokenizer": POCKET}
     agent = open_agent("pocket", "openai", base_url=vllm_server, api=api, **how)
     assert agent.backend.window == 1024
-    for example in make("pocket_needle", 8, 5, local.encoder.tokenizer, chunks=4):
+    for example in make(pocket_task("needle"), 8, 5, local.encoder.tokenizer, chunks=4):
         ours, theirs = (one.read(example.document, example.question) for one in (local, agent))
         assert [turn.reply.text for turn in theirs.turns] == [turn.reply.text for turn in ours.turns]
         assert theirs.prompt_tokens == ours.prompt_tokens and theirs.reply_tokens == ours.reply_tokens

@@ -20,7 +20,7 @@ import pytest
 from notebook_results import LEAVES, everything_shown
 from playwright.sync_api import Locator, Page, expect
 
-from memagent_lib.workbench.sweep import gather_sweep
+from memagent_lib.sweeps import gather_sweep
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -203,7 +203,7 @@ def test_the_panel_shows_the_training_of_the_last_demo(page: Page, lab, camera: 
     if not (ROOT / TRAINED / "status.json").is_file():
         pytest.fail(f"no training run at {TRAINED}: `make demo` makes one", pytrace=False)
     shutil.copytree(ROOT / TRAINED, lab.root / TRAINED, ignore=shutil.ignore_patterns("checkpoints"))
-    cell = nbformat.v4.new_code_cell(f'from memagent_lib.workbench import panel\n\npanel.show("{TRAINED}")')
+    cell = nbformat.v4.new_code_cell(f'from memagent_lib import panel\n\npanel.show("{TRAINED}")')
     named = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=named), lab.root / "notebooks/training.ipynb")
     page.goto(lab.notebook("training.ipynb"))

@@ -56,7 +56,7 @@ def notebook(lab) -> str:
     )
     result = Result(example, "overwrite", 1.0, Trace(QUESTION, tuple(turns)), score("boxed", "\\boxed{9}", ("4711",)))
     assert write_results([result], lab.root / "runs/long", limit_bytes=1 << 30) == 0
-    cells = map(nbformat.v4.new_code_cell, ("from memagent_lib.workbench.inspector import show", 'show("runs/long")'))
+    cells = map(nbformat.v4.new_code_cell, ("from memagent_lib.inspector import show", 'show("runs/long")'))
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=list(cells), metadata=metadata), lab.root / "notebooks/long.ipynb")
     return "long.ipynb"

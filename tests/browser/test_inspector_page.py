@@ -11,10 +11,10 @@ from playwright.sync_api import Page, expect
 
 from memagent_lib.data import Example, Span
 from memagent_lib.evaluation import Result
+from memagent_lib.inspector import Readings, to_html
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.workbench.inspector import Readings, to_html
 
 pytestmark = pytest.mark.browser
 NEEDLE, HOSTILE = (

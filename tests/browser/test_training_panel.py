@@ -16,12 +16,12 @@ from playwright.sync_api import Page, expect
 
 from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
+from memagent_lib.panel import load_recipe
 from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus, keep_rollout, resolved
 from memagent_lib.scoring import Score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 from memagent_lib.tracking import Experiment
-from memagent_lib.workbench.panel import load_recipe
 
 pytestmark = pytest.mark.browser
 STEPS, QUESTION = 10, "What is the code of the owl?"
@@ -78,7 +78,7 @@ def run(lab) -> Iterator[PlayedRun]:
     played = PlayedRun(folder)
     store = [f"tracking.uri='{Experiment.open('runs').uri}'", "tracking.experiment='memagent'"]
     data = ["data.train=['runs/study/data/train_2.parquet']", "data.eval=['runs/study/data/test_16.parquet']"]
-    config = resolved(load_recipe("experiments/recipes/pocket_demo.toml", [*data, *store]), folder)
+    config = resolved(load_recipe("experiments/pocket/recipes/pocket_demo.toml", [*data, *store]), folder)
     folder.config.write_text(json.dumps({"config": config.to_tables(), "device": "cpu"}))
     for reward in (0.4, 0.5, 0.6):
         played.do_step(reward, "nothing <img src=x onerror=alert(1)>")

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from pocket import pocket_task
 
 import memagent_lib
 from memagent_lib.cli import main, parser
@@ -104,7 +105,7 @@ def test_parameters_of_a_task_may_stand_before_after_and_between_options(tmp_pat
     made = []
     for number, words in enumerate((["density=0.2", "--chunks", "2"], ["--chunks", "2", "density=0.2"])):
         out = tmp_path / f"{number}.parquet"
-        assert main(["data", "pocket_mix", *words, "--n", "3", "--out", str(out), "ask=needle,chain"]) == 0
+        assert main(["data", pocket_task("mix"), *words, "--n", "3", "--out", str(out), "ask=needle,chain"]) == 0
         made.append([(e.document, e.question) for e in load(out)])
     assert made[0] == made[1]
 
@@ -135,7 +136,7 @@ def test_read_answers_from_a_file_with_the_pocket_policy_and_writes_its_report(c
     ]
     small = [
         "--template",
-        "pocket",
+        "short",
         "--chunk-tokens",
         "128",
         "--memory-tokens",
@@ -174,7 +175,10 @@ def test_read_refuses_a_servers_address_for_another_backend(capsys, tmp_path):
 
 
 def test_a_file_of_another_verb_is_answered_with_that_verb(capsys):
-    sweep, recipe = str(ROOT / "experiments" / "demo.toml"), str(ROOT / "experiments" / "recipes" / "pocket_demo.toml")
+    sweep, recipe = (
+        str(ROOT / "experiments" / "demo.toml"),
+        str(ROOT / "experiments" / "pocket" / "recipes" / "pocket_demo.toml"),
+    )
     assert main(["train", sweep, "--dry-run"]) == 2
     assert capsys.readouterr().err == (
         f"memagent train: {sweep} is a file of `memagent sweep`; run it with: memagent sweep {sweep}\n"
@@ -186,7 +190,7 @@ def test_a_file_of_another_verb_is_answered_with_that_verb(capsys):
 
 
 def test_a_recipe_is_found_from_a_folder_below_the_root_too(monkeypatch, capsys):
-    monkeypatch.chdir(ROOT / "experiments" / "recipes")
+    monkeypatch.chdir(ROOT / "experiments" / "pocket" / "recipes")
     assert main(["train", "pocket_demo.toml", "train.rollouts=1", "--dry-run"]) == 2
     assert "rollouts" in capsys.readouterr().err
     assert main(["train", "missing.toml", "--dry-run"]) == 2
@@ -302,8 +306,8 @@ def test_what_the_doctor_says_of_another_system_runs_without_what_that_system_la
 
 def test_the_sweep_that_its_help_shows_can_be_run(tmp_path):
     from memagent_lib.cli.sweep import EXAMPLES
-    from memagent_lib.workbench.sweep import SweepSpec
-    from memagent_lib.workbench.sweep.specification import plan
+    from memagent_lib.sweeps import SweepSpec
+    from memagent_lib.sweeps.specification import plan
 
     blocks = [textwrap.dedent(block) for block in re.findall(r"(?m)(?:^  .*\n)+", EXAMPLES)]
     (tmp_path / "grid.toml").write_text(blocks[0])

@@ -45,7 +45,7 @@ def needles(tokenizer, tmp_path) -> Path:
 
 def command_for(server, tokenizer_folder: str, workspace: Path, out: Path, *more: str) -> list[str]:
     command = ["evaluate", "--out", str(out), "--model", "small", "--backend", "openai", "--api", "chat"]
-    command += ["--base-url", server.url, "--window", "4096", "--tokenizer", tokenizer_folder, "--template", "pocket"]
+    command += ["--base-url", server.url, "--window", "4096", "--tokenizer", tokenizer_folder, "--template", "short"]
     command += ["--chunk-tokens", "200", "--memory-tokens", "60", "--answer-tokens", "16"]
     return [*command, "--tracking", str(workspace), *more]
 
@@ -204,7 +204,7 @@ def test_data_files_become_a_table_a_run_and_a_page_and_a_second_call_asks_nothi
         server.reply = reply
         command = ["evaluate", str(needles), "--n", "4", "--out", str(tmp_path / "out"), "--model", "small"]
         command += ["--backend", "openai", "--api", "chat", "--base-url", server.url, "--window", "4096"]
-        command += ["--tokenizer", tokenizer_folder, "--template", "pocket", "--tracking", str(workspace)]
+        command += ["--tokenizer", tokenizer_folder, "--template", "short", "--tracking", str(workspace)]
         command += ["--chunk-tokens", "200", "--memory-tokens", "60", "--answer-tokens", "16"]
         assert main(command) == 0
         posts = server.posts
@@ -364,7 +364,7 @@ def test_the_command_reads_an_example_of_three_and_a_half_million_tokens_under_a
             "small",
         ]
         command += ["--backend", "openai", "--api", "chat", "--base-url", server.url]
-        command += ["--tokenizer", str(pocket), "--template", "pocket"]
+        command += ["--tokenizer", str(pocket), "--template", "short"]
         # Not ru_maxrss, which begins at what the parent held when it forked: a whole test run holds gigabytes.
         done = subprocess.run([sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, check=True)
     (row,) = pd.read_parquet(tmp_path / "out" / "small.parquet").to_dict("records")

@@ -11,7 +11,7 @@ from waiting import has_ended, wait_for
 from memagent_lib.data import TASKS, data_hash, load, make, save
 from memagent_lib.data.tasks import configured
 
-OFFLINE = [name for name, preset in TASKS.items() if not preset.needs and preset.family != "pocket world"]
+OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
 RULER = {  # haystack, kinds of key and value, and how many keys, values and asked keys, from RULER's synthetic.yaml
     "niah_single_1": ("noise", "words", "numbers", 1, 1, 1),
     "niah_single_2": ("essays", "words", "numbers", 1, 1, 1),

@@ -13,7 +13,7 @@ from memagent_lib.data import load, read_original, save
 from memagent_lib.data.conversion import Choice, convert
 from memagent_lib.data.drafting import Length
 from memagent_lib.data.storage import question_ids
-from memagent_lib.files import root
+from memagent_lib.paths import root
 
 POCKET = str(root() / "experiments" / "pocket" / "warm_start")
 

@@ -12,7 +12,7 @@ from memagent_lib.data import TASKS, make
 from memagent_lib.data.tasks.babi import OBJECTS, PEOPLE, PLACES
 from memagent_lib.scoring import score
 
-OFFLINE = [name for name, preset in TASKS.items() if not preset.needs and preset.family != "pocket world"]
+OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
 SIZE = {
     "needle": {"chunks": 2, "chunk_tokens": 160},
     "fwe": {"length_tokens": 2000},

@@ -237,9 +237,9 @@ def test_a_span_of_which_no_word_is_known_is_not_judged():
 
 def test_rollouts_tables_and_fates_are_one_number(kept, lost):
     pytest.importorskip("verl")
+    from memagent_lib.inspector import Readings
+    from memagent_lib.inspector.readings import LETTERS
     from memagent_lib.rl.agent_loop import rollout_facts
-    from memagent_lib.workbench.inspector import Readings
-    from memagent_lib.workbench.inspector.readings import LETTERS
 
     for result in (kept, lost):
         facts, row = rollout_facts(result), result.row()

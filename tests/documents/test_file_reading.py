@@ -24,7 +24,7 @@ OWL = "The code of the bold owl is 77. "
 @pytest.fixture
 def encoder(tokenizer) -> Encoder:
     budget = Budget(chunk_tokens=48, memory_tokens=64, answer_tokens=12, question_tokens=64)
-    return Encoder(tokenizer, Template.load("pocket"), budget)
+    return Encoder(tokenizer, Template.load("short"), budget)
 
 
 def notes(text: str) -> str:

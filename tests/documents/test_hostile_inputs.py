@@ -164,7 +164,7 @@ def agent_for(server: Server, tokens: Tokenizer, api: str) -> Agent:
     )
     backend = OpenAICompatible("small", Sampling(), base_url=server.url, api=api, retry_policy=policy)
     budget = Budget(chunk_tokens=1500, memory_tokens=64, answer_tokens=64, question_tokens=32)
-    return Agent(Encoder(tokens, Template.load("pocket"), budget), backend)
+    return Agent(Encoder(tokens, Template.load("short"), budget), backend)
 
 
 def require_right(reading: FileReading, given: Hostile, bodies: list[dict], tokens: Tokenizer) -> None:

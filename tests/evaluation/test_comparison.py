@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib import files
+from memagent_lib import paths, plots
 from memagent_lib.evaluation import Result, paired
 from memagent_lib.tracking import Experiment, TrackingError, choose, differing, evaluations, load_readings, log_results
-from memagent_lib.workbench import plots
 
 
 def evaluated(ledger: Experiment, policy: str, *results: Result, **params) -> str:
@@ -70,9 +69,9 @@ def test_the_first_model_that_is_there_is_used_and_none_says_how_to_get_one(tmp_
     (tmp_path / "b" / "config.json").write_text("{}")
     (tmp_path / "empty").mkdir()
     names = [str(tmp_path / name) for name in ("a", "empty", "b")]
-    assert files.first_model(names) == names[2]
+    assert paths.first_model(names) == names[2]
     with pytest.raises(FileNotFoundError, match=r"no model at .*a, .*empty; `make demo` trains one"):
-        files.first_model(names[:2])
+        paths.first_model(names[:2])
 
 
 def test_lives_of_phrases_are_bars_from_the_turn_that_brought_them_to_the_one_that_dropped_them(lost) -> None:

@@ -42,7 +42,7 @@ def needles(tokenizer):
 def needle_encoder(tokenizer):
     return Encoder(
         tokenizer,
-        Template.load("pocket"),
+        Template.load("short"),
         Budget(chunk_tokens=200, memory_tokens=60, answer_tokens=16, question_tokens=64),
     )
 

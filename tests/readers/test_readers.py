@@ -253,7 +253,7 @@ def test_search_ranks_by_words_whatever_the_case_and_leaves_out_what_shares_none
 def test_the_window_of_a_reader_that_shows_several_memories_is_checked_before_any_turn(tokenizer):
     encoder = Encoder(
         tokenizer,
-        Template.load("pocket"),
+        Template.load("short"),
         Budget(chunk_tokens=16, memory_tokens=40, answer_tokens=12, question_tokens=16),
     )
     plain, slotted = encoder.window_of(shows(READERS["overwrite"])), encoder.window_of(shows(multislot))

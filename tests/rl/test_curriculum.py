@@ -14,7 +14,7 @@ FILES = [[(0, "needle"), (1, "hops"), (2, "needle"), (3, "needle")], [(4, "hops"
 TABLES = {
     "model": {"path": "policy"},
     "data": {"eval": "e.parquet"},
-    "reading": {"template": "pocket"},
+    "reading": {"template": "short"},
     "train": {"steps": 10, "prompts_per_step": 4},
 }
 

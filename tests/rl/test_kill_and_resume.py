@@ -17,8 +17,10 @@ import pytest
 pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
+from pocket import pocket_task
+
 from memagent_lib.data import make, save
-from memagent_lib.files import root
+from memagent_lib.paths import root
 from memagent_lib.rl import TrainingRun, TrainingState, attach, kept_rollouts
 from memagent_lib.text import Tokenizer
 
@@ -33,7 +35,7 @@ device = "cpu"
 train = "train.parquet"
 eval = "eval.parquet"
 [reading]
-template = "pocket"
+template = "short"
 chunk_tokens = 96
 memory_tokens = 48
 answer_tokens = 48
@@ -67,8 +69,8 @@ TOLERANCE = 1e-4  # relative, of losses in fp32: which prompts shared a batch in
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     home = tmp_path_factory.mktemp("exact")
     tokenizer = Tokenizer.load(POLICY)
-    save(make("pocket_needle", 12, 1, tokenizer, chunks=2), home / "train.parquet")  # three steps an epoch
-    save(make("pocket_needle", 4, 2, tokenizer, chunks=2), home / "eval.parquet")
+    save(make(pocket_task("needle"), 12, 1, tokenizer, chunks=2), home / "train.parquet")  # three steps an epoch
+    save(make(pocket_task("needle"), 4, 2, tokenizer, chunks=2), home / "eval.parquet")
     (home / "recipe.toml").write_text(RECIPE)
     yield home
     for left in home.glob("*/status.json"):

@@ -34,7 +34,7 @@ def config(tmp_path, tokenizer, monkeypatch) -> Recipe:
     example = Example(id="1", task="t", question="q?", document="d", answers=("x",), rule="match_part")
     save([example], tmp_path / "x.parquet")
     data = {"train": str(tmp_path / "x.parquet"), "eval": str(tmp_path / "x.parquet")}
-    reading = {"template": "pocket", "chunk_tokens": 64, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}
+    reading = {"template": "short", "chunk_tokens": 64, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}
     model = {"path": str(tmp_path / "policy"), "device": "cpu"}
     return Recipe.from_tables(
         {"model": model, "data": data, "reading": reading, "train": {"steps": 2, "prompts_per_step": 1}}

@@ -70,7 +70,7 @@ def test_what_verl_saves_of_a_model_with_adapters_becomes_a_folder_that_an_agent
     save_file({name: state[name] for name in names[1::2]}, trained / "model-00002-of-00002.safetensors")
     (trained / "model.safetensors.index.json").write_text("{}")
     (tmp_path / "actor" / "lora_train_meta.json").write_text(json.dumps({"r": 4, "lora_alpha": 6}))
-    reading = ReadingConfig(template="pocket", chunk_tokens=32, memory_tokens=8, answer_tokens=8, question_tokens=8)
+    reading = ReadingConfig(template="short", chunk_tokens=32, memory_tokens=8, answer_tokens=8, question_tokens=8)
     export_model(trained, folder, tmp_path / "model", reading)
     torch.testing.assert_close(
         logits(AutoModelForCausalLM.from_pretrained(tmp_path / "model")), logits(model), atol=1e-5, rtol=1e-5

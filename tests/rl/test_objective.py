@@ -145,7 +145,7 @@ def write_case(folder: Path, rows: list[Row]) -> None:
     torch.save(save, folder / "rows.pt")
     train = {"steps": 1, "prompts_per_step": 4, "rollouts": 3, "mini_batches": MINI_BATCHES, "lr": LR, "kl_loss": KL}
     train |= {"entropy_bonus": ENTROPY, "clip_low": CLIP_LOW, "clip_high": CLIP_HIGH, "temperature": TEMPERATURE}
-    reading = {"template": "pocket", "chunk_tokens": 32, "memory_tokens": 8, "answer_tokens": 8, "question_tokens": 8}
+    reading = {"template": "short", "chunk_tokens": 32, "memory_tokens": 8, "answer_tokens": 8, "question_tokens": 8}
     recipe = {"model": {"path": str(folder / "policy"), "device": "cpu"}, "data": {"train": "x", "eval": "x"}}
     recipe |= {"reading": reading, "train": train, "verl": {"actor_rollout_ref.actor.optim.weight_decay": 0.0}}
     extra = {"num_mini_batch": MINI_BATCHES, "global_batch_size": len(rows) // MINI_BATCHES, "epochs": 1, "seed": 3}

@@ -80,7 +80,7 @@ def finished(tmp_path_factory, tokenizer) -> TrainingRun:
                 "average_share": 0.25,
             },
             "data": {"stages": stages, "eval": str(home / "eval.parquet")},
-            "reading": {"template": "pocket", "chunk_tokens": CHUNK_TOKENS, **REPLIES},
+            "reading": {"template": "short", "chunk_tokens": CHUNK_TOKENS, **REPLIES},
             "train": TRAIN | {"steps": STEPS, "mini_batches": MINI_BATCHES, "eval_every": STEPS},
         }
     )

@@ -13,7 +13,8 @@ from memagent_lib.data import Example, save
 from memagent_lib.rl import Recipe, RunFolder
 from memagent_lib.settings import SettingsError
 
-RECIPES = sorted((Path(__file__).parents[2] / "experiments" / "recipes").glob("*.toml"))
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted([*(ROOT / "experiments").glob("recipes/*.toml"), *(ROOT / "experiments").glob("*/recipes/*.toml")])
 # Shapes of the public models: hidden, intermediate, layers, heads, key-value heads, vocabulary.
 SHAPES = {
     "Qwen/Qwen2.5-1.5B-Instruct": ("qwen2", 1536, 8960, 28, 12, 2, 151936),
@@ -283,7 +284,7 @@ def test_joining_a_cluster_sizes_no_node_and_ships_the_environment(models, tmp_p
 def test_the_companions_for_clusters_are_well_formed_and_say_what_memagent_takes() -> None:
     import yaml
 
-    folder = RECIPES[0].parent / "cluster"
+    folder = ROOT / "experiments" / "recipes" / "cluster"
     subprocess.run(["bash", "-n", str(folder / "slurm.sh")], check=True)
     job = yaml.safe_load((folder / "kuberay.yaml").read_text())
     groups = job["spec"]["rayClusterSpec"]

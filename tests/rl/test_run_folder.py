@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from memagent_lib.files import read_lines_from
+from memagent_lib.paths import read_lines_from
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 
 

@@ -32,7 +32,7 @@ async def seeds(tokenizer, seed: int = 0, step: int = 1, name: str = "a", rollou
     from memagent_lib.rl.agent_loop import MemAgentLoop
 
     server = Server(list(tokenizer.encode("code")))
-    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "pocket", BUDGET, window=512, seed=seed)
+    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", BUDGET, window=512, seed=seed)
     example = Example(
         id=name, task="toy", question="code?", document="the mill drifts " * 20, answers=("x",), rule="exact"
     )
@@ -75,7 +75,7 @@ async def read(tokenizer, server: Server, folder):
     from memagent_lib.rl.agent_loop import MemAgentLoop
 
     given = {"trace_folder": str(folder / "traces"), "traces_per_step": 1}
-    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "pocket", BUDGET, window=512, **given)
+    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", BUDGET, window=512, **given)
     document = "the mill drifts " * 20
     example = Example(id="a", task="toy", question="code?", document=document, answers=("x",), rule="exact")
     row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": "s7p0"}
@@ -109,7 +109,7 @@ async def rows_of_cut_replies(tokenizer, **overlong):
     from memagent_lib.rl.agent_loop import MemAgentLoop
 
     server = Server([tokenizer.encode("code")[0]] * BUDGET["answer_tokens"])
-    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "pocket", BUDGET, window=512, **overlong)
+    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", BUDGET, window=512, **overlong)
     document = "the mill drifts " * 20
     example = Example(id="a", task="toy", question="code?", document=document, answers=("x",), rule="exact")
     row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": "s7p0"}

@@ -46,7 +46,7 @@ WATCHER = """
 import sys
 from pathlib import Path
 from memagent_lib.rl import RunFolder, TrainingRun
-from memagent_lib.workbench import panel
+from memagent_lib import panel
 
 print("ready", flush=True)
 panel.watch(TrainingRun(RunFolder(Path(sys.argv[1]))), stop_on_interrupt=True)
@@ -107,7 +107,7 @@ def test_a_process_that_began_no_run_ends_quietly(tmp_path) -> None:
 
 @pytest.mark.parametrize(("answer", "ended"), [("y", True), ("", False)])
 def test_a_second_interrupt_asks_whether_to_end_the_run_at_once(monkeypatch, answer: str, ended: bool) -> None:
-    from memagent_lib.workbench.panel import run_access
+    from memagent_lib.panel import run_access
 
     calls = []
 

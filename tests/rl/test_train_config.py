@@ -19,7 +19,7 @@ path = "policy"
 train = "train.parquet"
 eval = ["a.parquet", "b.parquet"]
 [reading]
-template = "pocket"
+template = "short"
 chunk_tokens = 160
 [train]
 steps = 3
@@ -70,7 +70,7 @@ def test_overrides_win_and_may_be_bare_words(recipe):
         ("train.temperature=0", ["temperature must be above 0"]),
         ("train.keep_checkpoints=0", ["keep_checkpoints must be at least 1"]),
         ("model.device=gpu", ["no device 'gpu'", "auto, cpu, cuda"]),
-        ("reading.template=pockets", ["no template 'pockets'", "pocket"]),
+        ("reading.template=shorts", ["no template 'shorts'", "short"]),
         ("reading.reader=overwrit", ["no reader 'overwrit'", "overwrite"]),
         ("train.advantage=std", ["train.advantage must be 'mean' or 'deviation', got 'std'"]),
         ("train.credit=last", ["train.credit must be 'shared', 'final' or 'split', got 'last'"]),
@@ -135,7 +135,7 @@ def test_verl_is_given_room_for_the_longest_prompt_of_the_reader_that_is_trained
     save_policy(tmp_path / "policy", tokenizer)
     config = Recipe.load(recipe, [f"reading.reader={reader}", f"model.path={tmp_path / 'policy'}"])
     chosen = verl_settings(config, RunFolder(tmp_path / "run"), "cuda")
-    encoder, shown = Encoder(tokenizer, Template.load("pocket"), config.reading.budget), shows(READERS[reader])
+    encoder, shown = Encoder(tokenizer, Template.load("short"), config.reading.budget), shows(READERS[reader])
     longest = max(encoder.prompt_limit(kind, memories) for kind, memories in shown.items())
     assert chosen["data.max_prompt_length"] == longest
     assert chosen["actor_rollout_ref.rollout.max_model_len"] == encoder.window_of(shown)

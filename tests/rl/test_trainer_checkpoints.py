@@ -11,7 +11,7 @@ pytest.importorskip("verl")
 
 import torch
 
-from memagent_lib.files import root
+from memagent_lib.paths import root
 from memagent_lib.rl.checkpoints import CheckpointError
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
@@ -42,7 +42,7 @@ class Data:
 def composed():
     from memagent_lib.rl.verl_config import compose, verl_settings
 
-    recipe = Recipe.load(root() / "experiments" / "recipes" / "pocket_demo.toml", ["train.keep_checkpoints=1"])
+    recipe = Recipe.load(root() / "experiments/pocket/recipes/pocket_demo.toml", ["train.keep_checkpoints=1"])
     recipe = Recipe.from_tables(recipe.to_tables() | {"model": {"path": str(root() / recipe.model.path)}})
     return lambda folder: compose(verl_settings(recipe, folder, "cpu"))
 

@@ -15,15 +15,17 @@ import pytest
 pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
+from pocket import pocket_task
+
 from memagent_lib.data import make, save
-from memagent_lib.files import root
+from memagent_lib.paths import root
 from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, launch
 from memagent_lib.text import Tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 STEPS = 99  # of the run that is killed: it must outlast the start of the one that is refused
 POLICY = root() / "experiments" / "pocket" / "warm_start"
-READING = {"template": "pocket", "chunk_tokens": 96, "memory_tokens": 48, "answer_tokens": 48, "question_tokens": 32}
+READING = {"template": "short", "chunk_tokens": 96, "memory_tokens": 48, "answer_tokens": 48, "question_tokens": 32}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def recipe(address: str, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     home, tokenizer = tmp_path_factory.mktemp("two"), Tokenizer.load(POLICY)
-    save(make("pocket_needle", 12, 1, tokenizer, chunks=2), home / "x.parquet")
+    save(make(pocket_task("needle"), 12, 1, tokenizer, chunks=2), home / "x.parquet")
     train = {"steps": STEPS, "prompts_per_step": 4, "rollouts": 2, "save_every": 1, "kl_loss": 0.0, "lr": 1e-4}
     return Recipe.from_tables(
         {

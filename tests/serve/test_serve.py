@@ -257,7 +257,7 @@ def test_a_cut_answer_says_so(tokenizer) -> None:
 
     budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
     cut = Scripted(lambda _: Completion("The code", "length"))
-    with serving(Agent(Encoder(tokenizer, Template.load("pocket"), budget), cut)) as client:
+    with serving(Agent(Encoder(tokenizer, Template.load("short"), budget), cut)) as client:
         reply = ask(client, ("user", DOCUMENT), ("user", QUESTION))
     assert reply.choices[0].finish_reason == "length"
     assert reply.memagent["cut_memories"] == reply.memagent["turns"] - 1

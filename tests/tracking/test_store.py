@@ -21,8 +21,8 @@ import pytest
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
 from memagent_lib.evaluation import evaluate
+from memagent_lib.sweeps import SweepSpec, SweepStage, run_sweep
 from memagent_lib.tracking import Experiment, TrackingError, load_curve, load_runs, store
-from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
 
 
 def test_a_store_that_is_locked_for_a_while_loses_nothing(workspace: Path) -> None:

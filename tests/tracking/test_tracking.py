@@ -21,7 +21,8 @@ import pytest
 from memagent_lib.backends import shape_of
 from memagent_lib.diagnostics import Fate
 from memagent_lib.evaluation import turns_to_frame
-from memagent_lib.files import code_hash, place, root
+from memagent_lib.paths import absolute, root
+from memagent_lib.provenance import code_hash
 from memagent_lib.tracking import (
     Experiment,
     RunStatus,
@@ -243,8 +244,8 @@ def test_the_root_is_found_from_any_folder_below_it(tmp_path: Path, monkeypatch:
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.chdir(tmp_path / "notebooks")
     assert root() == tmp_path.resolve()
-    assert place("runs/x") == tmp_path.resolve() / "runs/x"
-    assert place("/x/y") == Path("/x/y")
+    assert absolute("runs/x") == tmp_path.resolve() / "runs/x"
+    assert absolute("/x/y") == Path("/x/y")
     monkeypatch.chdir(os.sep)
     assert root() == Path(os.sep)
 

@@ -16,8 +16,8 @@ import nbformat
 import pandas as pd
 import pytest
 
+from memagent_lib.sweeps import SweepSpec, SweepStage, run_sweep
 from memagent_lib.tracking import Experiment, load_curve, load_results, load_runs, log_readings, search_traces
-from memagent_lib.workbench.sweep import SweepSpec, SweepStage, run_sweep
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,23 @@ A family is a module with its tasks (frozen dataclasses that plan an example) an
 ``catalog.py`` lists. Knows no model; a tokenizer only counts.
 """
 
-from memagent_lib.data.tasks import pocket_world
 from memagent_lib.data.tasks.catalog import TASKS, configured, make, preset
+from memagent_lib.data.tasks.needles import ADJECTIVES, FILLER, NOUNS
+from memagent_lib.data.tasks.presets import NotNegative, Preset, Share
+from memagent_lib.data.tasks.words import terms
 from memagent_lib.data.tasks.worlds import world
 
 __all__ = [
+    "ADJECTIVES",
+    "FILLER",
+    "NOUNS",
     "TASKS",
+    "NotNegative",
+    "Preset",
+    "Share",
     "configured",
     "make",
-    "pocket_world",
     "preset",
+    "terms",
     "world",
 ]

@@ -24,15 +24,14 @@ from memagent_lib.data.tasks import (
     needles,
     retrieval,
 )
-from memagent_lib.data.tasks.pocket_world import PRESETS as POCKET_WORLD
 from memagent_lib.data.tasks.presets import Preset, Task
+from memagent_lib.plugins import is_plugin, load_plugin, plugin_name
 from memagent_lib.processes import die_with_parent
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
 TASKS: Mapping[str, Preset] = {
     **needles.PRESETS,
-    **POCKET_WORLD,
     **retrieval.PRESETS,
     **counting.PRESETS,
     **document_questions.PRESETS,
@@ -45,10 +44,19 @@ TASKS: Mapping[str, Preset] = {
 
 
 def preset(name: str) -> Preset:
-    """The preset called ``name``; ``ValueError`` with the known names otherwise."""
+    """The preset called ``name``, or the one in a file (``FILE.py:NAME``); ``ValueError`` names the known ones."""
+    if is_plugin(name):
+        return _preset_in_file(name)
     if name not in TASKS:
-        raise ValueError(f"no task {name!r}; choose from {', '.join(TASKS)}")
+        raise ValueError(f"no task {name!r}; choose from {', '.join(TASKS)}, or give FILE.py:NAME")
     return TASKS[name]
+
+
+def _preset_in_file(name: str) -> Preset:
+    found = load_plugin(name)
+    if not isinstance(found, Preset):
+        raise ValueError(f"{name} is a {type(found).__name__}; a task in a file is a memagent_lib.data.Preset")
+    return found
 
 
 def configured(name: str, **parameters: Any) -> Task:
@@ -76,7 +84,7 @@ def make(
     The same seed gives the same examples on any number of ``workers``, and the same questions at every length. ``rule``
     changes the judge. Wrong arguments raise here, not at the first example.
     """
-    task = configured(name, **parameters)
+    configured(name, **parameters)
     for what, value in (("n", n), ("workers", workers)):
         if value < 1:
             raise ValueError(f"{what} must be at least 1, got {value}")
@@ -85,31 +93,32 @@ def make(
     length = Length(
         tokens=length_tokens, chunks=chunks, documents=documents, chunk_tokens=chunk_tokens or preset(name).chunk_tokens
     )
-    job = _Job(name, task, seed, length, rule)
+    job = _Job(name, parameters, seed, length, rule)
     return _alone(job, n, tokenizer) if workers == 1 else _in_processes(job, n, tokenizer, min(workers, n))
 
 
 @dataclass(frozen=True)
 class _Job:
     name: str
-    task: Task
+    parameters: Mapping[str, Any]
     seed: int
     length: Length
     rule: str | None
 
-    def example(self, index: int, meter: Meter) -> Example:
-        key = ExampleKey(self.name, self.seed, index, self.length)
+    def example(self, task: Task, index: int, meter: Meter) -> Example:
+        key = ExampleKey(plugin_name(self.name), self.seed, index, self.length)
         try:
-            example = self.task.plan(key).example(key, meter)
+            example = task.plan(key).example(key, meter)
         except ValueError as error:
             raise ValueError(f"task {self.name!r}: {error}") from error
         return replace(example, rule=self.rule) if self.rule else example
 
 
 def _alone(job: _Job, n: int, tokenizer: Tokenizer) -> Iterator[Example]:
+    task = configured(job.name, **job.parameters)
     meter = Meter(tokenizer)
     for index in range(n):
-        yield job.example(index, meter)
+        yield job.example(task, index, meter)
 
 
 def _in_processes(job: _Job, n: int, tokenizer: Tokenizer, workers: int) -> Iterator[Example]:
@@ -132,8 +141,10 @@ _worker: SimpleNamespace = SimpleNamespace()
 def _start_worker(job: _Job, backend: Any, parent: int) -> None:
     die_with_parent(parent)
     # Only the Rust tokenizer travels: importing transformers in every worker costs seconds and hundreds of megabytes.
-    _worker.job, _worker.meter = job, Meter(Tokenizer(SimpleNamespace(backend_tokenizer=backend)))
+    _worker.job = job
+    _worker.task = configured(job.name, **job.parameters)  # by name: a class in a file of the user's is not pickled
+    _worker.meter = Meter(Tokenizer(SimpleNamespace(backend_tokenizer=backend)))
 
 
 def _work(index: int) -> Example:
-    return _worker.job.example(index, _worker.meter)
+    return _worker.job.example(_worker.task, index, _worker.meter)

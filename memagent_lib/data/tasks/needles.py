@@ -131,5 +131,5 @@ def other_value(rng: random.Random, value: str, half_alike: float) -> str:
 
 
 PRESETS = {
-    "needle": Preset(task=NeedleTask(), asks="a code among codes of other things", family="pocket", chunk_tokens=128)
+    "needle": Preset(task=NeedleTask(), asks="a code among codes of other things", family="needles", chunk_tokens=128)
 }

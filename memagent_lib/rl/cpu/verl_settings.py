@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from memagent_lib.files import bytes_of, cores
+from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Encoder
+from memagent_lib.provenance import cores
 from memagent_lib.rl.config import Recipe
 
 MICRO_BATCH_TOKENS = 8192

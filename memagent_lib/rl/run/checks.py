@@ -8,8 +8,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from memagent_lib.files import bytes_of, model_hash
+from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Encoder
+from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import ModelConfig, Recipe, flatten
 from memagent_lib.rl.data_check import checked_data
 from memagent_lib.rl.run.export import shapes_of

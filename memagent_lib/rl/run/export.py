@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.agent import AgentSettings
-from memagent_lib.files import write_atomically
+from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Template
 from memagent_lib.rl.config import ReadingConfig
 

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from memagent_lib.files import write_atomically
+from memagent_lib.paths import write_atomically
 from memagent_lib.rl.checkpoints import remove_unfinished
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.checks import active, checked

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from memagent_lib import processes
-from memagent_lib.files import read_lines_from, write_atomically
+from memagent_lib.paths import read_lines_from, write_atomically
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run.export import export_model
 from memagent_lib.rl.run.ray_cluster import cluster_environment

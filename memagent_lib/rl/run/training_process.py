@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.files import write_atomically
+from memagent_lib.paths import write_atomically
 from memagent_lib.processes import die_with_parent
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import require_platform, start_rollouts

@@ -1,0 +1,59 @@
+"""The pocket tokenizer: byte-level BPE of Qwen2's kind; every word of the pocket world is one token."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from experiments.pocket import world
+from memagent_lib.prompts import Template
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind, Prompt
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def build_tokenizer() -> Any:
+    """Byte-level BPE of Qwen2's kind: every word of the world is one token after a space, and digits stand alone."""
+    from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
+    from tokenizers import Tokenizer as RawTokenizer
+    from transformers import Qwen2Tokenizer
+    from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
+
+    raw = RawTokenizer(models.BPE())
+    raw.normalizer = normalizers.NFC()
+    split = pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), behavior="isolated", invert=False)
+    raw.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=4096, min_frequency=2, show_progress=False, initial_alphabet=alphabet, special_tokens=SPECIAL
+    )
+    raw.train_from_iterator(_corpus() * 4, trainer)
+    state = json.loads(raw.to_str())["model"]
+    tokenizer = Qwen2Tokenizer(
+        vocab=state["vocab"],
+        merges=[tuple(merge) for merge in state["merges"]],
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        extra_special_tokens=["<|im_start|>"],
+        model_max_length=4096,
+    )
+    tokenizer.chat_template = CHAT
+    return tokenizer
+
+
+def _corpus() -> list[str]:
+    template, chunk = Template.load("short"), Chunk(0, "", 0, 0, 0)
+    questions = [world.pocket_question(ask, ["bold owl", "bold owl"]) for ask in world.Ask]
+    prompts = [template.render(Prompt(kind, asked, chunk=chunk)) for kind in Kind for asked in questions]
+    words = (*world.WORDS, world.UNKNOWN, "keeper", "friend", "code", "of", "is", "The", *world.FILLER)
+    said = [f" {word}" for word in words]
+    text = "\n".join([*said, *world.FILLER, *prompts, rf"\boxed{{ {world.UNKNOWN}}}", "user assistant system The"])
+    return re.findall(r"[^\s\w]?\w+| \w+", text) + re.findall(r" \w+", text) + ["via", " \\", "boxed", "\\boxed"] * 4

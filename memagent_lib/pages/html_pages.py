@@ -1,0 +1,53 @@
+"""HTML that a notebook shows and a file keeps, from Jinja templates that escape all that is put into them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from memagent_lib.paths import PACKAGE, write_atomically
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+@dataclass(frozen=True)
+class Page:
+    """A piece of HTML: a title, and a body that brings its own style."""
+
+    title: str
+    body: str = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        return self.body
+
+    def save(self, path: str | Path) -> Path:
+        """Write a self-contained page that follows the browser's light or dark theme."""
+        return write_atomically(path, render("pages/page.html", title=self.title, body=Markup(self.body)))
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Fill in ``ROOM/NAME``, a file of that room's ``templates`` folder; the markup can go into another template."""
+    return Markup(_environment().get_template(template).render(**values))
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    return Environment(
+        loader=FunctionLoader(_source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _source(name: str) -> str:
+    room, _, file = name.partition("/")
+    return (PACKAGE / room / "templates" / file).read_text(encoding="utf-8")

@@ -1,0 +1,37 @@
+"""Figures of results, data and training: a tidy frame in, matplotlib ``Axes`` out.
+
+Knows frames by their columns. Knows no model, no run and no notebook.
+"""
+
+from memagent_lib.plots import data_plots
+from memagent_lib.plots.evaluation_plots import (
+    accuracy_by_depth,
+    accuracy_by_length,
+    accuracy_by_task,
+    capture_and_retention,
+    cost_by_length,
+    memory_by_turn,
+    paired_differences,
+    phrase_lives,
+    reward_curve,
+)
+from memagent_lib.plots.figure_style import COLOURS, WINDOW, line_name, running_mean, save_figure, svg_markup
+
+__all__ = [
+    "COLOURS",
+    "WINDOW",
+    "accuracy_by_depth",
+    "accuracy_by_length",
+    "accuracy_by_task",
+    "capture_and_retention",
+    "cost_by_length",
+    "data_plots",
+    "line_name",
+    "memory_by_turn",
+    "paired_differences",
+    "phrase_lives",
+    "reward_curve",
+    "running_mean",
+    "save_figure",
+    "svg_markup",
+]

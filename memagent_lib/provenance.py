@@ -1,0 +1,78 @@
+"""What a number came from: weights, code and environment, each as something that can be compared later.
+
+Knows git, the package's own files and the installed packages. Knows no run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.paths import PACKAGE, absolute
+
+_HASHED_WHOLE_BYTES = 64 << 20
+
+
+def model_hash(model: str | Path) -> str:
+    """16 hex digits for a model folder's weights: of their content, or of size and time where they are large; a hub
+    name as it is.
+    """
+    folder = absolute(model)
+    if not folder.is_dir():
+        return str(model)
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        facts = path.stat()
+        small = facts.st_size <= _HASHED_WHOLE_BYTES
+        digest.update(path.read_bytes() if small else f"{path.name} {facts.st_size} {facts.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]
+
+
+def code_hash() -> str:
+    """16 hex digits that change when a source file or template of the library does."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in PACKAGE.rglob("*") if p.suffix in {".py", ".toml", ".js", ".css"}):
+        digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def code_version() -> dict[str, str]:
+    """What ran: the git commit, whether anything tracked was changed since, and :func:`code_hash`. ``unknown`` without
+    git.
+    """
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    dirty = "unknown" if changes is None else str(bool(changes)).lower()
+    return {"git_commit": commit or "unknown", "git_dirty": dirty, "code_hash": code_hash()}
+
+
+def cores() -> int:
+    """How many cores this process may use; macOS cannot say, and has all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def environment() -> dict[str, Any]:
+    """What it ran on: Python, system, cores, and the version of every installed package."""
+    packages = {d.metadata["Name"]: d.version for d in metadata.distributions()}
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": cores(),
+        "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
+    }
+
+
+def _git(*command: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(PACKAGE), *command], capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,339 @@
+"""Sweeps run, resumed and looked at: each in one folder and one MLflow run, each point a child run.
+
+A finished point is not run again while its notebook, its parameters, the library's code and the stages before it stay
+the same. Everything a sweep knows is in its folder, so the same command continues after any interruption.
+"""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memagent_lib.paths import absolute, root, write_atomically
+from memagent_lib.processes import terminable
+from memagent_lib.sweeps.board import SweepBoard, duration, show_states
+from memagent_lib.sweeps.notebook_jobs import JobOutcome, NotebookJob, run_jobs
+from memagent_lib.sweeps.specification import (
+    OWN_PARAMETERS,
+    PointState,
+    SweepError,
+    SweepPoint,
+    SweepSpec,
+    plan,
+)
+from memagent_lib.tracking import PARENT_TAG, Experiment, Run, RunStatus, TrackingError, load_runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SWEEP_FILE = "sweep.json"
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What came of a sweep: one row per point in ``frame``, with its parameters as columns."""
+
+    folder: Path
+    run_id: str
+    frame: pd.DataFrame
+
+    @property
+    def ok(self) -> bool:
+        return bool((self.frame["status"] == PointState.FINISHED).all())
+
+    def _repr_html_(self) -> str:
+        return self.frame.drop(columns=["notebook"]).to_html(index=False, escape=True)
+
+
+def run_sweep(
+    sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False, quiet: bool = False
+) -> SweepResult:
+    """Run what is not finished yet. ``retry`` runs points again that failed in an earlier call; else they stay failed.
+
+    A failed point does not stop its stage; the stages after it are not begun. Raises :class:`SweepError` before
+    anything starts, ``KeyboardInterrupt`` when stopped.
+    """
+    spec = sweep if isinstance(sweep, SweepSpec) else SweepSpec.load(sweep)
+    spec = replace(spec, workers=workers) if workers is not None else spec
+    stages = plan(spec)
+    with only_sweep_in(spec.path), terminable():
+        experiment = Experiment.open(spec.tracking)
+        parent = _parent_run(experiment, spec)
+        _write(
+            spec.path / SWEEP_FILE,
+            {"name": spec.name, "run_id": parent.id, "tracking": experiment.uri, "points": _listed(stages)},
+        )
+        with SweepBoard(stages, quiet) as board:
+            _SweepRun(spec, experiment, parent, board, retry).run(stages)
+        result = SweepResult(spec.path, parent.id, _frame(stages))
+        parent.table(result.frame.astype(str), "points.parquet")
+        parent.end(RunStatus.FINISHED if result.ok else RunStatus.FAILED)
+    return result
+
+
+def show_sweep(folder: str | Path) -> bool:
+    """Print how the sweep in ``folder`` stands, from any process; whether all of its points are finished."""
+    folder = absolute(folder)
+    sweep = _sweep_of(folder)
+    rows = [point | record for point, record in _recorded(folder, sweep)]
+    pid = _running_in(folder)
+    if pid is None:  # a point cannot run without its sweep
+        rows = [r | {"status": PointState.WAITING} if r["status"] == PointState.RUNNING else r for r in rows]
+    show_states(rows, f"{sweep['name']}: " + (f"running, process {pid}" if pid else "not running"))
+    return all(row["status"] == PointState.FINISHED for row in rows)
+
+
+def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataFrame:
+    """The rows that every finished point logged as ``table``, to its run or to runs below it, with what varies as
+    columns. A parameter that is called like a column of the rows keeps its name with ``param.`` before it.
+    """
+    import pandas as pd
+
+    folder = absolute(folder)
+    sweep, frames = _sweep_of(folder), []
+    experiment = Experiment.open(sweep["tracking"])
+    for point, record in _recorded(folder, sweep):
+        if record["status"] != PointState.FINISHED:
+            continue
+        below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{record['run_id']}'")["run_id"]
+        for rows in _tables(experiment, [record["run_id"], *reversed(below)], table):
+            varied = {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in point["varied"].items()}
+            named = {f"param.{k}" if k in rows and list(rows[k].unique()) != [v] else k: v for k, v in varied.items()}
+            frames.append(rows.assign(point=point["point"], **named))
+    if not frames:
+        raise SweepError(f"no finished point of the sweep in {folder} logged {table}")
+    return pd.concat(frames, ignore_index=True)
+
+
+def is_sweep(folder: str | Path) -> bool:
+    """Whether a sweep has run in a folder."""
+    return (absolute(folder) / SWEEP_FILE).is_file()
+
+
+def unfinished_points(folder: str | Path) -> list[str]:
+    """The points of the sweep in ``folder`` that have no result, each with its state."""
+    folder = absolute(folder)
+    records = _recorded(folder, _sweep_of(folder))
+    return [f"{p['stage']}, {p['point']}: {r['status']}" for p, r in records if r["status"] != PointState.FINISHED]
+
+
+def _tables(experiment: Experiment, run_ids: Iterable[str], name: str) -> Iterator[pd.DataFrame]:
+    """The table of each run that logged one."""
+    import pandas as pd
+
+    for run_id in run_ids:
+        with tempfile.TemporaryDirectory() as copied, suppress(TrackingError):
+            yield pd.read_parquet(experiment.join(run_id).fetch(name, copied))
+
+
+def _sweep_of(folder: Path) -> dict[str, Any]:
+    sweep = _read(folder / SWEEP_FILE)
+    if "tracking" not in sweep:
+        raise SweepError(f"no sweep has run in {folder}")
+    return sweep
+
+
+def _recorded(folder: Path, sweep: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each point as the sweep listed it, and what is known of it."""
+    return ((point, _record(folder / point["record"], point["key"])) for point in sweep["points"])
+
+
+@dataclass(frozen=True)
+class _SweepRun:
+    """One call of :func:`run_sweep`, between its checks and its result."""
+
+    spec: SweepSpec
+    experiment: Experiment
+    parent: Run
+    board: SweepBoard
+    retry: bool
+
+    def run(self, stages: Sequence[Sequence[SweepPoint]]) -> None:
+        try:
+            for points in stages:
+                if not self._run_stage(points):
+                    return
+        except BaseException as failure:
+            self.board.say(f"stopped after {self.board.count} points; the same command continues from here")
+            stopped = isinstance(failure, KeyboardInterrupt | SystemExit)
+            self._end(self.parent, RunStatus.KILLED if stopped else RunStatus.FAILED)
+            raise
+
+    def _run_stage(self, points: Sequence[SweepPoint]) -> bool:
+        """Run a stage's unfinished points; whether all are finished now."""
+        todo = {point.output: point for point in points if self._wants(point)}
+        runs: dict[Path, Run] = {}
+
+        def start(job: NotebookJob) -> NotebookJob:
+            point = todo[job.output]
+            runs[job.output] = run = self._child_run(point)
+            before = _record(_record_file(point), point.key)["seconds"]
+            _save(point, PointState.RUNNING, run_id=run.id)
+            self.board.set(
+                point, PointState.RUNNING, f"started, took {duration(before)} before" if before else "started"
+            )
+            own = {"tracking": self.experiment.uri, "run_id": run.id, "point": point.file_name}
+            return replace(job, parameters=job.parameters | {k: v for k, v in own.items() if k in point.defaults})
+
+        def end(outcome: JobOutcome) -> None:
+            self._finish(todo[outcome.job.output], runs.pop(outcome.job.output), outcome)
+
+        jobs = [NotebookJob(p.notebook, p.output, p.parameters, root()) for p in todo.values()]
+        try:
+            run_jobs(jobs, self.spec.workers, start, end, self.board.stopping)
+        finally:
+            for run in runs.values():
+                self._end(run, RunStatus.KILLED)
+        return all(_state(p) == PointState.FINISHED for p in points)
+
+    def _wants(self, point: SweepPoint) -> bool:
+        """Whether a point is to be run; one that is not is shown."""
+        record = _record(_record_file(point), point.key)
+        if record["status"] == PointState.FINISHED and point.output.exists():
+            self.board.set(point, PointState.FINISHED, "is kept from before")
+            return False
+        if record["status"] == PointState.FAILED and not self.retry:
+            self.board.set(point, PointState.FAILED, f"failed earlier (--retry runs it again): {record['error']}")
+            return False
+        return True
+
+    def _child_run(self, point: SweepPoint) -> Run:
+        tags = {"sweep": self.spec.name, "sweep_id": self.parent.id, "stage": point.stage, "key": point.key}
+        defaults = {name: _literal(text) for name, text in point.defaults.items() if name not in OWN_PARAMETERS}
+        tags["notebook"] = point.notebook.name
+        return self.experiment.start(point.name, defaults | point.parameters, tags, parent=self.parent.id)
+
+    def _finish(self, point: SweepPoint, run: Run, outcome: JobOutcome) -> None:
+        failed = outcome.error is not None
+        if point.output.exists():
+            run.file(point.output)
+        run.metrics({"seconds": outcome.seconds})
+        if failed:
+            run.tags({"error": outcome.error[:5000]})
+        run.end(RunStatus.FAILED if failed else RunStatus.FINISHED)
+        state = PointState.FAILED if failed else PointState.FINISHED
+        _save(point, state, run_id=run.id, seconds=round(outcome.seconds, 2), error=outcome.error)
+        took = f"finished in {duration(outcome.seconds)}"
+        self.board.set(point, state, f"failed: {outcome.error}" if failed else took)
+
+    def _end(self, run: Run, status: RunStatus) -> None:
+        """End a run when something has gone wrong already, which must stay what is raised."""
+        try:
+            run.end(status)
+        except TrackingError as failure:
+            self.board.say(f"the run {run.id} could not be ended as {status}: {failure}")
+
+
+def _literal(text: str) -> Any:
+    """The value of a default; its text where it is an expression."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
+    """The sweep's own run: the one of an earlier call where there is one, so that all children stay together."""
+    try:
+        run = experiment.join(_read(spec.path / SWEEP_FILE)["run_id"])
+    except (KeyError, TrackingError):
+        given = {"stages": [stage.name for stage in spec.stages], "folder": str(spec.path)}
+        return experiment.start(f"sweep {spec.name}", given, {"sweep": spec.name})
+    run.resume()
+    abandoned = load_runs(experiment, f"tags.sweep_id = '{run.id}' and attributes.status = 'RUNNING'")
+    for run_id in abandoned["run_id"]:  # a sweep that was killed outright could not say so
+        experiment.join(run_id).end(RunStatus.KILLED)
+    return run
+
+
+@contextmanager
+def only_sweep_in(folder: Path) -> Iterator[None]:
+    """Refuse a second sweep in one folder. The lock belongs to a living process: a dead one leaves none behind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "sweep.lock", "a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            who = f"process {lock.read().strip() or 'not known'}"
+            fix = "wait for it, stop it, or give this one another folder"
+            raise SweepError(f"a sweep is running in {folder} ({who}); {fix}") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def _running_in(folder: Path) -> str | None:
+    """The process that runs the sweep in ``folder``, if one does."""
+    with open(folder / "sweep.lock", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return lock.read().strip()
+        return None
+
+
+def _record_file(point: SweepPoint) -> Path:
+    return point.output.with_suffix(".json")
+
+
+def _state(point: SweepPoint) -> str:
+    return _record(_record_file(point), point.key)["status"]
+
+
+def _record(file: Path, key: str) -> dict[str, Any]:
+    """What is known of a point from this call and earlier ones; how long another key took is kept as a guess."""
+    found = _read(file)
+    known = found if found.get("key") == key else {"seconds": found.get("seconds")}
+    return {"status": PointState.WAITING, "seconds": None, "run_id": None, "error": None} | known
+
+
+def _save(point: SweepPoint, state: PointState, **facts: Any) -> None:
+    file = _record_file(point)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    before = {"seconds": _read(file).get("seconds"), "error": None}
+    _write(file, before | {"key": point.key, "status": state, "parameters": point.parameters} | facts)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+
+
+def _write(file: Path, record: Mapping[str, Any]) -> None:
+    write_atomically(file, json.dumps(record, indent=1))
+
+
+def _listed(stages: Sequence[Sequence[SweepPoint]]) -> list[dict[str, Any]]:
+    """What :func:`show_sweep` and :func:`gather_sweep` need of each point."""
+    points = [point for stage in stages for point in stage]
+    return [
+        {"stage": p.stage, "point": p.label, "varied": dict(p.varied), "key": p.key}
+        | {"record": str(_record_file(p).relative_to(p.folder))}
+        for p in points
+    ]
+
+
+def _frame(stages: Sequence[Sequence[SweepPoint]]) -> pd.DataFrame:
+    """A row per point. A parameter that is called like a column keeps its name with ``param.`` before it."""
+    import pandas as pd
+
+    rows = []
+    for point in (point for points in stages for point in points):
+        record = _record(_record_file(point), point.key)
+        own = {"stage": point.stage, "point": point.label}
+        own |= {name: record[name] for name in ("status", "seconds", "run_id", "error")}
+        own |= {"notebook": str(point.output)}
+        rows.append(own | {f"param.{k}" if k in own else k: v for k, v in point.parameters.items()})
+    return pd.DataFrame(rows)

@@ -1,0 +1,66 @@
+"""Which readings of a question of two hops are shown: a stated rule, held to traces worked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memagent_lib.data import Span
+from memagent_lib.evaluation import case_study
+
+FILLER = "Rain taps on the roof all night."
+QUESTION = "What is the code of the keeper of the bold owl?"
+LEAD, LAST = "The code of Ada is maple.", "The keeper of the bold owl is Ada."
+DOCUMENT = "".join(f"{text:<40}" for text in (LEAD, FILLER, FILLER, LAST, FILLER))
+
+
+@pytest.fixture
+def read(make_reading):
+    def make(*memories: str, answer: str = "maple", name: str = "one"):
+        """A reading of five chunks, the lead in the first and the last fact in the fourth."""
+        spans = [Span(at := DOCUMENT.index(fact), at + len(fact)) for fact in (LEAD, LAST)]
+        made = make_reading(list(memories), rf"\boxed{{{answer}}}", DOCUMENT, spans[0], "maple", name)
+        return replace(made, example=replace(made.example, question=QUESTION, evidence=tuple(spans)))
+
+    return make
+
+
+@pytest.fixture
+def kept_lead(read):
+    return read(LEAD, LEAD, LEAD, f"{LEAD} {LAST}", f"{LEAD} {LAST}", name="kept")
+
+
+@pytest.fixture
+def lost_lead(read):
+    return read(LEAD, "nothing", "nothing", LAST, LAST, answer="acorn", name="lost")
+
+
+@pytest.fixture
+def guessed(read):
+    return read(LEAD, "nothing", "nothing", LAST, LAST, name="guessed")
+
+
+def test_a_lead_waits_until_the_last_fact_is_read_and_only_if_it_stayed(kept_lead, lost_lead, guessed) -> None:
+    assert [case_study.turns_waited(result) for result in (kept_lead, lost_lead, guessed)] == [3, None, None]
+
+
+def test_the_reading_shown_is_the_right_one_whose_lead_waited_longest(kept_lead, lost_lead, guessed) -> None:
+    wrong = replace(kept_lead, score=lost_lead.score)
+    assert case_study.longest_lead([lost_lead, guessed, wrong, kept_lead]) is kept_lead
+    assert case_study.longest_lead([lost_lead, guessed, wrong]) is None
+    assert case_study.failures([kept_lead, wrong, guessed, lost_lead]) == [wrong, lost_lead]
+
+
+def test_outcomes_say_of_each_fact_whether_it_was_captured_and_retained(kept_lead, lost_lead) -> None:
+    rows = case_study.outcomes([kept_lead, lost_lead])
+    assert rows["example"].tolist() == ["kept", "lost"] and rows["right"].tolist() == [True, False]
+    assert rows["waited"].fillna(-1).tolist() == [3, -1]
+    assert rows[["lead_captured", "lead_retained", "last_captured", "last_retained"]].to_numpy().tolist() == [
+        [True, True, True, True], [True, False, True, True],
+    ]  # fmt: skip
+
+
+def test_one_fact_is_no_question_of_two_hops(kept) -> None:
+    with pytest.raises(ValueError, match="needs two facts, kept records 1"):
+        case_study.outcomes([kept])

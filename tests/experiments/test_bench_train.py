@@ -1,0 +1,117 @@
+"""The bench of training: its arithmetic by hand, and once, very small, both loops for real."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+from waiting import has_ended, wait_for
+
+from experiments.bench.processes import Watched, role, spent_between, watch
+from experiments.bench.train import TrainBench, _ends, _rows, _step_ratios, bench_train
+from experiments.bench.verl_command import _hydra
+from memagent_lib.paths import root
+
+SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
+LEAVES_ONE = f"""
+import subprocess, sys
+print(subprocess.Popen({SLEEPS!r}, start_new_session=True).pid, flush=True)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def watched(step: float) -> Watched:
+    """Steps of ``step`` seconds; every process spends two processor seconds on each."""
+    rows = [{"timing_s/step": step, "timing_s/gen": step / 2, "step": n} for n in (1, 2, 3)]
+    spent = [Counter(actor=10 + 2 * n, engine=2 * n) for n in (1, 2, 3)]
+    total = Counter(actor=20, engine=7)
+    return Watched(rows, [30 + step * n for n in range(3)], spent, 40 + 3 * step, total, 100.0, 4)
+
+
+def test_the_first_step_warms_up_and_start_and_end_are_what_is_around_the_steps():
+    seen = watched(4.0)
+    rows = _rows("memagent", 0, seen)
+    assert [row["cpu"] for row in rows] == [{"actor": 2, "engine": 2}] * 2
+    assert spent_between(seen, 0, 2) == {"actor": 4, "engine": 4}
+    ends = _ends("memagent", 0, seen)
+    assert (ends["start_s"], ends["end_s"], ends["cpu_s"]) == (26.0, 14.0, 27 - 12)
+
+
+def test_verls_step_over_ours_is_paired_step_by_step():
+    rows = _rows("memagent", 0, watched(4.0)) + _rows("verl", 0, watched(10.0))
+    ratios = {ratio.what: ratio for ratio in _step_ratios(rows)}
+    assert ratios["verl over memagent, wall"].rounds == (2.5, 2.5)
+    assert ratios["verl over memagent, wall"].met
+    assert ratios["verl over memagent, processor"].met is False
+
+
+def test_processes_are_known_by_their_command_lines():
+    assert role("ray::WorkerDict.actor_rollout_update_actor") == "actor"
+    assert role("/bin/python -m memagent_lib.rl.run.training_process /tmp/x") == "trainer"
+    assert role("/ray/core/src/ray/raylet/raylet --x") == "ray"
+    assert role("sleep 5") == "other"
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_what_a_watched_command_leaves_is_ended_and_no_other_process_is(tmp_path: Path, status: int):
+    command, log = [sys.executable, "-c", LEAVES_ONE, str(status)], tmp_path / "log"
+    with subprocess.Popen(SLEEPS) as other:
+        try:
+            if status:
+                with pytest.raises(RuntimeError, match=r"ended with 3:\n\d+\n$"):
+                    watch(command, {}, tmp_path, tmp_path / "metrics.jsonl", log)
+            else:
+                watch(command, {}, tmp_path, tmp_path / "metrics.jsonl", log)
+            assert not psutil.pid_exists(int(log.read_text()))
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
+def test_a_command_that_cannot_be_started_is_an_error_with_its_reason(tmp_path: Path):
+    with pytest.raises(RuntimeError, match=r"no-such-command ended with 1:(?s:.)*FileNotFoundError"):
+        watch(["no-such-command"], {}, tmp_path, tmp_path / "metrics.jsonl", tmp_path / "log")
+
+
+def test_a_watched_command_ends_with_the_bench_whatever_ends_that(tmp_path: Path):
+    code = f"""
+from pathlib import Path
+from experiments.bench.processes import watch
+folder = Path({str(tmp_path)!r})
+watch([*{SLEEPS[:2]!r}, "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], {{}}, folder, folder / "m",
+      folder / "log")
+"""
+    log = tmp_path / "log"
+    with subprocess.Popen([sys.executable, "-c", code]) as bench:
+        wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
+        command = psutil.Process(int(log.read_text()))
+        bench.kill()
+    wait_for(lambda: has_ended(command))
+
+
+def test_values_are_written_as_hydra_reads_them():
+    assert _hydra({"a": ["x", 1], "b": None, "c": True}) == "{a:['x',1],b:null,c:True}"
+
+
+def test_one_step_would_measure_the_warm_up():
+    with pytest.raises(ValueError, match="steps must be at least 2"):
+        TrainBench(steps=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("base", ["", pytest.param(str(root()), marks=pytest.mark.long)])
+def test_every_loop_trains_for_real(base):
+    pytest.importorskip("verl")
+    pytest.importorskip("vllm")
+    settings = TrainBench(prompts=2, rollouts=2, chunks=1, steps=2, base=base)
+    found = bench_train(settings, report=lambda line: None)
+    rows = {row["side"]: row for row in found["step"].rows}
+    assert set(rows) == {"memagent", "verl"} | ({"base"} if base else set())
+    assert all(row["response_length/mean"] > 0 and row["cpu"]["actor"] > 0 for row in rows.values())
+    assert rows["memagent"]["rows/trained"] == 2 * 2 * 2
+    assert [row["turns"] for row in found["rollout"].rows] == [8]

@@ -1,0 +1,29 @@
+"""What is committed in experiments/pocket is what the recipe makes, and says how it reads."""
+
+from pathlib import Path
+
+import pytest
+
+from experiments.pocket.model import build_model
+from experiments.pocket.warm_start import READING
+from experiments.pocket.word_tokenizer import build_tokenizer
+from memagent_lib.agent import AgentSettings
+from memagent_lib.text import Tokenizer
+
+POLICIES = sorted((Path(__file__).parents[2] / "experiments" / "pocket").glob("*/config.json"))
+
+
+def test_all_policies_are_there():
+    trained = ["trained", "trained_seed_0", "trained_seed_1", "trained_seed_2"]
+    assert [path.parent.name for path in POLICIES] == [*trained, "upper_bound", "warm_start"]
+
+
+@pytest.mark.parametrize("folder", [path.parent for path in POLICIES], ids=lambda folder: folder.name)
+def test_a_committed_policy_has_the_recipes_tokenizer_shape_and_way_of_reading(folder):
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = build_tokenizer()
+    assert Tokenizer.load(folder).hf.get_vocab() == tokenizer.get_vocab()
+    committed, born = AutoModelForCausalLM.from_pretrained(folder), build_model(tokenizer)
+    assert {n: p.shape for n, p in committed.named_parameters()} == {n: p.shape for n, p in born.named_parameters()}
+    assert AgentSettings.load(folder) == READING

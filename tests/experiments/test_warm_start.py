@@ -1,0 +1,41 @@
+"""A warm start is made in phases: a folder that opens with the wording it was taught in; a function of its seed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from experiments.pocket import warm_start
+from experiments.pocket.teacher import Shares
+from experiments.pocket.warm_start import READING, Phase, make
+from memagent_lib.agent import AgentSettings
+
+
+def test_a_warm_start_keeps_its_wording_and_follows_from_its_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        warm_start, "PHASES", (Phase(24, 1, drill=1.0), Phase(32, 1, shares=Shares(several=0.5, direct=0.2)))
+    )
+    for name, options in {"one": {}, "again": {}, "other": {"seed": 1, "template": "chunk_first"}}.items():
+        make(tmp_path / name, **options)
+    one, again, other = (AutoModelForCausalLM.from_pretrained(tmp_path / n) for n in ("one", "again", "other"))
+    assert AgentSettings.load(tmp_path / "one") == READING
+    assert AgentSettings.load(tmp_path / "other") == replace(READING, template="chunk_first")
+    assert torch.equal(one.lm_head.weight, again.lm_head.weight)
+    assert not torch.equal(one.lm_head.weight, other.lm_head.weight)
+
+
+def test_ideal_memories_go_on_from_a_warm_start_and_keep_its_wording(tmp_path, monkeypatch):
+    monkeypatch.setattr(warm_start, "PHASES", (Phase(24, 1, drill=1.0),))
+    monkeypatch.setattr(warm_start, "AWARE", (Phase(32, 1),))
+    make(tmp_path / "start", template="chunk_first")
+    make(tmp_path / "bound", aware=tmp_path / "start")
+    start, bound = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("start", "bound"))
+    assert AgentSettings.load(tmp_path / "bound") == replace(READING, template="chunk_first")
+    moved = (start.lm_head.weight - bound.lm_head.weight).abs().max()
+    assert 0 < moved < 0.01, "one step away, not born again"
+
+
+def test_ideal_memories_need_a_warm_start(tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere holds no warm start .* experiments/pocket/warm_start"):
+        make(tmp_path / "bound", aware=tmp_path / "nowhere")

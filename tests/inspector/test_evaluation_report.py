@@ -1,0 +1,131 @@
+"""The report: one page of evaluations that says what is missing, mixed or failed, and leads to the readings."""
+
+import json
+import re
+from dataclasses import replace
+from functools import partial
+
+import pandas as pd
+import pytest
+
+from memagent_lib.agent import Agent
+from memagent_lib.backends import BackendError, Scripted
+from memagent_lib.cli.main import main
+from memagent_lib.data import make, save
+from memagent_lib.evaluation import EvaluationPlan
+from memagent_lib.inspector import EvaluationReport
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.readers import reader_named
+from memagent_lib.tracking import Experiment, evaluate_files
+
+
+def _reads(text: str, forgets: bool) -> str:
+    """A perfect reader of needles, or one that never notes anything."""
+    key = re.search(r"code of the (\w+ \w+)\?", text).group(1)
+    found = None if forgets else re.search(rf"The code of the {key} is (\d+)\.", text)
+    if "Write the answer" in text:
+        return f"\\boxed{{{found.group(1)}}}" if found else "\\boxed{unknown}"
+    return found.group(0) if found else "nothing yet"
+
+
+def _parquet_of_something_else() -> bytes:
+    return pd.DataFrame({"question": ["q?"]}).to_parquet()
+
+
+def _refuses(text: str) -> str:
+    raise BackendError("the server went away")
+
+
+@pytest.fixture
+def evaluated(tokenizer, workspace, tmp_path):
+    """Two policies on needle documents of two lengths, the second of them failing on the long ones when told so."""
+    files = []
+    for chunks in (2, 3):
+        files.append(tmp_path / f"test_{chunks}.parquet")
+        save(make("needle", 4, 5, tokenizer, chunks=chunks, chunk_tokens=200), files[-1])
+    budget = Budget(chunk_tokens=200, memory_tokens=60, answer_tokens=16, question_tokens=64)
+    encoder = Encoder(tokenizer, Template.load("short"), budget)
+
+    def run(policy: str, says, lengths=slice(None), reader="overwrite") -> str:
+        agent = Agent(encoder, Scripted(says), reader_named(reader))
+        plan = EvaluationPlan(files[lengths], readers=[reader])
+        with Experiment.open(workspace).run(f"evaluate {policy}", {"policy": policy}) as tracked:
+            _, rows = evaluate_files(tracked, agent, plan, workspace / "out" / policy, policy=policy)
+            rows = rows.assign(flops=2.5e9)  # a scripted policy has no shape
+            rows.to_parquet(next((workspace / "out" / policy).glob("*.parquet")))
+        for file in (workspace / "out" / policy).glob("*.parquet"):
+            file.rename(workspace / "out" / file.name)
+        return tracked.id
+
+    return run
+
+
+def test_a_page_has_every_number_its_interval_and_a_way_to_the_reading_behind_it(evaluated, workspace):
+    ids = [evaluated("forgets", partial(_reads, forgets=True)), evaluated("keeps", partial(_reads, forgets=False))]
+    report = EvaluationReport.of(workspace / "out", workspace, "forgets")
+    page = report.page().body
+    assert report.warnings == []
+    assert all(run in page for run in ids)
+    cells = re.findall(r'data-key="([^"]+)" data-policy="(\w+)">([\d.]+)</button> \[([\d.]+), ([\d.]+)\]', page)
+    assert [(policy, score, low, high) for _, policy, score, low, high in cells] == [
+        ("forgets", "0.0", "0.0", "49.0"), ("forgets", "0.0", "0.0", "49.0"),
+        ("keeps", "100.0", "51.0", "100.0"), ("keeps", "100.0", "51.0", "100.0"),
+    ]  # fmt: skip
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
+    catalog = {entry["key"]: entry for entry in data["catalog"]}
+    for key, policy, score, *_ in cells:
+        assert (catalog[key]["policy"], catalog[key]["right"]) == (policy, score == "100.0")
+        assert key in data["details"]  # its texts are in the page
+    assert page.count("2.5 GFLOPs") == len(cells)
+    assert "keeps minus forgets: <b>+100.0</b>" in page and page.count("<svg") == 1
+
+
+def test_what_is_missing_failed_or_mixed_is_said_first(evaluated, workspace):
+    evaluated("keeps", partial(_reads, forgets=False))
+    evaluated("broken", _refuses, slice(1, 2))
+    report = EvaluationReport.of(workspace / "out", workspace, "keeps")
+    older = report.rows.assign(code=["00000000", *report.rows["code"][1:]])
+    report = replace(report, rows=older, missing=("evaluate, policy=other: failed",))
+    missing, mixed, broken, why = report.warnings
+    assert missing == "missing: evaluate, policy=other: failed"
+    assert mixed.startswith("results of 2 versions of the code are mixed: 00000000, ")
+    assert broken == "broken, overwrite, needle at 3: all 4 failed"
+    assert why == "4 failed (overwrite): BackendError: the server went away"
+    page = report.page().body
+    assert all(warning in page for warning in report.warnings)
+    assert "none scored" in page and "4 failed" in page and "–" in page  # failed is not 0 %, unread is neither
+
+
+def test_results_whose_runs_are_not_in_the_store_are_shown_and_that_is_said(evaluated, workspace, tmp_path):
+    evaluated("forgets", partial(_reads, forgets=True))
+    known = evaluated("keeps", partial(_reads, forgets=False))
+    file = workspace / "out" / "forgets.parquet"
+    pd.read_parquet(file).assign(run_id="of another machine").to_parquet(file)
+    report = EvaluationReport.of(workspace / "out", workspace)
+    page = report.page().body
+    (warning,) = report.warnings
+    assert warning.startswith("1 of 2 runs are not in sqlite:") and warning.split(";")[0] in page
+    assert "forgets: run of another machine, not in the store" in page and f"keeps: run {known}, 2" in page
+    assert "<b>0.0</b> [0.0, 49.0]" in page and page.count("data-key=") == 2  # the known run's cells lead to readings
+    page = EvaluationReport.of(workspace / "out", tmp_path / "empty").page().body
+    assert "2 of 2 runs are not in" in page and "No reading is shown: their runs are not in the store." in page
+
+
+def test_the_command_writes_the_page_and_a_wrong_folder_is_one_clear_line(evaluated, workspace, tmp_path, capsys):
+    evaluated("keeps", partial(_reads, forgets=False))
+    page = tmp_path / "page.html"
+    assert main(["report", str(workspace / "out"), "--tracking", str(workspace), "--out", str(page)]) == 0
+    assert capsys.readouterr().out.strip() == str(page) and "<h1>out</h1>" in page.read_text()
+    assert main(["report", str(tmp_path / "nothing"), "--tracking", str(workspace)]) == 2
+    assert (
+        f"no folder {tmp_path / 'nothing'}; give a sweep's folder, or fill one: memagent evaluate DATA --out FOLDER"
+        in (capsys.readouterr().err)
+    )
+    assert main(["report", str(page), "--tracking", str(workspace)]) == 2
+    assert f"{page} is a file; give a sweep's folder" in capsys.readouterr().err
+    (empty := tmp_path / "empty").mkdir()
+    assert main(["report", str(empty), "--tracking", str(workspace)]) == 2
+    assert f"no results in {empty}; give a sweep's folder" in capsys.readouterr().err
+    (empty / "data.parquet").write_bytes(_parquet_of_something_else())
+    assert main(["report", str(empty), "--tracking", str(workspace)]) == 2
+    assert f"{empty / 'data.parquet'} holds no results of an evaluation" in capsys.readouterr().err

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from memagent_lib.evaluation import Result
+from memagent_lib.inspector import Readings, document, show, to_html
+from memagent_lib.inspector.pages import marked, still
+from memagent_lib.inspector.word_changes import word_changes
+from memagent_lib.pages import Page
+
+
+def page(*results: Result) -> Page:
+    """What is shown of readings of one example by policies a, b, ..."""
+    readings = Readings({name: [result] for name, result in zip("ab", results, strict=False)})
+    return still(readings, readings.opening(policy="a"))
+
+
+def test_changes_put_together_are_both_memories() -> None:
+    before, after = "The code of the bold owl is 4711.", "The code of the shy owl is 9, I think."
+    pieces = word_changes(before, after)
+    assert "".join(p.text for p in pieces if p.change != "new") == before
+    assert "".join(p.text for p in pieces if p.change != "gone") == after
+    assert [p.text for p in pieces if p.change == "gone"] == ["bold", "4711"]
+
+
+def test_marked_pieces_are_the_text_and_overlapping_spans_are_marked_once() -> None:
+    pieces = marked("abcdefgh", [(-3, 1), (2, 5), (4, 6), (7, 99)])
+    assert "".join(text for text, _ in pieces) == "abcdefgh"
+    assert "".join(text if inside else "." for text, inside in pieces) == "a.cdef.h"
+
+
+def test_turns_and_chunks_are_counted_from_one(lost) -> None:
+    body = page(lost).body
+    assert re.findall(r"turn (\d): chunk (\d)", body) == [(n, n) for n in "1234"]
+    assert "turn 5: the answer" in body and "turn 0" not in body
+
+
+def test_turns_that_do_not_matter_are_left_out_and_counted(long_reading) -> None:
+    body = page(long_reading(turns=40, noted=10, lost=20, cut=30)).body
+    assert [int(n) for n in re.findall(r"turn (\d+): chunk", body)] == [1, 11, 21, 31, 40]
+    assert [int(n) for n in re.findall(r"(\d+) turns? not shown", body)] == [9, 9, 9, 8]
+    assert body.count("<rect") == 41
+
+
+def test_text_of_documents_and_memories_is_never_markup(lost) -> None:
+    shown = page(lost, lost).body
+    said = re.sub("<del>.*?</del>|</?ins>", "", shown)
+    assert "<script" not in shown
+    assert "&lt;script&gt;alert(1)" in said
+    assert "&lt;b&gt;" in said
+
+
+def test_a_saved_page_stands_alone(kept, tmp_path: Path) -> None:
+    text = page(kept).save(tmp_path / "deep" / "page.html").read_text()
+    assert text.startswith("<!doctype html>")
+    assert "http" not in text
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["page.html"]
+
+
+def test_a_document_is_shown_with_its_needle_marked(kept) -> None:
+    assert "<mark>The code of the bold owl is 4711.</mark>" in document(kept.example).body
+    assert "<mark>The code of the bold owl is 4711.</mark>" in document(kept.example, most_chars=80).body
+
+
+def test_an_executed_copy_gets_the_story_as_a_page_with_the_line_that_makes_it_live(
+    kept, lost, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    still = show({"before": [kept, lost], "after": [replace(lost, trace=kept.trace, score=kept.score)]})
+    assert isinstance(still, Page) and "<script" not in still.body
+    assert re.findall(r"<h4>(\w+) <b class=\"ma-(\w+)\"", still.body) == [("before", "wrong"), ("after", "right")]
+    assert still.body.count("<mark>The code of the bold owl is 4711.</mark>") == 1  # the chunk that both have read
+    assert re.findall(r"turn (\d): chunk", still.body) == ["1", "2", "3", "4"]
+    assert "run the cells of this notebook again" in still.body
+
+
+def test_an_interactive_page_never_holds_markup_of_a_document(kept, lost) -> None:
+    import json
+
+    body = to_html({"before": [kept, lost]}, example="lost").body
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', body, re.S)[1]
+    assert "<" not in data and "<b>bold</b>" in json.dumps(json.loads(data))
+
+
+def test_an_interactive_page_says_what_had_no_room(kept, lost) -> None:
+    small = to_html(Readings({"before": [kept, lost]}), room_mb=0.003, example="lost")
+    assert re.search(r"1 of 2 readings are not whole here: this page holds 0.003 MB of texts", small.body)
+    assert "are not whole here" not in to_html(Readings({"before": [kept, lost]})).body

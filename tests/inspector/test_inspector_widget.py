@@ -1,0 +1,262 @@
+"""The interactive inspector without a browser: what it is asked, what it answers, what it remembers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Scripted
+from memagent_lib.diagnostics import Fate
+from memagent_lib.inspector import InspectorError, Readings, show
+from memagent_lib.inspector.widget import Inspector, read_on
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+
+
+@pytest.fixture
+def both(kept, lost):
+    return {"before": [kept, lost], "after": [replace(lost, trace=kept.trace, score=kept.score)]}
+
+
+def key_of(readings: Readings, policy: str, example: str, reader: str = "overwrite") -> str:
+    (key,) = (
+        e["key"] for e in readings.catalog() if (e["policy"], e["example"], e["reader"]) == (policy, example, reader)
+    )
+    return key
+
+
+def opened(results, agents=None, live="") -> Inspector:
+    readings = Readings(results)
+    return Inspector(readings, readings.opening(), agents or {}, live)
+
+
+def asked(inspector: Inspector, what: str, **given):
+    """What the kernel sends back to one request of the browser."""
+    sent = []
+    inspector.send = sent.append
+    inspector._asked(inspector, {"id": "1", "what": what, **given}, None)
+    (message,) = sent
+    return message
+
+
+def read_by(result, reader: str, *turns: Turn):
+    return replace(result, reader=reader, trace=Trace(result.trace.question, turns, reader=reader))
+
+
+def test_the_catalog_puts_failures_first_and_says_what_became_of_their_facts(both):
+    entries = Readings(both).catalog()
+    assert [(e["policy"], e["example"], e["right"]) for e in entries] == [
+        ("before", "lost", False), ("before", "kept", True), ("after", "lost", True)]  # fmt: skip
+    assert [e["fates"] for e in entries] == [["noted and lost"], ["in memory"], ["in memory"]]
+
+
+def test_readings_are_told_apart_by_policy_reader_example_and_length(kept):
+    longer = replace(kept, example=replace(kept.example, metadata={"chunks": 64}))
+    others = [replace(kept, reader=reader) for reader in ("truncated", "blind")]
+    readings = Readings({"runs/demo/train/model": [kept, longer, *others], "other": [kept]})
+    assert len(readings.results) == 5
+    assert [(e["name"], e["chunks"]) for e in readings.catalog()] == [
+        ("runs/demo/train/model", 4),
+        ("runs/demo/train/model", 64),
+        ("runs/demo/train/model, truncated", 4),
+        ("runs/demo/train/model, blind", 4),
+        ("other", 4),
+    ]
+
+
+def test_a_reading_cut_at_its_limit_and_one_that_never_noted_are_named(long_reading):
+    cut = long_reading(turns=40, noted=10, lost=20, cut=30)
+    never = long_reading(turns=40, noted=10, lost=10, cut=0)
+    one, other = Readings({"p": [cut]}).catalog() + Readings({"p": [never]}).catalog()
+    assert one["fates"] == ["noted and lost", "memory cut at its limit"]
+    assert "read but never noted" in other["fates"]
+
+
+def test_a_story_is_small_and_whole(long_reading):
+    readings = Readings({"p": [long_reading(turns=724, noted=100, lost=400, cut=50)]})
+    story = readings.story(key_of(readings, "p", "long"))
+    assert story["fates"] == "a" * 100 + "h" * 300 + "l" * 325
+    assert story["evidence"] == [100] and story["cut"] == [50]
+    assert story["starts"][:2] == [0, 100] and story["starts"][-1] == -1
+    assert len(json.dumps(story)) < 12_000
+
+
+def test_a_detail_holds_the_turn_word_by_word(both):
+    readings = Readings(both)
+    detail = readings.detail(key_of(readings, "before", "lost"), 1)
+    text = detail["chunk"]["text"]
+    assert [text[a:b] for a, b in detail["evidence"]] == ["The code of the bold owl is 4711."]
+    assert [text[a:b] for a, b in detail["brought"]] == ["The code of the bold owl is 4711"]
+    assert "".join(t for t, change in detail["changes"] if change != "gone") == detail["after"]
+    assert not detail["cut"] and detail["tokens"][0] == 20
+
+
+def test_all_readers_are_told_by_what_their_turns_did(lost):
+    chunks, q = [t.prompt.chunk for t in lost.trace.reads], lost.trace.question
+    fact, nothing = "The code of the bold owl is 4711.", "nothing"
+
+    def read(kind: Kind, memory: str, chunk: int, said: str, signal: str = "") -> Turn:
+        return Turn(Prompt(kind, q, memory, chunks[chunk]), Reply(said, signal=signal))
+
+    answer = Turn(Prompt(Kind.ANSWER, q, fact), Reply("\\boxed{4711}"))
+    gated = read_by(lost, "gated", read(Kind.GATE, "", 0, nothing), read(Kind.GATE, nothing, 1, fact),
+                    read(Kind.GATE, fact, 2, fact, "keep"), answer)  # fmt: skip
+    slots = read_by(lost, "multislot", read(Kind.READ, "", 0, nothing), read(Kind.READ, "", 1, fact),
+                    read(Kind.READ, "", 2, "rain"), answer)  # fmt: skip
+    joined = Prompt(Kind.MERGE, q, fact, replace(chunks[2], text="rain"))
+    merged = read_by(lost, "map_merge", read(Kind.READ, "", 1, fact), read(Kind.READ, "", 2, "rain"),
+                     Turn(joined, Reply(f"{fact} rain")), answer)  # fmt: skip
+    blind = read_by(lost, "blind", Turn(Prompt(Kind.BLIND, q), Reply("\\boxed{1}")))
+    readings = Readings({"p": [gated, slots, merged, blind]})
+    told = {result.reader: (key, readings.story(key)["fates"]) for key, result in readings.results.items()}
+    assert {name: fates for name, (_, fates) in told.items()} == {
+        "gated": "ahhh", "multislot": "ahhh", "map_merge": "hhhh", "blind": "n"}  # fmt: skip
+    assert readings.detail(told["gated"][0], 2)["signal"] == "kept its memory as it was"
+    new = [text for text, change in readings.detail(told["multislot"][0], 2)["changes"] if change == "new"]
+    assert new == ["rain"]  # the slot was empty: nothing of the other slots is gone
+    merge = readings.detail(told["map_merge"][0], 2)
+    assert merge["chunk"] is None and "gone" not in {change for text, change in merge["changes"] if text.strip()}
+    assert [readings.detail(told[name][0], 0)["editable"] for name in ("gated", "multislot", "map_merge", "blind")] == [
+        True, True, False, False]  # fmt: skip
+
+
+def test_where_the_words_came_from_and_when_they_went(both):
+    readings = Readings(both)
+    (found,) = readings.phrases(key_of(readings, "before", "lost"))["phrases"]
+    assert (found["text"], found["brought"]) == ("The code of the bold owl is 4711", 1)
+    assert found["dropped"] is not None
+
+
+def test_it_opens_on_the_first_failure_that_lost_its_fact_beside_the_policy_that_kept_it(kept, lost):
+    other = replace(lost, example=replace(lost.example, id="other"))
+    never = replace(
+        lost, example=replace(lost.example, id="never"), trace=replace(lost.trace, turns=lost.trace.turns[2:])
+    )
+    right = replace(other, trace=kept.trace, score=kept.score)
+    readings = Readings({"before": [kept, never, lost, other], "after": [lost, right]})
+    state = readings.opening()
+    assert readings.entry(state["key"])["example"] == "other"
+    assert (state["policy"], state["beside"], state["turn"]) == ("before", "after", 2)
+    assert readings.results[state["key"]].diagnosis.fates[2] is Fate.LOST
+    assert readings.opening(beside="")["beside"] == ""
+    assert readings.opening(chunks=4)["key"] == state["key"]
+    by_luck = replace(lost, score=kept.score)  # right, and its fact was lost too
+    readings = Readings({"before": [lost, other], "after": [by_luck, right]})
+    assert readings.entry(readings.opening()["key"])["example"] == "other"
+
+
+def test_where_it_opens_is_checked(both):
+    readings = Readings(both)
+    with pytest.raises(ValueError, match="policy: no readings of 'trained'; there are those of before, after"):
+        readings.opening(policy="trained")
+    with pytest.raises(
+        ValueError, match="beside: no reading of the same example by 'x'; there are those of before, after"
+    ):
+        readings.opening(beside="x")
+    with pytest.raises(InspectorError, match="unexpected keyword argument 'chapter'"):
+        show(both, chapter=3)
+    with pytest.raises(InspectorError, match="no readings with a trace"):
+        show({"before": []})
+
+
+def test_search_looks_into_questions_answers_and_memories(both):
+    readings = Readings(both)
+    assert readings.search("MOLE IS 9") == [key_of(readings, "before", "lost")]
+    assert len(readings.search("bold owl")) == 3
+    assert readings.search("no such words") == []
+
+
+def test_the_widget_answers_and_says_what_went_wrong(both):
+    inspector = opened(both)
+    key = key_of(inspector.readings, "before", "lost")
+    assert asked(inspector, "story", key=key)["answer"]["fates"] == "ahlll"
+    assert asked(inspector, "detail", key=key, turn=4)["answer"]["kind"] == "answer"
+    assert asked(inspector, "search", text="mole")["answer"] == [key]
+    assert "no reading 'nowhere'" in asked(inspector, "story", key="nowhere")["error"]
+    assert inspector.can_rerun == []
+
+
+def test_a_saved_notebook_keeps_what_it_opened_with_and_a_page_for_those_without_a_kernel(both, long_reading):
+    inspector = opened(both, live='inspector.show("abc")')
+    shown = {key_of(inspector.readings, policy, "lost") for policy in ("before", "after")}
+    assert set(inspector.saved["stories"]) == shown == set(inspector.saved["details"])
+    data, _ = inspector._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert "inspector.show(&#34;abc&#34;)" in data["text/html"] and "<script" not in data["text/html"]
+    long = opened({"p": [long_reading(turns=724, noted=100, lost=400, cut=50)]})
+    assert len(json.dumps(long.saved)) < 1_000_000
+
+
+def agent_that(tokenizer, say) -> Agent:
+    budget = Budget(chunk_tokens=64, memory_tokens=32, answer_tokens=16, question_tokens=32)
+    return Agent(Encoder(tokenizer, Template.load("short"), budget), Scripted(say))
+
+
+def test_reading_on_with_another_memory_keeps_what_was_before_and_asks_only_what_comes_after(lost, tokenizer):
+    prompts = []
+
+    def say(prompt):
+        prompts.append(prompt)
+        return "\\boxed{4711}" if "Write the answer" in prompt else "The code of the bold owl is 4711."
+
+    again = read_on(lost, 1, "my own words", agent_that(tokenizer, say))
+    assert len(prompts) == 3 and "my own words" in prompts[0]
+    assert again.trace.turns[0] == lost.trace.turns[0] and again.trace.turns[1].reply.text == "my own words"
+    assert [t.prompt.chunk for t in again.trace.reads] == [t.prompt.chunk for t in lost.trace.reads]
+    assert again.score.value == 1 and lost.score.value == 0
+
+
+def test_the_widget_reads_on_with_an_agent_that_is_opened_once_and_when_needed(both, tokenizer):
+    calls = []
+
+    def opener() -> Agent:
+        calls.append(1)
+        return agent_that(tokenizer, lambda prompt: "\\boxed{4711}")
+
+    inspector = opened(both, agents={"before": opener})
+    assert inspector.can_rerun == ["before"] and not calls
+    key = key_of(inspector.readings, "before", "lost")
+    entry = asked(inspector, "rerun", key=key, turn=1, memory="mine")["answer"]
+    assert entry["policy"] == "before, other memory after turn 2" and entry["right"]
+    assert entry in inspector.catalog
+    assert set(inspector.saved["details"]) == {key, entry["key"]}  # what a notebook opened again shows
+    assert asked(inspector, "rerun", key=key, turn=2, memory="mine")["answer"]["right"] and len(calls) == 1
+    other = key_of(inspector.readings, "after", "lost")
+    assert "no agent is given for 'after'" in asked(inspector, "rerun", key=other, turn=1, memory="mine")["error"]
+
+
+def test_runs_are_shown_by_their_ids_and_a_wrong_one_is_one_line(both, workspace, monkeypatch):
+    from memagent_lib.tracking import Experiment, log_readings
+
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
+    with Experiment.open(workspace).run("evaluate", {"policy": "trained", "model": "some/model"}) as run:
+        log_readings(run, both["before"])
+    with Experiment.open(workspace).run("evaluate", {"policy": "warm start"}) as other:
+        log_readings(other, both["after"])
+    inspector = show(run.id, tracking=workspace)
+    assert [e["policy"] for e in inspector.catalog] == ["trained", "trained"]
+    assert inspector.live == f'inspector.show("{run.id}")'
+    assert inspector.can_rerun == ["trained"]  # with the run's own model
+    two = show([run.id, other.id], tracking=workspace)
+    assert [e["policy"] for e in two.catalog] == ["trained", "trained", "warm start"]
+    with pytest.raises(InspectorError, match="no run 'nowhere'") as wrong:
+        show("nowhere", tracking=workspace)
+    assert wrong.value._render_traceback_() == [f"InspectorError: {wrong.value}"]
+    with Experiment.open(workspace).run("make data") as bare:
+        pass
+    with pytest.raises(InspectorError, match="kept no results"):
+        show(bare.id, tracking=workspace)
+
+
+def test_a_trace_file_cut_in_half_shows_what_is_whole(both, tmp_path, monkeypatch):
+    from memagent_lib.evaluation import write_results
+
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
+    write_results(both["before"], tmp_path)
+    half = (tmp_path / "results.jsonl").read_text()
+    (tmp_path / "results.jsonl").write_text(half[: int(0.75 * len(half))])
+    inspector = show(tmp_path)
+    assert len(inspector.catalog) == 1

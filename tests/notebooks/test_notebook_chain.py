@@ -1,0 +1,57 @@
+"""The notebooks as a newcomer runs them: in order, on their defaults, each finding what the one before left.
+
+A test per notebook, in one checkout. ``--checkout=FOLDER`` keeps that checkout: a run with the same folder continues
+after the last notebook that ran to its end, and what each showed lies in ``runs/study/executed``. A copy that is
+removed there is run again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from notebook_results import LEAVES, STUDY, everything_shown
+
+from memagent_lib.sweeps.notebook_jobs import JobOutcome, NotebookJob, run_jobs
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("0[1-8]_*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def checkout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty checkout after set-up: what git keeps, and no ``runs/`` but what an earlier run of the chain left."""
+    kept = request.config.getoption("--checkout")
+    folder = Path(kept).resolve() if kept else tmp_path_factory.mktemp("checkout")
+    for name in ("notebooks", "experiments"):
+        others = shutil.ignore_patterns(".ipynb_checkpoints", "__pycache__")
+        shutil.copytree(ROOT / name, folder / name, ignore=others, dirs_exist_ok=True)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    (folder / STUDY / "executed").mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.mark.chain
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs_on_its_defaults_on_what_those_before_it_left(
+    name: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed = checkout / STUDY / "executed"
+    missing = [other for other in NOTEBOOKS if other < name and not (executed / other).is_file()]
+    if missing:
+        pytest.skip(f"{missing[0]} did not run to its end in {checkout}")
+    ended: list[JobOutcome] = []
+    if not (executed / name).is_file():
+        monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+        monkeypatch.delenv("PYTEST_CURRENT_TEST")  # a kernel that sees pytest leaves its output without a descriptor
+        begun = executed / f"begun.{name}"
+        print(f"what {name} shows until it fails: {begun}; continue with --checkout={checkout}")
+        run_jobs([NotebookJob(checkout / "notebooks" / name, begun, cwd=checkout)], 1, lambda job: job, ended.append)
+        assert [outcome.error for outcome in ended] == [None]
+        begun.rename(executed / name)
+    shown = everything_shown(executed / name)
+    assert "Traceback" not in shown
+    LEAVES[name[:2]](checkout, shown)

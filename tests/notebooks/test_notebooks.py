@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+
+from memagent_lib import Tokenizer
+from memagent_lib.data import make_splits
+from memagent_lib.evaluation import gather_rows, turns_to_frame
+from memagent_lib.sweeps import SweepSpec, SweepStage, gather_sweep, run_sweep
+from memagent_lib.sweeps.specification import OWN_PARAMETERS, notebook_parameters, plan
+from memagent_lib.tracking import Experiment, load_results, load_runs
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+FORBIDDEN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Try)
+_PARAMETER_TYPES = ("int", "float", "str", "bool", "list", "dict")
+
+
+def code_cells(path: Path) -> list[nbformat.NotebookNode]:
+    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_is_clean_and_its_parameters_are_typed_explained_and_all_seen_by_papermill(path: Path) -> None:
+    cells = code_cells(path)
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
+    source = next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", []))
+    known = notebook_parameters(path)
+    assert list(known) == [node.target.id for node in ast.parse(source).body]
+    assert all(p["inferred_type_name"] in _PARAMETER_TYPES and p["help"] for p in known.values())
+    assert set(OWN_PARAMETERS) - {"point"} <= set(known)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_defines_nothing_and_each_cell_ends_in_something_to_look_at(path: Path) -> None:
+    for cell in code_cells(path):
+        assert not cell.source.lstrip().startswith(("!", "%"))
+        tree = ast.parse(cell.source)
+        assert not any(isinstance(node, FORBIDDEN) for node in ast.walk(tree))
+        assert max(map(len, cell.source.splitlines())) <= 120
+        last = tree.body[-1]
+        figure = isinstance(last, ast.Assign) and ".figure" in ast.unparse(last)
+        assert isinstance(last, ast.Expr) or figure or "parameters" in cell.metadata.get("tags", [])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_asks_a_question_and_says_what_was_learnt_and_where_to_go_next(path: Path) -> None:
+    words = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"]
+    assert words[0].splitlines()[0].endswith("?")
+    assert "**Learnt:**" in words[-1]
+    assert "**Next:**" in words[-1]
+
+
+def test_the_demo_sweep_gives_its_notebooks_only_parameters_that_they_have() -> None:
+    spec = SweepSpec.load(ROOT / "experiments" / "demo.toml")
+    assert [points[0].stage for points in plan(spec)] == ["data", "train", "evaluate", "figure", "inspect"]
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random policy of a few thousand weights: its answers are wrong, and every step around them is real."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("tiny")
+    torch.manual_seed(0)
+    ends = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
+    config = Qwen2Config(
+        vocab_size=len(tokenizer.hf), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=512, eos_token_id=ends, tie_word_embeddings=True,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.hf.save_pretrained(folder)
+    budget = {"chunk_tokens": 48, "memory_tokens": 24, "answer_tokens": 12, "question_tokens": 32}
+    settings = {"template": "short", "budget": budget, "reader": "overwrite"}
+    (folder / "memagent.json").write_text(json.dumps(settings))
+    return str(folder)
+
+
+def reweighted(model: str, folder: Path) -> str:
+    """A copy of a model with other weights: two policies of the same ones would share one journal."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(model, folder)
+    weights = {name: 1.01 * tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return str(folder)
+
+
+@pytest.mark.slow
+def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_model: str, workspace: Path) -> None:
+    """All notebooks but training as one sweep, on a random policy but for the one that reads a file."""
+
+    def stage(name: str, notebook: str, **given) -> SweepStage:
+        return SweepStage(name=name, notebook=f"notebooks/{notebook}.ipynb", **given)
+
+    budget = {
+        "chunk_tokens": 48,
+        "memory_tokens": 12,
+        "answer_tokens": 6,
+        "question_tokens": 40,
+        "backend": "transformers",
+    }
+    made = {
+        "train_chunks": [2],
+        "test_chunks": [1, 3],
+        "test_examples": [3, 2],
+        "train_examples": [2],
+        "chunk_tokens": 48,
+        "task": "needle",
+        "settings": {"distractors": 0.5},
+    }
+    read = {"data": "{folder}/data", "chunks": [1, 3], "n": [3, 2], **budget}
+    drawn = {"policies": ["one"], "figure_file": "{folder}/f.png", "table_file": "{folder}/t.csv"}
+    inspected = {"before": "one", "after": "other", "chunks": 3, "page_file": "{folder}/m.html"}
+    other = {"policy": "other", "model": reweighted(tiny_model, workspace / "other_model")}
+    quick = {"warm_start": tiny_model, "trained": tiny_model, "task": "needle", "chunks": 2, "n": 2}
+    own = {"model": "experiments/pocket/warm_start", "backend": "transformers", "page_file": "{folder}/r.html"}
+    quick |= {"backend": "transformers"}
+    case = {"model": "experiments/pocket/trained", "chunks": 3, "n": 4, "page_file": "{folder}/case.html"}
+    compared = {"left": "one", "right": "other", "page_file": "{folder}/c.html"}
+    spec = SweepSpec(
+        name="small",
+        folder=str(workspace / "small"),
+        tracking=str(workspace),
+        parameters={"model": tiny_model, "results": "{folder}/results"},
+        stage=(
+            stage("quickstart", "00_quickstart", parameters=quick),
+            stage("data", "01_make_data", parameters={"folder": "{folder}/data", "chunk_tokens": 48, **made}),
+            stage("evaluate", "03_evaluate", parameters=read, points=[{"policy": "one"}, other]),
+            stage("figure", "05_length_extrapolation", parameters=drawn),
+            stage("inspect", "06_inspect_memory", parameters=inspected),
+            stage("read", "02_read_with_memory", parameters=own),
+            stage("compare", "07_compare_runs", parameters=compared),
+            stage("case", "08_case_study", parameters=case | {"backend": "transformers"}),
+        ),
+        workers=2,
+    )
+    result = run_sweep(spec)
+    assert result.ok, result.frame["error"].dropna().tolist()
+
+    rows = pd.read_parquet(workspace / "small/results/policy=one/one.parquet")
+    assert rows.groupby(["reader", "chunks"]).size().to_dict() == {
+        (r, c): n for r in ("blind", "overwrite", "truncated") for c, n in ((1, 3), (3, 2))
+    }
+    assert rows["error"].isna().all()
+    table = pd.read_csv(workspace / "small/t.csv")
+    assert table["policy"].tolist() == ["one"] * 3 + ["other"] * 3
+    assert list(table.columns) == ["policy", "reader", "1 chunks", "3 chunks"]
+    assert (workspace / "small/f.png").read_bytes().startswith(b"\x89PNG")
+    assert all("ma-timeline" in (workspace / "small" / page).read_text() for page in ("m.html", "c.html", "case.html"))
+    assert "The code of the silver heron is lantern" in (workspace / "small/r.html").read_text()
+    executed = sorted((workspace / "small/notebooks").glob("*.ipynb"))
+    assert len(executed) == 9
+    assert all(_shows_its_figures(path) for path in executed)
+
+    ledger = Experiment.open(workspace)
+    run = load_runs(ledger, "params.policy = 'one'").iloc[0]
+    assert run["parent"] == result.run_id
+    assert run["run_id"] == rows["run_id"].iloc[0]
+    results = load_results(ledger.join(run["run_id"]))
+    assert len(results) == 15
+    turns = turns_to_frame(results).query("reader == 'overwrite'").groupby("example").size()
+    assert sorted(turns) == [2, 2, 2, 4, 4]
+    outputs = [output for path in executed for cell in code_cells(path) for output in cell.outputs]
+    said = [output["text"] for output in outputs if output.get("name") == "stderr"]
+    assert said == []
+
+
+@pytest.mark.slow
+def test_a_grid_over_a_parameter_keeps_every_points_rows_of_every_policy(tiny_model: str, workspace: Path) -> None:
+    """03_evaluate with two policies at two chunk sizes: the figure's rows and the gathered ones hold all four."""
+    make_splits(workspace / "data", "needle", {"test": ([2], [3])}, Tokenizer.load(tiny_model), 0, 48, distractors=0.5)
+    policies = {"one": tiny_model, "other": reweighted(tiny_model, workspace / "other_model")}
+    given = {"data": str(workspace / "data"), "results": "{folder}/results", "policies": policies, "chunks": [2]}
+    given |= {"n": [3], "readers": ["overwrite"], "backend": "transformers"}
+    stage = SweepStage(
+        name="sizes", notebook="notebooks/03_evaluate.ipynb", parameters=given, grid={"chunk_tokens": [32, 48]}
+    )
+    result = run_sweep(
+        SweepSpec(name="sizes", folder=str(workspace / "s"), tracking=str(workspace), stage=(stage,), workers=2)
+    )
+    assert result.ok, result.frame["error"].dropna().tolist()
+
+    gathered = gather_sweep(workspace / "s")
+    keys = ["point", "policy", "chunk_tokens"]
+    assert gathered.groupby(keys).size().to_dict() == {
+        (f"chunk_tokens={size}", policy, size): 3 for size in (32, 48) for policy in policies
+    }
+    assert gathered.groupby("chunk_tokens")["turns"].max()[32] > gathered.groupby("chunk_tokens")["turns"].max()[48]
+    drawn = gather_rows(workspace / "s/results")
+    assert drawn.groupby("policy").size().to_dict() == {
+        f"{policy}, chunk_tokens={size}": 3 for size in (32, 48) for policy in policies
+    }
+
+
+def _shows_its_figures(path: Path) -> bool:
+    """Whether every cell that ends in a figure shows an image, and every other code cell shows something."""
+    for cell in code_cells(path):
+        kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
+        last = ast.parse(cell.source).body[-1] if cell.source else None
+        if isinstance(last, ast.Assign) and ".figure" in ast.unparse(last):
+            assert "image/png" in kinds, f"{path.name}: no image below {ast.unparse(last)}"
+        elif isinstance(last, ast.Expr):
+            assert kinds, f"{path.name}: nothing below {ast.unparse(last)}"
+    return True

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.text import Text
+
+from memagent_lib import plots
+from memagent_lib.data import make
+from memagent_lib.data.overview import data_files
+from memagent_lib.data.storage import save
+from memagent_lib.evaluation import paired, paired_interval, wilson
+from memagent_lib.plots import data_plots
+from memagent_lib.plots.figure_style import GREY, INK, LineEnd, label_ends, new_axes
+
+matplotlib.use("agg")
+
+
+@pytest.fixture(autouse=True)
+def every_figure_has_room_for_its_words_and_no_figure_stays_open():
+    yield
+    figures = [plt.figure(number) for number in plt.get_fignums()]
+    try:
+        for figure in figures:
+            figure.canvas.draw()  # before it is closed: a closed one is drawn without its layout
+    finally:
+        plt.close("all")
+    for figure in figures:
+        for ax in (ax for ax in figure.axes if ax.get_title(loc="left")):
+            words = [ax._left_title, *filter(Text.get_visible, ax.texts)]
+            assert [text.get_text() for text in words if text.get_window_extent().x1 > figure.bbox.x1 + 1] == []
+            if ax.get_xlabel():  # not a bar of colours
+                share = ax.get_position().width * ax.get_gridspec().ncols
+                assert share > 0.4, "labels leave the plot less than half its room"
+
+
+@pytest.fixture
+def results() -> pd.DataFrame:
+    """Right answers known exactly: two policies and a baseline, unequal n at each length."""
+    right = {
+        ("before", "overwrite"): {4: (6, 8), 64: (1, 4)},
+        ("after", "overwrite"): {4: (8, 8), 64: (3, 4)},
+        ("after", "blind"): {4: (0, 8), 64: (1, 4)},
+    }
+    rows = []
+    for (policy, reader), lengths in right.items():
+        for chunks, (hits, n) in lengths.items():
+            kept = reader == "overwrite"
+            facts = {
+                "document_chars": 500 * chunks,
+                "policy": policy,
+                "reader": reader,
+                "chunks": chunks,
+                "chunk_tokens": 128,
+                "error": None,
+                "turns": 1,
+                "cut_memories": 0,
+                "prompt_tokens": 9 * (chunks if kept else 1),
+                "reply_tokens": 1,
+                "seconds": 0.5 * chunks,
+            }
+            rows += [
+                facts
+                | {
+                    "example": f"{chunks}-{i}",
+                    "document": f"document {chunks}-{i}",
+                    "answers": str(i),
+                    "score": float(i < hits),
+                    "depth": (i + 0.5) / n,
+                }
+                | {"capture": 1.0 if kept else None, "retention": float(i < hits) if kept else None}
+                for i in range(n)
+            ]
+    return pd.DataFrame(rows)
+
+
+def test_accuracy_is_drawn_at_its_value_with_its_wilson_interval(results: pd.DataFrame) -> None:
+    ax = plots.accuracy_by_length(results)
+    lines = [line for line in ax.lines if line.get_marker() == "o"]
+    assert [list(line.get_ydata()) for line in lines] == [[0.75, 0.25], [1.0, 0.75]]
+    band = ax.collections[0].get_paths()[0].vertices[:, 1]
+    expected = [wilson(6, 8), wilson(1, 4)]
+    assert {round(v, 6) for v in band} >= {round(v, 6) for rate in expected for v in (rate.low, rate.high)}
+    assert ax.get_xscale() == "log"
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["4\n512", "64\n8K"]
+    assert {t.get_text() for t in ax.texts} >= {"before", "after", "n = 4 to 8 per point, 95 % Wilson intervals"}
+
+
+def test_at_one_length_alone_the_intervals_are_bars_side_by_side(results: pd.DataFrame) -> None:
+    ax = plots.accuracy_by_length(results[results["chunks"] == 64])
+    bars = [bar for bar in ax.collections if bar.get_linewidth()[0] > 0]
+    heights = {tuple(round(v, 6) for v in bar.get_paths()[0].vertices[:, 1]) for bar in bars}
+    assert len({bar.get_paths()[0].vertices[0, 0] for bar in bars}) == len(bars) > 1
+    assert {(round(rate.low, 6), round(rate.high, 6)) for rate in (wilson(3, 4), wilson(1, 4))} == heights
+
+
+def test_lengths_are_told_in_tokens_of_the_chunks_that_a_memory_was_made_of_whatever_a_baseline_may_see(
+    results: pd.DataFrame,
+) -> None:
+    whole = results[results["reader"] == "blind"].assign(reader="full", chunk_tokens=4096)
+
+    def told(rows: pd.DataFrame) -> list[str]:
+        return [label.get_text() for label in plots.accuracy_by_length(rows).get_xticklabels()]
+
+    assert told(pd.concat([results, whole])) == ["4\n512", "64\n8K"]
+    assert told(whole) == ["4\n16K", "64\n256K"]
+    larger = results[results["reader"] == "overwrite"].assign(policy="larger", chunk_tokens=256)
+    assert told(pd.concat([results, larger])) == ["4", "64"]
+
+
+def test_each_task_has_a_panel_of_its_own_rows_and_one_legend_serves_all(results: pd.DataFrame) -> None:
+    other = results.assign(task="update", score=1.0)
+    figure = plots.accuracy_by_task(pd.concat([results.assign(task="needle"), other])).figure
+    needle, update = figure.axes
+    assert [ax.get_title(loc="left").strip() for ax in (needle, update)] == ["needle", "update"]
+    drawn = {ax: [list(line.get_ydata()) for line in ax.lines if line.get_marker() == "o"] for ax in figure.axes}
+    assert sorted(drawn[needle]) == [[6 / 8, 1 / 4], [1.0, 3 / 4]] and drawn[update] == [[1.0, 1.0], [1.0, 1.0]]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["before", "after", "with memory", "no document"]
+    assert len(plots.accuracy_by_task(results.assign(task="needle")).figure.axes) == 1
+
+
+def test_a_policy_has_the_same_colour_in_every_figure(results: pd.DataFrame) -> None:
+    ends = [
+        {t.get_text().partition(":")[0]: t.get_color() for t in ax.texts}
+        for ax in (plots.accuracy_by_length(results), plots.capture_and_retention(results))
+    ]
+    assert ends[0]["before"] == ends[1]["before"] == plots.COLOURS[0]
+    assert ends[0]["after"] == ends[1]["after"] == plots.COLOURS[1]
+
+
+def test_other_training_seeds_have_the_colour_of_the_first_and_thin_lines_without_a_name(
+    results: pd.DataFrame,
+) -> None:
+    second = results[results["policy"] == "after"].assign(policy="after, seed 1", score=0.5)
+    third = results.assign(policy=results["policy"].replace("before", "before, seed 2"))
+    rows = pd.concat([second.assign(policy="before, seed 1"), second, third])
+    ax = plots.accuracy_by_length(rows[rows["reader"] == "overwrite"])
+    thin = [line for line in ax.lines if line.get_marker() != "o"]
+    assert {line.get_color(): list(line.get_ydata()) for line in thin} == {
+        plots.COLOURS[0]: [6 / 8, 1 / 4],  # the first of two numbered seeds stands for both
+        plots.COLOURS[1]: [0.5, 0.5],  # the name without a seed does, though it comes later
+    }
+    assert {text.get_text().partition(":")[0] for text in ax.texts} >= {"before, seed 1", "after"}
+    assert "after, seed 1" not in {text.get_text().partition(":")[0] for text in ax.texts}
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["other training seeds"]
+    panels = plots.accuracy_by_task(pd.concat([rows.assign(task="needle"), rows.assign(task="update")])).figure
+    told = [text.get_text() for text in panels.legends[0].get_texts()]
+    assert told == ["before, seed 1", "after", "with memory", "no document", "other training seeds"]
+
+
+def test_capture_and_retention_leave_out_readers_without_a_memory(results: pd.DataFrame) -> None:
+    ax = plots.capture_and_retention(results)
+    assert [list(line.get_ydata()) for line in ax.lines] == [[1.0, 1.0], [0.75, 0.25], [1.0, 1.0], [1.0, 0.75]]
+    assert "n = 4 to 8 per point, 95 % Wilson intervals" in {t.get_text() for t in ax.texts}
+
+
+def test_labels_of_lines_that_end_together_do_not_cover_one_another() -> None:
+    ax = new_axes(5, 4)
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    label_ends(ax, [LineEnd(1, 0.5, name, "black") for name in "abc"] + [LineEnd(1, 1.0, "top", "black")])
+    heights = sorted(text.xy[1] for text in ax.texts)
+    assert min(np.diff(heights)) > 0.05
+    assert heights[-1] <= 1.0
+
+
+def test_long_names_stand_in_a_legend_below_and_leave_the_plot_its_width(results: pd.DataFrame) -> None:
+    widths = []
+    for name in ("before", "runs/study/train/model of a long name"):
+        ax = plots.accuracy_by_length(results.assign(policy=results["policy"].replace("before", name)))
+        ax.figure.canvas.draw()
+        widths.append(ax.get_position().width)
+    assert "runs/study/train/model of a long name" in {t.get_text() for t in ax.figure.legends[0].get_texts()}
+    assert widths[1] >= widths[0]
+
+
+def test_the_reward_curve_is_the_running_mean_and_an_unknown_metric_names_the_known() -> None:
+    values = [0.0, 0.6, 0.3, 1.0, 0.1, 0.5]
+    curve = pd.DataFrame({"run_id": "a", "metric": "reward", "step": range(1, 7), "value": values})
+    ax = plots.reward_curve(curve, metric="reward")
+    around = [values[max(0, i - 2) : i + 3] for i in range(6)]  # around each step, so that the line does not lag
+    assert list(ax.lines[-1].get_ydata()) == pytest.approx([sum(near) / len(near) for near in around])
+    with pytest.raises(ValueError, match="no metric 'loss'; it has reward"):
+        plots.reward_curve(curve, metric="loss")
+
+
+def test_memory_by_turn_draws_the_mean_and_marks_what_was_cut() -> None:
+    turns = pd.DataFrame(
+        {
+            "kind": ["read"] * 4 + ["answer"],
+            "turn": [1, 2, 1, 2, 3],
+            "reply_tokens": [10, 20, 20, 32, 3],
+            "finish_reason": ["stop"] * 3 + ["length", "stop"],
+        }
+    )
+    ax = plots.memory_by_turn(turns)
+    assert list(ax.lines[0].get_ydata()) == [15, 26]
+    assert [tuple(p) for p in ax.lines[1].get_xydata()] == [(2, 32)]  # chunks are counted from 1
+    assert "mean and middle 80 % of 2 readings; x: cut at the token limit" in {t.get_text() for t in ax.texts}
+
+
+def test_cost_is_prompt_and_reply_tokens_beside_what_twice_the_document_for_twice_the_cost_would_be(
+    results: pd.DataFrame,
+) -> None:
+    ax = plots.cost_by_length(results)
+    memory, other, blind, guide = (list(line.get_ydata()) for line in ax.lines)
+    assert (memory, other, blind) == ([37, 577], [37, 577], [10, 10])
+    assert guide == [37, 37 * 64 / 4]
+    assert ax.get_yscale() == "log"
+
+
+def test_the_heat_map_counts_each_cell_and_shows_one_policy_and_reader(results: pd.DataFrame) -> None:
+    one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
+    ax = plots.accuracy_by_depth(one, bins=2)
+    assert [t.get_text() for t in ax.texts][:4] == ["100 %\nn=4", "50 %\nn=2", "50 %\nn=4", "0 %\nn=2"]
+    assert list(ax.collections[0].get_array().ravel()) == [1.0, 0.5, 0.5, 0.0]
+    with pytest.raises(
+        ValueError, match="shows one policy and reader, got 'before' overwrite, 'after' overwrite, 'after' blind"
+    ):
+        plots.accuracy_by_depth(results)
+    with pytest.raises(ValueError, match="no result says how deep its fact stands"):
+        plots.accuracy_by_depth(one.drop(columns="depth"))
+
+
+def test_an_empty_cell_of_the_heat_map_is_blank_rather_than_zero(results: pd.DataFrame) -> None:
+    few = results[(results["policy"] == "before") & ((results["chunks"] == 4) | (results["depth"] < 0.5))]
+    ax = plots.accuracy_by_depth(few, bins=2)
+    assert list(ax.collections[0].get_array().mask.ravel()) == [False, False, False, True]
+
+
+def test_paired_differences_are_drawn_at_their_value_and_grey_where_zero_is_inside(results: pd.DataFrame) -> None:
+    found = paired(results, "before", "after")
+    assert found[["chunks", "difference", "n", "right_only", "left_only"]].values.tolist() == [
+        [4, 0.25, 8, 2, 0],
+        [64, 0.5, 4, 2, 0],
+    ]
+    ax = plots.paired_differences(found.assign(low=[0.1, -0.1]))
+    dots = [line for line in ax.lines if line.get_marker() == "o"]
+    assert [line.get_xdata()[0] for line in dots] == [0.25, 0.5]
+    assert [line.get_color() for line in dots] == [plots.COLOURS[2], GREY]
+    assert "after better on 2, before on 0, of 8" in {t.get_text() for t in ax.texts}
+
+
+@pytest.mark.parametrize(
+    ("both", "right", "left", "neither", "low", "high"),
+    [(36, 12, 2, 0, 0.0569, 0.3404), (20, 12, 2, 16, 0.0562, 0.3292), (30, 0, 0, 0, -0.1135, 0.1135)],
+)
+def test_paired_intervals_are_those_published_by_newcombe(both, right, left, neither, low, high) -> None:
+    on_left = [1.0] * both + [0.0] * right + [1.0] * left + [0.0] * neither
+    on_right = [1.0] * both + [1.0] * right + [0.0] * left + [0.0] * neither
+    assert paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
+    draw, held, true = np.random.default_rng(0), 0, 0.7 * 0.2 - 0.3 * 0.1
+    for _ in range(1000):
+        left = draw.random(40) < 0.3
+        right = np.where(left, draw.random(40) < 0.9, draw.random(40) < 0.2)
+        low, high = paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
+        held += low <= true <= high
+    assert 935 <= held <= 980
+
+
+def test_policies_that_read_nothing_in_common_cannot_be_paired(results: pd.DataFrame) -> None:
+    said = "'before' and 'after' have read no document in common with the reader"
+    with pytest.raises(ValueError, match=f"{said} 'blind'"):
+        paired(results, "before", "after", reader="blind")
+    others = results["document"].where(results["policy"] == "before", "another " + results["document"])
+    with pytest.raises(ValueError, match=said):  # the same ids, for other documents
+        paired(results.assign(document=others), "before", "after")
+
+
+def test_the_pictures_of_a_data_set_show_every_document_and_every_fact(tokenizer, tmp_path) -> None:
+    files = [
+        save(make("multihop_2", n, seed, tokenizer, documents=12), tmp_path / f"{name}.parquet")
+        for name, n, seed in (("train", 5, 1), ("test", 3, 2))
+    ]
+    frames = data_files(files)
+    shown = data_plots.overview(frames)
+    assert len(shown) == 3
+    lengths, depths, gold = shown
+    drawn = sorted(round(x) for dots in lengths.collections for x in dots.get_offsets()[:, 0])
+    assert drawn == sorted(frames["examples"]["tokens"])
+    assert [t.get_text() for t in lengths.get_yticklabels()] == ["train  n = 5", "test  n = 3"]
+    by_file = frames["depths"].groupby("file", sort=False)["depth"]
+    lines = {line.get_xdata()[1:].tolist()[0]: len(line.get_xdata()) - 1 for line in depths.lines[1:]}
+    assert lines == {group.min(): len(group) for _, group in by_file}
+    assert [t.get_text() for t in gold.get_legend().get_texts()] == ["gold document 1", "gold document 2"]
+
+
+def test_a_data_set_without_gold_documents_or_token_counts_is_drawn_too(tokenizer, tmp_path) -> None:
+    path = save(make("needle", 4, 1, tokenizer, chunks=2), tmp_path / "x.parquet")
+    lengths, depths = data_plots.overview(data_files([path]))
+    assert lengths.get_xlabel() == "characters, log scale"
+    assert depths.get_legend() is None
+    counted = data_files([path], tokenizer=tokenizer)
+    assert data_plots.overview(counted)[0].get_xlabel() == "tokens, log scale"
+    with pytest.raises(ValueError, match="no file to describe"):
+        data_files([])
+
+
+def test_every_figure_has_one_look(results: pd.DataFrame) -> None:
+    one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
+    drawn = [plots.accuracy_by_length(results), plots.cost_by_length(results), plots.accuracy_by_depth(one)]
+    drawn.append(plots.paired_differences(paired(results, "before", "after")))
+    assert {ax.figure.get_facecolor()[3] for ax in drawn} == {ax.get_facecolor()[3] for ax in drawn} == {0.0}
+    assert {ax.xaxis.label.get_color() for ax in drawn} == {INK}  # legible on white and on black
+    assert all(ax.get_title(loc="left").strip() and ax.get_xlabel() and ax.title.get_text() == "" for ax in drawn)
+    assert {ax.texts[-1].get_fontsize() for ax in drawn} == {9}
+
+
+def test_a_figure_is_saved_as_an_image_without_background_and_as_vectors(results: pd.DataFrame, tmp_path) -> None:
+    image, vectors = plots.save_figure(plots.accuracy_by_length(results), tmp_path / "deep" / "accuracy.png")
+    assert plt.imread(image)[0, 0, 3] == 0.0
+    assert vectors.name == "accuracy.pdf" and vectors.read_bytes().startswith(b"%PDF")
+
+
+def test_lives_of_phrases_have_room_beside_their_words() -> None:
+    text = "The code of the mellow spider is cedar. The code of the calm lemur is bracket"
+    lives = [{"text": text, "brought": i % 16 + 1, "dropped": None if i % 5 == 0 else i % 16 + 2} for i in range(32)]
+    ax = plots.phrase_lives(pd.DataFrame(lives), 16)
+    assert len(ax.patches) == 20
+    assert ax.texts[0].get_text() == "green: kept to the end; grey: dropped; the 20 longest of 32"

@@ -1,0 +1,442 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from waiting import has_ended, wait_for
+
+from memagent_lib.cli import main
+from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
+from memagent_lib.sweeps.runner import only_sweep_in
+from memagent_lib.sweeps.specification import plan
+from memagent_lib.tracking import Experiment, load_runs
+
+PARAMETERS = """x: int = 1  # a number
+name: str = "a"  # a word
+folder: str = ""  # where to write
+point: str = ""  # its name
+run_id: str = ""
+tracking: str = ''"""
+APPEND = "import pathlib\nwith open(pathlib.Path(folder) / f'{name}.txt', 'a') as f: f.write(f'{x}\\n')"
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Callable[..., str]:
+    """Make a notebook of code cells below a parameters cell; gives its path."""
+
+    def make(*cells: str, name: str = "one", parameters: str | None = PARAMETERS) -> str:
+        book = nbformat.v4.new_notebook(
+            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        )
+        if parameters is not None:
+            book.cells.append(nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}))
+        book.cells += [nbformat.v4.new_code_cell(cell) for cell in cells]
+        nbformat.write(book, path := tmp_path / f"{name}.ipynb")
+        return str(path)
+
+    return make
+
+
+@pytest.fixture
+def spec(workspace: Path) -> Callable[..., SweepSpec]:
+    def make(*stages: SweepStage, **given) -> SweepSpec:
+        given = {"parameters": {"folder": "{folder}"}, "workers": 2} | given
+        return SweepSpec(name="s", stage=stages, folder=str(workspace / "s"), tracking=str(workspace), **given)
+
+    return make
+
+
+def lines(workspace: Path, name: str = "a") -> list[str]:
+    file = workspace / "s" / f"{name}.txt"
+    return sorted(file.read_text().split()) if file.exists() else []
+
+
+def test_a_grid_runs_every_point_once_and_each_is_a_child_with_its_parameters(notebook, spec, workspace: Path) -> None:
+    log = """
+from memagent_lib.tracking import Experiment
+Experiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"""
+    sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND, log), grid={"x": [1, 2], "name": ["a", "b c"]}))
+    result = run_sweep(sweep)
+    assert result.ok
+    assert (lines(workspace, "a"), lines(workspace, "b c")) == (["1", "2"], ["1", "2"])
+
+    runs = load_runs(Experiment.open(workspace))
+    children = runs[runs["parent"] == result.run_id]
+    assert sorted(zip(children["params.x"], children["params.name"], children["metrics.tenfold"], strict=True)) == [
+        ("1", "a", 10), ("1", "b c", 10), ("2", "a", 20), ("2", "b c", 20),
+    ]  # fmt: skip
+    assert set(children["tags.sweep_id"]) == {result.run_id}
+    assert set(runs["status"]) == {"FINISHED"}
+    child = Experiment.open(workspace).join(children["run_id"].iloc[0])
+    executed = nbformat.read(
+        child.fetch(
+            next(p.name for p in (workspace / "s/notebooks").glob("*.ipynb") if child.id in p.read_text()), workspace
+        ),
+        4,
+    )
+    assert executed.cells[-1].execution_count is not None
+    states = [json.loads(p.read_text()) for p in (workspace / "s/notebooks").glob("*.json")]
+    assert {s["run_id"]: s["status"] for s in states} == dict(zip(children["run_id"], children["status"], strict=True))
+
+
+def test_finished_points_are_kept_until_their_notebook_parameters_or_an_earlier_stage_change(
+    notebook, spec, workspace: Path
+) -> None:
+    def stages(x: int, cell: str = APPEND) -> list[SweepStage]:
+        first = SweepStage(name="first", notebook=notebook(cell, name="first"), parameters={"name": "first", "x": x})
+        return [
+            first,
+            SweepStage(name="second", notebook=notebook(APPEND, name="second"), parameters={"name": "second", "x": 7}),
+        ]
+
+    run_sweep(spec(*stages(1)))
+    run_sweep(spec(*stages(1)))
+    assert (lines(workspace, "first"), lines(workspace, "second")) == (["1"], ["7"])
+    run_sweep(spec(*stages(2)))
+    assert (lines(workspace, "first"), lines(workspace, "second")) == (["1", "2"], ["7", "7"])
+    run_sweep(spec(*stages(2, APPEND + "  # changed")))
+    assert (lines(workspace, "first"), lines(workspace, "second")) == (["1", "2", "2"], ["7", "7", "7"])
+
+
+def test_a_failed_point_leaves_the_others_alone_and_is_run_again_on_request(notebook, spec, workspace: Path) -> None:
+    fails = "import pathlib\nassert x != 2 or pathlib.Path(folder, 'mended').exists(), f'x is {x}'"
+    later = SweepStage(name="later", notebook=notebook(APPEND, name="later"), parameters={"name": "later"})
+    sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND, fails), grid={"x": [1, 2, 3]}), later)
+    frame = run_sweep(sweep).frame.set_index("point")
+    assert frame["status"].to_dict() == {"x=1": "FINISHED", "x=2": "FAILED", "x=3": "FINISHED", "": "not run"}
+    assert frame.loc["x=2", "error"].startswith("AssertionError: x is 2 (cell ")
+    assert lines(workspace, "later") == []
+
+    (workspace / "s/mended").touch()
+    assert run_sweep(sweep).frame["status"].tolist() == ["FINISHED", "FAILED", "FINISHED", "not run"]
+    assert lines(workspace) == ["1", "2", "3"]
+    assert run_sweep(sweep, retry=True).ok
+    assert lines(workspace) == ["1", "2", "2", "3"]
+    statuses = load_runs(Experiment.open(workspace), "params.x = '2'")["status"].tolist()
+    assert statuses == ["FINISHED", "FAILED"]
+
+
+def test_a_kernel_that_dies_is_a_failed_point_that_says_so(notebook, spec) -> None:
+    result = run_sweep(
+        spec(SweepStage(name="dies", notebook=notebook("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")))
+    )
+    assert result.frame["status"].tolist() == ["FAILED"]
+    assert result.frame["error"].iloc[0].startswith("DeadKernelError")
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        ({"parameters": {"X": 1}}, "one.ipynb has no parameter X; it has x, name, folder, point, run_id, tracking"),
+        ({"grid": {"x": [1, "2"]}}, "one.ipynb: x must be int, got '2'"),
+        ({"parameters": {"x": True}}, "one.ipynb: x must be int, got True"),
+        ({"grid": {"x": []}}, "grid.x must be a list of values, got"),
+        ({"grid": {"x": [1, 1]}}, "has the same point twice"),
+        ({"parameters": {"run_id": "1"}}, "run_id is given by the sweep itself"),
+        ({"notebook": "/nowhere/n.ipynb"}, "no notebook /nowhere/n.ipynb"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_starts(
+    notebook, spec, workspace: Path, stage: dict, message: str
+) -> None:
+    good = SweepStage(name="good", notebook=notebook(APPEND, name="good"))
+    with pytest.raises(SweepError, match="(?s).*" + message.replace(".", r"\.")):
+        run_sweep(spec(good, SweepStage(**({"name": "bad", "notebook": notebook(APPEND)} | stage))))
+    assert not (workspace / "s").exists()
+
+
+def test_a_notebook_without_a_parameters_cell_is_refused(notebook, spec) -> None:
+    with pytest.raises(SweepError, match="has no cell tagged 'parameters'; give one cell that tag"):
+        run_sweep(spec(SweepStage(name="bare", notebook=notebook("1 + 1", parameters=None)), parameters={}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "notebok = 'x'",
+            "has no key notebok; it has folder, grid, name, notebook, parameters, points, stage, tracking, workers",
+        ),
+        (
+            "[[stage]]\nname = 'a'\nnotebook = 'x'\ngird = {}",
+            "stage.0 has no key gird; it has grid, name, notebook, parameters, points",
+        ),
+        ("[[stage]]\nname = 'a'", "stage.0 needs notebook"),
+        ("workers = 'two'\nnotebook = 'x'", "workers must be a valid integer, got 'two'"),
+        ("notebook = 'x'\ngrid.x = 3", "grid.x must be a valid "),
+        ("workers = 0\nnotebook = 'x'", "workers must be at least 1, got 0"),
+        ("x = [", "is not TOML"),
+        ("", "has no stages"),
+    ],
+)
+def test_a_sweep_file_with_an_unknown_key_is_refused_with_the_known_ones(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(SweepError, match=message):
+        SweepSpec.load(tmp_path / "s.toml")
+
+
+def test_a_number_of_workers_below_one_is_refused_like_the_files_own(notebook, spec, workspace: Path) -> None:
+    sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND), grid={"x": [1], "name": ["a"]}))
+    with pytest.raises(SweepError, match="workers must be at least 1, got 0"):
+        run_sweep(sweep, workers=0)
+    assert not lines(workspace)
+
+
+def test_a_sweep_file_is_a_sequence_of_stages_or_one_notebook_and_its_grid(tmp_path: Path, notebook) -> None:
+    path = notebook(APPEND)
+    (tmp_path / "one.toml").write_text(
+        f"notebook = '{path}'\nfolder = '{tmp_path}/f'\n[grid]\nx = [1, 2]\nname = ['a']"
+    )
+    points = plan(SweepSpec.load(tmp_path / "one.toml"))[0]
+    assert [(p.name, p.parameters) for p in points] == [
+        ("one x=1, name=a", {"x": 1, "name": "a"}),
+        ("one x=2, name=a", {"x": 2, "name": "a"}),
+    ]
+    (tmp_path / "two.toml").write_text(
+        f"folder = '{tmp_path}/f'\n[parameters]\nfolder = '{{folder}}/data'\n"
+        f"[[stage]]\nname = 'a'\nnotebook = '{path}'\npoints = [{{x = 1}}, {{x = 5, name = 'c'}}]\n"
+        f"[[stage]]\nname = 'b'\nnotebook = '{path}'\n"
+    )
+    stages = plan(SweepSpec.load(tmp_path / "two.toml"))
+    assert [[p.parameters for p in points] for points in stages] == [
+        [{"folder": f"{tmp_path}/f/data", "x": 1}, {"folder": f"{tmp_path}/f/data", "x": 5, "name": "c"}],
+        [{"folder": f"{tmp_path}/f/data"}],
+    ]
+
+
+def test_a_second_sweep_in_the_folder_is_refused_while_the_first_lives(notebook, spec, workspace: Path) -> None:
+    hold = """
+import sys, time
+from pathlib import Path
+from memagent_lib.sweeps.runner import only_sweep_in
+with only_sweep_in(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+    sweep = spec(SweepStage(name="one", notebook=notebook(APPEND)))
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(workspace / "s")], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        holder.stdout.readline()
+        with pytest.raises(SweepError, match=rf"a sweep is running in .* \(process {holder.pid}\)"):
+            run_sweep(sweep)
+        holder.kill()
+    with only_sweep_in(workspace / "s"):
+        pass
+    assert (workspace / "s" / "sweep.lock").read_text() == str(os.getpid())
+
+
+def in_background(file: Path, **given) -> subprocess.Popen:
+    """A sweep in its own process, which acts on Ctrl-C although tests in the background are told to ignore it."""
+    code = f"from memagent_lib.sweeps import run_sweep; run_sweep({str(file)!r})"
+    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, **given, **heeds)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_sweep_leaves_no_kernel_and_goes_on_where_it_was(
+    notebook, workspace: Path, tmp_path: Path, how: signal.Signals
+) -> None:
+    waits = """
+import pathlib, os, time
+pathlib.Path(folder, f"{x}.pid").write_text(str(os.getpid()))
+while x == 2 and not pathlib.Path(folder, "go").exists():
+    time.sleep(0.05)
+"""
+    book, file = notebook(waits, APPEND), tmp_path / "s.toml"
+    file.write_text(
+        f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\n"
+        "parameters.folder = '{folder}'\ngrid.x = [1, 2, 3]"
+    )
+    process = in_background(file, stdout=subprocess.DEVNULL)
+    pid_file = workspace / "s" / "2.pid"
+    wait_for(lambda: pid_file.exists() and pid_file.read_text())
+    kernel = psutil.Process(int(pid_file.read_text()))
+    process.send_signal(how)
+    process.wait(timeout=120)
+    wait_for(lambda: has_ended(kernel))
+    assert lines(workspace) == ["1"]
+    if how is not signal.SIGKILL:
+        assert sorted(load_runs(Experiment.open(workspace))["status"]) == ["FINISHED", "KILLED", "KILLED"]
+
+    (workspace / "s" / "go").touch()
+    assert run_sweep(file).ok
+    assert lines(workspace) == ["1", "2", "3"]
+    runs = load_runs(Experiment.open(workspace))
+    assert sorted(runs["status"]) == ["FINISHED"] * 4 + ["KILLED"]
+    assert runs["parent"].nunique() == 1
+
+
+def test_an_interrupted_cell_puts_things_in_order_before_the_sweep_ends_and_no_later_cell_runs(
+    notebook, workspace: Path, tmp_path: Path
+) -> None:
+    tidies = """
+import pathlib, time
+try:
+    pathlib.Path(folder, "begun").touch()
+    time.sleep(600)
+except KeyboardInterrupt:
+    time.sleep(1)
+    pathlib.Path(folder, "in order").touch()
+"""
+    book, file = notebook(tidies, APPEND), tmp_path / "s.toml"
+    file.write_text(
+        f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'"
+    )
+    process = in_background(file, stdout=subprocess.PIPE, text=True)
+    wait_for((workspace / "s" / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert "stopping: the running notebook is given time to clean up; Ctrl-C again ends all at once" in said
+    assert "stopped after 0/1 points; the same command continues from here" in said
+    assert (workspace / "s" / "in order").exists()
+    assert lines(workspace) == []
+    assert set(load_runs(Experiment.open(workspace))["status"]) == {"KILLED"}
+
+
+def test_a_second_ctrl_c_ends_a_cell_that_does_not_stop(notebook, workspace: Path, tmp_path: Path) -> None:
+    deaf = """
+import pathlib, os, signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+pathlib.Path(folder, "pid").write_text(str(os.getpid()))
+time.sleep(600)
+"""
+    book, file = notebook(deaf), tmp_path / "s.toml"
+    file.write_text(
+        f"folder = '{workspace}/s'\ntracking = '{workspace}'\nnotebook = '{book}'\nparameters.folder = '{{folder}}'"
+    )
+    process, pid = in_background(file, stdout=subprocess.PIPE, text=True), workspace / "s" / "pid"
+    wait_for(lambda: pid.exists() and pid.read_text())
+    kernel = psutil.Process(int(pid.read_text()))
+    process.send_signal(signal.SIGINT)
+    while "Ctrl-C again" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    wait_for(lambda: has_ended(kernel))
+
+
+UNLUCKY = """
+import os, pathlib, sys
+starts = pathlib.Path(os.environ["STARTS"])
+starts.write_text(starts.read_text() + "x")
+if len(starts.read_text()) < 2:
+    sys.exit("Address already in use")
+os.execv(sys.executable, [sys.executable, "-m", "ipykernel_launcher", *sys.argv[1:]])
+"""
+
+
+def test_a_kernel_that_dies_before_any_cell_is_started_again(
+    notebook, spec, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, starts = tmp_path / "jupyter" / "kernels" / "unlucky", tmp_path / "starts"
+    place.mkdir(parents=True)
+    starts.touch()
+    command = [sys.executable, "-c", UNLUCKY, "-f", "{connection_file}"]
+    kernel = {"argv": command, "display_name": "unlucky", "language": "python", "env": {"STARTS": str(starts)}}
+    (place / "kernel.json").write_text(json.dumps(kernel))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    book = nbformat.read(path := notebook(APPEND), 4)
+    book.metadata["kernelspec"]["name"] = "unlucky"
+    nbformat.write(book, path)
+    assert run_sweep(spec(SweepStage(name="one", notebook=path))).ok
+    assert (starts.read_text(), lines(workspace)) == ("xx", ["1"])
+
+
+def test_the_demo_stops_its_training_when_it_is_stopped() -> None:
+    train = next(
+        s for s in SweepSpec.load(Path(__file__).parents[2] / "experiments" / "demo.toml").stages if s.name == "train"
+    )
+    assert train.parameters["stop_on_interrupt"] is True
+
+
+def test_a_second_demo_beside_the_first_is_refused(tmp_path: Path, capsys) -> None:
+    told = f"a sweep is running in {tmp_path}/demo (process {os.getpid()}); wait for it, stop it, or give this one"
+    with only_sweep_in(tmp_path / "demo"):
+        assert main(["demo", "--out", str(tmp_path / "demo")]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_point_is_called_by_what_varies_with_paths_from_the_sweeps_folder(notebook, spec) -> None:
+    stage = SweepStage(name="one", notebook=notebook(APPEND), points=({"name": "{folder}/train/model"},))
+    ((point,),) = plan(spec(stage))
+    assert (point.name, point.parameters["name"].endswith("/s/train/model")) == ("one name=train/model", True)
+
+
+def test_every_event_is_a_line_where_there_is_no_terminal(notebook, spec, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "mine.ipynb")  # it may be begun in a notebook; nobody looks at its points
+    fails = "import os; assert 'JPY_SESSION_NAME' not in os.environ; assert x != 2, 'x is 2'"
+    sweep = spec(SweepStage(name="grid", notebook=notebook(fails), grid={"x": [1, 2]}), workers=1)
+    run_sweep(sweep)
+    first = [re.sub(r"\d:\d\d:\d\d", "TIME", line) for line in capsys.readouterr().out.splitlines()]
+    assert first == [
+        "[0/2] grid x=1 started",
+        "[1/2] grid x=1 finished in TIME",
+        "[1/2] grid x=2 started",
+        "[1/2] grid x=2 failed: AssertionError: x is 2 (cell 3 of grid--x=2.ipynb)",
+    ]
+    run_sweep(sweep)
+    again = capsys.readouterr().out.splitlines()
+    assert again[0] == "[1/2] grid x=1 is kept from before"
+    assert again[1].startswith("[1/2] grid x=2 failed earlier (--retry runs it again): AssertionError: x is 2")
+
+
+def test_how_a_sweep_stands_is_told_from_its_folder(notebook, spec, workspace: Path, capsys, tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match="no sweep has run in"):
+        show_sweep(tmp_path / "none")
+    fails = "assert x != 2, 'x is [2]'"
+    later = SweepStage(name="later", notebook=notebook(APPEND, name="later"))
+    run_sweep(spec(SweepStage(name="grid", notebook=notebook(fails), grid={"x": [1, 2]}), later))
+    capsys.readouterr()
+    assert not show_sweep(workspace / "s")
+    shown = capsys.readouterr().out
+    rows = [line.split() for line in shown.splitlines()]
+    assert rows[0] == ["s:", "not", "running"]
+    assert [row[:3] for row in rows[2:4]] == [["grid", "x=1", "finished"], ["grid", "x=2", "failed"]]
+    assert ["later", "not", "run"] in rows and "x is [2]" in shown
+    with only_sweep_in(workspace / "s"):
+        show_sweep(workspace / "s")
+    assert f"running, process {os.getpid()}" in capsys.readouterr().out
+
+
+def test_each_point_is_told_its_name_and_its_parameters_are_columns(notebook, spec, workspace: Path) -> None:
+    writes = "import pathlib\npathlib.Path(folder, f'{x}.txt').write_text(point)"
+    stage = SweepStage(name="grid", notebook=notebook(writes), grid={"x": [1, 2]}, parameters={"name": "b"})
+    frame = run_sweep(spec(stage)).frame
+    assert [(workspace / "s" / f"{x}.txt").read_text() for x in (1, 2)] == ["x=1", "x=2"]
+    assert frame[["point", "x", "name"]].to_numpy().tolist() == [["x=1", 1, "b"], ["x=2", 2, "b"]]
+
+
+def test_every_points_rows_are_kept_and_gathered_with_what_varies_as_columns(notebook, spec, workspace: Path) -> None:
+    logs = """
+import pandas as pd
+from memagent_lib.tracking import Experiment
+rows = pd.DataFrame({'name': [10 * x, 10 * x + 1]})
+Experiment.open(tracking).start('below', parent=run_id).table(rows, 'results.parquet')"""
+    stage = SweepStage(name="grid", notebook=notebook(logs), grid={"x": [1, 2], "name": ["a"]})
+    run_sweep(spec(stage, parameters={"folder": "{folder}/{point}"}))
+    rows = gather_sweep(workspace / "s")
+    assert rows[["point", "x", "param.name", "name"]].to_numpy().tolist() == [
+        [f"x={x}, name=a", x, "a", value] for x in (1, 2) for value in (10 * x, 10 * x + 1)
+    ]
+    with pytest.raises(SweepError, match=r"no finished point of the sweep in .* logged other\.parquet"):
+        gather_sweep(workspace / "s", "other.parquet")
+
+
+def test_a_text_may_hold_the_name_of_its_point(notebook, spec, workspace: Path) -> None:
+    stage = SweepStage(
+        name="one", notebook=notebook(APPEND), grid={"x": [1, 2]}, parameters={"folder": "{folder}/{point}"}
+    )
+    (points,) = plan(spec(stage, parameters={}))
+    assert [p.parameters["folder"] for p in points] == [f"{workspace}/s/x=1", f"{workspace}/s/x=2"]
