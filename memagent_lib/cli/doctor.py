@@ -10,13 +10,12 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
+from memagent_lib.findings import Finding, Health
 from memagent_lib.paths import default_model
 from memagent_lib.provenance import cores
 
@@ -37,23 +36,6 @@ ELSEWHERE = {
 }
 
 
-class Health(StrEnum):
-    """How a finding is judged."""
-
-    GOOD = "ok"
-    NOTE = "note"
-    MISSING = "missing"
-
-
-class Finding(NamedTuple):
-    """One line of the table: what was looked for, what was found, and what to do where that is not enough."""
-
-    what: str
-    found: str
-    state: Health = Health.GOOD
-    fix: str = ""
-
-
 def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "doctor", run, "say what this machine has, what is missing, and how to mend it")
     train = "run three training steps of a policy (a small random one unless named) on the devices that are there"
@@ -69,11 +51,10 @@ def train(model: str, out: str | None = None) -> list[Finding]:
     """Train three steps, for real."""
     from memagent_lib.rl import check_training
 
-    with TemporaryDirectory(prefix="memagent-doctor-") as place:
-        folder = Path(out or place).absolute()
+    with TemporaryDirectory(prefix="memagent-doctor-") as temporary:
+        folder = Path(out or temporary).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        checks = check_training(folder, default_model(), model)
-    return [Finding(c.what, c.found, *(() if c.good else (Health.MISSING, c.advice))) for c in checks]
+        return check_training(folder, default_model(), model)
 
 
 def examine() -> list[Finding]:
@@ -91,11 +72,12 @@ def report(findings: list[Finding]) -> int:
     table = Table(box=None, pad_edge=False)
     for heading in ("what", "found", "", "to mend it"):
         table.add_column(heading, overflow="fold")
-    colours = {Health.GOOD: "green", Health.NOTE: "yellow", Health.MISSING: "bold red"}
+    colours = {Health.GOOD: "green", Health.NOTE: "yellow"}
     for finding in findings:
-        table.add_row(finding.what, finding.found, f"[{colours[finding.state]}]{finding.state}", finding.fix)
+        colour = colours.get(finding.state, "bold red")
+        table.add_row(finding.what, finding.found, f"[{colour}]{finding.state}", finding.fix)
     Console().print(table)
-    return int(any(f.state is Health.MISSING for f in findings))
+    return int(any(finding.state.blocks for finding in findings))
 
 
 def _machine(system: str) -> Iterator[Finding]:

@@ -19,11 +19,10 @@ from memagent_lib.rl.config import (
 )
 from memagent_lib.rl.run import RunError, TrainingRun, attach, launch, resolved
 from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState, TrainingStatus, keep_rollout, kept_rollouts
-from memagent_lib.rl.self_check import Check, check_training, random_policy
+from memagent_lib.rl.self_check import check_training, random_policy
 from memagent_lib.rl.training_plan import PlanError, TrainingPlan, dry_run
 
 __all__ = [
-    "Check",
     "Checkpoint",
     "ClusterConfig",
     "Credit",

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
 
 from memagent_lib.agent import AgentSettings
 from memagent_lib.data import make, save
+from memagent_lib.findings import Finding, Health
 from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Budget
 from memagent_lib.rl.config import Recipe
@@ -28,18 +28,9 @@ POLL_S = 0.5
 AGREEMENT = {"cpu": 1e-6, "cuda": 0.02}  # mean difference of log-probabilities: fp32 on both sides, bf16 on both
 
 
-class Check(NamedTuple):
-    """One thing that was looked at; ``advice`` where it is not as it should be."""
-
-    what: str
-    found: str
-    good: bool = True
-    advice: str = ""
-
-
 def check_training(
     folder: Path, tokenizer: str | Path, model: str = "", report: Callable[[str], None] = print
-) -> list[Check]:
+) -> list[Finding]:
     """Train ``model``, or a small random policy with ``tokenizer``, in ``folder``; raises what a run raises."""
     device = chosen_device("auto")
     settings = AgentSettings.load(model or tokenizer)
@@ -55,7 +46,7 @@ def check_training(
         peak = max(peak, _memory_gb(status.pid))
         time.sleep(POLL_S)
     run.wait()
-    return list(_checks(run, device, Path(model), peak))
+    return list(check_run(run, device, Path(model), peak))
 
 
 def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> Recipe:
@@ -78,25 +69,28 @@ def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> R
     )
 
 
-def _checks(run: TrainingRun, device: str, original: Path, peak_gb: float) -> Iterator[Check]:
+def check_run(run: TrainingRun, device: str, original: Path, peak_gb: float) -> Iterator[Finding]:
+    """Judge a finished run by its metrics, its policy and its last checkpoint; ``original`` is where it began."""
     rows = [row["metrics"] for row in run.folder.rows() if "timing_s/gen" in row["metrics"]]
     apart = max(row["rollout/actor_difference"] for row in rows)
     alike = min(row["rollout/actor_correlation"] for row in rows)
     advice = "the rollouts do not use the actor's weights, or another precision: do not train here before this is found"
     found = f"correlation {alike:.7f}, mean difference {apart:.1e}"
-    yield Check("log-probabilities of rollouts and actor", found, apart <= AGREEMENT[device], advice)
+    yield Finding.check("log-probabilities of rollouts and actor", found, apart <= AGREEMENT[device], advice)
     rows_alike = all(row["rows/produced"] == row["rows/carried"] == row["rows/trained"] for row in rows)
     trained = f"{sum(row['rows/trained'] for row in rows):.0f} of {sum(row['rows/produced'] for row in rows):.0f}"
-    yield Check("rows trained of rows produced", trained, rows_alike, "rows were lost between rollouts and update")
+    lost = "rows were lost between rollouts and update"
+    yield Finding.check("rows trained of rows produced", trained, rows_alike, lost)
     yield _moved(original, run.folder.model)
     warm = rows[1:]
     rollout = [(row["rollout/prompt_tokens"] + row["rollout/reply_tokens"]) * row["rollout/count"] for row in warm]
-    yield Check("rollout", _rate(rollout, [row["timing_s/gen"] for row in warm]))
-    yield Check("update", _rate([r["perf/total_num_tokens"] for r in warm], [r["timing_s/update_actor"] for r in warm]))
-    yield Check("step", f"{statistics.median(row['timing_s/step'] for row in warm):.1f} s, without the first")
+    yield Finding("rollout", _rate(rollout, [row["timing_s/gen"] for row in warm]))
+    update = [row["perf/total_num_tokens"] for row in warm]
+    yield Finding("update", _rate(update, [row["timing_s/update_actor"] for row in warm]))
+    yield Finding("step", f"{statistics.median(row['timing_s/step'] for row in warm):.1f} s, without the first")
     on_device = max(row.get("actor/perf/max_memory_reserved_gb", 0.0) for row in rows)
     gpu = f", {on_device:.1f} GB of the GPU by the actor" if on_device else ""
-    yield Check("peak memory", f"{peak_gb:.1f} GB{gpu}")
+    yield Finding("peak memory", f"{peak_gb:.1f} GB{gpu}")
     yield _checkpoint(run)
 
 
@@ -104,26 +98,27 @@ def _rate(tokens: list[float], seconds: list[float]) -> str:
     return f"{sum(tokens) / sum(seconds):,.0f} tokens a second (prompts and replies, {len(tokens)} steps)"
 
 
-def _moved(before: Path, after: Path) -> Check:
+def _moved(before: Path, after: Path) -> Finding:
     """How far the matrices moved, from the files. A norm's weights are near one: in bf16 a small step leaves them."""
     one, other = {name: w for name, w in weights_of(before).items() if w.dim() > 1}, weights_of(after)
     far = {name: float((tensor.float() - other[name].float()).abs().max()) for name, tensor in one.items()}
     moved = sum(distance > 0 for distance in far.values())
     found = f"{moved} of {len(far)} matrices, by at most {max(far.values()):.1e}"
-    return Check("weights moved", found, moved == len(far), "matrices that stand still are not trained")
+    fix = "matrices that stand still are not trained"
+    return Finding.check("weights moved", found, passed=moved == len(far), fix=fix)
 
 
-def _checkpoint(run: TrainingRun) -> Check:
+def _checkpoint(run: TrainingRun) -> Finding:
     """The exported policy against the checkpoint that it came from, both read from the disk."""
     last = run.folder.latest_checkpoint()
     if last is None:
-        return Check("checkpoint", "none", False, f"see {run.folder.log}")
+        return Finding("checkpoint", "none", Health.FAILED, f"see {run.folder.log}")
     saved, exported = whole_weights(last.folder / "actor"), weights_of(run.folder.model)
     equal = saved.keys() == exported.keys() and all(bool((saved[name] == exported[name]).all()) for name in saved)
     size = bytes_of(last.folder)
     seconds = sum(row["metrics"].get("timing_s/save_checkpoint", 0.0) for row in run.folder.rows())
     found = f"step {last.step}: {size / 1e6:,.1f} MB written in {seconds:.1f} s, and read back"
-    return Check("checkpoint", found, equal, "the exported policy is not the checkpoint's")
+    return Finding.check("checkpoint", found, equal, "the exported policy is not the checkpoint's")
 
 
 def _memory_gb(pid: int) -> float:

@@ -11,8 +11,9 @@ from pocket import pocket_task
 
 import memagent_lib
 from memagent_lib.cli import main, parser
-from memagent_lib.cli.doctor import ENGINES, Finding, Health, examine, report
+from memagent_lib.cli.doctor import ENGINES, examine, report
 from memagent_lib.data import load
+from memagent_lib.findings import Finding, Health
 
 ROOT = Path(__file__).parents[2]
 VERBS = ["doctor", "demo", "data", "read", "evaluate", "serve", "train", "follow", "stop", "sweep", "template", "lab"]

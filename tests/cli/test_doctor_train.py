@@ -7,7 +7,8 @@ import json
 import pytest
 
 from memagent_lib.cli import main
-from memagent_lib.rl.self_check import STEPS, _checks
+from memagent_lib.findings import Health
+from memagent_lib.rl.self_check import STEPS, check_run
 
 
 @pytest.mark.slow
@@ -31,10 +32,9 @@ def test_three_real_steps_find_this_machine_fit_and_a_spoiled_run_is_told(tmp_pa
 
     run = attach(tmp_path / "run")
     assert run.status().step == STEPS
-    good = {check.what: check.good for check in _checks(run, "cpu", tmp_path / "policy", 1.0)}
-    assert all(good.values())
+    assert {finding.state for finding in check_run(run, "cpu", tmp_path / "policy", 1.0)} == {Health.GOOD}
     rows = [json.loads(line) for line in run.folder.metrics.read_text().splitlines()]
     rows[-1]["metrics"] |= {"rollout/actor_difference": 1e-3, "rows/trained": 1.0}
     run.folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    bad = {check.what for check in _checks(run, "cpu", run.folder.model, 1.0) if not check.good}
+    bad = {finding.what for finding in check_run(run, "cpu", run.folder.model, 1.0) if finding.state is Health.FAILED}
     assert bad == {"log-probabilities of rollouts and actor", "rows trained of rows produced", "weights moved"}

@@ -19,7 +19,7 @@ import memagent_lib
 LIBRARY = Path(memagent_lib.__file__).parent
 # From the ground up: a room may import what stands before it. Rooms in one row do not know each other.
 ROWS = (
-    ("errors",),
+    ("errors", "findings"),
     ("paths", "tokenizer", "processes", "settings"),
     ("provenance", "plugins", "pages"),
     ("text",),
@@ -177,7 +177,7 @@ def test_no_two_modules_and_no_two_public_classes_share_a_name() -> None:
 
 
 def test_about_ten_modules_stand_at_the_root() -> None:
-    assert len(list(LIBRARY.glob("*.py"))) <= 14
+    assert len(list(LIBRARY.glob("*.py"))) <= 15
 
 
 def test_lines_functions_and_modules_stay_short() -> None:
