@@ -66,9 +66,9 @@ def run(a: argparse.Namespace) -> int:
     _require_same_chunks(out, policy, agent.encoder.budget.chunk_tokens)
     plan = EvaluationPlan(files, n, readers or [identity["reader"]])
     words = {"template": agent.encoder.template.name, "budget": agent.encoder.budget, "sampling": identity["sampling"]}
-    facts = {"model": a.model, "policy": policy, "data": a.data, "n": n, "reader": ", ".join(plan.readers), **words}
+    params = {"model": a.model, "policy": policy, "data": a.data, "n": n, "reader": ", ".join(plan.readers), **words}
     try:
-        with Experiment.open(a.tracking).run(f"evaluate {policy}", facts | {"backend": a.backend}) as tracked:
+        with Experiment.open(a.tracking).run(f"evaluate {policy}", params | {"backend": a.backend}) as tracked:
             results, rows = evaluate_files(tracked, agent, plan, a.out, a.model, policy, a.concurrency, add=True)
     finally:
         agent.close()
