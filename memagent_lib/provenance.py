@@ -16,6 +16,8 @@ from typing import Any
 
 from memagent_lib.paths import PACKAGE, absolute
 
+VIEW_ROOMS = ("cli", "inspector", "pages", "plots", "serve")
+"""Rooms that display results and never change one; ``panel`` is not among them, because it starts training runs."""
 _HASHED_WHOLE_BYTES = 64 << 20
 
 
@@ -35,10 +37,15 @@ def model_hash(model: str | Path) -> str:
 
 
 def code_hash() -> str:
-    """16 hex digits that change when a source file or template of the library does."""
+    """Return 16 hex digits that change with every source file or prompt template that can change a result.
+
+    Sweeps are keyed by it, so scripts, styles and :data:`VIEW_ROOMS` stay out: a new colour repeats no training.
+    """
     digest = hashlib.sha256()
-    for path in sorted(p for p in PACKAGE.rglob("*") if p.suffix in {".py", ".toml", ".js", ".css"}):
-        digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes())
+    for path in sorted(PACKAGE.rglob("*")):
+        name = path.relative_to(PACKAGE)
+        if path.suffix in {".py", ".toml"} and name.parts[0] not in VIEW_ROOMS:
+            digest.update(f"{name}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from waiting import has_ended, wait_for
 
 from memagent_lib.cli import main
+from memagent_lib.paths import PACKAGE
 from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
 from memagent_lib.sweeps.runner import only_sweep_in
 from memagent_lib.sweeps.specification import plan
@@ -105,6 +107,32 @@ def test_finished_points_are_kept_until_their_notebook_parameters_or_an_earlier_
     assert (lines(workspace, "first"), lines(workspace, "second")) == (["1", "2"], ["7", "7"])
     run_sweep(spec(*stages(2, APPEND + "  # changed")))
     assert (lines(workspace, "first"), lines(workspace, "second")) == (["1", "2", "2"], ["7", "7", "7"])
+
+
+@pytest.mark.parametrize(
+    ("file", "repeats"),
+    [
+        ("inspector/inspector.js", False),
+        ("inspector/templates/inspector.css", False),
+        ("inspector/templates/report.html", False),
+        ("plots/figure_style.py", False),
+        ("templates/memory_first.toml", True),
+        ("prompts.py", True),
+        ("tokenizer.py", True),
+        ("scoring/judges.py", True),
+    ],
+)
+def test_only_code_that_changes_results_changes_a_sweeps_keys(
+    notebook, spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, repeats: bool
+) -> None:
+    package = tmp_path / "memagent_lib"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr("memagent_lib.provenance.PACKAGE", package)
+    sweep = spec(SweepStage(name="one", notebook=notebook(APPEND)))
+    before = plan(sweep)[0][0].key
+    with open(package / file, "a", encoding="utf-8") as source:
+        source.write("\n")
+    assert (plan(sweep)[0][0].key != before) is repeats
 
 
 def test_a_failed_point_leaves_the_others_alone_and_is_run_again_on_request(notebook, spec, workspace: Path) -> None:
