@@ -61,7 +61,7 @@ git-filter: $(READY)
 
 # The README's pictures of the workbench, on what the last `make demo` left.
 screenshots: $(READY) chromium
-	$(BIN)/python -m pytest tests/browser/test_first_hour.py --figures experiments/figures
+	$(BIN)/python -m pytest tests/browser/test_first_hour.py --figures notebooks/pictures
 
 lint: $(READY)
 	$(BIN)/ruff check memagent_lib experiments tests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.bench.data import DataBench, bench_data, naive
+from experiments.studies.speed.data import DataBench, bench_data, naive
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import Example, make, save

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.bench.cost import crossing, crossover
+from experiments.studies.speed.cost import crossing, crossover
 from memagent_lib.backends import ModelShape
 
 SHAPE = ModelShape(parameters=1150, body=1000, layers=2, hidden=5, kv_width=5, vocabulary=30)

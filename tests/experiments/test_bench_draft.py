@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.bench.__main__ import main
+from experiments.studies.speed.__main__ import main
 from memagent_lib.backends.transformers import Transformers
 
 SIZES = ['models=["experiments/pocket/trained"]', "readings=[3]", "chunks=2", "rounds=2"]

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.bench.__main__ import made, main
-from experiments.bench.material import orders, prose
-from experiments.bench.read import MEASURES, ReadBench, bench_read
-from experiments.bench.results import Measured, Ratio, alternating, paired, table, write_json
+from experiments.studies.speed.__main__ import made, main
+from experiments.studies.speed.material import orders, prose
+from experiments.studies.speed.read import MEASURES, ReadBench, bench_read
+from experiments.studies.speed.results import Measured, Ratio, alternating, paired, table, write_json
 
 SMALL = ReadBench(
     chunk_tokens=64, chunks=2, group=3, concurrent=3, rounds=1, engine_lengths=(300,), lengths=(500, 1000),
@@ -89,7 +89,7 @@ def test_the_command_names_its_benches_and_refuses_a_wrong_size_with_the_known_o
 
 def test_the_command_prints_a_table_and_writes_every_row_with_its_settings(monkeypatch, capsys, tmp_path):
     said = Measured([Ratio("data", "naive over ours", (2.5,), at_least=2)], [{"generator": "ours"}], "a note")
-    monkeypatch.setattr("experiments.bench.data.bench_data", lambda settings, report: {"data": said})
+    monkeypatch.setattr("experiments.studies.speed.data.bench_data", lambda settings, report: {"data": said})
     assert main(["data", "n=3", "task=vt", "--out", str(tmp_path / "new" / "b.json")]) == 0
     shown = capsys.readouterr().out
     assert "met" in shown and "data: a note" in shown

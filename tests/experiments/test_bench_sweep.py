@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.bench.sweep import SweepBench, bench_sweep
+from experiments.studies.speed.sweep import SweepBench, bench_sweep
 
 
 def test_the_bench_measures_a_real_sweep_and_real_traces_and_finds_no_row_lost() -> None:

@@ -11,9 +11,9 @@ import psutil
 import pytest
 from waiting import has_ended, wait_for
 
-from experiments.bench.processes import Watched, role, spent_between, watch
-from experiments.bench.train import TrainBench, _ends, _rows, _step_ratios, bench_train
-from experiments.bench.verl_command import _hydra
+from experiments.studies.speed.processes import Watched, role, spent_between, watch
+from experiments.studies.speed.train import TrainBench, _ends, _rows, _step_ratios, bench_train
+from experiments.studies.speed.verl_command import _hydra
 from memagent_lib.paths import root
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -80,7 +80,7 @@ def test_a_command_that_cannot_be_started_is_an_error_with_its_reason(tmp_path: 
 def test_a_watched_command_ends_with_the_bench_whatever_ends_that(tmp_path: Path):
     code = f"""
 from pathlib import Path
-from experiments.bench.processes import watch
+from experiments.studies.speed.processes import watch
 folder = Path({str(tmp_path)!r})
 watch([*{SLEEPS[:2]!r}, "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], {{}}, folder, folder / "m",
       folder / "log")

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from experiments.keys import outcomes, table
+from experiments.studies.keys.table import outcomes, table
 
 CHANGED = '["train.credit=final"]'
 

@@ -1,11 +1,11 @@
-"""The matrix of what training on one task does to the others, by hand; and that the sweep files here can start."""
+"""The transfer matrix, worked out by hand; and every committed sweep fits its notebooks' parameters."""
 
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from experiments.transfer import table, transfer
+from experiments.studies.transfer.table import table, transfer
 from memagent_lib.sweeps import SweepSpec
 from memagent_lib.sweeps.specification import plan
 
@@ -21,7 +21,7 @@ def run(task: str, seed: int, before: float, after: dict[str, float]) -> pd.Data
     return frame.assign(train_files=f'["runs/x/{task}/train_2.parquet"]', seed=seed)
 
 
-def test_a_row_for_what_was_trained_and_a_column_a_task_over_seeds():
+def test_the_matrix_averages_final_scores_over_seeds():
     curves = pd.concat(
         [
             run("chain", 0, 0.25, {"needle": 0.5, "chain": 0.75}),
@@ -41,6 +41,10 @@ def test_a_row_for_what_was_trained_and_a_column_a_task_over_seeds():
     ]
 
 
-@pytest.mark.parametrize("sweep", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)
-def test_every_committed_sweep_gives_its_notebooks_parameters_that_they_have(sweep):
+SWEEPS = [ROOT / "experiments/demo.toml", *sorted((ROOT / "experiments/studies").glob("*/sweep.toml"))]
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_committed_sweeps_name_parameters_their_notebooks_have(sweep):
+    assert len(SWEEPS) == 5
     assert all(plan(SweepSpec.load(sweep)))

@@ -1,0 +1,9 @@
+"""``python -m experiments.studies.ablations [FOLDER]``: print the table of a sweep (default: runs/ablations)."""
+
+import sys
+
+from experiments.studies.keys.table import outcomes, table
+from memagent_lib.sweeps import gather_sweep
+
+folder = sys.argv[1] if len(sys.argv) > 1 else "runs/ablations"
+print(table(outcomes(gather_sweep(folder, "curve.parquet"))))

@@ -1,0 +1,40 @@
+"""The accuracy table of the length study, as Markdown, from one row per document read."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pandas as pd
+
+from memagent_lib.evaluation import summarise
+
+TASKS = ("needle", "multikey", "update", "bridge", "multivalue", "chain")
+POLICIES = ("warm start", "trained", "trained, seed 0", "trained, seed 1", "trained, seed 2", "upper bound")
+READERS = {"overwrite": "", "retrieved": ", passages retrieved", "full": ", whole document at once"}
+"""Readers that get a line, and the words added to the policy's name in it."""
+
+
+def table(rows: pd.DataFrame) -> str:
+    """Return one line per task, policy and reader, and one column per length in chunks.
+
+    A cell holds the mean score in percent with its 95 % Wilson interval, and is empty where nothing was read.
+    """
+    summary = summarise(rows[rows["reader"].isin(READERS)], by=("task", "policy", "reader", "chunks"))
+    cells = {
+        (row.task, row.policy, row.reader, int(row.chunks)): _interval(row.accuracy, row.low, row.high)
+        for row in summary.itertuples(index=False)
+    }
+    lengths = sorted({chunks for *_, chunks in cells})
+    names = [f"{chunks:,} chunk{'s' * (chunks > 1)}" for chunks in lengths]
+    lines = [f"| score in % (95 % interval) | {' | '.join(names)} |", "|---" * (len(lengths) + 1) + "|"]
+
+    others = [name for name in rows["policy"].unique() if name not in POLICIES]
+    for task, reader, policy in product(TASKS, READERS, [*POLICIES, *others]):
+        values = [cells.get((f"pocket_{task}", policy, reader, chunks), "") for chunks in lengths]
+        if any(values):
+            lines.append(f"| {task}, {policy}{READERS[reader]} | {' | '.join(values)} |")
+    return "\n".join(lines)
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{100 * value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"

@@ -1,0 +1,74 @@
+"""What reading with a memory costs at a length, and what the whole document in one prompt costs on the same engine.
+
+A decoder spends ``F(s)`` FLOPs on a prompt and reply of ``s`` tokens (:meth:`ModelShape.turn_flops`). A document of
+``n`` tokens costs ``F(n + ..)`` in one prompt, and in chunks of ``c`` tokens ``n / c`` times ``F`` of one turn: a
+square against a line, which cross once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from experiments.studies.speed.material import QUESTION
+from experiments.studies.speed.results import Measured, Ratio, paired
+from experiments.studies.speed.turns import Bench
+from memagent_lib.agent import Agent
+from memagent_lib.backends import ModelShape, Sampling, shape_of
+from memagent_lib.readers import READERS
+
+SIDES = {"agent": "overwrite", "full": "full"}
+
+
+def crossover(shape: ModelShape, chunk_tokens: int, turn_tokens: float, replied: float) -> float:
+    """The length in tokens from which a memory costs less: turns of ``turn_tokens``, ``replied`` of them, one for each
+    chunk. The one answer of either side is left out.
+    """
+    per_token = shape.turn_flops(turn_tokens, replied) / chunk_tokens
+    return (per_token - 2 * shape.body) / (2 * shape.layers * shape.hidden)
+
+
+async def cost(bench: Bench) -> Measured:
+    """one document at a time: with a memory, and whole in one prompt"""
+    s, rows = bench.settings, []
+    shape, backend = shape_of(str(bench.folder)), bench.engine.drawing(Sampling(temperature=1.0, seed=s.seed))
+    memories = []
+    for round_ in range(s.rounds):
+        for length in s.full_lengths:
+            text = bench.document(length // s.chunk_tokens, 500 + round_)
+            for side, reader in SIDES.items():
+                encoder = bench.encoder(chunk_tokens=length if side == "full" else None)
+                agent = Agent(encoder, backend, READERS[reader])
+                took, trace = await bench.timed(lambda a=agent, t=text: a.aread(t, QUESTION))
+                facts = {"turns": len(trace.turns), "flops": shape.reading_flops(trace), **took._asdict()}
+                rows.append({"round": round_, "side": side, "length": length, **facts})
+                memories += [turn.reply for turn in trace.turns[1:-1]]
+    turn = [sum(getattr(r, name) for r in memories) / len(memories) for name in ("prompt_tokens", "reply_tokens")]
+    formula = crossover(shape, s.chunk_tokens, sum(turn), turn[1])
+    ratios = [Ratio("cost", "a memory costs less from, by the formula", (formula / 1000,), unit=" K tokens")]
+    notes = [f"{shape.body / 1e6:.1f}M parameters in {shape.layers} layers, one reading at a time"]
+    for column, what in (("flops", "by FLOPs counted"), ("seconds", "by seconds")):
+        found = [crossing([r for r in rows if r["round"] == i], column) for i in range(s.rounds)]
+        if crossed := tuple(n / 1000 for n in found if not math.isnan(n)):
+            ratios.append(Ratio("cost", f"... {what}", crossed, unit=" K tokens"))
+        else:
+            notes.append(f"no crossing {what} between the lengths measured")
+    longest = max(s.full_lengths)
+    for column in ("flops", "seconds"):
+        values = paired(rows, "side", "full", "agent", column, length=longest)
+        ratios.append(Ratio("cost", f"{column} of the whole document over a memory's at {longest:,} tokens", values))
+    return Measured(ratios, rows, "; ".join(notes))
+
+
+def crossing(rows: Sequence[Mapping[str, Any]], column: str) -> float:
+    """The length at which both sides spend as much, between two that were measured: lines in logarithms of both. Not a
+    number where one side spends less everywhere.
+    """
+    spent = {side: {row["length"]: row[column] for row in rows if row["side"] == side} for side in SIDES}
+    apart = [(n, math.log(spent["full"][n] / spent["agent"][n])) for n in sorted(spent["agent"])]
+    for (n, below), (m, above) in pairwise(apart):
+        if below <= 0 < above:
+            return math.exp(math.log(n) + math.log(m / n) * -below / (above - below))
+    return math.nan

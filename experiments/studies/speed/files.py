@@ -1,0 +1,156 @@
+"""Reading of files: time per token against length, and a gigabyte. A scripted model answers unless another is named.
+
+A scripted model takes no time, so what is measured there is all ours: decoding, chunking, prompts, journal, provenance.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from experiments.studies.speed.material import QUESTION, prose
+from experiments.studies.speed.processes import peak_memory
+from experiments.studies.speed.results import Measured, Ratio
+from memagent_lib.agent import Agent
+from memagent_lib.documents import read_files
+from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
+from memagent_lib.text import Tokenizer
+
+if TYPE_CHECKING:
+    from experiments.studies.speed.read import ReadBench
+    from experiments.studies.speed.turns import Bench
+
+PUBLISHED = Budget()
+FLAT_FROM_TOKENS = 64_000
+SKIPPED_WORDS, MEMORY_WORDS, KEPT_WORDS = 40, 400, 360
+_WORD = re.compile(r"\S+")
+
+
+class _EnoughError(Exception):
+    """Ends a reading that has shown what it was to show."""
+
+
+def write_text(path: Path, seed: int, chars: int) -> Path:
+    """A file of about ``chars`` characters of prose; past the first 8 million it repeats itself."""
+    blocks = cycle(_up_to(prose(seed), min(chars, 8_000_000)))
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(_up_to(blocks, chars))
+    return path
+
+
+def _up_to(blocks: Iterator[str], chars: int) -> Iterator[str]:
+    while chars > 0:
+        yield (block := next(blocks))
+        chars -= len(block)
+
+
+class Copier:
+    """A model that takes no time: its memory is always full, a tenth of it new words of the chunk. Keeps no request."""
+
+    window = 1 << 30
+
+    async def complete(self, request: Request) -> Completion:
+        before, _, memory = request.text.rpartition("<memory>")
+        kept = memory.partition("</memory>")[0].split()[-KEPT_WORDS:]
+        fresh = (
+            word.group()
+            for word in islice(_WORD.finditer(before), SKIPPED_WORDS, SKIPPED_WORDS + MEMORY_WORDS - len(kept))
+        )
+        return Completion(" ".join((*kept, *fresh)), prompt_tokens=len(request.ids))
+
+    async def close(self) -> None:
+        return None
+
+
+def length(bench: Bench) -> Measured:
+    """time per token against the length of the document, with the engine and with a scripted model"""
+    s, rows = bench.settings, []
+    per_char = bench.tokenizer.count(block := next(prose(0))) / len(block)
+    encoder = bench.encoder(memory_tokens=s.short_memory_tokens)
+    plan = [("engine", bench.engine, encoder, s.engine_lengths)]
+    plan.append(("scripted", None, Encoder(bench.tokenizer, Template.load("chunk_first"), PUBLISHED), s.lengths))
+    with tempfile.TemporaryDirectory() as folder:
+        for name, engine, words, lengths in plan:
+            for tokens in lengths:
+                path = write_text(Path(folder) / f"{tokens}.txt", s.seed, int(tokens / per_char))
+                agent, journal = Agent(words, engine or Copier()), Path(folder) / f"{name}-{tokens}.jsonl"
+                cpu = time.process_time()
+                reading = read_files(agent, [path], [QUESTION], journal=journal)
+                cpu = time.process_time() - cpu
+                read = sum(turn.prompt.chunk.tokens for turn in reading.trace.reads)
+                facts = {"model": name, "document_tokens": read, "turns": len(reading.trace.turns)}
+                facts |= {"seconds": reading.seconds, "cpu_seconds": cpu, "tokens_per_second": read / reading.seconds}
+                rows.append(facts)
+    both = ("seconds", "cpu_seconds")
+    ratios = [_flatness(rows, name, column) for name, *_, lengths in plan if lengths for column in both]
+    speeds = (f"{row['model']} {row['document_tokens']:,}: {row['tokens_per_second']:,.0f}" for row in rows)
+    return Measured(ratios, rows, f"tokens per second: {'; '.join(speeds)}")
+
+
+def _flatness(rows: list[dict[str, Any]], model: str, column: str) -> Ratio:
+    """The slowest time per token over the fastest, for documents from 64K tokens: start-up is much of shorter ones."""
+    mine = [row for row in rows if row["model"] == model]
+    counted = [row for row in mine if row["document_tokens"] >= 0.9 * FLAT_FROM_TOKENS] or mine
+    costs = [row[column] / row["document_tokens"] for row in counted]
+    first, last = (f"{row['document_tokens'] / 1e6:.3g}M" for row in (counted[0], counted[-1]))
+    time_of = "wall" if column == "seconds" else "processor"
+    what = f"{time_of} time per token, slowest over fastest, {first} to {last} tokens, {model}"
+    return Ratio("length", what, (max(costs) / min(costs),), at_most=1.1)
+
+
+def huge(bench: Bench) -> Measured:
+    """a huge file with the published budget and full memories: time to the first turn, and memory"""
+    s = bench.settings
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_text(Path(folder) / "huge.txt", s.seed, round(s.huge_mb * 1e6))
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:  # memory of its own
+            row = process.submit(_huge_alone, str(bench.folder), path, s).result()
+    whole = f"{row['read_mb']:,.0f} of {row['file_mb']:,.0f} MB read"
+    whole_mb = row["peak_mb"] + row["growth_mb_per_gb"] * (row["file_mb"] - row["read_mb"]) / 1000
+    growing = "the same for the whole file, if memory goes on growing as it does"
+    ratios = [
+        Ratio("huge file", "time to the first turn", (row["first_turn_s"],), at_most=5, unit=" s"),
+        Ratio("huge file", f"peak memory above the model, {whole}", (row["peak_mb"],), at_most=600, unit=" MB"),
+        Ratio("huge file", growing, (whole_mb,), at_most=600, unit=" MB"),
+    ]
+    note = f"{row['mb_per_s']:.2f} MB/s on one core; memory grows by {row['growth_mb_per_gb']:.0f} MB per GB read"
+    return Measured(ratios, [row], note)
+
+
+def _memory_mb() -> float:
+    return psutil.Process().memory_info().rss / 1e6
+
+
+def _huge_alone(model: str, path: Path, s: ReadBench) -> dict[str, float]:
+    encoder = Encoder(Tokenizer.load(model), Template.load("chunk_first"), PUBLISHED)
+    encoder.tokenizer.count("The first use makes what later ones share.")
+    before, reads, started = _memory_mb(), [], time.perf_counter()
+
+    def seen(turn: Any) -> None:
+        if turn.prompt.chunk is not None:
+            seconds = time.perf_counter() - started
+            reads.append((seconds, turn.prompt.chunk.end / 1e6, _memory_mb() - before))
+            if seconds > s.huge_seconds:
+                raise _EnoughError
+
+    with tempfile.TemporaryDirectory() as folder, peak_memory() as peak_mb, suppress(_EnoughError):
+        read_files(Agent(encoder, Copier()), [path], [QUESTION], journal=Path(folder) / "journal.jsonl", on_turn=seen)
+    middle, last = reads[len(reads) // 2], reads[-1]
+    return {
+        "file_mb": path.stat().st_size / 1e6,
+        "read_mb": last[1],
+        "first_turn_s": reads[0][0],
+        "mb_per_s": last[1] / last[0],
+        "peak_mb": max(peak_mb() - before, last[2]),
+        "growth_mb_per_gb": 1000 * (last[2] - middle[2]) / max(1e-9, last[1] - middle[1]),
+    }

@@ -1,0 +1,153 @@
+"""Where a training run's processor time goes: its processes by role, looked at while it runs.
+
+Wall time depends on what else the machine does; processor time much less. Knows the names that processes of ours, of
+verl, vLLM and Ray go by.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from experiments.studies.speed import supervised
+from memagent_lib.paths import read_lines_from, root
+
+POLL_S = 0.2
+ROLES = {  # the first that occurs in a process's command line
+    "EngineCore": "engine",
+    "vLLMHttpServer": "server",
+    "RolloutServer": "rollouts",
+    "RolloutWorker": "agent loop",
+    "AgentLoopWorker": "agent loop",
+    "WorkerDict": "actor",
+    "ActorRolloutRef": "actor",
+    "SimpleStorage": "transfer queue",
+    "TransferQueue": "transfer queue",
+    "TaskRunner": "trainer",
+    "training_process": "trainer",
+    "LoadBalancer": "load balancer",
+    "rl.run.supervisor": "supervisor",
+    "memagent_lib.cli": "command",
+    "ray": "ray",
+}
+
+
+@contextmanager
+def peak_memory() -> Iterator[Callable[[], float]]:
+    """The largest resident memory so far of this process and its children, in MB, looked at ten times a second."""
+    me, done, peak = psutil.Process(), threading.Event(), 0.0
+
+    def look() -> None:
+        nonlocal peak
+        total = 0
+        for process in [me, *me.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                total += process.memory_info().rss
+        peak = max(peak, total / 1e6)
+
+    def watch() -> None:
+        while not done.wait(0.1):
+            look()
+
+    look()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield lambda: peak
+    finally:
+        done.set()
+        thread.join()
+
+
+@dataclass
+class Watched:
+    """One run: seconds since its start at which each row of metrics came, and processor seconds by role until then."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    spent: list[Counter[str]] = field(default_factory=list)
+    seconds: float = 0.0
+    total: Counter[str] = field(default_factory=Counter)
+    peak_mb: float = 0.0
+    processes: int = 0
+
+
+def watch(
+    command: Sequence[str], environment: Mapping[str, str], folder: str | Path, metrics: Path, log: Path
+) -> Watched:
+    """Run a command in ``folder`` to its end, and end what it leaves; no other process is touched.
+
+    Raises :class:`RuntimeError` with the log's last lines where it fails.
+    """
+    seen, offset, over, started = Watched(), 0, False, time.monotonic()
+    # Ctrl-C does not reach the command below a supervisor of ours: the end of its standard input does.
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(
+            [sys.executable, "-m", supervised.__name__, str(folder), *command],
+            cwd=root(),
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            start_new_session=True,
+        ) as supervisor,
+    ):
+        look = _looker(seen, psutil.Process(supervisor.pid))
+        while not over:
+            over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # and one more look after the end
+            look()
+            rows, offset = read_lines_from(metrics, offset) if metrics.exists() else ([], 0)
+            for row in rows:
+                seen.rows.append(row["data"] | {"step": row["step"]})
+                seen.times.append(time.monotonic() - started)
+                seen.spent.append(Counter(seen.total))
+        seen.seconds = time.monotonic() - started
+        status = int(supervisor.stdout.readline() or 1)  # without a word where the command could not be started
+    if status:
+        raise RuntimeError(f"{' '.join(command[:4])} ended with {status}:\n{log.read_text()[-3000:]}")
+    return seen
+
+
+def _looker(seen: Watched, supervisor: psutil.Process) -> Callable[[], None]:
+    roles: dict[tuple[int, float], str] = {}
+    spent: dict[tuple[int, float], float] = {}
+
+    def look() -> None:
+        memory = 0
+        for process in supervisor.children(recursive=True):
+            with suppress(psutil.Error):
+                key = process.pid, process.create_time()
+                used, words = process.cpu_times(), " ".join(process.cmdline())
+                spent[key] = used.user + used.system
+                found = role(words)
+                roles[key] = found if found not in ("ray", "other") else roles.get(key, found)
+                memory += process.memory_info().rss
+        seen.peak_mb = max(seen.peak_mb, memory / 1e6)
+        seen.processes = max(seen.processes, len(spent))
+        seen.total.clear()
+        for key, seconds in spent.items():
+            seen.total[roles[key]] += seconds
+
+    return look
+
+
+def role(command_line: str) -> str:
+    return next((name for word, name in ROLES.items() if word in command_line), "other")
+
+
+def spent_between(seen: Watched, first: int, last: int) -> dict[str, float]:
+    """Processor seconds by role from the end of row ``first`` to the end of row ``last``."""
+    return {name: seen.spent[last][name] - seen.spent[first][name] for name in seen.spent[last]}

@@ -1,0 +1,131 @@
+"""``python -m experiments.studies.speed read``: ideas for speed, each beside the way without it, on one engine.
+
+The engine is vLLM over a random model whose size makes prefill and decoding cost what they cost; the result is ratios,
+not seconds. Sizes are the published ones scaled down: chunk to memory as 5,000 to 1,024.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from experiments.studies.speed.cost import cost
+from experiments.studies.speed.files import huge, length
+from experiments.studies.speed.results import Measured
+from experiments.studies.speed.turns import Bench, lock_step, order, overhead
+from memagent_lib.agent import run_sync
+from memagent_lib.backends import Sampling
+from memagent_lib.rl import random_policy
+from memagent_lib.text import Tokenizer
+
+PUBLISHED_RATIO = 5000 / 1024
+MEASURES: dict[str, Callable] = {
+    "order": order,
+    "overhead": overhead,
+    "lock_step": lock_step,
+    "length": length,
+    "huge": huge,
+    "cost": cost,
+}
+SHAPES = {  # what decides the engine's arithmetic, from the models' own config.json
+    "qwen2.5-7b": {
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+    },
+}
+KV_CACHE_GB = "3"
+BLOCK_TOKENS = 16  # a GPU's; the prefix cache shares whole blocks, and these chunks are small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBench:
+    """What is measured, in tokens and chunks; a ``group`` reads one document, ``concurrent`` readings read one each.
+
+    The model has ``width`` and ``layers``, or a ``shape`` of :data:`SHAPES`: then its weights are made in the engine.
+    ``model`` is whose tokenizer counts; ``measures`` are some of :data:`MEASURES`, all unless given.
+    """
+
+    chunk_tokens: int = 1000
+    chunks: int = 6
+    group: int = 16
+    concurrent: int = 64
+    concurrent_chunks: int = 1
+    rounds: int = 2
+    engine_lengths: tuple[int, ...] = (16_000, 64_000, 256_000)
+    full_lengths: tuple[int, ...] = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)
+    lengths: tuple[int, ...] = (16_000, 64_000, 256_000, 1_000_000, 3_500_000)
+    huge_mb: float = 1000
+    huge_seconds: float = 60
+    width: int = 512
+    layers: int = 8
+    shape: str = ""
+    threads: int = 1
+    seed: int = 0
+    model: str = "experiments/pocket/warm_start"
+    measures: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.measures) - set(MEASURES):
+            raise ValueError(f"no measure {', '.join(sorted(unknown))}; choose from {', '.join(MEASURES)}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "shape" and value not in ("", *SHAPES):
+                raise ValueError(f"no shape {value!r}; choose from {', '.join(SHAPES)}")
+            if isinstance(value, int | float) and value < (0 if field.name == "seed" else 1):
+                raise ValueError(f"{field.name} must be at least 1, got {value}")
+
+    @property
+    def memory_tokens(self) -> int:
+        return max(8, round(self.chunk_tokens / PUBLISHED_RATIO))
+
+    @property
+    def short_memory_tokens(self) -> int:
+        """A memory so short that prefill is at least half of a turn."""
+        return max(4, self.chunk_tokens // 32)
+
+
+def bench_read(settings: ReadBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
+    """Measure what is asked for, by name."""
+    s, wanted = settings, settings.measures or tuple(MEASURES)
+    from memagent_lib.backends.vllm import VLLM
+    from memagent_lib.backends.vllm_thread import environment
+
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        window = 2 * max(s.full_lengths) if "cost" in wanted else 0
+        options = _model(folder, s, max(window, 8 * s.chunk_tokens))
+        with environment(VLLM_CPU_KVCACHE_SPACE=KV_CACHE_GB):
+            drawn = Sampling(temperature=1.0, seed=s.seed)
+            engine = VLLM(folder, drawn, threads=s.threads, block_size=BLOCK_TOKENS, **options)
+        try:
+            bench = Bench(s, Tokenizer.load(folder), engine, Path(folder))
+            for name in wanted:
+                measure = MEASURES[name]
+                report(f"{name}: {inspect.getdoc(measure)} ...")
+                result = measure(bench)
+                found[name] = run_sync(result) if inspect.isawaitable(result) else result
+        finally:
+            run_sync(engine.close())
+    return found
+
+
+def _model(folder: str, s: ReadBench, window: int) -> dict[str, Any]:
+    """Write the model; what the engine is told besides. Speed does not depend on what a model knows."""
+    if not s.shape:
+        random_policy(s.model, folder, s.width, s.layers, window, s.seed)
+        return {}
+    from transformers import AutoTokenizer, Qwen2Config
+
+    words = AutoTokenizer.from_pretrained(s.model)
+    sizes = SHAPES[s.shape] | {"vocab_size": len(words), "max_position_embeddings": window}
+    ends = {"bos_token_id": None, "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id}
+    Qwen2Config(**sizes, **ends, architectures=["Qwen2ForCausalLM"], dtype="bfloat16").save_pretrained(folder)
+    words.save_pretrained(folder)
+    return {"load_format": "dummy"}

@@ -1,0 +1,261 @@
+"""Where the seconds of a training step go: ours, verl's own loop and, where one is named, an earlier checkout of ours.
+
+All train the same policy on the same documents, one after the other, and begin in turns. Beside them the engine
+alone, given the same documents. The first step of a run warms up and is left out. Seconds are wall seconds unless they
+are called processor seconds, which other work on the machine changes little.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from experiments.studies.speed.processes import Watched, spent_between, watch
+from experiments.studies.speed.results import Measured, Ratio
+from memagent_lib.agent import AgentSettings, gather, open_agent, run_sync
+from memagent_lib.backends import Sampling
+from memagent_lib.data import load, make, save
+from memagent_lib.paths import absolute, root
+from memagent_lib.rl import Recipe
+from memagent_lib.text import Tokenizer
+
+RECIPE, POLICY = "experiments/pocket/recipes/pocket_demo.toml", "experiments/pocket/warm_start"
+STEP, ROLLOUT = "timing_s/step", "timing_s/gen"
+PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainBench:
+    """``prompts`` x ``rollouts`` documents of ``chunks`` chunks a step; ``base`` is a checkout to compare with.
+
+    ``shared`` adds a side that computes shared prefixes once (``train.share_prefixes``), which on a CPU all of ours do.
+    """
+
+    prompts: int = 8
+    rollouts: int = 4
+    chunks: int = 8
+    steps: int = 3
+    rounds: int = 1
+    verl: bool = True
+    shared: bool = False
+    engine: bool = True
+    base: str = ""
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 2:
+            raise ValueError(f"steps must be at least 2, because the first warms up; got {self.steps}")
+
+
+def bench_train(settings: TrainBench | None = None, report: Callable[[str], None] = print) -> dict[str, Measured]:
+    """Run every side in every round; rows hold all metrics and the processor seconds of every step."""
+    s, runs = settings or TrainBench(), []
+    with TemporaryDirectory(prefix="memagent-bench-") as home:
+        folder = Path(home)
+        recipe = _recipe(s, folder)
+        known = (
+            ("memagent", _ours, True),
+            ("base", _ours, s.base),
+            ("verl", _verl, s.verl),
+            ("shared", _shared, s.shared),
+        )
+        sides = {name: run for name, run, chosen in known if chosen}
+        for round_ in range(s.rounds):
+            for name in list(sides) if round_ % 2 == 0 else list(sides)[::-1]:
+                report(f"round {round_ + 1} of {s.rounds}: {name}")
+                path = str(absolute(s.base) if name == "base" else root())
+                seen = sides[name](recipe, folder / f"{name}-{round_}", path)
+                runs.append({"side": name, "round": round_, "seen": seen})
+                report(_told(seen))
+        engine = _engine_alone(s, recipe) if s.engine else []
+    rows = [row for run in runs for row in _rows(**run)]
+    ends = [_ends(**run) for run in runs]
+    return {
+        "step": Measured(_step_ratios(rows), rows, _parts(rows)),
+        "rollout": Measured(_rollout_ratios(rows, engine), engine, _roles(rows)),
+        "start and end": Measured(_end_ratios(ends), ends, "from the command to the first step, and after the last"),
+    }
+
+
+def _recipe(s: TrainBench, folder: Path) -> Recipe:
+    tokenizer, size = Tokenizer.load(root() / POLICY), AgentSettings.load(POLICY).budget.chunk_tokens
+    for name, n, seed in (("train", s.prompts * s.steps, s.seed), ("eval", 2, s.seed + 1)):
+        save(make("needle", n, seed, tokenizer, chunks=s.chunks, chunk_tokens=size), folder / f"{name}.parquet")
+    overrides = [
+        f"model.path='{root() / POLICY}'",
+        f"data.train=['{folder / 'train.parquet'}']",
+        f"data.eval=['{folder / 'eval.parquet'}']",
+        f"model.device={s.device}",
+        f"train.steps={s.steps}",
+        f"train.prompts_per_step={s.prompts}",
+        f"train.rollouts={s.rollouts}",
+        "train.eval_every=0",
+        "train.warmup_steps=0",
+        f"tracking.uri='sqlite:///{folder / 'mlflow.db'}'",
+    ]
+    recipe = folder / "recipe.toml"
+    recipe.write_text((root() / RECIPE).read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "overrides.txt").write_text("\n".join(overrides), encoding="utf-8")
+    return Recipe.load(recipe, overrides)
+
+
+def _shared(recipe: Recipe, out: Path, checkout: str) -> Watched:
+    return _ours(recipe, out, checkout, "train.share_prefixes=true")
+
+
+def _ours(recipe: Recipe, out: Path, checkout: str, *more: str) -> Watched:
+    home = out.parent
+    overrides = [*(home / "overrides.txt").read_text(encoding="utf-8").splitlines(), *more]
+    command = [sys.executable, "-m", "memagent_lib.cli", "train", str(home / "recipe.toml"), *overrides]
+    command += ["--out", str(out)]
+    return watch(command, {"PYTHONPATH": checkout}, checkout, out / "metrics.part.jsonl", out.with_suffix(".log"))
+
+
+def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
+    from experiments.studies.speed.verl_command import arguments, verl_environment
+    from memagent_lib.rl.run_folder import RunFolder
+    from memagent_lib.rl.verl_config import leave_out_slow_imports
+
+    folder, device = RunFolder(out), recipe.model.device
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *arguments(recipe, folder, device)]
+    leave_out_slow_imports(folder)
+    variables = verl_environment(folder, device, checkout)
+    return watch(command, variables, checkout, folder.verl_metrics, out.with_suffix(".log"))
+
+
+def _engine_alone(s: TrainBench, recipe: Recipe) -> list[dict[str, Any]]:
+    """The documents of one step at a time, every rollout at once, on the engine in a thread of this process."""
+    examples = list(load(recipe.data.train[0]))
+    sampling = Sampling(temperature=recipe.train.temperature, seed=s.seed)
+    reading = recipe.reading
+    options = {"template": reading.template, "budget": reading.budget, "sampling": sampling}
+    agent = open_agent(recipe.model.path, "vllm", **options)
+    rows = []
+
+    async def step(number: int) -> None:
+        batch = examples[number * s.prompts : (number + 1) * s.prompts]
+        wall, cpu = time.perf_counter(), time.process_time()
+        traces = await gather(agent.aread(e.document, e.question) for e in batch for _ in range(s.rollouts))
+        took = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+        rows.append({"side": "engine alone", "step": number + 1, "turns": sum(len(t.turns) for t in traces), **took})
+
+    async def steps() -> None:
+        for number in range(s.steps):
+            await step(number)
+        await agent.backend.close()
+
+    run_sync(steps())
+    return rows[1:]
+
+
+def _rows(side: str, round: int, seen: Watched) -> list[dict[str, Any]]:
+    return [
+        {"side": side, "round": round, "cpu": spent_between(seen, at - 1, at)} | seen.rows[at]
+        for at in range(1, len(seen.rows))
+    ]
+
+
+def _ends(side: str, round: int, seen: Watched) -> dict[str, Any]:
+    start, end = seen.times[0] - seen.rows[0][STEP], seen.seconds - seen.times[-1]
+    steps = sum(spent_between(seen, 0, -1).values()) / (len(seen.rows) - 1) * len(seen.rows)
+    return {
+        "side": side,
+        "round": round,
+        "start_s": start,
+        "end_s": end,
+        "cpu_s": sum(seen.total.values()) - steps,
+        "peak_mb": seen.peak_mb,
+        "processes": seen.processes,
+    }
+
+
+def _step_ratios(rows: list[dict[str, Any]]) -> list[Ratio]:
+    found = [Ratio("step", f"{side}, wall", _column(rows, side, STEP), unit=" s") for side in _sides(rows)]
+    found += [Ratio("step", f"{side}, processor", _cpu(rows, side), unit=" s") for side in _sides(rows)]
+    for other, bound in (("base", None), ("shared", None), ("verl", 2.0)):
+        if other in _sides(rows):
+            values = _over(_column(rows, other, STEP), _column(rows, "memagent", STEP))
+            found.append(Ratio("step", f"{other} over memagent, wall", values, at_least=bound))
+            values = _over(_cpu(rows, other), _cpu(rows, "memagent"))
+            found.append(Ratio("step", f"{other} over memagent, processor", values, at_least=bound))
+    return found
+
+
+def _rollout_ratios(rows: list[dict[str, Any]], engine: list[dict[str, Any]]) -> list[Ratio]:
+    found = [Ratio("rollout", f"{side}, wall", _column(rows, side, ROLLOUT), unit=" s") for side in _sides(rows)]
+    ours = _column(rows, "memagent", ROLLOUT)
+    for other, bound in (("base", 1.7), ("verl", None)):
+        if other in _sides(rows):
+            values = _over(_column(rows, other, ROLLOUT), ours)
+            found.append(Ratio("rollout", f"{other} over memagent, wall", values, at_least=bound))
+    if engine:
+        alone = tuple(row["seconds"] for row in engine)
+        found.append(Ratio("rollout", "engine alone, wall", alone, unit=" s"))
+        found.append(Ratio("rollout", "engine alone, processor", tuple(r["cpu_seconds"] for r in engine), unit=" s"))
+        found.append(Ratio("rollout", "memagent over engine alone, wall", _over(ours, alone)))
+    return found
+
+
+def _end_ratios(ends: list[dict[str, Any]]) -> list[Ratio]:
+    found = []
+    for side in dict.fromkeys(row["side"] for row in ends):
+        both = tuple(row["start_s"] + row["end_s"] for row in ends if row["side"] == side)
+        bound = 60.0 if side == "memagent" else None
+        found.append(Ratio("start and end", f"{side}, wall", both, at_most=bound, unit=" s"))
+        cpu = tuple(row["cpu_s"] for row in ends if row["side"] == side)
+        found.append(Ratio("start and end", f"{side}, processor", cpu, unit=" s"))
+    return found
+
+
+def _sides(rows: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["side"] for row in rows))
+
+
+def _column(rows: list[dict[str, Any]], side: str, name: str) -> tuple[float, ...]:
+    return tuple(row[name] for row in rows if row["side"] == side)
+
+
+def _cpu(rows: list[dict[str, Any]], side: str) -> tuple[float, ...]:
+    return tuple(sum(row["cpu"].values()) for row in rows if row["side"] == side)
+
+
+def _over(more: tuple[float, ...], less: tuple[float, ...]) -> tuple[float, ...]:
+    """Step by step; the sides' steps have the same documents."""
+    return tuple(a / b for a, b in zip(more, less, strict=False))
+
+
+def _parts(rows: list[dict[str, Any]]) -> str:
+    """Wall seconds of a step's parts, the median of all steps of a side."""
+    lines = []
+    for side in _sides(rows):
+        parts = {name: _column(rows, side, f"timing_s/{name}") for name in PARTS if f"timing_s/{name}" in rows[0]}
+        parts = {name: statistics.median(values) for name, values in parts.items() if values}
+        rest = statistics.median(_column(rows, side, STEP)) - sum(parts.values())
+        lines.append(f"\n  {side}: " + _seconds(parts | {"rest": rest}))
+    return "wall seconds" + "".join(lines)
+
+
+def _roles(rows: list[dict[str, Any]]) -> str:
+    """Processor seconds of a step by process, the median of all steps of a side."""
+    lines = []
+    for side in _sides(rows):
+        spent = [row["cpu"] for row in rows if row["side"] == side]
+        names = sorted({name for step in spent for name in step})
+        lines.append(f"\n  {side}: " + _seconds({n: statistics.median(s.get(n, 0.0) for s in spent) for n in names}))
+    return "processor seconds of a step by process" + "".join(lines)
+
+
+def _seconds(parts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in parts.items() if value >= 0.005)
+
+
+def _told(seen: Watched) -> str:
+    steps = ", ".join(f"{row[STEP]:.1f}" for row in seen.rows)
+    return f"  steps {steps} s; whole run {seen.seconds:.0f} s, {sum(seen.total.values()):.0f} processor seconds"

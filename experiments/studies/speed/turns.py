@@ -1,0 +1,180 @@
+"""The engine's side of reading: order of the prompt's parts, our own cost, lock step, all on one engine."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from experiments.studies.speed.material import QUESTION, document, orders, recorded
+from experiments.studies.speed.results import Measured, Ratio, alternating, paired
+from memagent_lib.agent import Agent, drive, gather
+from memagent_lib.backends import Backend, Sampling
+from memagent_lib.prompts import Budget, Completion, Encoder, Request
+from memagent_lib.readers import ReaderSession, overwrite
+from memagent_lib.text import Tokenizer, chunks
+from memagent_lib.trace import Trace
+
+if TYPE_CHECKING:
+    from experiments.studies.speed.read import ReadBench
+    from memagent_lib.backends.vllm import VLLM
+
+
+class Took(NamedTuple):
+    """Wall time, and the processor time of all of this process's threads: the engine's and ours."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+class Bench:
+    """One engine over the model in ``folder``, the settings, and documents."""
+
+    def __init__(self, settings: ReadBench, tokenizer: Tokenizer, engine: VLLM, folder: Path):
+        self.settings, self.tokenizer, self.engine, self.folder = settings, tokenizer, engine, folder
+
+    def encoder(
+        self, template: str = "chunk_first", memory_tokens: int | None = None, chunk_tokens: int | None = None
+    ) -> Encoder:
+        s = self.settings
+        budget = Budget(
+            chunk_tokens=chunk_tokens or s.chunk_tokens,
+            memory_tokens=memory_tokens or s.memory_tokens,
+            answer_tokens=16,
+            question_tokens=64,
+        )
+        return Encoder(self.tokenizer, orders()[template], budget)
+
+    def document(self, pieces: int, seed: int) -> str:
+        return document(1000 * self.settings.seed + seed, pieces, self.tokenizer, self.settings.chunk_tokens)
+
+    async def timed(self, work: Callable[[], Awaitable[Any]]) -> tuple[Took, Any]:
+        """What the work took from a cold prefix cache, and what came of it."""
+        await self.engine.forget_prefixes()
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = await work()
+        return Took(time.perf_counter() - wall, time.process_time() - cpu), result
+
+
+async def order(bench: Bench) -> Measured:
+    """a group of rollouts of one document: memory before chunk, chunk before memory"""
+    s, rows, ratios = bench.settings, [], []
+    draws = [bench.engine.drawing(Sampling(temperature=1.0, seed=1000 * s.seed + i)) for i in range(s.group)]
+    for share, memory, fewer, faster in (
+        ("full", s.memory_tokens, 3.5, 2.0),
+        ("a third full", max(4, s.memory_tokens // 3), 7.0, 3.0),
+    ):
+        for round_ in range(s.rounds):
+            text = bench.document(s.chunks, round_)
+            for template in alternating(orders(), round_):
+                agents = [Agent(bench.encoder(template, memory), drawn) for drawn in draws]
+                took, traces = await bench.timed(lambda a=agents, t=text: gather(one.aread(t, QUESTION) for one in a))
+                facts = {"memories": share, "round": round_, "order": template}
+                rows.append(facts | took._asdict() | _prefill(traces))
+        for what, column, target in (
+            ("prefilled tokens of turns with a memory", "prefilled_with_memory", fewer),
+            ("prefilled tokens of whole readings", "prefilled_tokens", None),
+            ("wall time of whole readings", "seconds", faster),
+            ("processor time of whole readings", "cpu_seconds", faster),
+        ):
+            values = paired(rows, "order", "memory_first", "chunk_first", column, memories=share)
+            ratios.append(Ratio("chunk first", f"{what}, memories {share}", values, at_least=target))
+    rates = [f"{row['memories']} {row['order']} {row['hit_rate']:.0%}" for row in rows if row["round"] == 0]
+    return Measured(ratios, rows, f"cache hits: {', '.join(rates)}")
+
+
+def _prefill(traces: Sequence[Trace]) -> dict[str, float]:
+    """Tokens asked, computed and found in the cache. The first turn shows no memory, so both orders share all of it."""
+    turns = [turn for trace in traces for turn in trace.turns]
+    asked, cached = sum(t.reply.prompt_tokens for t in turns), sum(t.reply.cached_tokens for t in turns)
+    return {
+        "prompt_tokens": asked,
+        "prefilled_tokens": asked - cached,
+        "prefilled_with_memory": sum(
+            t.reply.prompt_tokens - t.reply.cached_tokens for t in turns if t.prompt.chunk and t.prompt.memory
+        ),
+        "hit_rate": cached / asked,
+        "reply_tokens": sum(t.reply.reply_tokens for t in turns),
+    }
+
+
+async def overhead(bench: Bench) -> Measured:
+    """our readings, and the engine alone given the very same prompts"""
+    s, encoder, rows = bench.settings, bench.encoder(), []
+    texts = [bench.document(s.concurrent_chunks, 100 + i) for i in range(s.concurrent)]
+    agent = Agent(encoder, bench.engine)
+    sent = await recorded(agent, texts)
+    sides = {
+        "bare": lambda: gather(_replay(bench.engine, requests) for requests in sent),
+        "memagent": lambda: gather(agent.aread(text, QUESTION) for text in texts),
+    }
+    for round_ in range(s.rounds):
+        for name, work in alternating(sides, round_).items():
+            took, _ = await bench.timed(work)
+            rows.append({"round": round_, "driver": name, "turns": sum(map(len, sent)), **took._asdict()})
+    ratios = []
+    for what, column in (("wall time", "seconds"), ("processor time", "cpu_seconds")):
+        percent = tuple(100 * (ratio - 1) for ratio in paired(rows, "driver", "memagent", "bare", column))
+        told = f"{what} of {s.concurrent} readings over the bare engine's"
+        ratios.append(Ratio("overhead", told, percent, at_most=5.0, unit=" %"))
+    return Measured(ratios, rows)
+
+
+async def lock_step(bench: Bench) -> Measured:
+    """readings that advance alone, and readings that wait for the slowest of each turn"""
+    s, encoder, rows = bench.settings, bench.encoder(), []
+    rng = random.Random(s.seed)
+    texts = [bench.document(rng.randint(1, 2 * s.chunks), 300 + i) for i in range(s.group)]
+    uneven = _Uneven(bench.engine, s.seed)
+    for round_ in range(s.rounds):
+        for name, run in alternating({"lock step": _in_step, "memagent": _alone}, round_).items():
+            readings = [overwrite(QUESTION, chunks(text, bench.tokenizer, s.chunk_tokens)) for text in texts]
+            took, traces = await bench.timed(lambda r=run, rs=readings: r(rs, encoder, uneven))
+            rows.append({"round": round_, "driver": name, "turns": sum(len(t.turns) for t in traces), **took._asdict()})
+    ratios = [
+        Ratio("no lock step", f"{what} of {s.group} readings", paired(rows, "driver", "lock step", "memagent", column))
+        for what, column in (("wall time", "seconds"), ("processor time", "cpu_seconds"))
+    ]
+    return Measured(ratios, rows)
+
+
+class _Uneven:
+    """A backend whose replies end early at a place that the prompt decides: real memories do not all end at once."""
+
+    def __init__(self, backend: Backend, seed: int):
+        self.backend, self.window, self.seed = backend, backend.window, seed
+
+    async def complete(self, request: Request) -> Completion:
+        limit = random.Random(hash((self.seed, request.ids))).randint(1, request.max_tokens)
+        return await self.backend.complete(Request(request.ids, request.text, limit))
+
+    async def close(self) -> None:
+        return None
+
+
+async def _replay(engine: VLLM, requests: Sequence[Request]) -> None:
+    """The engine's own interface, nothing done with what it says."""
+    for request in requests:
+        await engine.generate(request)
+
+
+async def _alone(readings: Sequence[ReaderSession], encoder: Encoder, backend: Backend) -> list[Trace]:
+    return await gather(drive(reading, encoder, backend) for reading in readings)
+
+
+async def _in_step(readings: Sequence[ReaderSession], encoder: Encoder, backend: Backend) -> list[Trace]:
+    """The reference's driver: every turn waits for the slowest reading of the turn before."""
+    traces, waiting = [], [(reading, next(reading)) for reading in readings]
+    while waiting:
+        requests = [encoder.encode(prompt) for _, prompt in waiting]
+        replies = await gather(map(backend.complete, requests))
+        going: list[tuple[ReaderSession, Any]] = []
+        for (reading, prompt), request, reply in zip(waiting, requests, replies, strict=True):
+            try:
+                going.append((reading, reading.send(encoder.reply(prompt, request, reply))))
+            except StopIteration as done:
+                traces.append(done.value)
+        waiting = going
+    return traces

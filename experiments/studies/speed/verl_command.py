@@ -1,0 +1,61 @@
+"""verl's own training loop on the data, policy and prompts of a recipe of ours: the other side of ``bench train``.
+
+``verl.trainer.main_ppo`` runs as it comes: verl's trainer, workers, FSDP engine, rollout server and agent loop workers.
+From us are what verl has no CPU version of (platform, loading of weights into vLLM) and the agent loop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.prompts import Budget
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl_config import AGENT_FILE, ROLLOUT, environment, verl_settings
+
+LOOP = "experiments.studies.speed.verl_loop"
+OURS = (
+    "+trainer.v1.memagent",
+    "actor_rollout_ref.model.external_lib",
+    "actor_rollout_ref.actor.policy_loss.loss_mode",
+    "algorithm.rollout_correction.bypass_mode",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+)
+
+
+def arguments(recipe: Recipe, folder: RunFolder, device: str) -> list[str]:
+    """What ``python -m verl.trainer.main_ppo`` is given: the recipe's settings less what is ours alone."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    chosen = {name: value for name, value in verl_settings(recipe, folder, device).items() if name not in OURS}
+    name = chosen[f"{ROLLOUT}.agent.default_agent_loop"]  # the rows of our data ask for their loop by this name
+    agent = {"name": name, "_target_": f"{LOOP}.PlainLoop", "template": recipe.reading.template}
+    budget = {name: getattr(recipe.reading.budget, name) for name in Budget.__dataclass_fields__}
+    (folder.path / AGENT_FILE).write_text(json.dumps([agent | {"budget": budget}]), encoding="utf-8")
+    chosen[f"{ROLLOUT}.agent.num_workers"] = 1
+    if device == "cpu":
+        chosen[f"+{ROLLOUT}.engine_kwargs.vllm"]["worker_extension_cls"] = f"{LOOP}.VerlWeights"
+        chosen |= {"+ray_kwargs.ray_init.num_gpus": 1, "ray_kwargs.ray_init.num_cpus": 32}
+    chosen |= {"+ray_kwargs.ray_init.include_dashboard": False}
+    chosen |= {"hydra.run.dir": str(folder.path / "hydra")}  # by itself it is a folder in the checkout
+    return [f"{name}={_hydra(value)}" for name, value in chosen.items()]
+
+
+def verl_environment(folder: RunFolder, device: str, checkout: str) -> dict[str, str]:
+    """Environment variables for that process and all that it starts, which import our modules from ``checkout``."""
+    own = {
+        "PYTHONPATH": os.pathsep.join([str(folder.left_out), checkout]),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    }
+    # verl registers its FSDP engine, which runs on a CPU too, for other devices only.
+    return environment(device, 1, folder) | own | ({"VERL_ENGINE_DEVICE": "cuda"} if device == "cpu" else {})
+
+
+def _hydra(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_hydra(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_hydra, value)) + "]"
+    return "null" if value is None else f"'{value}'" if isinstance(value, str | Path) else str(value)

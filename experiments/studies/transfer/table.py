@@ -1,0 +1,34 @@
+"""What training on one task does to the others, as a matrix of scores on documents that no run trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+_SCORE = r"val-core/pocket_(\w+)/acc/mean@1"
+_BEFORE = "nothing (warm start)"
+
+
+def transfer(curves: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per training set and one column per task: final scores, 0 to 1, averaged over seeds.
+
+    The first row is the warm start, which every run evaluates before its first step. A task's own training set is
+    on the diagonal.
+    """
+    scores = curves.assign(task=curves["metric"].str.extract(_SCORE, expand=False)).dropna(subset="task")
+    trained_on = scores["train_files"].map(lambda files: Path(files.strip('[]"')).parent.name)
+    scores = scores.assign(trained_on=trained_on.where(scores["step"] > 0, _BEFORE))
+    ends = scores[scores["step"].isin((0, scores["step"].max()))]
+    matrix = ends.pivot_table(index="trained_on", columns="task", values="value", aggfunc="mean", sort=False)
+    order = [_BEFORE, *matrix.columns, "all_six"]
+    return matrix.reindex([name for name in order if name in matrix.index])
+
+
+def table(matrix: pd.DataFrame) -> str:
+    """Return the matrix as Markdown, in percent."""
+    lines = [f"| trained on | {' | '.join(matrix.columns)} |", "|---" * (len(matrix.columns) + 1) + "|"]
+    for name, row in zip(matrix.index, matrix.values, strict=True):
+        scores = " | ".join(f"{100 * value:.1f}" for value in row)
+        lines.append(f"| {name} | {scores} |")
+    return "\n".join(lines)
