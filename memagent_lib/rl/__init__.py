@@ -17,10 +17,19 @@ from memagent_lib.rl.config import (
     TrainingConfig,
     flatten,
 )
-from memagent_lib.rl.run import RunError, TrainingRun, attach, launch, resolved
-from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState, TrainingStatus, keep_rollout, kept_rollouts
-from memagent_lib.rl.self_check import check_training, random_policy
-from memagent_lib.rl.training_plan import PlanError, TrainingPlan, dry_run
+from memagent_lib.rl.run import (
+    PlanError,
+    RunError,
+    TrainingPlan,
+    TrainingRun,
+    attach,
+    check_training,
+    dry_run,
+    launch,
+    random_policy,
+    resolved,
+)
+from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState, TrainingStatus, load_rollouts, save_rollout
 
 __all__ = [
     "Checkpoint",
@@ -44,9 +53,9 @@ __all__ = [
     "check_training",
     "dry_run",
     "flatten",
-    "keep_rollout",
-    "kept_rollouts",
     "launch",
+    "load_rollouts",
     "random_policy",
     "resolved",
+    "save_rollout",
 ]

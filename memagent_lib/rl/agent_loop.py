@@ -2,7 +2,7 @@
 
 The answer is scored inside the loop, because verl's reward managers see replies cut at a mask of another turn's length.
 Knows verl's loop; knows no trainer. verl builds one loop per rollout from the keyword arguments in the file that
-``rollout.agent.agent_loop_config_path`` names (:func:`memagent_lib.rl.verl_config.write_agent_file`).
+``rollout.agent.agent_loop_config_path`` names (:func:`memagent_lib.rl.verl.verl_settings.write_agent_file`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import ray
-import torch
-import transfer_queue as tq
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
-from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
 from vllm.sampling_params import RequestOutputKind
 
@@ -35,7 +30,7 @@ from memagent_lib.evaluation import Result
 from memagent_lib.paths import read_lines
 from memagent_lib.prompts import Budget, Completion, Request
 from memagent_lib.rl.advantages import Overlong, length_penalty
-from memagent_lib.rl.run_folder import RunFolder, keep_rollout
+from memagent_lib.rl.run_folder import RunFolder, save_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.tokenizer import END_OF_THINKING
@@ -45,7 +40,6 @@ FAILURES = "failures.jsonl"
 TRIES = 2
 CACHED_DOCUMENTS = 256
 STEP = "step_reward"
-KEPT = ("uid", "session_id", "global_steps", "data_source", "reward_model")
 UNKNOWN, MAY_BE_UNKNOWN = -1.0, ("capture", "retention")
 # A turn is used when it is finished, and its text is decoded here: vLLM need not make an output of every token.
 WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
@@ -107,89 +101,6 @@ class VerlBackend:
 
     async def close(self) -> None:
         return None
-
-
-class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """verl's worker, which sends the rows of all rollouts of a prompt at once, with the columns that are read again.
-
-    verl sends every rollout by itself, with every column of the data, the document among them; describing those rows to
-    the queue was a quarter of this process's time.
-    """
-
-    def __init__(self, *args: Any, **settings: Any):
-        super().__init__(*args, **settings)
-        self._unsent: dict[str, _Group] = {}
-
-    async def _run_prompt(self, prompt: dict, sampling_params: dict, trajectory: dict, trace: bool = False) -> None:
-        rollout, uid = self.config.actor_rollout_ref.rollout, prompt["uid"]
-        usual = rollout.val_kwargs.n if trajectory["validate"] else rollout.n
-        self._unsent[uid] = _Group(int(prompt.get("__rollout_n__", usual)))
-        try:
-            await super()._run_prompt(prompt, sampling_params, trajectory, trace)
-        finally:
-            del self._unsent[uid]  # of a failed group, nothing was sent
-
-    async def _agent_loop_postprocess(self, outputs: list[AgentLoopOutput], validate: bool, **row: Any) -> None:
-        group = self._unsent[row["uid"]]
-        for number, output in enumerate(outputs):
-            output.reward_score = outputs[-1].reward_score
-            output.extra_fields["reward_extra_info"] = outputs[-1].extra_fields["reward_extra_info"]
-            fields = self._fields(output) | {name: row[name] for name in KEPT if name in row}
-            group.add(f"{row['uid']}_{row['session_id']}_{number}", fields)
-        group.missing -= 1
-        if not group.missing:
-            rows = list_of_dict_to_tensordict(group.fields)
-            partition = "val" if validate else "train"
-            await tq.async_kv_batch_put(keys=group.keys, fields=rows, tags=group.tags, partition_id=partition)
-
-    def _fields(self, output: AgentLoopOutput) -> dict[str, Any]:
-        """A row as verl's trainer and workers know it."""
-        prompts, responses = torch.tensor(output.prompt_ids), torch.tensor(output.response_ids)
-        mask, ids = torch.tensor(output.response_mask), torch.cat([prompts, responses])
-        scores = torch.zeros(len(mask))
-        scores[-1] = output.reward_score
-        positions = torch.arange(len(ids))
-        if self.processor is not None:  # a model that also sees has positions of its own
-            positions = self._compute_position_ids(ids[None], torch.ones_like(ids)[None], {}).squeeze(0)
-        logs = output.response_logprobs
-        return {
-            "prompts": prompts,
-            "responses": responses,
-            "input_ids": ids,
-            "position_ids": positions,
-            "response_mask": mask,
-            "loss_mask": mask,
-            "rm_scores": scores,
-            "num_turns": output.num_turns,
-            "extra_fields": output.extra_fields,
-            "multi_modal_inputs": {},
-        } | ({} if logs is None else {"rollout_log_probs": torch.tensor(logs, dtype=torch.float32)})
-
-
-@dataclass
-class _Group:
-    """Rows of the rollouts of one prompt, until the last of them has ended."""
-
-    missing: int
-    keys: list[str] = field(default_factory=list)
-    fields: list[dict[str, Any]] = field(default_factory=list)
-    tags: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, key: str, fields: dict[str, Any]) -> None:
-        prompt, reply, said = len(fields["prompts"]), len(fields["responses"]), fields["extra_fields"]
-        lengths = {"prompt_len": prompt, "response_len": reply, "seq_len": prompt + reply}
-        steps = {name: said.get(name) for name in ("min_global_steps", "max_global_steps")}
-        self.keys.append(key)
-        self.fields.append(fields)
-        self.tags.append({"status": "success", "global_steps": fields["global_steps"], **lengths, **steps})
-
-
-class RolloutManager(AgentLoopManagerTQ):
-    """verl's manager with workers of ours."""
-
-    def __init__(self, *args: Any, **settings: Any):
-        super().__init__(*args, **settings)
-        self.agent_loop_workers_class = ray.remote(RolloutWorker)
 
 
 class MemAgentLoop(AgentLoopBase):
@@ -276,7 +187,7 @@ class MemAgentLoop(AgentLoopBase):
         if not self.traces or not _keeps_traces or _written[step, greedy] >= self.traces_per_step:
             return
         _written[step, greedy] += 1
-        keep_rollout(self.traces, result, step, greedy)
+        save_rollout(self.traces, result, step, greedy)
 
 
 _written: Counter[tuple[int, bool]] = Counter()

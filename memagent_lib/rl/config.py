@@ -1,6 +1,6 @@
 """What a training run is: a TOML file of a few small tables, checked before anything heavy starts.
 
-Knows no verl: :mod:`memagent_lib.rl.verl_config` turns a :class:`Recipe` into verl's own settings.
+Knows no verl: :mod:`memagent_lib.rl.verl.verl_settings` turns a :class:`Recipe` into verl's own settings.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class RunFolder:
 
     @property
     def left_out(self) -> Path:
-        """Modules that the run's processes do without (:func:`memagent_lib.rl.verl_config.environment`)."""
+        """Modules that the run's processes do without (:func:`memagent_lib.rl.verl.verl_settings.environment`)."""
         return self.path / "left_out"
 
     def write_recipe(self, recipe: Recipe, device: str, trained: Recipe | None = None) -> None:
@@ -210,7 +210,7 @@ class RunFolder:
         return self.checkpoints / "latest_checkpointed_iteration.txt"
 
     def whole_checkpoints(self) -> list[Checkpoint]:
-        """By step. A checkpoint has its name only once it is whole (:mod:`memagent_lib.rl.checkpoints`)."""
+        """By step. A checkpoint has its name only once it is whole (:mod:`memagent_lib.rl.verl.checkpoints`)."""
         folders = self.checkpoints.glob("global_step_*")
         return sorted(Checkpoint(int(path.name.rpartition("_")[2]), path) for path in folders)
 
@@ -234,13 +234,13 @@ class RunFolder:
 _last_beats: dict[Path, int] = {}
 
 
-def keep_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:
+def save_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:
     """Append a rollout's record to the file of its step. Chunks keep their text: documents are not stored beside."""
     facts = {**result.example.metadata, "step": step, "greedy": greedy}
     kept = replace(result, example=replace(result.example, metadata=facts))
     append_record(traces / f"step_{step:06d}.jsonl", f"{greedy} {result.key}", kept.to_record())
 
 
-def kept_rollouts(traces: Path) -> list[Result]:
+def load_rollouts(traces: Path) -> list[Result]:
     """The rollouts that training kept, by step; ``step`` and ``greedy`` are in their examples' metadata."""
     return [result for file in sorted(traces.glob("step_*.jsonl")) for result in read_results(file)]

@@ -39,10 +39,10 @@ from memagent_lib.rl.advantages import (
     step_advantages,
 )
 from memagent_lib.rl.agent_loop import MAY_BE_UNKNOWN, STEP, UNKNOWN, RolloutError, last_failure
-from memagent_lib.rl.checkpoints import delete_old, note_score, whole_checkpoint
 from memagent_lib.rl.curriculum import Curriculum, numbered, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained
 from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl.checkpoints import delete_old, note_score, whole_checkpoint
 
 TRAINER = "memagent"
 SHOWN = 5
@@ -59,7 +59,7 @@ class NotFinite(ArithmeticError):
 
 @register_trainer(TRAINER)
 class MemAgentTrainer(PPOTrainerSync):
-    """Settings of ours travel in ``trainer.v1.memagent`` (:mod:`memagent_lib.rl.verl_config`)."""
+    """Settings of ours travel in ``trainer.v1.memagent`` (:mod:`memagent_lib.rl.verl.verl_settings`)."""
 
     def __init__(self, config: Any):
         self.settings = config.trainer.v1.memagent

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect
 from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
 from memagent_lib.panel import load_recipe
-from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus, keep_rollout, resolved
+from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus, resolved, save_rollout
 from memagent_lib.scoring import Score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
@@ -53,7 +53,7 @@ class PlayedRun:
         )
         example = Example(id=str(self.step), task="needle", question="What?", document=chunk.text, answers=("4711",))
         result = Result(example, "overwrite", 1.0, Trace("What?", (read, answer)), Score(0.0, "", "wrong"))
-        keep_rollout(self.folder.traces, result, self.step, greedy=False)
+        save_rollout(self.folder.traces, result, self.step, greedy=False)
         self.say(TrainingState.RUNNING, reward)
 
     def say(self, state: TrainingState, reward: float | None = None) -> None:

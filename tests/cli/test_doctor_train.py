@@ -8,7 +8,7 @@ import pytest
 
 from memagent_lib.cli import main
 from memagent_lib.findings import Health
-from memagent_lib.rl.self_check import STEPS, check_run
+from memagent_lib.rl.run.self_check import STEPS, check_run
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from memagent_lib.panel.curve_charts import svg_chart
 from memagent_lib.panel.live import TrainingPanel
 from memagent_lib.panel.progress import Follower, Progress
 from memagent_lib.panel.progress_page import curves, percent, span
-from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingState, TrainingStatus, keep_rollout, resolved
+from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingState, TrainingStatus, resolved, save_rollout
 from memagent_lib.settings import SettingsError
 from memagent_lib.tracking import Experiment
 
@@ -44,7 +44,7 @@ def run(tmp_path: Path, kept: Result, lost: Result) -> RunFolder:
         )
     for step, result in ((1, lost), (2, lost), (3, kept)):
         result = replace(result, example=replace(result.example, id=f"e{step}"))
-        keep_rollout(folder.traces, result, step, greedy=False)
+        save_rollout(folder.traces, result, step, greedy=False)
     folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=3, steps=10, reward=0.75, seconds_left=56.0))
     return folder
 
@@ -83,7 +83,7 @@ def test_steps_that_a_resumed_run_does_again_are_forgotten(held: RunFolder) -> N
 
 
 def test_the_newest_steps_rollouts_come_first_and_in_a_step_wrong_ones(held: RunFolder, lost: Result) -> None:
-    keep_rollout(held.traces, replace(lost, example=replace(lost.example, id="e4")), 3, greedy=False)
+    save_rollout(held.traces, replace(lost, example=replace(lost.example, id="e4")), 3, greedy=False)
     rollouts = Follower(held).look().rollouts
     assert [(r.example.metadata["step"], r.example.id, r.correct) for r in rollouts] == [
         (3, "e4", False),
@@ -198,7 +198,7 @@ def test_the_live_panel_follows_the_files_and_keeps_the_reading_that_was_chosen(
     panel.list.index = 0
     assert "4711" in panel.detail.value
     curves = panel.curves.value
-    keep_rollout(held.traces, replace(lost, example=replace(lost.example, id="e4")), 4, greedy=False)
+    save_rollout(held.traces, replace(lost, example=replace(lost.example, id="e4")), 4, greedy=False)
     add_step(held, 4, **{"critic/score/mean": 1.0})
     held.write_status(TrainingStatus(state=TrainingState.FINISHED, step=4, steps=4))
     eventually(lambda: "finished" in panel.head.value and len(panel.list.options) == 4)

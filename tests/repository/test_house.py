@@ -40,6 +40,7 @@ ROWS = (
     ("cli",),
 )
 RANK = {room: rank for rank, row in enumerate(ROWS) for room in row}
+WITHOUT_DOOR = ("rl.verl",)  # each of its modules loads another library; a door would load them all
 
 
 class Import(NamedTuple):
@@ -144,7 +145,7 @@ def test_what_lies_in_another_room_is_imported_from_its_door() -> None:
                 break
             shared.append(mine)
         door = ".".join(one.target.split(".")[: len(shared) + 1])
-        if one.target != door:
+        if one.target != door and door not in WITHOUT_DOOR:
             past.append(f"{one.module}:{one.line} imports {one.target}; import it from {door}")
     assert past == []
 
@@ -155,7 +156,7 @@ def test_a_door_says_what_the_room_is_and_lists_what_others_may_use() -> None:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assert ast.get_docstring(tree), f"{name} has no docstring"
-        if not name:
+        if not name or name in WITHOUT_DOOR:
             continue
         brought = {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names} - {
             "annotations"

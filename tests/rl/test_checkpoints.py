@@ -11,7 +11,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from memagent_lib.rl.checkpoints import (
+from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl.checkpoints import (
     UNFINISHED,
     CheckpointError,
     delete_old,
@@ -19,7 +20,6 @@ from memagent_lib.rl.checkpoints import (
     remove_unfinished,
     whole_checkpoint,
 )
-from memagent_lib.rl.run_folder import RunFolder
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def test_stages_that_cannot_be_meant_are_refused(data, words):
 
 def test_the_plan_says_what_each_stage_trains_on(tmp_path):
     from memagent_lib.data import Example, save
-    from memagent_lib.rl.training_plan import stage_lines
+    from memagent_lib.rl.run.training_plan import stage_lines
 
     facts = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
     short = str(save([Example(id=str(number), task="toy", **facts) for number in range(8)], tmp_path / "short.parquet"))
@@ -127,7 +127,7 @@ def test_the_plan_says_what_each_stage_trains_on(tmp_path):
 
 def test_verls_own_ways_to_draw_examples_are_refused_and_not_ignored(tmp_path, tokenizer):
     from memagent_lib.rl import RunFolder
-    from memagent_lib.rl.verl_config import verl_settings
+    from memagent_lib.rl.verl.verl_settings import verl_settings
 
     tokenizer.hf.save_pretrained(tmp_path / "policy")
     tables = TABLES | {"data": TABLES["data"] | {"train": "a.parquet"}, "verl": {"data.shuffle": False}}
@@ -144,7 +144,7 @@ def test_the_trainer_draws_the_curriculums_rows_from_the_files_of_each_stage(tmp
 
     from memagent_lib.data import Example, save
     from memagent_lib.rl.trainer import MemAgentTrainer
-    from memagent_lib.rl.verl_config import compose
+    from memagent_lib.rl.verl.verl_settings import compose
 
     def saved(name: str, tasks: dict[str, int]) -> str:
         facts = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}

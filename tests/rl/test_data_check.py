@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 
 from memagent_lib.data import Example, load, save
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.data_check import bad_examples, checked_data
+from memagent_lib.rl.run.data_check import bad_examples, checked_data
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.settings import SettingsError
 

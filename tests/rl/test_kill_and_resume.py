@@ -21,7 +21,7 @@ from pocket import pocket_task
 
 from memagent_lib.data import make, save
 from memagent_lib.paths import root
-from memagent_lib.rl import TrainingRun, TrainingState, attach, kept_rollouts
+from memagent_lib.rl import TrainingRun, TrainingState, attach, load_rollouts
 from memagent_lib.text import Tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
@@ -154,7 +154,7 @@ def test_its_losses_are_those_of_a_run_that_was_not_killed(untouched, resumed, n
 def texts(run: TrainingRun) -> dict[tuple[int, str], list[str]]:
     return {
         (result.example.metadata["step"], result.example.id): [turn.reply.text for turn in result.trace.turns]
-        for result in kept_rollouts(run.folder.traces)
+        for result in load_rollouts(run.folder.traces)
     }
 
 

@@ -41,7 +41,7 @@ def logits(model) -> torch.Tensor:
 def test_adapters_are_folded_into_the_weights_they_stand_beside(adapted):
     from transformers import AutoModelForCausalLM
 
-    from memagent_lib.rl.lora import merged
+    from memagent_lib.rl.verl.lora import merged
 
     model, folder = adapted
     plain = AutoModelForCausalLM.from_pretrained(folder)

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from memagent_lib.rl.prefix_trees import forest, micro_batches, prefix_trees  # noqa: E402
+from memagent_lib.rl.verl.prefix_trees import forest, micro_batches, prefix_trees  # noqa: E402
 
 
 def rows_like_rollouts(seed: int) -> list[list[int]]:
@@ -89,7 +89,7 @@ def test_a_model_gives_the_same_logits_and_gradients_for_trees_and_for_single_ro
 def test_only_models_whose_every_layer_attends_to_everything_have_trees():
     from transformers import Gemma3TextConfig, MistralConfig, Qwen2Config, Qwen3NextConfig
 
-    from memagent_lib.rl.prefix_trees import attends_to_everything
+    from memagent_lib.rl.verl.prefix_trees import attends_to_everything
 
     windows = Qwen2Config(use_sliding_window=True, sliding_window=64, max_window_layers=1)
     fit = [

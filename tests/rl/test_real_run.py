@@ -10,7 +10,7 @@ pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
 from memagent_lib.data import Example, Span, save
-from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, attach, kept_rollouts, launch
+from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, attach, launch, load_rollouts
 from memagent_lib.text import Tokenizer, chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -204,7 +204,7 @@ def test_the_trained_policy_loads_has_moved_and_keeps_its_tokenizer(finished):
 
 
 def test_traces_of_the_rollouts_are_kept(finished):
-    kept = kept_rollouts(finished.folder.traces)
+    kept = load_rollouts(finished.folder.traces)
     for step in range(1, STEPS + 1):
         of_step = [result for result in kept if result.example.metadata["step"] == step]
         assert 1 <= len(of_step) <= 4

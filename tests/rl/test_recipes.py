@@ -85,7 +85,7 @@ def a_large_disk(monkeypatch):
 
 def hours_are_those_of_the_plan(path, plan):
     """What a recipe's first lines promise is what its dry run says, on the machine that it names."""
-    from memagent_lib.rl.training_plan import GPUS
+    from memagent_lib.rl.run.training_plan import GPUS
 
     text = " ".join(line.lstrip("# ") for line in path.read_text().partition("[model]")[0].splitlines())
     words = r"Planned: at most ([\d.]+) h a step on (?:an )?(.+?)(?: \(([\d.]+) on A100\))?, (\d+) h for (\d+) steps"
@@ -244,7 +244,7 @@ def test_a_disk_that_cannot_hold_the_checkpoints_is_refused_with_the_numbers(mod
 
 def test_a_setting_that_verl_does_not_know_is_refused():
     pytest.importorskip("verl")
-    from memagent_lib.rl.verl_config import compose
+    from memagent_lib.rl.verl.verl_settings import compose
 
     with pytest.raises(SettingsError, match=r"no setting 'trainer.nnode'.*'\+trainer.nnode'"):
         compose({"trainer.nnode": 2})
@@ -254,7 +254,7 @@ def test_a_setting_that_verl_does_not_know_is_refused():
 def test_a_local_run_joins_no_other_ray_and_is_reached_from_no_other_machine(models, tmp_path):
     pytest.importorskip("verl")
     from memagent_lib.rl.run.ray_cluster import cluster_environment, init_arguments
-    from memagent_lib.rl.verl_config import compose
+    from memagent_lib.rl.verl.verl_settings import compose
 
     recipe, verl = Recipe.load(next(p for p in RECIPES if p.stem == "pocket_demo")), compose({})
     one, other = (init_arguments(recipe, RunFolder(tmp_path / name), "cpu", verl) for name in ("one", "other"))
@@ -268,7 +268,7 @@ def test_joining_a_cluster_sizes_no_node_and_ships_the_environment(models, tmp_p
     pytest.importorskip("verl")
     from memagent_lib.rl.run.ray_cluster import cluster_environment, init_arguments, require_devices
     from memagent_lib.rl.run.training_run import RunError
-    from memagent_lib.rl.verl_config import compose
+    from memagent_lib.rl.verl.verl_settings import compose
 
     recipe = Recipe.load(next(p for p in RECIPES if p.stem == "paper_7b"))
     given = init_arguments(recipe, RunFolder(tmp_path), "cuda", compose({}))

@@ -30,10 +30,10 @@ class Queue:
 def queue(monkeypatch) -> Queue:
     from verl.trainer.ppo.v1 import agent_loop_tq
 
-    from memagent_lib.rl import agent_loop
+    from memagent_lib.rl.verl import rollout_worker
 
     told = Queue()
-    monkeypatch.setattr(agent_loop, "tq", told)
+    monkeypatch.setattr(rollout_worker, "tq", told)
     monkeypatch.setattr(agent_loop_tq, "tq", told)
     return told
 
@@ -60,12 +60,12 @@ def outputs(rollout: int) -> list:
 
 
 async def prompt_with(queue: Queue, failing: int | None = None):
-    from memagent_lib.rl.agent_loop import RolloutWorker
+    from memagent_lib.rl.verl.rollout_worker import RolloutWorker
 
     worker = object.__new__(RolloutWorker)
     rollout = SimpleNamespace(n=ROLLOUTS, val_kwargs=SimpleNamespace(n=1))
     worker.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout))
-    worker.processor, worker._unsent = None, {}
+    worker.processor, worker._groups = None, {}
 
     async def run(sampling_params, trajectory, *, session_id, trace, **row):
         if session_id == failing:
@@ -75,7 +75,7 @@ async def prompt_with(queue: Queue, failing: int | None = None):
     worker._run_agent_loop = run
     row = {"uid": "s000007p00000", "global_steps": 7, "agent_name": "memagent", **COLUMNS}
     await worker._run_prompt(row, {}, {"validate": False})
-    assert worker._unsent == {}
+    assert worker._groups == {}
 
 
 async def test_all_rollouts_of_a_prompt_go_in_one_message_before_it_is_finished(queue):

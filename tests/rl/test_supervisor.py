@@ -19,7 +19,7 @@ from memagent_lib.data import Example, save
 from memagent_lib.evaluation import Result
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.supervisor import Supervisor, ledger_entry
-from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, keep_rollout
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, save_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
@@ -59,7 +59,7 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
     trace = Trace(QUESTION, (read, Turn(Prompt(Kind.ANSWER, QUESTION, "The code is 4711."), Reply("\\boxed{4711}"))))
     folder.traces.mkdir(parents=True)
     result = Result(example, "overwrite", 0.5, trace, score("match_part", trace.answer, example.answers))
-    keep_rollout(folder.traces, result, 1, greedy=False)
+    save_rollout(folder.traces, result, 1, greedy=False)
     config = Recipe.from_tables(
         {
             "model": {"path": str(tmp_path / "start")},

@@ -8,7 +8,7 @@ from memagent_lib.prompts import Encoder, Template
 from memagent_lib.readers import READERS, shows
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl_config import verl_settings
+from memagent_lib.rl.verl.verl_settings import verl_settings
 from memagent_lib.settings import SettingsError
 from memagent_lib.trace import Kind
 

@@ -12,9 +12,9 @@ pytest.importorskip("verl")
 import torch
 
 from memagent_lib.paths import root
-from memagent_lib.rl.checkpoints import CheckpointError
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl.checkpoints import CheckpointError
 
 
 class Worker:
@@ -40,7 +40,7 @@ class Data:
 
 @pytest.fixture(scope="module")
 def composed():
-    from memagent_lib.rl.verl_config import compose, verl_settings
+    from memagent_lib.rl.verl.verl_settings import compose, verl_settings
 
     recipe = Recipe.load(root() / "experiments/pocket/recipes/pocket_demo.toml", ["train.keep_checkpoints=1"])
     recipe = Recipe.from_tables(recipe.to_tables() | {"model": {"path": str(root() / recipe.model.path)}})

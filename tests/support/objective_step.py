@@ -17,7 +17,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from memagent_lib.rl import Recipe, RunFolder
-from memagent_lib.rl.verl_config import compose, verl_settings
+from memagent_lib.rl.verl.verl_settings import compose, verl_settings
 
 NESTED = ("input_ids", "position_ids", "loss_mask", "response_mask", "prompts", "responses", "old_log_probs")
 NESTED += ("ref_log_prob", "advantages")

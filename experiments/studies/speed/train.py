@@ -121,7 +121,7 @@ def _ours(recipe: Recipe, out: Path, checkout: str, *more: str) -> Watched:
 def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
     from experiments.studies.speed.verl_command import arguments, verl_environment
     from memagent_lib.rl.run_folder import RunFolder
-    from memagent_lib.rl.verl_config import leave_out_slow_imports
+    from memagent_lib.rl.verl.verl_settings import leave_out_slow_imports
 
     folder, device = RunFolder(out), recipe.model.device
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *arguments(recipe, folder, device)]

@@ -14,7 +14,7 @@ from typing import Any
 from memagent_lib.prompts import Budget
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl_config import AGENT_FILE, ROLLOUT, environment, verl_settings
+from memagent_lib.rl.verl.verl_settings import AGENT_FILE, ROLLOUT, environment, verl_settings
 
 LOOP = "experiments.studies.speed.verl_loop"
 OURS = (

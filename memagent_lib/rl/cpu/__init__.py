@@ -3,7 +3,7 @@
 Behind this door is what everybody else may ask for; it loads neither torch nor verl.
 """
 
-from memagent_lib.rl.cpu.verl_settings import (
+from memagent_lib.rl.cpu.cpu_settings import (
     answer_for_vllm,
     cpu_environment,
     cpu_settings,

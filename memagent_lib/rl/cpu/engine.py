@@ -1,7 +1,7 @@
 """The engine for a CPU: rows laid out as trees, and what verl's does that a CPU cannot.
 
 verl's unpacked path runs every row whole, computes logits of every prompt token, and takes their logarithms in a
-Python loop; ours is :class:`~memagent_lib.rl.reply_engine.ReplyEngine`'s, with rows that are never packed.
+Python loop; ours is :class:`~memagent_lib.rl.verl.reply_engine.ReplyEngine`'s, with rows that are never packed.
 
 Imported by verl's workers as ``actor_rollout_ref.model.external_lib``; registers itself for the device ``cpu``.
 """
@@ -16,8 +16,8 @@ from torch.distributed.tensor import DTensor
 from verl.workers.engine.base import EngineRegistry
 
 from memagent_lib.rl.cpu import weight_channel
-from memagent_lib.rl.lora import merged
-from memagent_lib.rl.reply_engine import ReplyEngine
+from memagent_lib.rl.verl.lora import merged
+from memagent_lib.rl.verl.reply_engine import ReplyEngine
 
 weight_channel.use()
 

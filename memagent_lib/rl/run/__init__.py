@@ -1,21 +1,22 @@
-"""A training run as processes: launcher, supervisor, and the process that trains. Knows no algorithm.
+"""A training run as processes: checks and plan before it, launcher, supervisor and trainer during it, export after it.
 
-``supervisor`` and ``training_process`` are programs of their own: nothing imports them.
+``supervisor`` and ``training_process`` are programs of their own; nothing imports them. Knows no algorithm.
 """
 
-from memagent_lib.rl.run.checks import window_checked
-from memagent_lib.rl.run.export import weights_of, whole_weights
-from memagent_lib.rl.run.launcher import chosen_device, launch, resolved
+from memagent_lib.rl.run.launcher import launch, resolved
+from memagent_lib.rl.run.self_check import check_training, random_policy
+from memagent_lib.rl.run.training_plan import PlanError, TrainingPlan, dry_run
 from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
 
 __all__ = [
+    "PlanError",
     "RunError",
+    "TrainingPlan",
     "TrainingRun",
     "attach",
-    "chosen_device",
+    "check_training",
+    "dry_run",
     "launch",
+    "random_policy",
     "resolved",
-    "weights_of",
-    "whole_weights",
-    "window_checked",
 ]

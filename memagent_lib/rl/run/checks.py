@@ -12,11 +12,11 @@ from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Encoder
 from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import ModelConfig, Recipe, flatten
-from memagent_lib.rl.data_check import checked_data
+from memagent_lib.rl.run.data_check import checked_data
 from memagent_lib.rl.run.export import shapes_of
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder, TrainingState
-from memagent_lib.rl.verl_config import ACTOR, ROLLOUT, encoder_of
+from memagent_lib.rl.verl.verl_settings import ACTOR, ROLLOUT, encoder_of
 from memagent_lib.settings import SettingsError
 from memagent_lib.tokenizer import looks_like_path
 
@@ -25,7 +25,7 @@ STATE_COPIES = 5  # fp32 weights, two AdamW moments, the exported folder, and ro
 
 
 def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
-    """The recipe with the data that can be trained on (:mod:`memagent_lib.rl.data_check`).
+    """The recipe with the data that can be trained on (:mod:`memagent_lib.rl.run.data_check`).
 
     Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` for a run that could not finish.
     """

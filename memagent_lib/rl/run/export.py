@@ -60,7 +60,7 @@ def _fold_adapters(model: Path, note: Path) -> None:
     """verl saves a model with LoRA by peft's names, which neither transformers nor vLLM loads as that model."""
     if not note.is_file():
         return
-    from memagent_lib.rl.lora import merged
+    from memagent_lib.rl.verl.lora import merged
 
     weights = weights_of(model)
     adapter = json.loads(note.read_text(encoding="utf-8"))

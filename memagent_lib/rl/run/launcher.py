@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 from memagent_lib.paths import write_atomically
-from memagent_lib.rl.checkpoints import remove_unfinished
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.checks import active, checked
 from memagent_lib.rl.run.training_run import POLL_S, RunError, TrainingRun
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
-from memagent_lib.rl.verl_config import leave_out_slow_imports
+from memagent_lib.rl.verl.checkpoints import remove_unfinished
+from memagent_lib.rl.verl.verl_settings import leave_out_slow_imports
 from memagent_lib.tokenizer import looks_like_path
 
 LOCK_WAIT_S = 10.0

@@ -16,7 +16,7 @@ from typing import IO, Any
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl_config import environment
+from memagent_lib.rl.verl.verl_settings import environment
 
 LOCAL = "local"
 START_TRIES = 5  # a machine under load may not start a node in the half minute that Ray gives it

@@ -25,8 +25,8 @@ from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run.export import export_model
 from memagent_lib.rl.run.ray_cluster import cluster_environment
 from memagent_lib.rl.run.stacks import log_stacks
-from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, kept_rollouts
-from memagent_lib.rl.verl_config import environment
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
+from memagent_lib.rl.verl.verl_settings import environment
 from memagent_lib.tracking import Experiment, Run, RunStatus, log_readings
 
 POLL_S = 0.25
@@ -120,7 +120,7 @@ class Supervisor:
         facts = {TrainingState.FINISHED: {"model": str(self.folder.model)}, TrainingState.FAILED: {"error": error}}
         try:
             self._to_mlflow(entry, over=True)
-            log_readings(entry, kept_rollouts(self.folder.traces), kind="training")
+            log_readings(entry, load_rollouts(self.folder.traces), kind="training")
         except Exception as failure:
             error = error or f"MLflow lacks a part of this run, all of which is in {self.folder.path}: {failure}"
             print(error, flush=True)

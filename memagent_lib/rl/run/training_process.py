@@ -18,7 +18,7 @@ from memagent_lib.rl.cpu import require_platform, start_rollouts
 from memagent_lib.rl.run.ray_cluster import connect
 from memagent_lib.rl.run.stacks import STACK_SIGNAL
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl_config import compose, verl_settings, write_agent_file
+from memagent_lib.rl.verl.verl_settings import compose, verl_settings, write_agent_file
 
 
 def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
@@ -51,7 +51,7 @@ def fit(verl: Any, device: str) -> None:
     if device == "cpu":
         manager_class = start_rollouts(verl)
     else:
-        from memagent_lib.rl.agent_loop import RolloutManager as manager_class
+        from memagent_lib.rl.verl.rollout_worker import RolloutManager as manager_class
     tq.init(verl.transfer_queue)
     try:
         trainer = MemAgentTrainer(verl)

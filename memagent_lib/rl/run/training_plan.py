@@ -22,7 +22,7 @@ from memagent_lib.prompts import Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.curriculum import numbered, shares_of
-from memagent_lib.rl.data_check import bad_examples, require_enough, unusable
+from memagent_lib.rl.run.data_check import bad_examples, require_enough, unusable
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind
@@ -309,8 +309,9 @@ def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
     from verl.utils.config import validate_config
 
     from memagent_lib.rl.cpu import answer_for_vllm
-    from memagent_lib.rl.run import resolved, window_checked
-    from memagent_lib.rl.verl_config import compose, verl_settings
+    from memagent_lib.rl.run.checks import window_checked
+    from memagent_lib.rl.run.launcher import resolved
+    from memagent_lib.rl.verl.verl_settings import compose, verl_settings
 
     folder = RunFolder(Path(run_folder).absolute())
     recipe = resolved(recipe, folder)

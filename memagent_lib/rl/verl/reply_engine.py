@@ -1,16 +1,15 @@
-"""verl's FSDP engine with logits of replies only, and with what rows have in common computed once where that is asked.
+"""verl's FSDP engine, with logits of reply tokens only and with what rows have in common computed once.
 
-verl computes logits of every token of a micro-batch. Over a vocabulary of 152,000 those of 16,384 tokens take 25 GB on
+verl computes logits of every token of a micro-batch. Over a vocabulary of 152,000, those of 16,384 tokens take 25 GB on
 the way to their log-probabilities, more than a 7B model's weights. Nine tenths of the trained tokens are prompt, and
-none of them is in the loss: here the output head sees the places before reply tokens alone.
+none of them is in the loss: here the output head sees only the positions before reply tokens.
 
-Packed rows are laid end to end, as verl lays them, for flash-attention. Rows that are not packed are laid out as trees
-(:mod:`memagent_lib.rl.prefix_trees`), for PyTorch's attention: the rollouts of a group share question and chunk, often
-memory and reply too. Either way losses and gradients are verl's, up to rounding, which the objective's test shows.
-verl's own path is kept, and the log says so, wherever a layout does not fit: a model that cannot choose its places or
-whose layers do not attend to all that came before, another attention, Ulysses, fused kernels and pads.
+Packed rows (``use_remove_padding``) are laid end to end as verl lays them, for flash-attention. Rows that are not
+packed are laid out as trees (:mod:`memagent_lib.rl.verl.prefix_trees`) for PyTorch's attention. Either way losses and
+gradients are verl's up to rounding; ``tests/rl/test_objective.py`` proves it. Where a layout does not fit (sliding
+windows, fused kernels, Ulysses, padding), verl's own path is used and the log says why.
 
-Imported by verl's workers as ``actor_rollout_ref.model.external_lib``; registers itself for NVIDIA's GPUs.
+verl's workers import this module as ``actor_rollout_ref.model.external_lib``; it registers itself for NVIDIA's GPUs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import postprocess_batch_func
 
 import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
-from memagent_lib.rl.prefix_trees import attends_to_everything, forest, micro_batches, prefix_trees
+from memagent_lib.rl.verl.prefix_trees import attends_to_everything, forest, micro_batches, prefix_trees
 
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cuda", vendor="nvidia")

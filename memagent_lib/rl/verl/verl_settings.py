@@ -109,7 +109,7 @@ def environment(device: str, workers: int, folder: RunFolder) -> dict[str, str]:
 def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     return {
         "actor_rollout_ref.model.path": recipe.model.path,
-        "actor_rollout_ref.model.external_lib": "memagent_lib.rl.reply_engine",  # registers it and the loss
+        "actor_rollout_ref.model.external_lib": "memagent_lib.rl.verl.reply_engine",  # registers it and the loss
         "data.train_files": list(recipe.data.files),
         "data.val_files": list(recipe.data.eval),
         "data.val_max_samples": recipe.data.eval_examples,

@@ -19,7 +19,9 @@ from memagent_lib.findings import Finding, Health
 from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Budget
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run import TrainingRun, chosen_device, launch, weights_of, whole_weights
+from memagent_lib.rl.run.export import weights_of, whole_weights
+from memagent_lib.rl.run.launcher import chosen_device, launch
+from memagent_lib.rl.run.training_run import TrainingRun
 from memagent_lib.text import Tokenizer
 
 STEPS, PROMPTS, ROLLOUTS, CHUNKS = 3, 4, 4, 3
