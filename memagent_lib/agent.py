@@ -20,10 +20,10 @@ from typing import Any, Protocol, TypeVar
 
 from memagent_lib import paths, provenance
 from memagent_lib.backends import Backend, BackendError, Sampling, open_backend
-from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
+from memagent_lib.prompts import Budget, Encoder, Request, Template
 from memagent_lib.readers import READERS, Reader, ReaderSession, continues, reader_named, shows
 from memagent_lib.settings import parse
-from memagent_lib.text import Chunk, Tokenizer, chunk_stream, drop_text
+from memagent_lib.text import Chunk, Tokenizer, chunk_stream
 from memagent_lib.trace import Prompt, Reply, Trace, Turn
 
 T = TypeVar("T")
@@ -109,111 +109,115 @@ def _tokenizer(model: str, told: bool) -> Tokenizer:
         raise OSError(f"{unknown}{hint}") from unknown
 
 
-class Keeper(Protocol):
+class TurnStore(Protocol):
     """Where finished turns are kept and found again by a later try (:class:`memagent_lib.journal.Journal`)."""
 
-    def found(self, prompt: Prompt) -> Reply | None: ...
+    def find(self, prompt: Prompt) -> Reply | None: ...
 
-    def keep(self, prompt: Prompt, reply: Reply) -> None: ...
+    def append(self, prompt: Prompt, reply: Reply) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
-    """What happens beside a reading, in worker threads: ``keeper`` keeps each turn as it finishes, ``on_turn`` sees
+    """What happens beside a reading, in worker threads: ``store`` keeps each turn as it finishes, ``on_turn`` sees
     them in order.
 
     ``lean`` drops what only training needs (token ids) and the text of chunks that have been read, after ``on_turn``
     saw it.
     """
 
-    keeper: Keeper | None = None
+    store: TurnStore | None = None
     on_turn: Callable[[Turn], None] | None = None
     lean: bool = False
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A prompt on its way: its request and what the backend gave for it, until it has its reply."""
+class _Pending:
+    """A prompt on its way to a reply. ``request`` is ``None`` where the store had the reply already."""
 
     prompt: Prompt
     request: Request | None = None
-    completion: Completion | None = None
-    started: float = 0.0
-    seconds: float = 0.0
+    received: Reply | None = None
     reply: Reply | None = None
 
 
 class _Session:
-    """The synchronous half of driving: what a reader asks, in the form a backend takes, and its replies read."""
+    """The synchronous half of driving: a reader's prompts become requests, and what comes back becomes turns."""
 
     def __init__(self, session: ReaderSession, encoder: Encoder, observer: Observer):
-        self._session, self._encoder, self._observer = session, encoder, observer
-        self._several = False
+        self._session = session
+        self._encoder = encoder
+        self._observer = observer
+        self._parallel = False
 
-    def advance(self, finished: list[_Asked]) -> Trace | list[_Asked]:
-        """Hand finished prompts to the reader; the prompts that it asks next, or its trace."""
-        replies = tuple(self._observe(asked.prompt, self.read(asked)) for asked in finished)
-        sent = None if not finished else replies if self._several else replies[0]
+    def advance(self, finished: list[_Pending]) -> Trace | list[_Pending]:
+        """Send finished turns to the reader; return its next prompts, or its trace."""
+        turns = tuple(self._observe(one.prompt, self.settle(one)) for one in finished)
+        sent = turns if self._parallel else next(iter(turns), None)  # a generator is started with None
         try:
-            move = self._session.send(sent)
+            prompts = self._session.send(sent)
         except StopIteration as done:
             return done.value
-        self._several = isinstance(move, tuple)
-        return [self._prepared(prompt) for prompt in (move if self._several else (move,))]
+        self._parallel = isinstance(prompts, tuple)
+        return [self._prepare(prompt) for prompt in (prompts if self._parallel else (prompts,))]
 
-    def read(self, asked: _Asked) -> Reply:
-        """Read a completion as the reply, and keep it. An unfinished thought is no reply: neither memory nor answer."""
-        if asked.reply is None:
-            if self._encoder.tokenizer.still_thinking(asked.completion.text):
-                raise BackendError(
-                    f"the model was still thinking when its reply ended ({asked.completion.reply_tokens:,} tokens, at "
-                    f"most {asked.request.max_tokens:,}); raise memory_tokens and answer_tokens, or switch its "
-                    "thinking off"
-                )
-            reply = self._encoder.reply(asked.prompt, asked.request, asked.completion)
-            asked.reply = replace(reply, started=asked.started, seconds=asked.seconds)
-            if self._observer.keeper:
-                self._observer.keeper.keep(asked.prompt, asked.reply)
-        return asked.reply
+    def settle(self, pending: _Pending) -> Reply:
+        """Turn what the backend returned into the reply, and store it; a second call returns the same reply."""
+        if pending.reply is None:
+            self._require_finished_thought(pending)
+            pending.reply = self._encoder.interpret(pending.prompt, pending.request, pending.received)
+            if self._observer.store:
+                self._observer.store.append(pending.prompt, pending.reply)
+        return pending.reply
 
-    def _prepared(self, prompt: Prompt) -> _Asked:
-        if self._observer.keeper and (kept := self._observer.keeper.found(prompt)) is not None:
-            return _Asked(prompt, reply=kept)
-        return _Asked(prompt, self._encoder.encode(prompt))
+    def _require_finished_thought(self, pending: _Pending) -> None:
+        """Raise where the reply is an unfinished thought, which is neither a memory nor an answer."""
+        if self._encoder.tokenizer.still_thinking(pending.received.text):
+            raise BackendError(
+                f"the model was still thinking when its reply ended ({pending.received.reply_tokens:,} tokens, at "
+                f"most {pending.request.max_tokens:,}); raise memory_tokens and answer_tokens, or switch its "
+                "thinking off"
+            )
 
-    def _observe(self, prompt: Prompt, reply: Reply) -> Reply:
+    def _prepare(self, prompt: Prompt) -> _Pending:
+        stored = self._observer.store.find(prompt) if self._observer.store else None
+        if stored is not None:
+            return _Pending(prompt, reply=stored)
+        return _Pending(prompt, self._encoder.encode(prompt))
+
+    def _observe(self, prompt: Prompt, reply: Reply) -> Turn:
+        turn = Turn(prompt, reply)
         if self._observer.on_turn:
-            self._observer.on_turn(Turn(prompt, reply))
-        if not self._observer.lean:
-            return reply
-        if prompt.chunk is not None:
-            drop_text(prompt.chunk)
-        return replace(reply, prompt_ids=(), token_ids=())
+            self._observer.on_turn(turn)
+        return turn.lean() if self._observer.lean else turn
 
 
 async def drive(session: ReaderSession, encoder: Encoder, backend: Backend, observer: Observer | None = None) -> Trace:
-    """Answer a reader's prompts until it returns its trace. Prompts yielded as a tuple are asked side by side."""
+    """Answer a reader's prompts until it returns its trace. Prompts yielded as a tuple are answered side by side."""
     reading = _Session(session, encoder, observer or Observer())
 
-    async def complete(asked: _Asked) -> None:
-        if asked.reply is None:
-            asked.started = time.time()
-            began = time.perf_counter()
-            asked.completion = await backend.complete(asked.request)
-            asked.seconds = time.perf_counter() - began
+    async def complete(pending: _Pending) -> None:
+        if pending.reply is not None:
+            return
+        started = time.time()
+        clock = time.perf_counter()
+        reply = await backend.complete(pending.request)
+        pending.received = replace(reply, started=started, seconds=time.perf_counter() - clock)
 
-    async def complete_and_keep(asked: _Asked) -> None:
-        await complete(asked)
-        await _in_thread(reading.read, asked)  # kept as it ends, while others are still under way
+    async def complete_and_settle(pending: _Pending) -> None:
+        await complete(pending)
+        await _in_thread(reading.settle, pending)  # stored as it ends, while others are still under way
 
-    asked: list[_Asked] = []
-    while not isinstance(found := await _in_thread(reading.advance, asked), Trace):
-        asked = found
-        if len(asked) == 1:
-            await complete(asked[0])
+    pending: list[_Pending] = []
+    while True:
+        move = await _in_thread(reading.advance, pending)
+        if isinstance(move, Trace):
+            return move
+        pending = move
+        if len(pending) == 1:
+            await complete(pending[0])
         else:
-            await gather(map(complete_and_keep, asked))
-    return found
+            await gather(map(complete_and_settle, pending))
 
 
 @dataclass(frozen=True)
@@ -244,19 +248,19 @@ class Agent:
         self,
         document: str | Iterable[str],
         question: str,
-        earlier: Trace | None = None,
+        previous: Trace | None = None,
         observer: Observer | None = None,
     ) -> Trace:
-        """Read a document, or continue ``earlier`` with a document that follows what it has read."""
-        if earlier is not None and not continues(self.reader):
+        """Read a document, or continue ``previous`` with a document that follows what it has read."""
+        if previous is not None and not continues(self.reader):
             able = ", ".join(name for name in READERS if continues(READERS[name]))
             raise ValueError(f"the reader {self.reader.__name__!r} cannot continue a reading; choose from {able}")
         blocks = [document] if isinstance(document, str) else document
         chunks = chunk_stream(blocks, self.encoder.tokenizer, self.encoder.budget.chunk_tokens)
-        if earlier is None:
+        if previous is None:
             session = self.reader(question, chunks)
         else:
-            session = self.reader(question, chunks_after(earlier, chunks), earlier=earlier)
+            session = self.reader(question, chunks_after(previous, chunks), previous=previous)
         return await drive(session, self.encoder, self.backend, observer)
 
     def read(self, document: str | Iterable[str], question: str, **options: Any) -> Trace:
@@ -267,9 +271,9 @@ class Agent:
         run_sync(self.backend.close())
 
 
-def chunks_after(earlier: Trace, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """``chunks`` numbered and placed as what follows the chunks that ``earlier`` has read."""
-    read = [turn.prompt.chunk for turn in earlier.reads if turn.prompt.chunk]
+def chunks_after(previous: Trace, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """``chunks`` numbered and placed as what follows the chunks that ``previous`` has read."""
+    read = [turn.prompt.chunk for turn in previous.reads if turn.prompt.chunk]
     index = max((chunk.index for chunk in read), default=-1) + 1
     end = max((chunk.end for chunk in read), default=0)
     for chunk in chunks:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.errors import UserError
-from memagent_lib.trace import REPLY_FACTS, Prompt, Reply
+from memagent_lib.trace import REPLY_FIELDS, Prompt, Reply
 
 VERSION = 2
 _LONGEST_HEADER = 1 << 22
@@ -63,9 +63,9 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def reading(self, key: str = "") -> TurnKeeper:
+    def reading(self, key: str = "") -> ReadingTurns:
         """Where the turns of one reading are kept."""
-        return TurnKeeper(self, key)
+        return ReadingTurns(self, key)
 
     def finish(self, key: str, record: Mapping[str, Any], failed: bool = False) -> None:
         """Append the record of a reading; the last of a key counts. Turns of a ``failed`` one stay for the next try."""
@@ -161,13 +161,13 @@ class Journal:
         return json.loads(os.pread(self._file, line.size, line.start))
 
 
-class TurnKeeper(NamedTuple):
+class ReadingTurns(NamedTuple):
     """Finds and keeps the turns of one reading of a journal."""
 
     journal: Journal
     key: str
 
-    def found(self, prompt: Prompt) -> Reply | None:
+    def find(self, prompt: Prompt) -> Reply | None:
         """The kept reply to ``prompt``. A prompt that was asked twice has two replies, in their order."""
         journal = self.journal
         with journal._lock:
@@ -175,8 +175,8 @@ class TurnKeeper(NamedTuple):
             line = waiting.popleft() if waiting else None
         return None if line is None else Reply(**journal._read(line)["reply"])
 
-    def keep(self, prompt: Prompt, reply: Reply) -> None:
-        said = {name: getattr(reply, name) for name in REPLY_FACTS}
+    def append(self, prompt: Prompt, reply: Reply) -> None:
+        said = {name: getattr(reply, name) for name in REPLY_FIELDS}
         self.journal._write({"reading": self.key, "turn": key_of(prompt), "reply": said})
 
 

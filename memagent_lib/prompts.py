@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -147,20 +147,8 @@ class Request:
     draft: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """What a backend gives back, before it is read as a memory or an answer."""
-
-    text: str
-    finish_reason: str = "stop"
-    prompt_tokens: int = 0
-    reply_tokens: int = 0
-    cached_tokens: int = 0
-    token_ids: tuple[int, ...] = ()
-
-
 class Encoder:
-    """Turns prompts into requests and completions into replies, within one budget.
+    """Turns prompts into requests, and what a backend returns into replies, within one budget.
 
     ``shows`` is what the reader shows (:func:`memagent_lib.readers.shows`), MemAgent's own unless given: sizes follow
     from it.
@@ -246,29 +234,30 @@ class Encoder:
             fix = f"; raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it, or read with a memory"
         return f"the {prompt.kind!s} prompt is {tokens:,} tokens with {shown}, and the budget allows {limit:,}{fix}"
 
-    def reply(self, prompt: Prompt, request: Request, completion: Completion) -> Reply:
-        """Read a completion as the reply to ``prompt``: thinking is set aside, and a memory is held to its budget.
+    def interpret(self, prompt: Prompt, request: Request, raw: Reply) -> Reply:
+        """The reply that a reader gets: thinking is set aside, and a memory is cut to its budget.
 
         Sampled ids decode to text that can need more tokens than were sampled (broken bytes do). Such a memory is cut
         to what fits and marked ``finish_reason="length"``, like one that the engine cut.
         """
-        thinking, _, text = completion.text.rpartition(END_OF_THINKING)
-        text, finish = text.strip(), completion.finish_reason
+        thinking, _, text = raw.text.rpartition(END_OF_THINKING)
+        text = text.strip()
+        finish_reason = raw.finish_reason
         if not prompt.kind.answers:
-            held = self._held(text)
-            text, finish = held, finish if held == text else "length"
-        return Reply(
-            text,
-            finish,
-            completion.prompt_tokens or len(request.ids),
-            completion.reply_tokens,
-            completion.cached_tokens,
-            thinking.strip(),
+            memory = self._within_budget(text)
+            if memory != text:
+                finish_reason = "length"
+            text = memory
+        return replace(
+            raw,
+            text=text,
+            finish_reason=finish_reason,
+            thinking=thinking.strip(),
+            prompt_tokens=raw.prompt_tokens or len(request.ids),
             prompt_ids=request.ids,
-            token_ids=completion.token_ids,
         )
 
-    def _held(self, memory: str) -> str:
+    def _within_budget(self, memory: str) -> str:
         limit = self.budget.memory_tokens
         while len((tokens := self.tokenizer.tokens(memory)).ids) > limit:
             memory = memory[: tokens.starts[limit]]

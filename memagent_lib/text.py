@@ -21,21 +21,16 @@ _SENTENCE_ENDS = ".!?。！？…\n"
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A slice of a document: ``document[start:end] == text``, offsets in characters."""
+    """A slice of a document: ``document[start:end] == text``, offsets in characters.
+
+    A chunk that has been read may be left without its text (:meth:`memagent_lib.trace.Turn.lean`).
+    """
 
     index: int
     text: str
     start: int
     end: int
     tokens: int
-
-
-def drop_text(chunk: Chunk) -> None:
-    """Drop the text of a chunk that has been read and will not be shown again; its place stays.
-
-    The one change ever made to a chunk: the trace of a gigabyte would otherwise hold the gigabyte.
-    """
-    object.__setattr__(chunk, "text", "")
 
 
 def whole_characters(text: str) -> str:

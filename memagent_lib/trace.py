@@ -6,13 +6,14 @@ A trace is the product of every reading, whoever drove it; frames, pages, metric
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
 from memagent_lib.text import Chunk
 
 NO_MEMORY = ""
+_TRAINING_FIELDS = ("prompt_ids", "token_ids", "log_probs")
 
 
 class Kind(StrEnum):
@@ -52,13 +53,13 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model said to one prompt.
+    """A model's reply to one prompt.
 
-    ``text`` is what the reader goes on with; ``thinking`` is what a reasoning model said before it. ``finish_reason``
-    is ``"stop"``, or ``"length"`` when the reply was cut at its token limit. Token counts are the engine's. ``signal``
-    is what the reply told the reader besides: ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time)
-    and ``seconds`` are measured around the backend's work, waiting in its queue included; equal replies may differ in
-    them.
+    A backend returns it with the raw text; :meth:`memagent_lib.prompts.Encoder.interpret` then moves a reasoning
+    model's thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` when the reply was
+    cut at its token limit. Token counts are the engine's. ``signal`` is what the reader found in the reply besides a
+    memory: ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time) and ``seconds`` are measured around
+    the backend's work, its queue included; they are left out when replies are compared.
     """
 
     text: str
@@ -73,6 +74,7 @@ class Reply:
     # What training needs and records do not: the exact ids, and their log-probabilities under the sampler.
     prompt_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
     token_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    log_probs: tuple[float, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def cut(self) -> bool:
@@ -85,6 +87,13 @@ class Turn:
 
     prompt: Prompt
     reply: Reply
+
+    def lean(self) -> Turn:
+        """The turn without its chunk's text and without the ids that only training needs."""
+        prompt = self.prompt
+        if prompt.chunk is not None:
+            prompt = replace(prompt, chunk=replace(prompt.chunk, text=""))
+        return Turn(prompt, replace(self.reply, **dict.fromkeys(_TRAINING_FIELDS, ())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,10 @@ class Trace:
         """How many memories hit their token limit and were cut there."""
         return sum(t.reply.cut for t in self.reads)
 
+    def lean(self) -> Trace:
+        """The trace with every turn :meth:`Turn.lean`: what is left of a gigabyte once it has been read."""
+        return replace(self, turns=tuple(turn.lean() for turn in self.turns))
+
     def to_record(self) -> dict[str, Any]:
         """Plain JSON types; :meth:`from_record` gives the trace back."""
         return {
@@ -152,7 +165,8 @@ class Trace:
 
 _COSTS = ("prompt_tokens", "reply_tokens", "cached_tokens", "seconds", "finish_reason")
 TURN_COLUMNS = ["turn", "kind", "start", "end", "memory_before", "reply", *_COSTS]
-REPLY_FACTS = tuple(fact.name for fact in fields(Reply) if fact.name not in ("prompt_ids", "token_ids"))
+REPLY_FIELDS = tuple(each.name for each in fields(Reply) if each.name not in _TRAINING_FIELDS)
+"""The fields of a reply that journals and records store."""
 
 
 def _turn_row(number: int, turn: Turn) -> tuple[Any, ...]:
@@ -171,7 +185,7 @@ def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
         record["memories"] = prompt.memories
     if chunk is not None:
         record["chunk"] = asdict(chunk)
-    return record | {"reply": {name: getattr(turn.reply, name) for name in REPLY_FACTS}}
+    return record | {"reply": {name: getattr(turn.reply, name) for name in REPLY_FIELDS}}
 
 
 def _turn(record: Mapping[str, Any], question: str) -> Turn:

@@ -13,10 +13,10 @@ import pytest
 from memagent_lib import agent as driver
 from memagent_lib.agent import Agent, AgentSettings, Observer, chunks_after, gather, open_agent, run_sync
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.prompts import Budget, Completion, Template
+from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import READERS, gated
 from memagent_lib.text import chunks
-from memagent_lib.trace import Trace
+from memagent_lib.trace import Reply, Trace
 
 SENTENCE = "A small boat drifts past the old mill. "
 DOCUMENT = SENTENCE * 40
@@ -40,7 +40,7 @@ class Slow:
             self.events.append(("cancelled", number))
             raise
         self.events.append(("answered", number))
-        return Completion(f"note {len(request.ids)}")
+        return Reply(f"note {len(request.ids)}")
 
     async def close(self):
         return None
@@ -147,9 +147,9 @@ def len_of(text: str) -> str:
 
 
 def test_chunks_that_follow_a_reading_are_numbered_and_placed_after_it(encoder):
-    earlier = Agent(encoder, Scripted(len_of)).read(DOCUMENT, "q")
-    more = list(chunks_after(earlier, chunks(DOCUMENT, encoder.tokenizer, 48)))
-    assert [c.index for c in more] == list(range(len(earlier.reads), len(earlier.reads) + len(more)))
+    previous = Agent(encoder, Scripted(len_of)).read(DOCUMENT, "q")
+    more = list(chunks_after(previous, chunks(DOCUMENT, encoder.tokenizer, 48)))
+    assert [c.index for c in more] == list(range(len(previous.reads), len(previous.reads) + len(more)))
     assert (more[0].start, more[-1].end) == (len(DOCUMENT), 2 * len(DOCUMENT))
 
 

@@ -30,19 +30,19 @@ def short(text: str) -> str:
 def test_a_kept_turn_is_found_again_with_all_its_facts(tmp_path):
     reply = Reply("note \udc80 line\nbreak", "length", 9, 8, 7, "hm")
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        assert journal.reading().found(PROMPT) is None
-        journal.reading().keep(PROMPT, reply)
+        assert journal.reading().find(PROMPT) is None
+        journal.reading().append(PROMPT, reply)
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        assert journal.reading().found(PROMPT) == reply
-        assert journal.reading().found(PROMPT) is None, "a second asking is a second turn"
+        assert journal.reading().find(PROMPT) == reply
+        assert journal.reading().find(PROMPT) is None, "a second asking is a second turn"
 
 
 def test_two_askings_of_one_prompt_are_found_in_their_order(tmp_path):
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        journal.reading().keep(PROMPT, Reply("one"))
-        journal.reading().keep(PROMPT, Reply("two"))
+        journal.reading().append(PROMPT, Reply("one"))
+        journal.reading().append(PROMPT, Reply("two"))
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        assert [journal.reading().found(PROMPT).text for _ in range(2)] == ["one", "two"]
+        assert [journal.reading().find(PROMPT).text for _ in range(2)] == ["one", "two"]
 
 
 def test_everything_that_a_prompt_shows_is_part_of_its_key():
@@ -61,24 +61,24 @@ def test_everything_that_a_prompt_shows_is_part_of_its_key():
 def test_a_half_written_line_is_forgotten_and_the_rest_is_kept(tmp_path, cut):
     path = tmp_path / "j"
     with Journal(path, SETTINGS) as journal:
-        journal.reading().keep(PROMPT, Reply("one"))
+        journal.reading().append(PROMPT, Reply("one"))
         whole = path.stat().st_size
-        journal.reading().keep(Prompt(Kind.ANSWER, "q"), Reply("two"))
+        journal.reading().append(Prompt(Kind.ANSWER, "q"), Reply("two"))
     os.truncate(path, whole + cut)
     with Journal(path, SETTINGS) as journal:
-        assert path.stat().st_size == whole and journal.reading().found(Prompt(Kind.ANSWER, "q")) is None
-        journal.reading().keep(Prompt(Kind.ANSWER, "q"), Reply("again"))
+        assert path.stat().st_size == whole and journal.reading().find(Prompt(Kind.ANSWER, "q")) is None
+        journal.reading().append(Prompt(Kind.ANSWER, "q"), Reply("again"))
     with Journal(path, SETTINGS) as journal:
-        found = [journal.reading().found(prompt).text for prompt in (PROMPT, Prompt(Kind.ANSWER, "q"))]
+        found = [journal.reading().find(prompt).text for prompt in (PROMPT, Prompt(Kind.ANSWER, "q"))]
     assert found == ["one", "again"]
 
 
 def test_a_journal_killed_in_its_first_line_starts_over(tmp_path):
     (tmp_path / "j").write_bytes(b'{"memagent_journal": 2, "ident')
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        journal.reading().keep(PROMPT, Reply("one"))
+        journal.reading().append(PROMPT, Reply("one"))
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        assert journal.reading().found(PROMPT).text == "one"
+        assert journal.reading().find(PROMPT).text == "one"
 
 
 def test_a_journal_of_another_job_is_refused_with_the_difference(tmp_path):
@@ -120,7 +120,7 @@ def test_a_journal_of_another_job_keeps_even_its_half_written_line(tmp_path):
 @pytest.mark.parametrize("damage", [b"not json\n", b"[]\n", b'{"reading": ""}\n', b"\n"])
 def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path, damage):
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        journal.reading().keep(PROMPT, Reply("one"))
+        journal.reading().append(PROMPT, Reply("one"))
     whole = (tmp_path / "j").read_bytes()
     (tmp_path / "j").write_bytes(whole + damage + whole.splitlines(keepends=True)[1])
     with pytest.raises(JournalError, match=r"j: line 3 is damaged \(.*\); remove that line"):
@@ -129,19 +129,19 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path, damage
 
 def test_readings_have_turns_of_their_own_and_a_finished_one_is_a_record(tmp_path):
     with Journal(tmp_path / "j", SETTINGS) as journal:
-        journal.reading("a").keep(PROMPT, Reply("of a"))
-        journal.reading("b").keep(PROMPT, Reply("of b"))
+        journal.reading("a").append(PROMPT, Reply("of a"))
+        journal.reading("b").append(PROMPT, Reply("of b"))
         journal.finish("a", {"answer": 1})
     with Journal(tmp_path / "j", SETTINGS) as journal:
         assert journal.record("a") == {"answer": 1} and journal.record("b") is None
-        assert journal.reading("a").found(PROMPT) is None
-        assert journal.reading("b").found(PROMPT).text == "of b"
+        assert journal.reading("a").find(PROMPT) is None
+        assert journal.reading("b").find(PROMPT).text == "of b"
         journal.finish("a", {"answer": 2})
         journal.finish("b", {"error": "gone"}, failed=True)
     assert list(records(tmp_path / "j")) == [{"answer": 2}, {"error": "gone"}]
     with Journal(tmp_path / "j", SETTINGS) as journal:
         assert journal.record("a") == {"answer": 2}
-        assert journal.reading("b").found(PROMPT).text == "of b", "the turns of a failed reading are not lost"
+        assert journal.reading("b").find(PROMPT).text == "of b", "the turns of a failed reading are not lost"
 
 
 def test_records_of_a_file_that_is_being_written_are_its_whole_lines(tmp_path):
@@ -178,10 +178,10 @@ def test_a_reading_that_breaks_at_any_turn_is_resumed_by_every_reader_with_the_s
 
         agent = Agent(encoder, Scripted(shaky), READERS[name])
         with Journal(path, SETTINGS) as journal, pytest.raises(BackendError):
-            agent.read(document, "Which note?", observer=Observer(keeper=journal.reading()))
+            agent.read(document, "Which note?", observer=Observer(store=journal.reading()))
         kept = path.read_text().count("\n") - 1
         with Journal(path, SETTINGS) as journal:
-            again = agent.read(document, "Which note?", observer=Observer(keeper=journal.reading()))
+            again = agent.read(document, "Which note?", observer=Observer(store=journal.reading()))
         assert again == whole
         assert len(asked) - breaks_at - 1 <= len(calm.requests) - kept + 8  # parts asked side by side may be under way
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.prompts import Budget, BudgetError, Completion, Encoder, Template
+from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.text import Tokenizer, chunks
-from memagent_lib.trace import Kind, Prompt
+from memagent_lib.trace import Kind, Prompt, Reply
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
 
@@ -38,8 +38,8 @@ def test_a_budget_that_the_window_cannot_hold_names_the_numbers_and_the_fix(enco
 @settings(max_examples=150, deadline=None)
 def test_no_prompt_is_longer_than_template_question_memory_and_chunk(tokenizer, encoder, question, memory, text):
     for chunk in chunks(text, tokenizer, encoder.budget.chunk_tokens):
-        carried = encoder.reply(
-            Prompt(Kind.READ, question), encoder.encode(Prompt(Kind.ANSWER, question)), Completion(memory)
+        carried = encoder.interpret(
+            Prompt(Kind.READ, question), encoder.encode(Prompt(Kind.ANSWER, question)), Reply(memory)
         ).text
         request = encoder.encode(Prompt(Kind.READ, question, carried, chunk))
         assert len(request.ids) <= encoder.prompt_limit(Kind.READ) <= encoder.window - request.max_tokens
@@ -48,23 +48,23 @@ def test_no_prompt_is_longer_than_template_question_memory_and_chunk(tokenizer, 
 def test_a_memory_that_decodes_to_more_tokens_than_its_limit_is_cut_and_marked(encoder):
     prompt = Prompt(Kind.READ, "q")
     request = encoder.encode(Prompt(Kind.ANSWER, "q"))
-    reply = encoder.reply(prompt, request, Completion("\ufffd" * 60))
+    reply = encoder.interpret(prompt, request, Reply("\ufffd" * 60))
     assert reply.cut and reply.text == "\ufffd" * (24 // encoder.tokenizer.count("\ufffd"))
-    assert not encoder.reply(prompt, request, Completion("short")).cut
+    assert not encoder.interpret(prompt, request, Reply("short")).cut
 
 
 def test_thinking_is_set_aside_and_kept(encoder):
-    reply = encoder.reply(
+    reply = encoder.interpret(
         Prompt(Kind.READ, "q"),
         encoder.encode(Prompt(Kind.BLIND, "q")),
-        Completion("<think>hm, 12?</think>\n\nthe code is 7"),
+        Reply("<think>hm, 12?</think>\n\nthe code is 7"),
     )
     assert (reply.text, reply.thinking) == ("the code is 7", "<think>hm, 12?")
 
 
 @pytest.mark.parametrize("finish", ["length", "stop"])
 def test_an_unfinished_thought_is_an_error_and_never_a_memory_or_an_answer(encoder, finish):
-    backend = Scripted(lambda text: Completion("<think>the code could be 4821", finish, reply_tokens=24))
+    backend = Scripted(lambda text: Reply("<think>the code could be 4821", finish, reply_tokens=24))
     with pytest.raises(
         BackendError, match=r"still thinking when its reply ended \(24 tokens, at most 24\); raise memory"
     ):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from memagent_lib.errors import UserError
-from memagent_lib.prompts import Completion, Request
+from memagent_lib.prompts import Request
+from memagent_lib.trace import Reply
 
 
 class BackendError(UserError, RuntimeError):
@@ -54,6 +55,6 @@ class Backend(Protocol):
     window: int
     """The longest prompt + reply that the model takes, in tokens."""
 
-    async def complete(self, request: Request) -> Completion: ...
+    async def complete(self, request: Request) -> Reply: ...
 
     async def close(self) -> None: ...

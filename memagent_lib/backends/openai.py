@@ -19,8 +19,9 @@ from urllib.parse import unquote, urlsplit
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying
-from memagent_lib.prompts import END_OF_THINKING, Completion, Request
+from memagent_lib.prompts import END_OF_THINKING, Request
 from memagent_lib.text import whole_characters
+from memagent_lib.trace import Reply
 
 if TYPE_CHECKING:
     import aiohttp
@@ -65,7 +66,7 @@ class OpenAICompatible:
         self.window = window or _window(self._model_card(), model, self.base_url)
         self._client: aiohttp.ClientSession | None = None
 
-    async def complete(self, request: Request) -> Completion:
+    async def complete(self, request: Request) -> Reply:
         require_room(request, self.window)
         if self._client is None:
             self._open()
@@ -115,7 +116,7 @@ class OpenAICompatible:
             )
         return cards[self.model]
 
-    async def _once(self, request: Request) -> Completion:
+    async def _once(self, request: Request) -> Reply:
         import aiohttp
 
         path = "completions" if self._api == "completions" else "chat/completions"
@@ -200,7 +201,7 @@ def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
     return shown, {}
 
 
-def _completion(body: dict[str, Any], asked_tokens: int) -> Completion:
+def _completion(body: dict[str, Any], asked_tokens: int) -> Reply:
     """The completion in a reply. One that says nothing, thinking aside, is neither a memory nor an answer: it is tried
     again, unless a filter took it or its tokens ran out.
 
@@ -225,7 +226,7 @@ def _completion(body: dict[str, Any], asked_tokens: int) -> Completion:
         raise RetryableError(f"{why}; {WHERE_TEXT_GOES}", attempts=ATTEMPTS_WITHOUT_TEXT)
     if thinking:
         text = f"{thinking}{END_OF_THINKING}{text}"
-    return Completion(
+    return Reply(
         whole_characters(text),
         "length" if finish == "length" else "stop",
         _counted(usage, "prompt_tokens") or asked_tokens,

@@ -12,8 +12,9 @@ import sys
 from typing import Any
 
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
-from memagent_lib.prompts import Completion, Request
+from memagent_lib.prompts import Request
 from memagent_lib.tokenizer import Tokenizer
+from memagent_lib.trace import Reply
 
 BATCH = 64  # requests answered together
 CHECKS = 3  # passes over a draft: after a word that differs, the rest of it may still be right
@@ -64,7 +65,7 @@ class Transformers:
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
 
-    async def complete(self, request: Request) -> Completion:
+    async def complete(self, request: Request) -> Reply:
         require_room(request, self.window)
         answered = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answered))
@@ -95,7 +96,7 @@ class Transformers:
             else:
                 _hand_out(batch, completions)
 
-    def _generate(self, requests: list[Request]) -> list[Completion]:
+    def _generate(self, requests: list[Request]) -> list[Reply]:
         if self._threads is not None:
             self._torch.set_num_threads(self._threads)  # of the calling thread, one of the event loop's workers
         with self._torch.inference_mode():
@@ -165,12 +166,12 @@ class Transformers:
     def _up_to_end(self, row: list[int]) -> tuple[int, ...]:
         return tuple(row[: next((i + 1 for i, token in enumerate(row) if token in self._ends), None)])
 
-    def _completion(self, request: Request, said: tuple[int, ...]) -> Completion:
+    def _completion(self, request: Request, said: tuple[int, ...]) -> Reply:
         finish = "stop" if said and said[-1] in self._ends else "length"
-        return Completion(self._tokenizer.decode(said), finish, len(request.ids), len(said), 0, said)
+        return Reply(self._tokenizer.decode(said), finish, len(request.ids), len(said), token_ids=said)
 
 
-def _hand_out(batch: list[tuple[Request, asyncio.Future]], replies: list[Completion | Exception]) -> None:
+def _hand_out(batch: list[tuple[Request, asyncio.Future]], replies: list[Reply | Exception]) -> None:
     for (_, future), reply in zip(batch, replies, strict=True):
         if future.done():  # its reading was cancelled
             continue

@@ -14,8 +14,9 @@ from typing import Any
 
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
 from memagent_lib.backends.vllm_thread import ThreadEngine
-from memagent_lib.prompts import Completion, Request
+from memagent_lib.prompts import Request
 from memagent_lib.tokenizer import Tokenizer
+from memagent_lib.trace import Reply
 
 CPU_KV_CACHE_GB = "1"
 CPU_SETTINGS = {
@@ -55,7 +56,7 @@ class VLLM:
         prompt, name = {"prompt_token_ids": list(request.ids)}, f"memagent-{next(self._ids)}"
         return [output async for output in self._engine.generate(prompt, self._params(request), name)][-1]
 
-    async def complete(self, request: Request) -> Completion:
+    async def complete(self, request: Request) -> Reply:
         require_room(request, self.window)
         try:
             final = await self.generate(request)
@@ -64,13 +65,13 @@ class VLLM:
         except Exception as failure:  # vLLM's own have another base in each of its versions
             raise BackendError(f"vLLM gave no reply: {failure}") from failure
         said = final.outputs[0]
-        return Completion(
+        return Reply(
             self._tokenizer.decode(said.token_ids),
             said.finish_reason,
             len(request.ids),
             len(said.token_ids),
             final.num_cached_tokens or 0,
-            tuple(said.token_ids),
+            token_ids=tuple(said.token_ids),
         )
 
     def _params(self, request: Request) -> Any:

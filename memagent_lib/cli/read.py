@@ -25,8 +25,8 @@ def add_parser(verbs: Verbs) -> None:
     add_agent_options(verb)
     files = verb.add_argument_group("files")
     option(files, "--journal", "FILE", "keep finished turns here: the same command continues after a crash")
-    option(files, "--earlier", "FILE", "a saved reading that these files continue")
-    option(files, "--save", "FILE", "write what a later --earlier needs")
+    option(files, "--previous", "FILE", "a saved reading that these files continue")
+    option(files, "--save", "FILE", "write what a later --previous needs")
     option(files, "--html", "FILE", "write one page: answer, evidence with its place, the memory's history")
 
 
@@ -45,7 +45,7 @@ def run(a: argparse.Namespace) -> int:
                 a.paths,
                 a.question,
                 journal=a.journal,
-                earlier=a.earlier,
+                previous=a.previous,
                 settings=settings,
                 on_turn=lambda _: bar.update(),
             )
@@ -70,7 +70,7 @@ def _check(a: argparse.Namespace) -> None:
     from memagent_lib.documents import Document, SavedReading, asked_questions
     from memagent_lib.paths import require_replaceable
 
-    saved = SavedReading.load(a.earlier) if a.earlier else None
+    saved = SavedReading.load(a.previous) if a.previous else None
     asked_questions(a.question, saved, a.reader or "overwrite")
     require_replaceable(*filter(None, (a.journal, a.save, a.html)))
     Document(a.paths, saved.end if saved else 0, saved.parts if saved else ())

@@ -83,19 +83,19 @@ def read_files(
     questions: Sequence[str] = (),
     *,
     journal: str | Path | None = None,
-    earlier: str | Path | None = None,
+    previous: str | Path | None = None,
     settings: dict[str, Any] | None = None,
     on_turn: Callable[[Turn], None] | None = None,
 ) -> FileReading:
     """Read files and folders as one document and answer every question from one pass.
 
-    ``journal`` keeps finished turns: the same call after a crash continues where it was. ``earlier`` is a saved reading
-    that these files continue, with its questions unless others are given. ``settings`` (model, sampling, ...) go into
-    journal and save file; a journal with other settings is refused. Raises
+    ``journal`` keeps finished turns: the same call after a crash continues where it was. ``previous`` is a saved
+    reading that these files continue, with its questions unless others are given. ``settings`` (model, sampling, ...)
+    go into journal and save file; a journal with other settings is refused. Raises
     :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``, ``JournalError`` (all ``ValueError``),
     ``BackendError`` or ``BackendUnavailable``.
     """
-    saved = SavedReading.load(earlier) if earlier else None
+    saved = SavedReading.load(previous) if previous else None
     asked = asked_questions(questions, saved, agent.reader.__name__)
     if len(asked) > 1:
         agent = replace(agent, reader=several_questions(asked))
@@ -121,8 +121,8 @@ def read_files(
         trace = agent.read(
             document.blocks(),
             question_list(asked),
-            earlier=saved.trace if saved else None,
-            observer=Observer(keeper=kept and kept.reading(), on_turn=follow, lean=True),
+            previous=saved.trace if saved else None,
+            observer=Observer(store=kept and kept.reading(), on_turn=follow, lean=True),
         )
     finally:
         if kept:

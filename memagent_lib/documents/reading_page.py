@@ -50,7 +50,7 @@ class FileReading:
         return _cut_memories(self.trace) + self.document.warnings
 
     def save(self, path: str | Path) -> Path:
-        """Write what a later :func:`read_files` needs to continue with more text, as its ``earlier``."""
+        """Write what a later :func:`read_files` needs to continue with more text, as its ``previous``."""
         record = {
             "memagent_reading": 1,
             "questions": list(self.questions),

@@ -74,13 +74,13 @@ class Document:
     """Files and folders, read in order as one text.
 
     A single file is its text and nothing else; where there are more, each is preceded by a line with its name, which
-    the model sees too. ``start`` places the document after one that was read before, whose ``parts`` are ``earlier``.
+    the model sees too. ``start`` places the document after one that was read before, whose ``parts`` are ``previous``.
     """
 
-    def __init__(self, paths: Sequence[str | Path], start: int = 0, earlier: Iterable[Part] = ()):
+    def __init__(self, paths: Sequence[str | Path], start: int = 0, previous: Iterable[Part] = ()):
         self.paths, self.left_out = _files([Path(p) for p in paths])
-        self._start, self._earlier = start, tuple(earlier)
-        self.parts: list[Part] = list(self._earlier)
+        self._start, self._previous = start, tuple(previous)
+        self.parts: list[Part] = list(self._previous)
         self.replaced: Counter[str] = Counter()
         """How many characters of each file stand for bytes that were not valid text."""
         self.names = _names(self.paths)
@@ -102,7 +102,7 @@ class Document:
 
     def blocks(self) -> Iterator[str]:
         """The text, a block at a time; ``parts`` and ``replaced`` grow with it. Starts over at each call."""
-        self.parts, self.replaced = list(self._earlier), Counter()
+        self.parts, self.replaced = list(self._previous), Counter()
         at, read = self._start, False
         many = len(self.paths) > 1 or self._start > 0
         for path, name in zip(self.paths, self.names, strict=True):

@@ -137,7 +137,7 @@ async def _result(agent: Agent, example: Example, journal: Journal | None) -> Re
         return kept
     reader, started = agent.reader.__name__, time.monotonic()
     try:
-        observer = Observer(keeper=journal.reading(key)) if journal else None
+        observer = Observer(store=journal.reading(key)) if journal else None
         trace = _without_ids(await agent.aread(example.document, example.question, observer=observer))
     except (BackendError, BudgetError) as failure:
         seconds = time.monotonic() - started

@@ -20,7 +20,6 @@ from memagent_lib.errors import MissingFile
 from memagent_lib.journal import append_record, digest, records
 from memagent_lib.paths import PACKAGE
 from memagent_lib.scoring import Score
-from memagent_lib.text import drop_text
 from memagent_lib.trace import TURN_COLUMNS, Trace
 
 if TYPE_CHECKING:
@@ -141,10 +140,8 @@ class Result:
     def lean(self) -> Result:
         """The result without its document's text."""
         about = LeftOutDocument(self.document, self.characters, self.facts)
-        for turn in self.trace.turns if self.trace else ():
-            if turn.prompt.chunk is not None:
-                drop_text(turn.prompt.chunk)
-        return replace(self, example=replace(self.example, document=""), left_out=about)
+        trace = self.trace and self.trace.lean()
+        return replace(self, example=replace(self.example, document=""), trace=trace, left_out=about)
 
 
 def depth(result: Result) -> float | None:

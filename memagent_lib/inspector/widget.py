@@ -94,8 +94,8 @@ def read_on(result: Result, turn: int, memory: str, agent: Agent) -> Result:
     """The reading up to ``turn``, whose memory becomes ``memory``, and from there as ``agent`` reads on."""
     turns, question = result.trace.turns, result.trace.question
     edited = Turn(turns[turn].prompt, replace(turns[turn].reply, text=memory, finish_reason="edited", thinking=""))
-    earlier = Trace(question, (*turns[:turn], edited), result.trace.reader)
+    previous = Trace(question, (*turns[:turn], edited), result.trace.reader)
     chunks = [t.prompt.chunk for t in turns[turn + 1 :] if t.prompt.kind.reads]
-    session = reader_named(result.trace.reader)(question, chunks, earlier=earlier)
+    session = reader_named(result.trace.reader)(question, chunks, previous=previous)
     trace = run_sync(drive(session, agent.encoder, agent.backend))
     return replace(result, trace=trace, score=score(result.example.rule, trace.answer, result.example.answers))

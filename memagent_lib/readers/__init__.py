@@ -1,12 +1,12 @@
 """Readers: strategies that decide the next prompt from the replies so far, as sans-I/O generators.
 
-A reader yields a :class:`~memagent_lib.trace.Prompt` and is sent a :class:`~memagent_lib.trace.Reply`, or yields a
-tuple of prompts that do not depend on one another and is sent their replies in the same order; it returns a
+A reader yields a :class:`~memagent_lib.trace.Prompt` and is sent the :class:`~memagent_lib.trace.Turn`, that prompt
+with its reply; or it yields a tuple of independent prompts and is sent their turns in the same order. It returns a
 :class:`~memagent_lib.trace.Trace`. It knows no tokenizer, wording, model or event loop, so the evaluator, the verl
 rollout, the inspector and the tests all drive the same code.
 
 A reader shows every chunk once and in the order it gets them: a chunk's text is gone after its turn, and capture, cost
-and progress count by chunks. One that takes ``earlier`` gets the chunks that are left and goes on from that trace.
+and progress count by chunks. One that takes ``previous`` gets the chunks that are left and goes on from that trace.
 """
 
 from memagent_lib.readers.baselines import blind, full, retrieved, truncated

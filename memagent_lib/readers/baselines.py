@@ -6,17 +6,17 @@ from collections.abc import Generator, Iterable
 
 from memagent_lib.readers.ranking import ranked
 from memagent_lib.text import Chunk
-from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+from memagent_lib.trace import Kind, Prompt, Trace, Turn
 
 
-def full(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
+def full(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Turn, Trace]:
     """The whole document in one prompt; a document that does not fit the window is an error."""
     parts = list(chunks)
     document = Chunk(0, "".join(c.text for c in parts), 0, parts[-1].end, sum(c.tokens for c in parts))
     return (yield from _once(Prompt(Kind.DIRECT, question, chunk=document), "full"))
 
 
-def truncated(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
+def truncated(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Turn, Trace]:
     """The document's head and tail in one prompt: half of its first chunk and half of its last one.
 
     Head and tail together are as long as what one turn of the memory agent sees.
@@ -31,7 +31,7 @@ def truncated(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply
     return (yield from _once(Prompt(Kind.DIRECT, question, chunk=ends), "truncated"))
 
 
-def retrieved(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
+def retrieved(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Turn, Trace]:
     """The passages that fit the question's words best (BM25), in the document's order, in one prompt.
 
     A passage is at most a quarter of a chunk and three are shown, so the prompt stays within what one turn of the
@@ -58,11 +58,11 @@ def _passages(chunk: Chunk) -> list[Chunk]:
     return passages
 
 
-def blind(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Reply, Trace]:
+def blind(question: str, chunks: Iterable[Chunk]) -> Generator[Prompt, Turn, Trace]:
     """No document: what the model knows or guesses. Without this baseline, a leak looks like memory."""
     return (yield from _once(Prompt(Kind.BLIND, question), "blind"))
 
 
-def _once(prompt: Prompt, reader: str) -> Generator[Prompt, Reply, Trace]:
-    reply = yield prompt
-    return Trace(prompt.question, (Turn(prompt, reply),), reader=reader)
+def _once(prompt: Prompt, reader: str) -> Generator[Prompt, Turn, Trace]:
+    answer = yield prompt
+    return Trace(prompt.question, (answer,), reader=reader)

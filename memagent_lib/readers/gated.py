@@ -14,23 +14,23 @@ _KEEP = re.compile(r"\W*keep\W*", re.IGNORECASE)
 _DONE = re.compile(r"\W*done\b[^\n\w]*(?:\n|$)", re.IGNORECASE)
 
 
-def gated(question: str, chunks: Iterable[Chunk], earlier: Trace | None = None) -> Generator[Prompt, Reply, Trace]:
+def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> Generator[Prompt, Turn, Trace]:
     """Like ``overwrite``; a reply of KEEP leaves the memory unchanged, one that begins with DONE ends the reading.
 
     A kept memory cannot decay and costs one token to write. The trace holds the memory that each turn left behind, and
     what the gate said as the reply's ``signal``. Chunks after DONE are never asked for.
     """
-    turns = list(earlier.reads) if earlier else []
+    turns = list(previous.reads) if previous else []
     memory = turns[-1].reply.text if turns else NO_MEMORY
     for chunk in chunks:
-        reply = yield (prompt := Prompt(Kind.GATE, question, memory, chunk))
-        reply = opened(reply, memory)
-        turns.append(Turn(prompt, reply))
-        memory = reply.text
-        if reply.signal == DONE:
+        turn = yield Prompt(Kind.GATE, question, memory, chunk)
+        turn = replace(turn, reply=opened(turn.reply, memory))
+        turns.append(turn)
+        memory = turn.reply.text
+        if turn.reply.signal == DONE:
             break
-    reply = yield (prompt := Prompt(Kind.ANSWER, question, memory))
-    return Trace(question, (*turns, Turn(prompt, reply)), reader="gated")
+    answer = yield Prompt(Kind.ANSWER, question, memory)
+    return Trace(question, (*turns, answer), reader="gated")
 
 
 def opened(reply: Reply, memory: str) -> Reply:

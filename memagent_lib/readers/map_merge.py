@@ -10,14 +10,14 @@ from collections.abc import Generator, Iterable, Sequence
 from itertools import pairwise
 
 from memagent_lib.text import Chunk
-from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Reply, Trace, Turn
+from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace, Turn
 
 PARTS = 8
 Held = tuple[str, Chunk]
 """A memory, and the stretch of the document that it stands for."""
 
 
-def map_merge(question: str, chunks: Iterable[Chunk]) -> Generator[tuple[Prompt, ...], tuple[Reply, ...], Trace]:
+def map_merge(question: str, chunks: Iterable[Chunk]) -> Generator[tuple[Prompt, ...], tuple[Turn, ...], Trace]:
     """Read up to :data:`PARTS` equal parts in parallel, then merge neighbours pairwise, then answer.
 
     Needs all chunks at once: for documents that fit in memory. Turns are in the order in which they were asked.
@@ -29,25 +29,21 @@ def map_merge(question: str, chunks: Iterable[Chunk]) -> Generator[tuple[Prompt,
         reading = [i for i, part in enumerate(parts) if step < len(part)]
         replies = yield from _ask(turns, [Prompt(Kind.READ, question, memories[i], parts[i][step]) for i in reading])
         for i, reply in zip(reading, replies, strict=True):
-            memories[i] = reply.text
+            memories[i] = reply
     level = [(memory, _stretch(part)) for memory, part in zip(memories, parts, strict=True)]
     while len(level) > 1:
         pairs = list(zip(level[::2], level[1::2], strict=False))
         replies = yield from _ask(turns, [_merge(question, left, right) for left, right in pairs])
-        merged = [
-            (reply.text, _stretch([left[1], right[1]])) for (left, right), reply in zip(pairs, replies, strict=True)
-        ]
+        merged = [(reply, _stretch([left[1], right[1]])) for (left, right), reply in zip(pairs, replies, strict=True)]
         level = merged + level[2 * len(pairs) :]
     yield from _ask(turns, [Prompt(Kind.ANSWER, question, level[0][0])])
     return Trace(question, tuple(turns), reader="map_merge")
 
 
-def _ask(
-    turns: list[Turn], prompts: list[Prompt]
-) -> Generator[tuple[Prompt, ...], tuple[Reply, ...], tuple[Reply, ...]]:
-    replies = yield tuple(prompts)
-    turns.extend(map(Turn, prompts, replies))
-    return replies
+def _ask(turns: list[Turn], prompts: list[Prompt]) -> Generator[tuple[Prompt, ...], tuple[Turn, ...], list[str]]:
+    asked = yield tuple(prompts)
+    turns.extend(asked)
+    return [turn.reply.text for turn in asked]
 
 
 def _merge(question: str, left: Held, right: Held) -> Prompt:

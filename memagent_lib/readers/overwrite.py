@@ -5,29 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 
 from memagent_lib.text import Chunk
-from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Reply, Trace, Turn
+from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace, Turn
 
 
-def overwrite(question: str, chunks: Iterable[Chunk], earlier: Trace | None = None) -> Generator[Prompt, Reply, Trace]:
+def overwrite(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> Generator[Prompt, Turn, Trace]:
     """Read chunk by chunk, carrying nothing but the memory; cost is linear in the document.
 
-    ``earlier`` is a reading that these chunks continue: its memory is the first memory, its turns stay in the trace.
+    ``previous`` is a reading that these chunks continue: its memory is the first memory, its turns stay in the trace.
     """
-    turns = yield from _read(question, chunks, earlier)
+    turns = yield from _read(question, chunks, previous)
     memory = turns[-1].reply.text if turns else NO_MEMORY
-    reply = yield (prompt := Prompt(Kind.ANSWER, question, memory))
-    return Trace(question, (*turns, Turn(prompt, reply)), reader="overwrite")
+    answer = yield Prompt(Kind.ANSWER, question, memory)
+    return Trace(question, (*turns, answer), reader="overwrite")
 
 
 def several_questions(questions: Sequence[str]) -> Callable[..., Generator]:
     """A reader for all ``questions`` in one pass: one memory serves them all, and each is answered from it alone."""
 
-    def read_for_all(question: str, chunks: Iterable[Chunk], earlier: Trace | None = None) -> Generator:
-        turns = yield from _read(question, chunks, earlier)
+    def read_for_all(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> Generator:
+        turns = yield from _read(question, chunks, previous)
         memory = turns[-1].reply.text if turns else NO_MEMORY
-        prompts = tuple(Prompt(Kind.ANSWER, one, memory) for one in questions)
-        replies = yield prompts
-        return Trace(question, (*turns, *map(Turn, prompts, replies)), reader="several_questions")
+        answers = yield tuple(Prompt(Kind.ANSWER, one, memory) for one in questions)
+        return Trace(question, (*turns, *answers), reader="several_questions")
 
     read_for_all.__name__ = "several_questions"
     return read_for_all
@@ -38,11 +37,11 @@ def question_list(questions: Sequence[str]) -> str:
     return questions[0] if len(questions) == 1 else "\n".join(f"{i}. {q.strip()}" for i, q in enumerate(questions, 1))
 
 
-def _read(question: str, chunks: Iterable[Chunk], earlier: Trace | None) -> Generator[Prompt, Reply, list[Turn]]:
-    turns = list(earlier.reads) if earlier else []
+def _read(question: str, chunks: Iterable[Chunk], previous: Trace | None) -> Generator[Prompt, Turn, list[Turn]]:
+    turns = list(previous.reads) if previous else []
     memory = turns[-1].reply.text if turns else NO_MEMORY
     for chunk in chunks:
-        reply = yield (prompt := Prompt(Kind.READ, question, memory, chunk))
-        turns.append(Turn(prompt, reply))
-        memory = reply.text
+        turn = yield Prompt(Kind.READ, question, memory, chunk)
+        turns.append(turn)
+        memory = turn.reply.text
     return turns

@@ -14,24 +14,24 @@ _CALL = re.compile(r"\n?[ \t]*RECALL:[ \t]*(?P<words>[^\n]*)\s*\Z", re.IGNORECAS
 _SEAM = "\nFrom an earlier memory:\n"
 
 
-def recall(question: str, chunks: Iterable[Chunk], earlier: Trace | None = None) -> Generator[Prompt, Reply, Trace]:
+def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> Generator[Prompt, Turn, Trace]:
     """Like ``overwrite``; a last line "RECALL: words" shows the past memory that fits the words best beside the next
     chunk.
 
     The memory just written is no past memory: it is shown anyway. A recalled memory is shown once; what the model does
     not write down again is gone again. The call is kept as the reply's ``signal``.
     """
-    turns = list(earlier.reads) if earlier else []
+    turns = list(previous.reads) if previous else []
     memory, recalled = (turns[-1].reply.text if turns else NO_MEMORY), None
     for chunk in chunks:
-        reply = yield (prompt := _prompt(Kind.RECALL, question, memory, recalled, chunk))
-        reply, words = called(reply)
+        turn = yield _prompt(Kind.RECALL, question, memory, recalled, chunk)
+        reply, words = called(turn.reply)
         past = [turn.reply.text for turn in turns]
-        turns.append(Turn(prompt, reply))
+        turns.append(replace(turn, reply=reply))
         memory = reply.text
         recalled = best_past(words, past, memory) if words else None
-    reply = yield (prompt := _prompt(Kind.ANSWER, question, memory, recalled))
-    return Trace(question, (*turns, Turn(prompt, reply)), reader="recall")
+    answer = yield _prompt(Kind.ANSWER, question, memory, recalled)
+    return Trace(question, (*turns, answer), reader="recall")
 
 
 def called(reply: Reply) -> tuple[Reply, str]:

@@ -16,9 +16,9 @@ from memagent_lib.readers.multislot import SLOTS, multislot
 from memagent_lib.readers.overwrite import overwrite
 from memagent_lib.readers.recall import recall
 from memagent_lib.text import Chunk
-from memagent_lib.trace import Kind, Prompt, Reply, Trace
+from memagent_lib.trace import Kind, Prompt, Trace, Turn
 
-ReaderSession = Generator[Prompt | tuple[Prompt, ...], Reply | tuple[Reply, ...], Trace]
+ReaderSession = Generator[Prompt | tuple[Prompt, ...], Turn | tuple[Turn, ...], Trace]
 Reader = Callable[[str, Iterable[Chunk]], ReaderSession]
 
 MEMORY_READERS: dict[str, Reader] = {
@@ -47,8 +47,8 @@ def reader_named(name: str) -> Reader:
 
 
 def continues(reader: Reader) -> bool:
-    """Whether a reader takes ``earlier``, a trace to continue."""
-    return "earlier" in signature(reader).parameters
+    """Whether a reader takes ``previous``, a trace to continue."""
+    return "previous" in signature(reader).parameters
 
 
 def shows(reader: Reader) -> Mapping[Kind, int]:

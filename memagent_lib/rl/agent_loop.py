@@ -28,13 +28,13 @@ from memagent_lib.agent import Agent, drive, open_agent
 from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
 from memagent_lib.paths import read_lines
-from memagent_lib.prompts import Budget, Completion, Request
+from memagent_lib.prompts import Budget, Request
 from memagent_lib.rl.advantages import Overlong, length_penalty
 from memagent_lib.rl.run_folder import RunFolder, save_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.tokenizer import END_OF_THINKING
-from memagent_lib.trace import Trace, Turn
+from memagent_lib.trace import Reply, Trace, Turn
 
 FAILURES = "failures.jsonl"
 TRIES = 2
@@ -73,7 +73,7 @@ class VerlBackend:
     finished: Callable[[], None] = lambda: None
     outputs: dict[int, TokenOutput] = field(default_factory=dict)
 
-    async def complete(self, request: Request) -> Completion:
+    async def complete(self, request: Request) -> Reply:
         """One turn. An engine that gives up is a :class:`RolloutError`; a reply cut at its limit says ``length``."""
         sampling = {**self.sampling, **WHOLE_REPLIES, "max_tokens": request.max_tokens}
         if sampling.get("temperature"):
@@ -93,7 +93,9 @@ class VerlBackend:
         text = self.tokenizer.decode(ids)
         if self.tokenizer.still_thinking(text):
             text += END_OF_THINKING  # an error in evaluation; here the empty reply is the policy's, and its score tells
-        return Completion(text, "length" if cut else "stop", len(request.ids), len(ids), cached, ids)
+        log_probs = tuple(output.log_probs or ())
+        finish_reason = "length" if cut else "stop"
+        return Reply(text, finish_reason, len(request.ids), len(ids), cached, token_ids=ids, log_probs=log_probs)
 
     def output(self, turn: Turn) -> TokenOutput:
         """What the server said in this turn; the turn holds the very tuple of ids that came from it."""
@@ -234,7 +236,7 @@ def _outputs(
             prompt_ids=list(turn.reply.prompt_ids),
             response_ids=list(turn.reply.token_ids),
             response_mask=[1] * len(turn.reply.token_ids),
-            response_logprobs=output.log_probs,
+            response_logprobs=list(turn.reply.log_probs) or None,
             num_turns=len(turns),
             metrics=AgentLoopMetrics(generate_sequences=result.seconds),
             extra_fields=output.extra_fields | {STEP: step},

@@ -15,7 +15,8 @@ from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, op
 from memagent_lib.backends.openai import OpenAICompatible
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying, seconds_of
 from memagent_lib.cli import main
-from memagent_lib.prompts import Completion, Request
+from memagent_lib.prompts import Request
+from memagent_lib.trace import Reply
 
 QUICK = RetryPolicy(attempt_s=0.4, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
 PATIENT = RetryPolicy(attempt_s=60, deadline_s=300, first_wait_s=0.01, longest_wait_s=0.05)
@@ -33,7 +34,7 @@ def opened(server, **options) -> OpenAICompatible:
     )
 
 
-async def ask(backend, ids=(1, 2, 3), max_tokens=5) -> Completion:
+async def ask(backend, ids=(1, 2, 3), max_tokens=5) -> Reply:
     try:
         return await backend.complete(Request(tuple(ids), "the words", max_tokens))
     finally:
@@ -355,9 +356,9 @@ class Calm:
 
     window = 4096
 
-    async def complete(self, request: Request) -> Completion:
+    async def complete(self, request: Request) -> Reply:
         said = reply_of({"prompt": list(request.ids)})
-        return Completion(said["choices"][0]["text"], "stop", len(request.ids), 3, 1)
+        return Reply(said["choices"][0]["text"], "stop", len(request.ids), 3, 1)
 
     async def close(self) -> None:
         return None
@@ -404,7 +405,7 @@ def test_the_command_reads_through_a_chat_server_with_a_key_and_says_what_its_se
     (tmp_path / "key").write_text("right\n")
     small = [
         "--template",
-        "pocket",
+        "short",
         "--chunk-tokens",
         "48",
         "--memory-tokens",

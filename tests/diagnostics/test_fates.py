@@ -28,7 +28,9 @@ def read(reader, chunks: list[Chunk], replies: list[str], question: str = QUESTI
     try:
         while True:
             move = next(reading) if answers is None else reading.send(answers)
-            answers = tuple(Reply(next(said)) for _ in move) if isinstance(move, tuple) else Reply(next(said))
+            several = isinstance(move, tuple)
+            turns = tuple(Turn(prompt, Reply(next(said))) for prompt in (move if several else (move,)))
+            answers = turns if several else turns[0]
     except StopIteration as done:
         return done.value
 

@@ -13,8 +13,9 @@ from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.documents import DocumentError, SavedReading, plain, read_files
 from memagent_lib.journal import JournalError
-from memagent_lib.prompts import Budget, BudgetError, Completion, Encoder, Template
+from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import READERS, gated
+from memagent_lib.trace import Reply
 
 FILLER = "A small boat drifts past the old mill. "
 OTTER = "The code of the violet otter is 4821. "
@@ -103,7 +104,7 @@ def test_a_saved_reading_goes_on_with_more_text_and_remembers_where_the_old_came
     (tmp_path / "tuesday.txt").write_text(OWL + FILLER * 9)
     read_files(agent, [tmp_path / "monday.txt"], [question("violet otter")]).save(tmp_path / "saved.json")
     before = len(agent.backend.requests)
-    reading = read_files(agent, [tmp_path / "tuesday.txt"], earlier=tmp_path / "saved.json")
+    reading = read_files(agent, [tmp_path / "tuesday.txt"], previous=tmp_path / "saved.json")
     assert reading.answers == {question("violet otter"): "4821"}
     assert [place for _, place in reading.evidence(question("violet otter"))] == [
         f"monday.txt, character {len(FILLER) * 9 + 4:,}"
@@ -178,7 +179,7 @@ def _tags(page: str) -> list:
 def test_the_page_shows_what_was_dropped_what_was_cut_and_what_could_not_be_read(encoder, tmp_path):
     (tmp_path / "a.txt").write_bytes((OTTER + FILLER * 9).encode() + b"\xff\xff")
     says = iter(["code of the violet otter is 4821", *["boat"] * 99])
-    agent = Agent(encoder, Scripted(lambda text: Completion(next(says), "length")))
+    agent = Agent(encoder, Scripted(lambda text: Reply(next(says), "length")))
     page = read_files(agent, [tmp_path / "a.txt"], ["q"]).to_html(tmp_path / "r.html").read_text()
     assert "<del>code of the violet otter is 4821</del>" in page
     assert "memories were cut at their token limit" in page
@@ -287,15 +288,15 @@ def test_only_readers_with_one_memory_take_several_questions_and_only_some_conti
     with pytest.raises(
         ValueError, match="the reader 'map_merge' cannot continue a reading; choose from overwrite, gated"
     ):
-        read_files(merge, [tmp_path / "a.txt"], earlier=tmp_path / "s.json")
+        read_files(merge, [tmp_path / "a.txt"], previous=tmp_path / "s.json")
 
 
 def test_a_file_that_is_no_saved_reading_is_refused(agent, tmp_path):
     (tmp_path / "a.txt").write_text(FILLER)
     with pytest.raises(ValueError, match=r"a\.txt is no saved reading; give a file that was written by --save"):
-        read_files(agent, [tmp_path / "a.txt"], earlier=tmp_path / "a.txt")
+        read_files(agent, [tmp_path / "a.txt"], previous=tmp_path / "a.txt")
     with pytest.raises(FileNotFoundError, match=r"no saved reading at .*; make one with: memagent read"):
-        read_files(agent, [tmp_path / "a.txt"], earlier=tmp_path / "no.json")
+        read_files(agent, [tmp_path / "a.txt"], previous=tmp_path / "no.json")
     record = json.loads(read_files(agent, [tmp_path / "a.txt"], ["q"]).save(tmp_path / "saved.json").read_text())
     for name in ("questions", "settings", "parts", "provenance", "trace"):
         (tmp_path / "damaged.json").write_text(json.dumps({key: record[key] for key in record if key != name}))

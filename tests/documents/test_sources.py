@@ -46,7 +46,7 @@ def test_a_document_that_follows_another_is_placed_after_it(tmp_path):
     (tmp_path / "monday.txt").write_text("first day")
     (tmp_path / "tuesday.txt").write_text("second day")
     first, monday = text_of(tmp_path / "monday.txt")
-    second, both = text_of(tmp_path / "tuesday.txt", start=len(first), earlier=monday.parts)
+    second, both = text_of(tmp_path / "tuesday.txt", start=len(first), previous=monday.parts)
     assert second == "\n\n[tuesday.txt]\nsecond day"
     assert both.place(3) == SourcePlace("monday.txt", 3, None)
     assert both.place(len(first) + second.index("second")) == SourcePlace("tuesday.txt", 0, None)

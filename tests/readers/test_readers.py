@@ -27,7 +27,7 @@ from memagent_lib.readers.map_merge import PARTS
 from memagent_lib.readers.ranking import ranked, words
 from memagent_lib.readers.recall import best_past
 from memagent_lib.text import Chunk, chunks
-from memagent_lib.trace import Kind, Reply, Trace
+from memagent_lib.trace import Kind, Reply, Trace, Turn
 
 
 def pieces(*texts: str) -> list[Chunk]:
@@ -43,7 +43,9 @@ def play(reading, say) -> tuple[Trace, list]:
     moves, move = [], next(reading)
     while True:
         moves.append(move)
-        answer = tuple(Reply(say(p)) for p in move) if isinstance(move, tuple) else Reply(say(move))
+        answer = (
+            tuple(Turn(p, Reply(say(p))) for p in move) if isinstance(move, tuple) else Turn(move, Reply(say(move)))
+        )
         try:
             move = reading.send(answer)
         except StopIteration as done:
@@ -206,7 +208,7 @@ def test_a_reading_that_is_continued_equals_one_that_was_never_broken_off(name):
 
     whole, _ = play(READERS[name]("q", ABC), say)
     first, _ = play(READERS[name]("q", ABC[:2]), say)
-    second, _ = play(READERS[name]("q", ABC[2:], earlier=first), say)
+    second, _ = play(READERS[name]("q", ABC[2:], previous=first), say)
     assert second == whole
 
 
@@ -288,7 +290,7 @@ def test_overwrite_shows_each_chunk_with_the_memory_of_the_one_before(tokenizer)
     try:
         while True:
             prompts.append(move)
-            move = reading.send(Reply(next(said)))
+            move = reading.send(Turn(move, Reply(next(said))))
     except StopIteration as done:
         trace = done.value
     assert [p.memory for p in prompts] == ["", *(f"m{i + 1}" for i in range(len(parts)))]

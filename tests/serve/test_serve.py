@@ -23,6 +23,7 @@ from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, Scripted
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.serve import ServeSettings, make_app
+from memagent_lib.trace import Reply
 
 DOCUMENT = (
     "".join(f"Line {i} of the old log says nothing new. " for i in range(60)) + "The code of the bold owl is 4711. "
@@ -253,10 +254,9 @@ def test_only_this_machines_own_names_are_answered(agent: Agent) -> None:
 
 
 def test_a_cut_answer_says_so(tokenizer) -> None:
-    from memagent_lib.prompts import Completion
 
     budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
-    cut = Scripted(lambda _: Completion("The code", "length"))
+    cut = Scripted(lambda _: Reply("The code", "length"))
     with serving(Agent(Encoder(tokenizer, Template.load("short"), budget), cut)) as client:
         reply = ask(client, ("user", DOCUMENT), ("user", QUESTION))
     assert reply.choices[0].finish_reason == "length"

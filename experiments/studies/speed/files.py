@@ -23,8 +23,9 @@ from experiments.studies.speed.processes import peak_memory
 from experiments.studies.speed.results import Measured, Ratio
 from memagent_lib.agent import Agent
 from memagent_lib.documents import read_files
-from memagent_lib.prompts import Budget, Completion, Encoder, Request, Template
+from memagent_lib.prompts import Budget, Encoder, Request, Template
 from memagent_lib.text import Tokenizer
+from memagent_lib.trace import Reply
 
 if TYPE_CHECKING:
     from experiments.studies.speed.read import ReadBench
@@ -59,14 +60,14 @@ class Copier:
 
     window = 1 << 30
 
-    async def complete(self, request: Request) -> Completion:
+    async def complete(self, request: Request) -> Reply:
         before, _, memory = request.text.rpartition("<memory>")
         kept = memory.partition("</memory>")[0].split()[-KEPT_WORDS:]
         fresh = (
             word.group()
             for word in islice(_WORD.finditer(before), SKIPPED_WORDS, SKIPPED_WORDS + MEMORY_WORDS - len(kept))
         )
-        return Completion(" ".join((*kept, *fresh)), prompt_tokens=len(request.ids))
+        return Reply(" ".join((*kept, *fresh)), prompt_tokens=len(request.ids))
 
     async def close(self) -> None:
         return None

@@ -10,8 +10,9 @@ from memagent_lib.agent import Agent, gather
 from memagent_lib.backends import Backend
 from memagent_lib.data.tasks.words import prose_stock
 from memagent_lib.paths import root
-from memagent_lib.prompts import Completion, Request, Template
+from memagent_lib.prompts import Request, Template
 from memagent_lib.text import Tokenizer, chunk_stream
+from memagent_lib.trace import Reply
 
 QUESTION = "Which of the codes above belongs to the violet otter, and where was it last seen?"
 _BLOCK_SENTENCES = 400
@@ -37,7 +38,7 @@ class _Recorder:
         self.backend, self.window = backend, backend.window
         self.requests: list[Request] = []
 
-    async def complete(self, request: Request) -> Completion:
+    async def complete(self, request: Request) -> Reply:
         self.requests.append(request)
         return await self.backend.complete(request)
 

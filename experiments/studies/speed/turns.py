@@ -12,10 +12,10 @@ from experiments.studies.speed.material import QUESTION, document, orders, recor
 from experiments.studies.speed.results import Measured, Ratio, alternating, paired
 from memagent_lib.agent import Agent, drive, gather
 from memagent_lib.backends import Backend, Sampling
-from memagent_lib.prompts import Budget, Completion, Encoder, Request
+from memagent_lib.prompts import Budget, Encoder, Request
 from memagent_lib.readers import ReaderSession, overwrite
 from memagent_lib.text import Tokenizer, chunks
-from memagent_lib.trace import Trace
+from memagent_lib.trace import Reply, Trace, Turn
 
 if TYPE_CHECKING:
     from experiments.studies.speed.read import ReadBench
@@ -146,7 +146,7 @@ class _Uneven:
     def __init__(self, backend: Backend, seed: int):
         self.backend, self.window, self.seed = backend, backend.window, seed
 
-    async def complete(self, request: Request) -> Completion:
+    async def complete(self, request: Request) -> Reply:
         limit = random.Random(hash((self.seed, request.ids))).randint(1, request.max_tokens)
         return await self.backend.complete(Request(request.ids, request.text, limit))
 
@@ -173,7 +173,8 @@ async def _in_step(readings: Sequence[ReaderSession], encoder: Encoder, backend:
         going: list[tuple[ReaderSession, Any]] = []
         for (reading, prompt), request, reply in zip(waiting, requests, replies, strict=True):
             try:
-                going.append((reading, reading.send(encoder.reply(prompt, request, reply))))
+                turn = Turn(prompt, encoder.interpret(prompt, request, reply))
+                going.append((reading, reading.send(turn)))
             except StopIteration as done:
                 traces.append(done.value)
         waiting = going
