@@ -74,7 +74,7 @@ def head(progress: Progress, frozen: bool = False) -> Markup:
     """State, step, time left, the last numbers; what went wrong and where, if it did."""
     status, silence = progress.status, progress.silent_s()
     return render(
-        "run_head.html",
+        "panel/run_head.html",
         state=str(status.state),
         stopping=progress.stopping,
         facts=_facts(progress, frozen),
