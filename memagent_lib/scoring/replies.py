@@ -21,7 +21,7 @@ _MATH_FORM = (
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """``value`` in [0, 1], the answer that was found in the reply, and the reason."""
+    """A verdict on a reply: ``value`` in [0, 1], the answer found in the reply, and the reason in one line."""
 
     value: float
     answer: str
@@ -29,11 +29,12 @@ class Score:
 
 
 def boxed(reply: str) -> str | None:
-    r"""What the last ``\boxed{...}`` holds, braces matched; ``None`` where there is none or it never closes."""
+    r"""Return the content of the last ``\boxed{...}``, braces matched; ``None`` where there is none that closes."""
     start = reply.rfind("\\boxed{")
     if start < 0:
         return None
-    depth, inside = 0, start + len("\\boxed{")
+    inside = start + len("\\boxed{")
+    depth = 0
     for at in range(inside - 1, len(reply)):
         depth += {"{": 1, "}": -1}.get(reply[at], 0)
         if depth == 0:
@@ -42,44 +43,47 @@ def boxed(reply: str) -> str | None:
 
 
 def stated(reply: str) -> str | None:
-    """The answer as the reference reads it: the box, else what follows the last ``the answer is``; else ``None``."""
-    if (found := boxed(reply)) is None:
+    """Return the answer as MemAgent reads it: the box, else what follows the last ``the answer is``, else ``None``."""
+    found = boxed(reply)
+    if found is None:
         _, mark, after = reply.replace("*", "").rpartition("the answer is")
-        found = after.strip().strip(".").strip() if mark else None
+        if mark:
+            found = after.strip().strip(".").strip()
     return found or None
 
 
 def box_or_all(reply: str) -> str:
-    """The box, or the whole reply where nothing is boxed: what benchmarks with metrics of their own are shown."""
+    """Return the box, or the whole reply where nothing is boxed: what benchmarks with metrics of their own score."""
     found = boxed(reply)
     return reply if found is None else found
 
 
 def plain(text: str) -> str:
-    r"""Text in one spelling: composed letters, typewriter quotes and dashes, without ``\text{}`` and escapes of TeX."""
+    r"""Return a text in one spelling: composed letters, typewriter quotes and dashes, no ``\text{}`` or TeX escapes."""
     text = unicodedata.normalize("NFC", text).translate(_TYPOGRAPHIC)
-    while (bare := _WRAPPED.sub(r"\1", text)) != text:
-        text = bare
+    unwrapped = 1
+    while unwrapped:  # ``\mathrm{\text{x}}`` takes two rounds
+        text, unwrapped = _WRAPPED.subn(r"\1", text)
     return _ESCAPED.sub(r"\1", _SPACES.sub(" ", text))
 
 
 def squeezed(text: str) -> str:
-    """The plain spelling in lower case without white space."""
+    """Return the plain spelling in lower case without white space."""
     return "".join(plain(text).lower().split())
 
 
 def normalise(text: str) -> str:
-    """SQuAD's normal form (Rajpurkar et al. 2016): lower case, no punctuation, no articles, single spaces."""
+    """Return SQuAD's normal form (Rajpurkar et al. 2016): lower case, no punctuation or articles, single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def normal_words(text: str) -> str:
-    """SQuAD's normal form of the plain spelling."""
+    """Return SQuAD's normal form of the plain spelling."""
     return normalise(plain(text))
 
 
 def math_form(text: str) -> str:
-    """Hendrycks MATH's normal form in lower case, as MemAgent's training reward has it."""
+    """Return the normal form of the MATH benchmark (Hendrycks et al. 2021) in lower case, as MemAgent's reward does."""
     text = text.lower()
     for old, new in _MATH_FORM:
         text = text.replace(old, new)

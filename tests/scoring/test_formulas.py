@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memagent_lib.scoring import DETAILED_JUDGES, JUDGES, boxed, judge_named, normalise, score
-from memagent_lib.scoring.judges import rouge
+from memagent_lib.scoring import boxed, normalise, score
+from memagent_lib.scoring.formulas import rouge
 
 GOLDS = [
     ("Greenwich Village",),
@@ -57,7 +57,7 @@ def squad_form(text: str) -> str:
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
-def said(reply: str) -> str:
+def answer_in(reply: str) -> str:
     return reply if boxed(reply) is None else boxed(reply)
 
 
@@ -110,7 +110,7 @@ def oracle_training(reply: str, gold: str) -> float:
 
 
 ORACLES = {
-    "f1": lambda reply, gold: max(oracle_f1(said(reply), g) for g in gold),
+    "f1": lambda reply, gold: max(oracle_f1(answer_in(reply), g) for g in gold),
     "contains": lambda reply, gold: max(oracle_strict(reply, g) for g in gold),
     "lenient": lambda reply, gold: max(oracle_lenient(reply, g) for g in gold),
     "boxed_reference": lambda reply, gold: max(oracle_training(reply, g) for g in gold),
@@ -120,7 +120,7 @@ ORACLES = {
 
 
 @pytest.mark.parametrize("rule", ORACLES)
-def test_a_judge_agrees_with_its_published_formula_on_every_reply_of_the_table(rule):
+def test_a_judge_agrees_with_its_published_formula(rule):
     assert len(REPLIES) >= 50
     wrong = [(r, g, got) for r, g in PAIRS if (got := score(rule, r, g).value) != pytest.approx(ORACLES[rule](r, g))]
     assert not wrong
@@ -149,7 +149,7 @@ def oracle_hotpot(reply: str, gold: str) -> float:
 
 
 def numbers_in(text: str, signed: bool = False) -> list[str]:
-    """Digits, one point between digits, and (where asked for) the minus before them, character by character."""
+    """Digits, one point between digits, and (``signed``) the minus before them, character by character."""
     found, at = [], 0
     while at < len(text):
         if not text[at].isdecimal():
@@ -171,10 +171,10 @@ def oracle_number(found: list[str], gold: tuple[str, ...]) -> float:
     """InfiniteBench's passkey, number string, Math.Find and Code.Run: equal as text, or as numbers where either has a
     point.
     """
-    said = "".join(found[:1])
+    found = "".join(found[:1])
     plain = [g for g in gold if g.lstrip("-").replace(".", "", 1).isdecimal()]
-    as_numbers = any("." in said + g and float(said) == float(g) for g in plain) if said else False
-    return float(said in gold or as_numbers)
+    as_numbers = any("." in found + g and float(found) == float(g) for g in plain) if found else False
+    return float(found in gold or as_numbers)
 
 
 def oracle_word(reply: str, gold: tuple[str, ...]) -> float:
@@ -185,7 +185,7 @@ def oracle_word(reply: str, gold: tuple[str, ...]) -> float:
 
 
 def oracle_share(reply: str, gold: tuple[str, ...]) -> float:
-    """LongBench's passage count: right ones among all numbers said."""
+    """LongBench's passage count: right ones among all numbers in the reply."""
     runs = "".join(c if c.isdecimal() else " " for c in reply).split()
     wanted = ["".join(c if c.isdecimal() else " " for c in g).split()[0] for g in gold if any(c.isdecimal() for c in g)]
     return sum(run in wanted for run in runs) / len(runs) if runs else 0.0
@@ -200,9 +200,9 @@ def oracle_letters(reply: str, gold: str) -> float:
 
 def oracle_sequence(reply: str, gold: str) -> float:
     """InfiniteBench's Math.Calc: the share that is right before the first error."""
-    wanted, said = re.findall(r"-?\d+", gold), re.findall(r"-?\d+", reply)
+    wanted, found = re.findall(r"-?\d+", gold), re.findall(r"-?\d+", reply)
     right = 0
-    while right < min(len(wanted), len(said)) and wanted[right] == said[right]:
+    while right < min(len(wanted), len(found)) and wanted[right] == found[right]:
         right += 1
     return right / max(1, len(wanted))
 
@@ -215,16 +215,16 @@ def oracle_classes(reply: str, gold: str) -> float:
 
 
 OTHERS = {
-    "f1_hotpot": (PAIRS, lambda reply, gold: max(oracle_hotpot(said(reply), g) for g in gold)),
-    "first_number": (NUMBERED, lambda reply, gold: oracle_number(numbers_in(said(reply))[:1], gold)),
-    "last_number": (NUMBERED, lambda reply, gold: oracle_number(numbers_in(said(reply), signed=True)[-1:], gold)),
+    "f1_hotpot": (PAIRS, lambda reply, gold: max(oracle_hotpot(answer_in(reply), g) for g in gold)),
+    "first_number": (NUMBERED, lambda reply, gold: oracle_number(numbers_in(answer_in(reply))[:1], gold)),
+    "last_number": (NUMBERED, lambda reply, gold: oracle_number(numbers_in(answer_in(reply), signed=True)[-1:], gold)),
     "number_share": (NUMBERED, oracle_share),
-    "word": (NUMBERED + PAIRS, lambda reply, gold: oracle_word(said(reply), gold)),
-    "characters": (PAIRS, lambda reply, gold: max(oracle_letters(said(reply), g) for g in gold)),
-    "sequence": (NUMBERED, lambda reply, gold: max(oracle_sequence(said(reply), g) for g in gold)),
+    "word": (NUMBERED + PAIRS, lambda reply, gold: oracle_word(answer_in(reply), gold)),
+    "characters": (PAIRS, lambda reply, gold: max(oracle_letters(answer_in(reply), g) for g in gold)),
+    "sequence": (NUMBERED, lambda reply, gold: max(oracle_sequence(answer_in(reply), g) for g in gold)),
     f"classes:{'|'.join(LABELS)}": (LABELLED, lambda reply, gold: max(oracle_classes(reply, g) for g in gold)),
-    "rouge_l": (PAIRS, lambda reply, gold: max(_rouge_of(said(reply), g, "f")[2] for g in gold)),
-    "rouge_recall": (PAIRS, lambda reply, gold: max(sum(_rouge_of(said(reply), g, "r")) / 3 for g in gold)),
+    "rouge_l": (PAIRS, lambda reply, gold: max(_rouge_of(answer_in(reply), g, "f")[2] for g in gold)),
+    "rouge_recall": (PAIRS, lambda reply, gold: max(sum(_rouge_of(answer_in(reply), g, "r")) / 3 for g in gold)),
 }
 
 
@@ -236,7 +236,7 @@ def _rouge_of(reply: str, gold: str, which: str) -> list[float]:
 
 
 @pytest.mark.parametrize("rule", OTHERS)
-def test_judges_of_other_benchmarks_agree_with_their_formulas_on_every_reply_of_a_table(rule):
+def test_judges_of_other_benchmarks_agree_with_their_formulas(rule):
     pairs, oracle = OTHERS[rule]
     assert len({reply for reply, _ in pairs}) >= 50
     wrong = [
@@ -351,8 +351,8 @@ def oracle_rouge(reply: str, answer: str) -> dict[str, tuple[float, float]]:
             return [*lcs(x[:-1], y[:-1]), x[-1]]
         return max(lcs(x[:-1], y), lcs(x, y[:-1]), key=len)
 
-    def both(hit, said_n, gold_n):
-        r, p = hit / gold_n if gold_n else 0.0, hit / said_n if said_n else 0.0
+    def both(hit, found_n, gold_n):
+        r, p = hit / gold_n if gold_n else 0.0, hit / found_n if found_n else 0.0
         return r, 2 * r * p / (r + p + 1e-8)
 
     table = {}
@@ -361,8 +361,8 @@ def oracle_rouge(reply: str, answer: str) -> dict[str, tuple[float, float]]:
         table[f"rouge-{n}"] = both(len(a & b), len(a), len(b))
     union = set()
     for gold_sentence in sentences(answer):
-        for said_sentence in sentences(reply):
-            union |= set(lcs(said_sentence.split(" "), gold_sentence.split(" ")))
+        for found_sentence in sentences(reply):
+            union |= set(lcs(found_sentence.split(" "), gold_sentence.split(" ")))
     table["rouge-l"] = both(len(union), len({w for (w,) in grams(reply, 1)}), len({w for (w,) in grams(answer, 1)}))
     return table
 
@@ -439,21 +439,21 @@ SHAPES = {  # reply to NAME: ours by boxed, exact, contains and lenient; the ref
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_counts_is_stated_with_the_references_verdict_beside_ours(shape):
+def test_our_verdicts_beside_the_reference_on_26_reply_shapes(shape):
     """15 names in 26 shapes, 390 replies: values by hand, the reference's held against its published rules."""
     assert len(NAMES) * len(SHAPES) >= 300
     *ours, evaluation, training = SHAPES[shape]
     for name in NAMES:
         reply = shape.replace("NAME", name).replace("name", name.lower())
-        told = [score(rule, reply, (name,)).value for rule in ("boxed", "exact", "contains", "lenient")]
-        assert told == ours, (reply, told)
+        values = [score(rule, reply, (name,)).value for rule in ("boxed", "exact", "contains", "lenient")]
+        assert values == ours, (reply, values)
         assert oracle_lenient(reply, name) == evaluation, reply
         if "%" not in name:  # the training reward's normal form knows TeX, not a bare per cent sign
             assert oracle_training(reply, name) == training == score("boxed_reference", reply, (name,)).value, reply
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_spelling_that_no_reader_sees_does_not_count_against_an_answer(name):
+def test_invisible_spelling_does_not_count_against_an_answer(name):
     spelt = {
         unicodedata.normalize("NFD", name),
         name.translate(QUOTES),
@@ -485,35 +485,6 @@ def test_a_letter_scores_in_the_lenient_direction_only():
     gold = ("Greenwich Village",)
     assert [score(rule, "\\boxed{G}", gold).value for rule in ("lenient", "contains", "exact")] == [1.0, 0.0, 0.0]
     assert [score(rule, "\\boxed{the}", gold).value for rule in ("lenient", "contains")] == [1.0, 0.0]
-
-
-def test_every_judge_takes_any_of_several_answers_and_says_what_it_found():
-    for rule in JUDGES:
-        alone = score(rule, "\\boxed{7}", ("7",))
-        assert alone.value > 0, rule
-        assert alone.answer, rule
-        assert alone.reason, rule
-        if rule not in ("match_all", "items"):
-            assert score(rule, "\\boxed{7}", ("Madrid 55", "7")).value == pytest.approx(alone.value), rule
-
-
-@given(st.text(max_size=40), st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=3))
-def test_no_judge_breaks_or_leaves_the_unit_interval_on_any_text(reply, answers):
-    for rule in [*JUDGES, "one_of:a|b", "classes:a|b", "first_line:f1"]:
-        assert 0.0 <= score(rule, reply, answers).value <= 1.0, rule
-
-
-def test_an_unknown_judge_names_the_known_ones():
-    for rule in ("fuzzy", "one_of", "one_of:", "f1:x"):
-        with pytest.raises(ValueError, match=r"no judge .*choose from boxed.*one_of:\.\.\."):
-            judge_named(rule)
-    assert set(DETAILED_JUDGES) == {"classes", "first_line", "one_of"}
-
-
-@pytest.mark.parametrize("answers", [(), ("",), ("x", "")])
-def test_an_empty_answer_list_or_answer_is_an_error(answers):
-    with pytest.raises(ValueError, match="no accepted answer, or an empty one"):
-        score("exact", "x", answers)
 
 
 def test_the_normal_form_is_squads():

@@ -1,0 +1,152 @@
+"""The formulas behind the judges: how an answer is read from a reply, and how it is compared with an accepted one.
+
+Each follows the published code of the benchmark that its docstring names, leniency included, so that numbers compare.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+from memagent_lib.scoring.replies import box_or_all, boxed, normal_words, normalise, squeezed
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_SIGNED_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_REFERENCE_WINDOW_CHARS = 300
+_POLAR = ("yes", "no", "noanswer")
+
+
+def last_box(reply: str) -> str | None:
+    """Return the content of the last box, ``None`` where there is no box or an empty one."""
+    return boxed(reply) or None
+
+
+def reference_box(reply: str) -> str | None:
+    r"""Return the box within the last 300 characters, as MemAgent's training does; ``\boxed x`` counts up to ``$``."""
+    tail = reply[-_REFERENCE_WINDOW_CHARS:].lower()
+    if "\\boxed " not in tail:
+        return boxed(tail)
+    return tail.rsplit("\\boxed ", 1)[1].split("$")[0]
+
+
+def first_line(reply: str) -> str:
+    """Return the first line of a reply, leading line breaks aside."""
+    return reply.lstrip("\n").split("\n")[0]
+
+
+def code_line(reply: str) -> str:
+    """Return the first line of code, as LongBench takes it."""
+    for line in reply.lstrip("\n").split("\n"):
+        if not any(mark in line for mark in ("`", "#", "//")):
+            return line
+    return ""
+
+
+def first_number(reply: str) -> str | None:
+    """Return the first number of the answer (InfiniteBench passkey, number string, Math.Find)."""
+    return next(iter(_NUMBER.findall(box_or_all(reply))), None)
+
+
+def last_number(reply: str) -> str | None:
+    """Return the last number of the answer, sign included (InfiniteBench Code.Run)."""
+    return next(reversed(_SIGNED_NUMBER.findall(box_or_all(reply))), None)
+
+
+def same_number(found: str, answer: str) -> bool:
+    """Whether two numbers are equal as text, or in value where either has a decimal point."""
+    if found == answer:
+        return True
+    decimal = "." in found + answer and _SIGNED_NUMBER.fullmatch(answer)
+    return bool(decimal and float(found) == float(answer))
+
+
+def has_words(found: str, answer: str) -> bool:
+    """Strict sub-EM: whether the accepted answer stands in the answer found, at word borders."""
+    return f" {normal_words(answer)} " in f" {normal_words(found)} "
+
+
+def either_inside(found: str, answer: str) -> bool:
+    """MemAgent's sub-EM: whether one is inside the other. What normalises to nothing (``"the"``) is in everything.
+
+    Beyond the reference, spelling (:func:`~memagent_lib.scoring.replies.plain`) and white space make no difference.
+    """
+    words = normal_words(found)
+    accepted = normal_words(answer)
+    return accepted in words or words in accepted or squeezed(found) == squeezed(answer)
+
+
+def is_word(found: str, answer: str) -> bool:
+    """Whether the accepted answer is one of the words, case aside (InfiniteBench KV retrieval and dialogue)."""
+    return answer.lower() in re.sub(r"[\n:\"'.,?!{}]", " ", found).lower().split()
+
+
+def token_f1(found: str, answer: str) -> float:
+    """Token F1 in SQuAD's normal form; SQuAD's and LongBench's formula."""
+    return _overlap_f1(normalise(found).split(), normalise(answer).split())
+
+
+def hotpot_f1(found: str, answer: str) -> float:
+    """Token F1 as HotpotQA and MemAgent count it: where either side is yes, no or noanswer, only equality scores."""
+    words = normalise(found)
+    accepted = normalise(answer)
+    if words != accepted and (words in _POLAR or accepted in _POLAR):
+        return 0.0
+    return _overlap_f1(words.split(), accepted.split())
+
+
+def character_f1(found: str, answer: str) -> float:
+    """F1 over letters and digits, for languages that do not space their words (InfiniteBench Zh.QA)."""
+    return _overlap_f1(_letters(found), _letters(answer))
+
+
+def rouge_l(found: str, answer: str) -> float:
+    """LongBench's summary score: F of ROUGE-L from the ``rouge`` package that LongBench itself uses."""
+    return rouge(found, answer).get("rouge-l", {}).get("f", 0.0)
+
+
+def rouge_recall(found: str, answer: str) -> float:
+    """The mean of the recalls of ROUGE-1, ROUGE-2 and ROUGE-L, as MemAgent reports on GovReport and QMSum."""
+    return sum(scores["r"] for scores in rouge(found, answer).values()) / 3
+
+
+def rouge(found: str, answer: str) -> dict[str, dict[str, float]]:
+    """Return ``rouge-1``, ``rouge-2`` and ``rouge-l``, each with ``r``, ``p`` and ``f``.
+
+    Empty where a side has no words, or a sentence of some thousand words; LongBench scores both 0.
+    """
+    from rouge import Rouge
+
+    try:
+        return Rouge().get_scores(found, answer)[0]
+    except (ValueError, RecursionError):
+        return {}
+
+
+def right_before_error(found: str, answer: str) -> float:
+    """The share of a list of numbers that is right before the first error (InfiniteBench Math.Calc)."""
+    accepted = re.findall(r"-?\d+", answer)
+    numbers = re.findall(r"-?\d+", found)
+    right = 0
+    while right < min(len(accepted), len(numbers)) and accepted[right] == numbers[right]:
+        right += 1
+    return right / max(1, len(accepted))
+
+
+def likeness(found: str, answer: str) -> float:
+    """LongBench's code score: difflib's ratio in hundredths."""
+    return round(100 * SequenceMatcher(None, found, answer).ratio()) / 100
+
+
+def _letters(text: str) -> list[str]:
+    return [character for character in text.lower() if character.isalnum()]
+
+
+def _overlap_f1(found: Sequence[str], accepted: Sequence[str]) -> float:
+    same = sum((Counter(found) & Counter(accepted)).values())
+    if not same:
+        return 0.0
+    precision = same / len(found)
+    recall = same / len(accepted)
+    return 2 * precision * recall / (precision + recall)
