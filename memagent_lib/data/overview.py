@@ -1,6 +1,6 @@
 """Frames that describe a data set: how long its documents are, how deep its facts stand, where its gold documents are.
 
-One tidy frame per picture; the pictures themselves are :mod:`memagent_lib.plots.data_plots`'.
+One tidy frame per figure; :func:`memagent_lib.plots.data_overview` draws them.
 """
 
 from __future__ import annotations

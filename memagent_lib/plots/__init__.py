@@ -1,9 +1,10 @@
 """Figures of results, data and training: a tidy frame in, matplotlib ``Axes`` out.
 
-Knows frames by their columns. Knows no model, no run and no notebook.
+Every function draws into ``ax`` when it is set, else into a new figure, and returns the axes. Knows frames by their
+columns. Knows no model, no run and no notebook.
 """
 
-from memagent_lib.plots import data_plots
+from memagent_lib.plots.data_plots import data_overview, document_lengths, evidence_depths, gold_positions
 from memagent_lib.plots.evaluation_plots import (
     accuracy_by_depth,
     accuracy_by_length,
@@ -25,7 +26,10 @@ __all__ = [
     "accuracy_by_task",
     "capture_and_retention",
     "cost_by_length",
-    "data_plots",
+    "data_overview",
+    "document_lengths",
+    "evidence_depths",
+    "gold_positions",
     "line_name",
     "memory_by_turn",
     "paired_differences",

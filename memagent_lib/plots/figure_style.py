@@ -1,4 +1,4 @@
-"""The look that all figures share: colours, line styles, axes, labels. Knows no frame.
+"""The look that all figures share: colours, line styles, axes, labels. Knows no results.
 
 Figures have no background and grey ink, so that one image reads on a light and on a dark page.
 """
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which the colour-blind can tell apart, without the yellow that white paper swallows;
-# blue and green a little lighter than theirs, for dark pages.
+# Okabe and Ito's colour-blind safe palette, without its yellow, which vanishes on white; blue and green are a little
+# lighter than the originals, for dark pages.
 COLOURS = ("#1f86c9", "#d55e00", "#00a376", "#cc79a7", "#56b4e9", "#e69f00")
-GREY, INK = "#8a8a8a", "#7a7a7a"
+GREY = "#8a8a8a"
+INK = "#7a7a7a"
 MAIN_LINE: dict[str, Any] = {"marker": "o", "markersize": 5, "linewidth": 2.2}
 THIN_LINE: dict[str, Any] = {"linewidth": 1.3, "alpha": 0.8}
 DASHES: dict[str, Any] = {"overwrite": "-", "truncated": (0, (5, 2)), "blind": (0, (1, 1.6)), "full": (0, (5, 2, 1, 2))}
@@ -31,7 +32,8 @@ BASELINE_WORDS = {
     "retrieved": "passages retrieved by words",
     "blind": "no document",
 }
-WINDOW = 5  # steps that a running mean is over
+WINDOW = 5
+"""Steps in a running mean."""
 LONGEST_LABEL = 20
 """Longer names go into a legend: beside the lines they would squeeze the plot."""
 _LABEL_GAP = 0.062
@@ -66,7 +68,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 class LineEnd(NamedTuple):
-    """Where a line ends, and what it is called."""
+    """The right end of a line in data coordinates, and the label to put there."""
 
     x: float
     y: float
@@ -74,35 +76,41 @@ class LineEnd(NamedTuple):
     colour: str
 
 
-def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> Any:
-    """Axes of a new figure in the common look: one, or with ``columns`` and ``rows`` an array of them, row by row."""
+def axes_or_new(ax: Axes | None, width: float, height: float) -> Axes:
+    """Return ``ax``, or the axes of a new figure of this size in inches when it is ``None``."""
+    return new_axes(width, height)[0] if ax is None else ax
+
+
+def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> list[Axes]:
+    """Make a figure in the common look, its size in inches, and return its axes row by row."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
     _load_backend()
     with mpl.rc_context(_SETTINGS):
-        made = plt.subplots(rows, columns, figsize=(width, height), squeeze=False)[1].ravel()
-    return made if len(made) > 1 else made[0]
+        _, grid = plt.subplots(rows, columns, figsize=(width, height), squeeze=False)
+    return list(grid.ravel())
 
 
 @cache
 def _load_backend() -> None:
-    """Have matplotlib load its backend outside of any ``rc_context``, whose end undoes what a notebook's own sets."""
+    """Have matplotlib load its backend now: inside an ``rc_context`` the context's end would undo a notebook's own."""
     import matplotlib.pyplot as plt
 
     plt.close(plt.figure())
 
 
 def finish(ax: Axes, title: str, caption: str) -> Axes:
-    """Give a figure its title, and below it in small what its marks mean."""
+    """Set the title, and below it in small type what the marks mean."""
     ax.set_title(title + "\n", loc="left")
-    place = {"xy": (0, 1), "xycoords": "axes fraction", "xytext": (0, 5), "textcoords": "offset points"}
-    ax.annotate(caption, **place, fontsize=9, color=INK).set_in_layout(False)  # a long one would squeeze the axes
+    above_axes = {"xy": (0, 1), "xycoords": "axes fraction", "xytext": (0, 5), "textcoords": "offset points"}
+    note = ax.annotate(caption, **above_axes, fontsize=9, color=INK)
+    note.set_in_layout(False)  # a long caption would squeeze the axes
     return ax
 
 
 def save_figure(ax: Axes, path: str | Path) -> list[Path]:
-    """Write a figure as the image that ``path`` names, and beside it as vectors (PDF); returns both paths."""
+    """Write the figure as the image that ``path`` names and as a PDF beside it; return both paths."""
     image = Path(path)
     image.parent.mkdir(parents=True, exist_ok=True)
     vectors = image.with_suffix(".pdf")
@@ -112,7 +120,7 @@ def save_figure(ax: Axes, path: str | Path) -> list[Path]:
 
 
 def svg_markup(figure: Figure, **options: Any) -> str:
-    """A figure as an ``<svg>`` element, without the style sheet that would style the whole page around it."""
+    """Return the figure as an ``<svg>`` element without its style sheet, which would apply to the page around it."""
     file = io.StringIO()
     figure.savefig(file, format="svg", **options)
     svg = file.getvalue()
@@ -120,24 +128,28 @@ def svg_markup(figure: Figure, **options: Any) -> str:
 
 
 def colours_of(names: pd.Series) -> dict[str, str]:
-    """A colour for each name, in order of appearance; names that differ in their training seed share one."""
+    """Assign a colour to each name in order of appearance; names that differ only in their seed share one."""
     import seaborn as sns
 
     order = list(dict.fromkeys(names))
-    alike = list(dict.fromkeys(map(without_seed, order)))
-    many = len(alike) > len(COLOURS)
-    colours = dict(zip(alike, sns.husl_palette(len(alike), s=0.8, l=0.5) if many else COLOURS, strict=False))
+    without_seeds = list(dict.fromkeys(map(without_seed, order)))
+    palette: Sequence[Any] = COLOURS
+    if len(without_seeds) > len(COLOURS):
+        palette = sns.husl_palette(len(without_seeds), s=0.8, l=0.5)
+    colours = dict(zip(without_seeds, palette, strict=False))
     return {name: colours[without_seed(name)] for name in order}
 
 
 def without_seed(policy: str) -> str:
-    """What policies are called that differ in nothing but their training seed: ``trained, seed 1`` is ``trained``."""
+    """Return a policy's name without its training seed: ``trained, seed 1`` is ``trained``."""
     return _SEED.sub("", policy)
 
 
 def other_seeds(policies: Iterable[str]) -> set[str]:
-    """Those of the policies that differ in their training seed alone from the one whose name has no seed; where there
-    is none, from the first of them.
+    """Return the policies that repeat another one with a different training seed.
+
+    Of policies that differ in nothing else, the one without a seed in its name is the main one; without such a one,
+    the first.
     """
     order = list(dict.fromkeys(policies))
     main = {without_seed(policy): policy for policy in reversed(order)}
@@ -146,26 +158,32 @@ def other_seeds(policies: Iterable[str]) -> set[str]:
 
 
 def dashes_of(reader: str) -> Any:
+    """Return a reader's line style; a reader that has none of its own always gets the same of a few others."""
     return DASHES.get(reader, OTHER_DASHES[sum(map(ord, reader)) % len(OTHER_DASHES)])
 
 
 def line_name(policy: str, reader: str) -> str:
+    """Return what a line is called: the policy, with its reader unless that is ``overwrite``."""
     return policy if reader == "overwrite" else f"{policy}, {reader}"
 
 
-def counted(what: str, counts: Iterable[float]) -> str:
-    """``n = 24 to 400 documents``."""
-    low, *_, high = sorted([*(found := [int(n) for n in counts]), *found]) or [0, 0]
-    return f"n = {low:,}{f' to {high:,}' if high > low else ''} {what}"
+def sample_sizes(what: str, counts: Iterable[float]) -> str:
+    """Return the range of ``counts`` as text, such as ``n = 24 to 400 documents``."""
+    sizes = [int(count) for count in counts] or [0]
+    low = min(sizes)
+    high = max(sizes)
+    if low == high:
+        return f"n = {low:,} {what}"
+    return f"n = {low:,} to {high:,} {what}"
 
 
 def running_mean(values: pd.Series) -> pd.Series:
-    """The mean of the steps around each, so that a line does not lag; of fewer at both ends."""
+    """Average each step with its neighbours on both sides, so that the line does not lag; fewer at both ends."""
     return values.rolling(WINDOW, min_periods=1, center=True).mean()
 
 
-def short(count: float) -> str:
-    """A count in at most four characters: 512, 8K, 3.5M; K and M are powers of two, as the field counts tokens."""
+def short_count(count: float) -> str:
+    """Write a count in at most four characters: 512, 8K, 3.5M. K and M are powers of two, as for tokens."""
     for size, sign in ((1 << 20, "M"), (1 << 10, "K")):
         if count >= size:
             return f"{count / size:.3g}{sign}"
@@ -191,45 +209,44 @@ def count_axis(ax: Axes, label: str) -> None:
 
 
 def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
-    """Document lengths in chunks, and in tokens where a chunk's size is known; of close ones the first."""
+    """Label document lengths in chunks, and in tokens when a chunk's size is known."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    at: list[float] = []
     lengths = sorted(chunks.dropna().unique())
+    ticks: list[float] = []
     for length in lengths:
-        if not at or length / at[-1] >= (lengths[-1] / lengths[0]) ** 0.1:
-            at.append(length)
+        # Labels of lengths closer than a tenth of the axis would overlap; the first of them stays.
+        if not ticks or length / ticks[-1] >= (lengths[-1] / lengths[0]) ** 0.1:
+            ticks.append(length)
     ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_locator(FixedLocator(at))
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticklabels([length_label(c, chunk_tokens) for c in at])
+    ax.set_xticklabels([length_label(length, chunk_tokens) for length in ticks])
     ax.set_xlabel(length_axis_label(chunk_tokens))
 
 
 def length_label(chunks: float, chunk_tokens: int | None) -> str:
-    return f"{int(chunks):,}" + (f"\n{short(chunks * chunk_tokens)}" if chunk_tokens else "")
+    count = f"{int(chunks):,}"
+    return f"{count}\n{short_count(chunks * chunk_tokens)}" if chunk_tokens else count
 
 
 def length_axis_label(chunk_tokens: int | None) -> str:
-    return "document length: chunks" + (", tokens" if chunk_tokens else "")
+    return "document length: chunks, tokens" if chunk_tokens else "document length: chunks"
 
 
 def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> None:
-    """Name each line at its right end, apart from one another; long names, and ``more``, in a legend below.
-
-    Works in shares of the axes' height, so scales may be logarithmic.
-    """
+    """Name each line at its right end, without overlaps; long names, and the handles in ``more``, go into a legend."""
     if any(len(end.name) > LONGEST_LABEL for end in ends):
         more = [*_line_handles({end.name: end.colour for end in ends}), *more]
         ends = ()
     if more:
-        _legend(ax, more, 2)
-    ax.autoscale_view()  # the limits that the shares below are of
+        _legend(ax, more)
+    ax.autoscale_view()  # sets the limits that heights are computed from
     right = max((end.x for end in ends), default=0)
-    for share, end in _spread(ax, ends):
+    for height, end in _label_heights(ax, ends):
         ax.annotate(
             end.name,
-            (right, share),
+            (right, height),
             xycoords=("data", "axes fraction"),
             xytext=(10, 0),
             textcoords="offset points",
@@ -240,17 +257,48 @@ def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> N
         )
 
 
-def legend_below(ax: Axes, colours: Mapping[str, str], readers: Iterable[str]) -> None:
-    """One legend for all axes of a figure: the lines' names, and the line styles of the baselines among ``readers``."""
-    _legend(ax, [*_line_handles(colours), *thin_handles(colours, readers)], 4)
+def _label_heights(ax: Axes, ends: Sequence[LineEnd]) -> list[tuple[float, LineEnd]]:
+    """Return a height for each label as a share of the axes, so that a logarithmic scale works too.
+
+    Each label is at its line's height, or just above the label below it; all move down when the last passes the top.
+    """
+    heights: list[tuple[float, LineEnd]] = []
+    for end in sorted(ends, key=lambda end: end.y):
+        height = ax.transLimits.transform(ax.transScale.transform((end.x, end.y)))[1]
+        if heights:
+            height = max(height, heights[-1][0] + _LABEL_GAP)
+        heights.append((height, end))
+    over = max(0.0, heights[-1][0] - 1) if heights else 0.0
+    return [(height - over, end) for height, end in heights]
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], columns: int) -> None:
+    """Put one legend below all axes of a figure."""
+    look = {"frameon": False, "labelcolor": INK, "fontsize": 9}
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
+
+
+def _legend(ax: Axes, handles: Sequence[Any]) -> None:
+    """Put a legend below a figure of one plot, and inside ``ax`` when other plots share the figure."""
+    if ax.figure.axes == [ax]:
+        legend_below(ax.figure, handles, columns=2)
+    else:
+        ax.legend(handles=handles, frameon=False, labelcolor=INK, fontsize=8)
+
+
+def panel_handles(colours: Mapping[str, str], readers: Iterable[str]) -> list[Any]:
+    """Return the entries of a legend for several panels: the policies, then the line styles of baselines and seeds."""
+    return [*_line_handles(colours), *thin_handles(colours, readers)]
 
 
 def thin_handles(policies: Iterable[str], readers: Iterable[str]) -> list[Any]:
-    """Legend entries for thin lines: baselines among ``readers``, other training seeds among ``policies``."""
+    """Return legend entries for thin lines: baselines among ``readers``, other training seeds among ``policies``."""
     from matplotlib.lines import Line2D
 
-    seeds = [Line2D([], [], color=INK, **THIN_LINE, label="other training seeds")] if other_seeds(policies) else []
-    return [*style_handles(readers), *seeds]
+    handles = style_handles(readers)
+    if other_seeds(policies):
+        handles.append(Line2D([], [], color=INK, **THIN_LINE, label="other training seeds"))
+    return handles
 
 
 def _line_handles(colours: Mapping[str, str]) -> list[Any]:
@@ -261,41 +309,29 @@ def _line_handles(colours: Mapping[str, str]) -> list[Any]:
     return [Line2D([], [], color=colour, marker="o", markersize=4.5, label=name) for name, colour in lines.items()]
 
 
-def _legend(ax: Axes, handles: Sequence[Any], columns: int) -> None:
-    look = {"frameon": False, "labelcolor": INK, "fontsize": 9}
-    ax.figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
-
-
-def _spread(ax: Axes, ends: Sequence[LineEnd]) -> list[tuple[float, LineEnd]]:
-    """A height for each label: its line's, moved up off the one below, and all moved down where the top is passed."""
-    placed: list[tuple[float, LineEnd]] = []
-    for end in sorted(ends, key=lambda end: end.y):
-        share = ax.transLimits.transform(ax.transScale.transform((end.x, end.y)))[1]
-        placed.append((max(share, placed[-1][0] + _LABEL_GAP) if placed else share, end))
-    over = max(0.0, placed[-1][0] - 1) if placed else 0.0
-    return [(share - over, end) for share, end in placed]
-
-
 def style_handles(readers: Iterable[str]) -> list[Any]:
-    """Legend entries for the line styles of the baselines among ``readers``; none where there is no baseline."""
+    """Return legend entries for the line styles of the baselines among ``readers``; none without a baseline."""
     from matplotlib.lines import Line2D
 
-    found = [reader for reader in BASELINE_WORDS if reader in set(readers)]
-    if not found:
+    present = set(readers)
+    baselines = [reader for reader in BASELINE_WORDS if reader in present]
+    if not baselines:
         return []
-    memory = Line2D([], [], color=INK, marker="o", markersize=4.5, linewidth=2.2, label="with memory")
-    return [
-        memory,
-        *(Line2D([], [], color=INK, linestyle=dashes_of(r), linewidth=1.3, label=BASELINE_WORDS[r]) for r in found),
-    ]
+    handles = [Line2D([], [], color=INK, marker="o", markersize=4.5, linewidth=2.2, label="with memory")]
+    for reader in baselines:
+        style = dashes_of(reader)
+        handles.append(Line2D([], [], color=INK, linestyle=style, linewidth=1.3, label=BASELINE_WORDS[reader]))
+    return handles
 
 
 def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:
-    """How many tokens a chunk of the readings with a memory has, if that is one number: a baseline's chunk is what it
-    may see at once.
+    """Return how many tokens a chunk has, or ``None`` when rows differ or do not record it.
+
+    Only readers with a memory count: a baseline's chunk is the window that it sees at once.
     """
     if "chunk_tokens" not in results:
         return None
-    with_memory = ~results["reader"].isin(BASELINE_WORDS)
-    sizes = results.loc[with_memory if with_memory.any() else slice(None), "chunk_tokens"].dropna().unique()
+    with_memory = results[~results["reader"].isin(BASELINE_WORDS)]
+    rows = with_memory if len(with_memory) else results
+    sizes = rows["chunk_tokens"].dropna().unique()
     return int(sizes[0]) if len(sizes) == 1 else None

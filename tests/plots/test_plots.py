@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from functools import partial
+from inspect import signature
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,14 +15,13 @@ from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
 from memagent_lib.evaluation import paired, paired_interval, wilson
-from memagent_lib.plots import data_plots
 from memagent_lib.plots.figure_style import GREY, INK, LineEnd, label_ends, new_axes
 
 matplotlib.use("agg")
 
 
 @pytest.fixture(autouse=True)
-def every_figure_has_room_for_its_words_and_no_figure_stays_open():
+def every_figure_fits_its_words_and_is_closed():
     yield
     figures = [plt.figure(number) for number in plt.get_fignums()]
     try:
@@ -29,7 +31,7 @@ def every_figure_has_room_for_its_words_and_no_figure_stays_open():
         plt.close("all")
     for figure in figures:
         for ax in (ax for ax in figure.axes if ax.get_title(loc="left")):
-            words = [ax._left_title, *filter(Text.get_visible, ax.texts)]
+            words = [child for child in ax.get_children() if isinstance(child, Text) and child.get_visible()]
             assert [text.get_text() for text in words if text.get_window_extent().x1 > figure.bbox.x1 + 1] == []
             if ax.get_xlabel():  # not a bar of colours
                 share = ax.get_position().width * ax.get_gridspec().ncols
@@ -47,8 +49,8 @@ def results() -> pd.DataFrame:
     rows = []
     for (policy, reader), lengths in right.items():
         for chunks, (hits, n) in lengths.items():
-            kept = reader == "overwrite"
-            facts = {
+            has_memory = reader == "overwrite"
+            shared = {
                 "document_chars": 500 * chunks,
                 "policy": policy,
                 "reader": reader,
@@ -57,12 +59,12 @@ def results() -> pd.DataFrame:
                 "error": None,
                 "turns": 1,
                 "cut_memories": 0,
-                "prompt_tokens": 9 * (chunks if kept else 1),
+                "prompt_tokens": 9 * (chunks if has_memory else 1),
                 "reply_tokens": 1,
                 "seconds": 0.5 * chunks,
             }
             rows += [
-                facts
+                shared
                 | {
                     "example": f"{chunks}-{i}",
                     "document": f"document {chunks}-{i}",
@@ -70,13 +72,13 @@ def results() -> pd.DataFrame:
                     "score": float(i < hits),
                     "depth": (i + 0.5) / n,
                 }
-                | {"capture": 1.0 if kept else None, "retention": float(i < hits) if kept else None}
+                | {"capture": 1.0 if has_memory else None, "retention": float(i < hits) if has_memory else None}
                 for i in range(n)
             ]
     return pd.DataFrame(rows)
 
 
-def test_accuracy_is_drawn_at_its_value_with_its_wilson_interval(results: pd.DataFrame) -> None:
+def test_accuracy_has_its_value_and_its_wilson_interval(results: pd.DataFrame) -> None:
     ax = plots.accuracy_by_length(results)
     lines = [line for line in ax.lines if line.get_marker() == "o"]
     assert [list(line.get_ydata()) for line in lines] == [[0.75, 0.25], [1.0, 0.75]]
@@ -88,7 +90,7 @@ def test_accuracy_is_drawn_at_its_value_with_its_wilson_interval(results: pd.Dat
     assert {t.get_text() for t in ax.texts} >= {"before", "after", "n = 4 to 8 per point, 95 % Wilson intervals"}
 
 
-def test_at_one_length_alone_the_intervals_are_bars_side_by_side(results: pd.DataFrame) -> None:
+def test_intervals_at_one_length_are_bars_side_by_side(results: pd.DataFrame) -> None:
     ax = plots.accuracy_by_length(results[results["chunks"] == 64])
     bars = [bar for bar in ax.collections if bar.get_linewidth()[0] > 0]
     heights = {tuple(round(v, 6) for v in bar.get_paths()[0].vertices[:, 1]) for bar in bars}
@@ -96,21 +98,19 @@ def test_at_one_length_alone_the_intervals_are_bars_side_by_side(results: pd.Dat
     assert {(round(rate.low, 6), round(rate.high, 6)) for rate in (wilson(3, 4), wilson(1, 4))} == heights
 
 
-def test_lengths_are_told_in_tokens_of_the_chunks_that_a_memory_was_made_of_whatever_a_baseline_may_see(
-    results: pd.DataFrame,
-) -> None:
+def test_lengths_in_tokens_ignore_the_window_of_a_baseline(results: pd.DataFrame) -> None:
     whole = results[results["reader"] == "blind"].assign(reader="full", chunk_tokens=4096)
 
-    def told(rows: pd.DataFrame) -> list[str]:
+    def labels(rows: pd.DataFrame) -> list[str]:
         return [label.get_text() for label in plots.accuracy_by_length(rows).get_xticklabels()]
 
-    assert told(pd.concat([results, whole])) == ["4\n512", "64\n8K"]
-    assert told(whole) == ["4\n16K", "64\n256K"]
+    assert labels(pd.concat([results, whole])) == ["4\n512", "64\n8K"]
+    assert labels(whole) == ["4\n16K", "64\n256K"]
     larger = results[results["reader"] == "overwrite"].assign(policy="larger", chunk_tokens=256)
-    assert told(pd.concat([results, larger])) == ["4", "64"]
+    assert labels(pd.concat([results, larger])) == ["4", "64"]
 
 
-def test_each_task_has_a_panel_of_its_own_rows_and_one_legend_serves_all(results: pd.DataFrame) -> None:
+def test_each_task_has_its_own_panel_and_all_share_a_legend(results: pd.DataFrame) -> None:
     other = results.assign(task="update", score=1.0)
     figure = plots.accuracy_by_task(pd.concat([results.assign(task="needle"), other])).figure
     needle, update = figure.axes
@@ -131,9 +131,7 @@ def test_a_policy_has_the_same_colour_in_every_figure(results: pd.DataFrame) -> 
     assert ends[0]["after"] == ends[1]["after"] == plots.COLOURS[1]
 
 
-def test_other_training_seeds_have_the_colour_of_the_first_and_thin_lines_without_a_name(
-    results: pd.DataFrame,
-) -> None:
+def test_other_seeds_are_thin_lines_in_the_main_ones_colour(results: pd.DataFrame) -> None:
     second = results[results["policy"] == "after"].assign(policy="after, seed 1", score=0.5)
     third = results.assign(policy=results["policy"].replace("before", "before, seed 2"))
     rows = pd.concat([second.assign(policy="before, seed 1"), second, third])
@@ -147,18 +145,18 @@ def test_other_training_seeds_have_the_colour_of_the_first_and_thin_lines_withou
     assert "after, seed 1" not in {text.get_text().partition(":")[0] for text in ax.texts}
     assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["other training seeds"]
     panels = plots.accuracy_by_task(pd.concat([rows.assign(task="needle"), rows.assign(task="update")])).figure
-    told = [text.get_text() for text in panels.legends[0].get_texts()]
-    assert told == ["before, seed 1", "after", "with memory", "no document", "other training seeds"]
+    entries = [text.get_text() for text in panels.legends[0].get_texts()]
+    assert entries == ["before, seed 1", "after", "with memory", "no document", "other training seeds"]
 
 
-def test_capture_and_retention_leave_out_readers_without_a_memory(results: pd.DataFrame) -> None:
+def test_capture_and_retention_omit_readers_without_a_memory(results: pd.DataFrame) -> None:
     ax = plots.capture_and_retention(results)
     assert [list(line.get_ydata()) for line in ax.lines] == [[1.0, 1.0], [0.75, 0.25], [1.0, 1.0], [1.0, 0.75]]
     assert "n = 4 to 8 per point, 95 % Wilson intervals" in {t.get_text() for t in ax.texts}
 
 
-def test_labels_of_lines_that_end_together_do_not_cover_one_another() -> None:
-    ax = new_axes(5, 4)
+def test_labels_of_lines_that_end_together_do_not_overlap() -> None:
+    (ax,) = new_axes(5, 4)
     ax.set(xlim=(0, 1), ylim=(0, 1))
     label_ends(ax, [LineEnd(1, 0.5, name, "black") for name in "abc"] + [LineEnd(1, 1.0, "top", "black")])
     heights = sorted(text.xy[1] for text in ax.texts)
@@ -166,7 +164,7 @@ def test_labels_of_lines_that_end_together_do_not_cover_one_another() -> None:
     assert heights[-1] <= 1.0
 
 
-def test_long_names_stand_in_a_legend_below_and_leave_the_plot_its_width(results: pd.DataFrame) -> None:
+def test_long_names_go_into_a_legend_and_cost_no_width(results: pd.DataFrame) -> None:
     widths = []
     for name in ("before", "runs/study/train/model of a long name"):
         ax = plots.accuracy_by_length(results.assign(policy=results["policy"].replace("before", name)))
@@ -176,7 +174,7 @@ def test_long_names_stand_in_a_legend_below_and_leave_the_plot_its_width(results
     assert widths[1] >= widths[0]
 
 
-def test_the_reward_curve_is_the_running_mean_and_an_unknown_metric_names_the_known() -> None:
+def test_the_reward_curve_is_the_mean_around_each_step() -> None:
     values = [0.0, 0.6, 0.3, 1.0, 0.1, 0.5]
     curve = pd.DataFrame({"run_id": "a", "metric": "reward", "step": range(1, 7), "value": values})
     ax = plots.reward_curve(curve, metric="reward")
@@ -186,7 +184,7 @@ def test_the_reward_curve_is_the_running_mean_and_an_unknown_metric_names_the_kn
         plots.reward_curve(curve, metric="loss")
 
 
-def test_memory_by_turn_draws_the_mean_and_marks_what_was_cut() -> None:
+def test_memory_by_turn_draws_the_mean_and_marks_cut_memories() -> None:
     turns = pd.DataFrame(
         {
             "kind": ["read"] * 4 + ["answer"],
@@ -201,9 +199,7 @@ def test_memory_by_turn_draws_the_mean_and_marks_what_was_cut() -> None:
     assert "mean and middle 80 % of 2 readings; x: cut at the token limit" in {t.get_text() for t in ax.texts}
 
 
-def test_cost_is_prompt_and_reply_tokens_beside_what_twice_the_document_for_twice_the_cost_would_be(
-    results: pd.DataFrame,
-) -> None:
+def test_cost_is_all_tokens_beside_a_line_linear_in_length(results: pd.DataFrame) -> None:
     ax = plots.cost_by_length(results)
     memory, other, blind, guide = (list(line.get_ydata()) for line in ax.lines)
     assert (memory, other, blind) == ([37, 577], [37, 577], [10, 10])
@@ -211,26 +207,26 @@ def test_cost_is_prompt_and_reply_tokens_beside_what_twice_the_document_for_twic
     assert ax.get_yscale() == "log"
 
 
-def test_the_heat_map_counts_each_cell_and_shows_one_policy_and_reader(results: pd.DataFrame) -> None:
+def test_the_heat_map_counts_each_cell_of_one_policy(results: pd.DataFrame) -> None:
     one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
     ax = plots.accuracy_by_depth(one, bins=2)
     assert [t.get_text() for t in ax.texts][:4] == ["100 %\nn=4", "50 %\nn=2", "50 %\nn=4", "0 %\nn=2"]
     assert list(ax.collections[0].get_array().ravel()) == [1.0, 0.5, 0.5, 0.0]
     with pytest.raises(
-        ValueError, match="shows one policy and reader, got 'before' overwrite, 'after' overwrite, 'after' blind"
+        ValueError, match="takes one policy and reader, got 'before' overwrite, 'after' overwrite, 'after' blind"
     ):
         plots.accuracy_by_depth(results)
-    with pytest.raises(ValueError, match="no result says how deep its fact stands"):
+    with pytest.raises(ValueError, match="no row has a depth of its evidence"):
         plots.accuracy_by_depth(one.drop(columns="depth"))
 
 
-def test_an_empty_cell_of_the_heat_map_is_blank_rather_than_zero(results: pd.DataFrame) -> None:
+def test_an_empty_cell_of_the_heat_map_is_blank_not_zero(results: pd.DataFrame) -> None:
     few = results[(results["policy"] == "before") & ((results["chunks"] == 4) | (results["depth"] < 0.5))]
     ax = plots.accuracy_by_depth(few, bins=2)
     assert list(ax.collections[0].get_array().mask.ravel()) == [False, False, False, True]
 
 
-def test_paired_differences_are_drawn_at_their_value_and_grey_where_zero_is_inside(results: pd.DataFrame) -> None:
+def test_a_paired_difference_is_grey_when_zero_is_inside(results: pd.DataFrame) -> None:
     found = paired(results, "before", "after")
     assert found[["chunks", "difference", "n", "right_only", "left_only"]].values.tolist() == [
         [4, 0.25, 8, 2, 0],
@@ -247,40 +243,40 @@ def test_paired_differences_are_drawn_at_their_value_and_grey_where_zero_is_insi
     ("both", "right", "left", "neither", "low", "high"),
     [(36, 12, 2, 0, 0.0569, 0.3404), (20, 12, 2, 16, 0.0562, 0.3292), (30, 0, 0, 0, -0.1135, 0.1135)],
 )
-def test_paired_intervals_are_those_published_by_newcombe(both, right, left, neither, low, high) -> None:
+def test_paired_intervals_are_those_newcombe_published(both, right, left, neither, low, high) -> None:
     on_left = [1.0] * both + [0.0] * right + [1.0] * left + [0.0] * neither
     on_right = [1.0] * both + [1.0] * right + [0.0] * left + [0.0] * neither
     assert paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
 
 
-def test_nineteen_in_twenty_paired_intervals_hold_the_true_difference() -> None:
-    draw, held, true = np.random.default_rng(0), 0, 0.7 * 0.2 - 0.3 * 0.1
+def test_of_twenty_paired_intervals_nineteen_cover_the_truth() -> None:
+    draw = np.random.default_rng(0)
+    true = 0.7 * 0.2 - 0.3 * 0.1
+    covered = 0
     for _ in range(1000):
         left = draw.random(40) < 0.3
         right = np.where(left, draw.random(40) < 0.9, draw.random(40) < 0.2)
         low, high = paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
-        held += low <= true <= high
-    assert 935 <= held <= 980
+        covered += low <= true <= high
+    assert 935 <= covered <= 980
 
 
-def test_policies_that_read_nothing_in_common_cannot_be_paired(results: pd.DataFrame) -> None:
-    said = "'before' and 'after' have read no document in common with the reader"
-    with pytest.raises(ValueError, match=f"{said} 'blind'"):
+def test_policies_without_a_common_document_are_not_paired(results: pd.DataFrame) -> None:
+    message = "'before' and 'after' have read no document in common with the reader"
+    with pytest.raises(ValueError, match=f"{message} 'blind'"):
         paired(results, "before", "after", reader="blind")
     others = results["document"].where(results["policy"] == "before", "another " + results["document"])
-    with pytest.raises(ValueError, match=said):  # the same ids, for other documents
+    with pytest.raises(ValueError, match=message):  # the same ids, for other documents
         paired(results.assign(document=others), "before", "after")
 
 
-def test_the_pictures_of_a_data_set_show_every_document_and_every_fact(tokenizer, tmp_path) -> None:
+def test_the_data_overview_draws_all_documents_and_evidence(tokenizer, tmp_path) -> None:
     files = [
         save(make("multihop_2", n, seed, tokenizer, documents=12), tmp_path / f"{name}.parquet")
         for name, n, seed in (("train", 5, 1), ("test", 3, 2))
     ]
     frames = data_files(files)
-    shown = data_plots.overview(frames)
-    assert len(shown) == 3
-    lengths, depths, gold = shown
+    lengths, depths, gold = plots.data_overview(frames)
     drawn = sorted(round(x) for dots in lengths.collections for x in dots.get_offsets()[:, 0])
     assert drawn == sorted(frames["examples"]["tokens"])
     assert [t.get_text() for t in lengths.get_yticklabels()] == ["train  n = 5", "test  n = 3"]
@@ -290,15 +286,62 @@ def test_the_pictures_of_a_data_set_show_every_document_and_every_fact(tokenizer
     assert [t.get_text() for t in gold.get_legend().get_texts()] == ["gold document 1", "gold document 2"]
 
 
-def test_a_data_set_without_gold_documents_or_token_counts_is_drawn_too(tokenizer, tmp_path) -> None:
+def test_data_without_gold_documents_or_tokens_is_drawn_too(tokenizer, tmp_path) -> None:
     path = save(make("needle", 4, 1, tokenizer, chunks=2), tmp_path / "x.parquet")
-    lengths, depths = data_plots.overview(data_files([path]))
+    lengths, depths = plots.data_overview(data_files([path]))
     assert lengths.get_xlabel() == "characters, log scale"
     assert depths.get_legend() is None
     counted = data_files([path], tokenizer=tokenizer)
-    assert data_plots.overview(counted)[0].get_xlabel() == "tokens, log scale"
+    assert plots.data_overview(counted)[0].get_xlabel() == "tokens, log scale"
     with pytest.raises(ValueError, match="no file to describe"):
         data_files([])
+
+
+def takes_axes(function: object) -> bool:
+    return callable(function) and "ax" in signature(function).parameters and function is not plots.save_figure
+
+
+def figures_of(results: pd.DataFrame, tokenizer, tmp_path) -> dict[str, partial]:
+    """Every plot of one axes, ready to be drawn with or without ``ax``."""
+    one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
+    turns = pd.DataFrame({"kind": ["read"] * 2, "turn": [1, 2], "reply_tokens": [10, 20], "finish_reason": "stop"})
+    curve = pd.DataFrame({"run_id": "a", "metric": "reward", "step": range(1, 7), "value": 0.5})
+    phrases = pd.DataFrame([{"text": "The code is cedar.", "brought": 1, "dropped": None}])
+    data = data_files([save(make("multihop_2", 5, 1, tokenizer, documents=12), tmp_path / "train.parquet")])
+    return {
+        "accuracy_by_depth": partial(plots.accuracy_by_depth, one),
+        "accuracy_by_length": partial(plots.accuracy_by_length, results),
+        "capture_and_retention": partial(plots.capture_and_retention, results),
+        "cost_by_length": partial(plots.cost_by_length, results),
+        "document_lengths": partial(plots.document_lengths, data["examples"]),
+        "evidence_depths": partial(plots.evidence_depths, data["depths"]),
+        "gold_positions": partial(plots.gold_positions, data["gold"]),
+        "memory_by_turn": partial(plots.memory_by_turn, turns),
+        "paired_differences": partial(plots.paired_differences, paired(results, "before", "after")),
+        "phrase_lives": partial(plots.phrase_lives, phrases, 2),
+        "reward_curve": partial(plots.reward_curve, curve, metric="reward"),
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in plots.__all__ if takes_axes(getattr(plots, name))])
+def test_a_plot_draws_into_the_axes_that_it_gets(name: str, results: pd.DataFrame, tokenizer, tmp_path) -> None:
+    draw = figures_of(results, tokenizer, tmp_path)[name]
+    own = draw()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(16, 4), layout="constrained")
+    assert draw(ax=right) is right
+    assert right.get_title(loc="left") == own.get_title(loc="left") != ""
+    assert len(right.lines) == len(own.lines)
+    assert not left.has_data() and not figure.legends
+
+
+def test_plots_of_several_panels_draw_into_the_axes_they_get(results: pd.DataFrame, tokenizer, tmp_path) -> None:
+    tasks = pd.concat([results.assign(task="needle"), results.assign(task="update")])
+    _, axes = plt.subplots(1, 2, figsize=(16, 4), layout="constrained")
+    assert plots.accuracy_by_task(tasks, axes) is axes[0]
+    assert [ax.get_title(loc="left").strip() for ax in axes] == ["needle", "update"]
+    data = data_files([save(make("multihop_2", 5, 1, tokenizer, documents=12), tmp_path / "train.parquet")])
+    _, axes = plt.subplots(1, 3, figsize=(16, 4), layout="constrained")
+    assert plots.data_overview(data, axes) == list(axes)
 
 
 def test_every_figure_has_one_look(results: pd.DataFrame) -> None:
@@ -311,7 +354,7 @@ def test_every_figure_has_one_look(results: pd.DataFrame) -> None:
     assert {ax.texts[-1].get_fontsize() for ax in drawn} == {9}
 
 
-def test_a_figure_is_saved_as_an_image_without_background_and_as_vectors(results: pd.DataFrame, tmp_path) -> None:
+def test_a_figure_is_saved_as_a_transparent_image_and_as_pdf(results: pd.DataFrame, tmp_path) -> None:
     image, vectors = plots.save_figure(plots.accuracy_by_length(results), tmp_path / "deep" / "accuracy.png")
     assert plt.imread(image)[0, 0, 3] == 0.0
     assert vectors.name == "accuracy.pdf" and vectors.read_bytes().startswith(b"%PDF")
@@ -322,4 +365,4 @@ def test_lives_of_phrases_have_room_beside_their_words() -> None:
     lives = [{"text": text, "brought": i % 16 + 1, "dropped": None if i % 5 == 0 else i % 16 + 2} for i in range(32)]
     ax = plots.phrase_lives(pd.DataFrame(lives), 16)
     assert len(ax.patches) == 20
-    assert ax.texts[0].get_text() == "green: kept to the end; grey: dropped; the 20 longest of 32"
+    assert ax.texts[0].get_text() == "green: there at the end; grey: dropped; the 20 longest of 32"
