@@ -1,17 +1,18 @@
 """Capture, retention and fate: what became of each needed fact, turn by turn.
 
-A fact is *captured* when it is in memory right after the chunk that holds its end, and *retained* when a captured fact
-is in memory at the end. What is in memory after a turn follows from the prompts: a turn replaces the memories that it
-was shown.
+A fact is *captured* when it is in memory right after the chunk that contains its end, and *retained* when a captured
+fact is in memory at the end. What is in memory after a turn follows from the prompts: a reply replaces the memories
+that its prompt displayed.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Trace, Turn
@@ -28,23 +29,24 @@ COMMON_WORDS = _ARTICLES.union(
 
 
 class Fate(StrEnum):
-    """How a needed fact stands after a turn. Until a chunk holds some of it, it is not read yet, whatever memory says:
-    the same words stand in other facts too.
+    """What has become of a needed fact after a turn.
+
+    A fact is ahead until a chunk contains some of it, whatever is in memory: its words may stand elsewhere too.
     """
 
     AHEAD = "not read yet"
-    HELD = "in memory"
+    IN_MEMORY = "in memory"
     MISSED = "read but never noted"
     LOST = "noted and lost"
 
 
 @dataclass(frozen=True, slots=True)
-class FactHistory:
-    """One needed fact: its ``span`` of the document, ``None`` where that is unknown, and the ``words`` that tell it.
+class EvidenceHistory:
+    """The history of one needed fact: ``span`` in the document (``None`` if unknown), ``words`` that identify it.
 
-    ``read`` is the turn whose chunk holds its last character, ``None`` where there was none. ``fates`` has one entry
-    per turn, ``None`` where a reader has no memory. ``captured`` is ``None`` where the reader keeps no memory or the
-    place is unknown; ``retained`` where there was nothing to retain.
+    ``read`` is the turn whose chunk contains its last character, ``None`` if there was none. ``fates`` has one entry
+    per turn, ``None`` where a reader has no memory. ``captured`` is ``None`` for readers without memory and for an
+    unknown span; ``retained`` is ``None`` where there was nothing to retain.
     """
 
     span: tuple[int, int] | None
@@ -57,46 +59,48 @@ class FactHistory:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The histories of all facts that a question needs, in the order of their evidence."""
+    """The history of every fact that a question needs, in the order of the evidence."""
 
-    facts: tuple[FactHistory, ...]
+    histories: tuple[EvidenceHistory, ...]
     fates: tuple[Fate | None, ...]
-    """After each turn, the worst of the facts that have been read: lost, else never noted, else in memory."""
+    """After each turn, the worst fate of the evidence read so far: lost, else never noted, else in memory."""
 
     @property
     def capture(self) -> float | None:
-        """The share of facts that were in memory right after their chunk; ``None`` where that cannot be said of any."""
-        return _share(fact.captured for fact in self.facts)
+        """The share of the evidence that was in memory right after its chunk; ``None`` where all of it is unknown."""
+        return _share(history.captured for history in self.histories)
 
     @property
     def retention(self) -> float | None:
-        """The share of captured facts that were in memory at the end; ``None`` where none was captured."""
-        return _share(fact.retained for fact in self.facts)
+        """The share of the captured evidence that was in memory at the end; ``None`` where none was captured."""
+        return _share(history.retained for history in self.histories)
 
     @property
     def steps(self) -> tuple[float | None, ...]:
-        """For each turn, of the facts that it could note or keep the share that are in memory after it.
+        """For each turn, the share of the evidence it could note or retain that is in memory after it.
 
-        It could keep what was in memory before it, and note what is read or in memory for the first time. ``None``
-        where there was nothing to do: a fact that was lost or never noted is not held against later turns.
+        A turn can retain what was in memory before it, and note what it reads or what enters memory for the first
+        time. ``None`` where there was nothing to do: no later turn answers for a fact that was lost or never noted.
         """
-        after = list(zip(*(fact.fates for fact in self.facts), strict=True)) or [()] * len(self.fates)
-        before = [(Fate.AHEAD,) * len(self.facts), *after]
-        return tuple(
-            _share(now is Fate.HELD for old, now in zip(*turn, strict=True) if _could(old, now))
-            for turn in zip(before, after, strict=False)
-        )
+        after = list(zip(*(history.fates for history in self.histories), strict=True)) or [()] * len(self.fates)
+        before = [(Fate.AHEAD,) * len(self.histories), *after]
+        shares = []
+        for old_fates, new_fates in zip(before, after, strict=False):
+            pairs = zip(old_fates, new_fates, strict=True)
+            shares.append(_share(new is Fate.IN_MEMORY for old, new in pairs if _is_up_to_turn(old, new)))
+        return tuple(shares)
 
     @property
     def fate(self) -> Fate | None:
-        """How it ended."""
+        """The fate after the last turn."""
         return self.fates[-1] if self.fates else None
 
     @property
     def changes(self) -> list[int]:
-        """The turns after which the question's fate is another than before."""
-        before = (None if self.fate is None else Fate.AHEAD, *self.fates)
-        return [i for i, (old, new) in enumerate(zip(before, self.fates, strict=False)) if new is not old]
+        """The turns after which the fate differs from the one before."""
+        first = None if self.fate is None else Fate.AHEAD
+        before = (first, *self.fates)
+        return [turn for turn, (old, new) in enumerate(zip(before, self.fates, strict=False)) if new is not old]
 
 
 def diagnose(
@@ -105,36 +109,40 @@ def diagnose(
     answers: Sequence[str],
     document: str | Sequence[str] | None = None,
 ) -> Diagnosis:
-    """What became of the facts at ``evidence`` (character spans of the document), from the trace of any reader.
+    """Return what became of the ``evidence`` (character spans of the document) in the trace of any reader.
 
-    A fact is told by the accepted answers that stand inside its span, any one of them; a fact without an answer by the
-    names and numbers in it that the question does not give away (where it has none, by its uncommon words), all of
-    them. Its text comes from ``document`` (or is given there, a text per span), else from the chunks. Without evidence
-    the accepted answers are one fact whose place is unknown."""
-    kept = any(turn.prompt.kind.reads for turn in trace.turns)
-    held = [_spoken("\n".join(live)) for live in live_memories(trace)] if kept else []
+    A fact counts as in memory with any one of the accepted answers that stand inside its span. Where none does, all of
+    its names and numbers that the question does not give away (or else its uncommon words) have to be there. A fact's
+    text comes from ``document``, which may be a text per span instead, or else from the chunks. Without evidence, the
+    accepted answers are one fact at an unknown position.
+    """
+    memories = [_comparable("\n".join(live)) for live in live_memories(trace)]
+    if not trace.reads:
+        memories = []  # a reader without memory
     spans = [(int(start), int(end)) for start, end in evidence]
-    if not spans:
-        told = _telling("", answers, trace.question)
-        last = max((i for i, turn in enumerate(trace.turns) if turn.prompt.kind.reads), default=None)
-        facts = (_history(None, told, held, last, len(trace.turns)),) if answers else ()
+    if spans:
+        histories = []
+        for number, span in enumerate(spans):
+            text = _text_of(trace, span, document, number)
+            signature = _signature(text, answers, trace.question)
+            first = _first_turn(trace, span)
+            histories.append(_history(span, signature, memories, _last_turn(trace, span), len(trace.turns), first))
+    elif answers:
+        reads = [turn for turn, each in enumerate(trace.turns) if each.prompt.kind.reads]
+        signature = _signature("", answers, trace.question)
+        histories = [_history(None, signature, memories, max(reads, default=None), len(trace.turns))]
     else:
-        texts = [_text_of(trace, span, document, number) for number, span in enumerate(spans)]
-        told = [_telling(text, answers, trace.question) for text in texts]
-        facts = tuple(
-            _history(span, words, held, _last_part(trace, span), len(trace.turns), _first_part(trace, span))
-            for span, words in zip(spans, told, strict=True)
-        )
-    fates = tuple(_worst([fact.fates[turn] for fact in facts]) for turn in range(len(trace.turns)))
-    return Diagnosis(facts, fates)
+        histories = []
+    fates = tuple(_worst([history.fates[turn] for history in histories]) for turn in range(len(trace.turns)))
+    return Diagnosis(tuple(histories), fates)
 
 
 def live_memories(trace: Trace) -> list[tuple[str, ...]]:
-    """After each turn, the memories that are held, in reading order.
+    """Return the memories that exist after each turn, in reading order.
 
-    A turn's reply replaces the memories that its prompt showed: the one memory of most readers, a slot of
-    ``multislot``, the memory of a part of ``map_merge``, both that a merge joins. One that was shown again from the
-    past (``recall``) is not held.
+    A reply replaces the memories that its prompt displayed: the one memory of most readers, a slot of ``multislot``,
+    the memory of a part of ``map_merge``, both memories of a merge. An old memory that ``recall`` displays again does
+    not come back to life.
     """
     live: list[str] = []
     after = []
@@ -146,7 +154,10 @@ def live_memories(trace: Trace) -> list[tuple[str, ...]]:
 
 
 def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The evidence in a turn's chunk, as places in its text; none in a text that is no slice of the document."""
+    """Return the evidence in a turn's chunk, as spans of the chunk's text.
+
+    Empty for a text that is no slice of the document, such as the second memory of a merge.
+    """
     chunk = turn.prompt.chunk
     if chunk is None or turn.prompt.kind is Kind.MERGE or (chunk.text and not _is_slice(chunk)):
         return ()
@@ -154,13 +165,41 @@ def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[
     return tuple((start, end) for start, end in inside if start < end)
 
 
+def distinctive_words(words: Iterable[str], known: Container[str] = ()) -> list[str]:
+    """Return the words that identify a text: names and numbers that are not ``known``, else its uncommon words."""
+    words = list(words)
+    uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
+    new = [word for word in uncommon if _plain(word) not in known]
+    names = [word for word in new if word[0].isupper() or any(character.isdigit() for character in word)]
+    return names or new or uncommon
+
+
+class _Signature(NamedTuple):
+    """The words by which a fact is found in a memory, and whether ``any`` or ``all`` of them have to be there."""
+
+    words: tuple[str, ...]
+    enough: Callable[[Iterable[bool]], bool]
+
+
+def _signature(text: str, answers: Sequence[str], question: str) -> _Signature:
+    comparable = _comparable(text)
+    inside = tuple(answer for answer in answers if not text or _comparable(answer) in comparable)
+    if inside:
+        return _Signature(inside, any)
+    in_question = set(_comparable(question).split())
+    return _Signature(tuple(distinctive_words(dict.fromkeys(WORD.findall(text)), in_question)), all)
+
+
 def _replaced(live: list[str], turn: Turn) -> list[str]:
     prompt = turn.prompt
-    shown = [prompt.memory, *([prompt.chunk.text] if prompt.kind is Kind.MERGE and prompt.chunk else [])]
+    displayed = [prompt.memory]
+    if prompt.kind is Kind.MERGE and prompt.chunk:
+        displayed.append(prompt.chunk.text)
     gone: set[int] = set()
-    for text in shown:
-        gone |= set([i for i, memory in enumerate(live) if memory == text and i not in gone][:1])
-    if not gone:  # shown with other words around it
+    for text in displayed:
+        same = [i for i, memory in enumerate(live) if memory == text and i not in gone]
+        gone.update(same[:1])
+    if not gone:  # displayed with other words around it
         gone = {i for i, memory in enumerate(live) if memory in prompt.memory}
     at = min(gone, default=len(live))
     after = [memory for i, memory in enumerate(live) if i > at and i not in gone]
@@ -169,91 +208,86 @@ def _replaced(live: list[str], turn: Turn) -> list[str]:
 
 def _history(
     span: tuple[int, int] | None,
-    told: tuple[tuple[str, ...], bool],
-    held: Sequence[str],
+    signature: _Signature,
+    memories: Sequence[str],
     due: int | None,
     turns: int,
     first: int = 0,
-) -> FactHistory:
-    words, every = told
+) -> EvidenceHistory:
+    """Return the history of a fact that turns ``first`` to ``due`` read, from the comparable memories after each."""
+    words = signature.words
     read = None if span is None else due
-    if not held or not words:
-        return FactHistory(span, words, read, (None,) * turns, None, None)
-    needles, enough = [_spoken(word) for word in words], all if every else any
-    stands = [enough(needle in memory for needle in needles) for memory in held]
-    captured = None if span is None else due is not None and stands[due]
-    retained = stands[-1] if captured is not False else None
-    return FactHistory(span, words, read, _fates(stands, due, first), captured, retained)
+    if not memories or not words:
+        return EvidenceHistory(span, words, read, (None,) * turns, None, None)
+    needles = [_comparable(word) for word in words]
+    in_memory = [signature.enough(needle in memory for needle in needles) for memory in memories]
+    captured = None if span is None else due is not None and in_memory[due]
+    retained = in_memory[-1] if captured is not False else None
+    return EvidenceHistory(span, words, read, _fates(in_memory, due, first), captured, retained)
 
 
-def _fates(stands: Sequence[bool], due: int | None, first: int) -> tuple[Fate, ...]:
-    """Before turn ``first``, the first to read any of it, a fact is ahead: its words are in memory from elsewhere."""
-    fates: list[Fate] = [Fate.AHEAD] * min(first, len(stands))
+def _fates(in_memory: Sequence[bool], due: int | None, first: int) -> tuple[Fate, ...]:
+    # Before ``first``, the first turn to read any of it, a fact is ahead: its words are in memory from elsewhere.
+    fates: list[Fate] = [Fate.AHEAD] * min(first, len(in_memory))
     noted = False
-    for turn, stand in enumerate(stands[first:], start=first):
-        noted = noted or stand
-        read = due is not None and turn >= due
-        fates.append(Fate.HELD if stand else Fate.LOST if noted else Fate.MISSED if read else Fate.AHEAD)
+    for turn, there in enumerate(in_memory[first:], start=first):
+        noted = noted or there
+        if there:
+            fates.append(Fate.IN_MEMORY)
+        elif noted:
+            fates.append(Fate.LOST)
+        elif due is not None and turn >= due:
+            fates.append(Fate.MISSED)
+        else:
+            fates.append(Fate.AHEAD)
     return tuple(fates)
 
 
-def _could(before: Fate | None, after: Fate | None) -> bool:
-    """Whether it was up to a turn that a fact is in memory after it."""
-    return before is Fate.HELD or (before is Fate.AHEAD and after in (Fate.HELD, Fate.MISSED))
+def _is_up_to_turn(before: Fate | None, after: Fate | None) -> bool:
+    """Whether a turn could have a fact in memory after it."""
+    return before is Fate.IN_MEMORY or (before is Fate.AHEAD and after in (Fate.IN_MEMORY, Fate.MISSED))
 
 
 def _worst(fates: Sequence[Fate | None]) -> Fate | None:
-    return next((f for f in (Fate.LOST, Fate.MISSED, Fate.HELD, Fate.AHEAD) if f in fates), None)
+    order = (Fate.LOST, Fate.MISSED, Fate.IN_MEMORY, Fate.AHEAD)
+    return next((fate for fate in order if fate in fates), None)
 
 
-def _first_part(trace: Trace, span: tuple[int, int]) -> int:
-    """The first turn whose chunk holds any of a fact; the number of turns where none does."""
+def _first_turn(trace: Trace, span: tuple[int, int]) -> int:
+    """Return the first turn whose chunk contains any of a span; the number of turns where none does."""
     start, end = span
-    return next((i for i, chunk in _chunks(trace) if chunk.start < end and start < chunk.end), len(trace.turns))
+    turns = (turn for turn, chunk in _chunks(trace) if chunk.start < end and start < chunk.end)
+    return next(turns, len(trace.turns))
 
 
-def _last_part(trace: Trace, span: tuple[int, int]) -> int | None:
-    """The turn whose chunk holds the last character of a fact; ``None`` where it was never read."""
-    return next((i for i, chunk in _chunks(trace) if chunk.start < span[1] <= chunk.end), None)
+def _last_turn(trace: Trace, span: tuple[int, int]) -> int | None:
+    """Return the turn whose chunk contains the last character of a span; ``None`` where it was never read."""
+    return next((turn for turn, chunk in _chunks(trace) if chunk.start < span[1] <= chunk.end), None)
 
 
 def _chunks(trace: Trace) -> Iterator[tuple[int, Chunk]]:
-    return ((i, t.prompt.chunk) for i, t in enumerate(trace.turns) if t.prompt.kind.reads and t.prompt.chunk)
+    for number, turn in enumerate(trace.turns):
+        if turn.prompt.kind.reads and turn.prompt.chunk:
+            yield number, turn.prompt.chunk
 
 
 def _text_of(trace: Trace, span: tuple[int, int], document: str | Sequence[str] | None, number: int) -> str:
     start, end = span
+    if isinstance(document, str) and document:
+        return document[start:end]
     if document:
-        return document[start:end] if isinstance(document, str) else document[number]
-    chunks = [t.prompt.chunk for t in trace.reads if t.prompt.chunk and _is_slice(t.prompt.chunk)]
-    inside = sorted((c for c in chunks if c.start < end and start < c.end), key=lambda c: c.start)
-    return "".join(c.text[max(start, c.start) - c.start : min(end, c.end) - c.start] for c in inside)
+        return document[number]
+    parts = [chunk for _, chunk in _chunks(trace) if _is_slice(chunk) and chunk.start < end and start < chunk.end]
+    parts.sort(key=lambda chunk: chunk.start)
+    return "".join(c.text[max(start, c.start) - c.start : min(end, c.end) - c.start] for c in parts)
 
 
 def _is_slice(chunk: Chunk) -> bool:
     return len(chunk.text) == chunk.end - chunk.start
 
 
-def _telling(text: str, answers: Sequence[str], question: str) -> tuple[tuple[str, ...], bool]:
-    """The words that tell a fact, and whether all of them must stand in a memory or any one."""
-    spoken = _spoken(text)
-    inside = tuple(answer for answer in answers if not text or _spoken(answer) in spoken)
-    if inside:
-        return inside, False
-    return tuple(telling_words(dict.fromkeys(WORD.findall(text)), set(_spoken(question).split()))), True
-
-
-def telling_words(words: Iterable[str], known: Container[str] = ()) -> list[str]:
-    """The words that tell: names and numbers that are not ``known``, else the uncommon ones."""
-    words = list(words)
-    uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
-    new = [word for word in uncommon if _plain(word) not in known]
-    names = [word for word in new if word[0].isupper() or any(c.isdigit() for c in word)]
-    return names or new or uncommon
-
-
-def _spoken(text: str) -> str:
-    """The words of a text in one plain form, each between blanks: case, punctuation and articles do not count."""
+def _comparable(text: str) -> str:
+    """Return a text's words in one plain form, each between blanks: case, punctuation and articles do not count."""
     return f" {' '.join(word for word in WORD.findall(_plain(text)) if word not in _ARTICLES)} "
 
 
@@ -261,6 +295,6 @@ def _plain(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-def _share(known: Iterable[bool | None]) -> float | None:
-    told = [value for value in known if value is not None]
-    return sum(told) / len(told) if told else None
+def _share(values: Iterable[bool | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

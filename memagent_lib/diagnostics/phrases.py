@@ -1,8 +1,8 @@
-"""Where every phrase of a memory came from: which chunk brought it, when it was dropped, what is the model's own.
+"""Where every phrase of a memory came from: which chunk brought it in, which turn dropped it, what is the model's own.
 
-A memory's words are matched, longest run first, with the memory before it (kept) and with the chunk just read (brought
-in); what matches neither is the model's own wording. Word runs are exact; nothing is guessed by likeness. Works turn by
-turn, so that a huge document need not be at hand afterwards. Knows traces; knows no files.
+A memory's words are matched, longest run first, with the memory before it (carried over) and with the chunk just read
+(brought in); what matches neither is the model's own wording. Runs match word for word, never by likeness. Works turn
+by turn, so that a huge document need not be there afterwards. Knows traces; knows no files.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from __future__ import annotations
 import re
 from array import array
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from memagent_lib.diagnostics.fates import COMMON_WORDS, WORD, telling_words
+from memagent_lib.diagnostics.fates import COMMON_WORDS, WORD, distinctive_words
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Trace, Turn
 
-KEPT_STATES = 1024
+REMEMBERED_STATES = 1024
+SAVED_STATES = 16
 QUOTE_CHARS = 280
 _OWN = -1
 _GAP_CHARS = 24  # words of one phrase stand no further apart in the source
-_PLACES_TRIED = 40
+_POSITIONS_TRIED = 40
+_LONG_WORD_CHARS = 6
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
@@ -38,7 +40,10 @@ class MemoryPiece(NamedTuple):
 
 @dataclass(slots=True)
 class Phrase:
-    """Words that a chunk brought in, their place in the document, and the turns between which they were held."""
+    """Words that a chunk brought in, their span in the document, and the turns that brought and dropped them.
+
+    ``quote`` is the sentence around them, which begins at ``quote_start`` of the document.
+    """
 
     text: str
     start: int
@@ -47,7 +52,7 @@ class Phrase:
     quote_start: int
     quote: str
     dropped: int | None = None
-    """The turn whose reply no longer held it; ``None`` while it is held."""
+    """The turn whose reply left it out; ``None`` while it is in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class MemoryChange:
 
 
 class _State(NamedTuple):
-    """A memory whose words' origins are known: the character of the document, or ``_OWN``."""
+    """A memory with each word's origin (a character of the document, or ``_OWN``) and the numbers of its phrases."""
 
     text: str
     origins: array
@@ -75,7 +80,10 @@ _EMPTY = _State("", array("q"), ())
 
 
 class Provenance:
-    """Give it every turn in order (:meth:`turn`), or a whole trace that still has its chunks' text (:meth:`of`)."""
+    """Traces phrases to their source, from every turn in order (:meth:`turn`) or from a whole trace (:meth:`of`).
+
+    ``steps`` has a change per turn that wrote a memory. A chunk's text is needed at its turn and not afterwards.
+    """
 
     def __init__(self) -> None:
         self.phrases: list[Phrase] = []
@@ -87,13 +95,17 @@ class Provenance:
 
     @classmethod
     def of(cls, trace: Trace) -> Provenance:
+        """Trace the phrases of a trace that still has its chunks' text."""
         provenance = cls()
         for turn in trace.turns:
             provenance.turn(turn)
         return provenance
 
     def turn(self, turn: Turn) -> None:
-        kind, chunk, memory = turn.prompt.kind, turn.prompt.chunk, self._state(turn.prompt.memory)
+        """Take in the next turn."""
+        kind = turn.prompt.kind
+        chunk = turn.prompt.chunk
+        memory = self._state(turn.prompt.memory)
         if kind.reads and chunk is not None:
             self._step(turn, memory, chunk)
         elif kind is Kind.MERGE and chunk is not None:
@@ -105,36 +117,37 @@ class Provenance:
         self._turns += 1
 
     def evidence(self, question: str) -> list[Phrase]:
-        """The phrases that the answer's words came from; where there are none, what was held at the end."""
+        """Return the phrases that the answer's words came from, or else those in memory at the end."""
         answer, pieces = self.answers.get(question, ("", ()))
         traced = [piece for piece in pieces if piece.source]
-        telling = [piece for piece in traced if _tells(_words(answer[piece.start : piece.end]))]
-        said = [piece.source for piece in telling or traced]
-        held = [p for p in self.phrases if any(p.start < end and start < p.end for start, end in said)]
-        return held or [p for p in self.phrases if p.dropped is None]
+        distinctive = [piece for piece in traced if _is_distinctive(_words(answer[piece.start : piece.end]))]
+        sources = [piece.source for piece in distinctive or traced]
+        behind = [p for p in self.phrases if any(p.start < end and start < p.end for start, end in sources)]
+        return behind or [p for p in self.phrases if p.dropped is None]
 
     def to_frame(self) -> Any:
-        """One row per phrase: its words, its place, the turns (counted from 1) that brought and dropped it."""
+        """Return one row per phrase: its words, its span, the turns (counted from 1) that brought and dropped it."""
         import pandas as pd
 
         frame = pd.DataFrame([asdict(p) for p in self.phrases], columns=list(Phrase.__slots__))
         return frame.assign(brought=frame["brought"] + 1, dropped=frame["dropped"].astype("Int64") + 1)
 
     def to_record(self) -> dict[str, Any]:
-        """What a later continuation needs: the phrases, and the origins of the memories that are still held."""
+        """Return what a later continuation needs: the phrases, and the origins of the latest memories."""
         states = [
             {"text": s.text, "origins": list(s.origins), "phrases": list(s.phrases)}
-            for s in list(self._states.values())[-16:]
+            for s in list(self._states.values())[-SAVED_STATES:]
         ]
         return {"turns": self._turns, "phrases": [asdict(p) for p in self.phrases], "states": states}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Provenance:
+        """Return the tracing that :meth:`to_record` saved; its ``steps`` and ``answers`` begin anew."""
         provenance = cls()
         provenance._turns = record["turns"]
         provenance.phrases = [Phrase(**p) for p in record["phrases"]]
         for s in record["states"]:
-            provenance._keep(_State(s["text"], array("q", s["origins"]), tuple(s["phrases"])))
+            provenance._remember(_State(s["text"], array("q", s["origins"]), tuple(s["phrases"])))
         return provenance
 
     def _answer(self, turn: Turn, known: _State, chunk: Chunk | None) -> None:
@@ -146,24 +159,14 @@ class Provenance:
     def _step(self, turn: Turn, before: _State, chunk: Chunk | None) -> None:
         memory = turn.reply.text
         origins, pieces, used = _matched(memory, before, chunk)
-        held, brought = set(origins), self._bring(pieces, memory, chunk)
-        said = [(word.group(), origin) for word, origin in zip(WORD.finditer(before.text), before.origins, strict=True)]
-        kept = []
-        for number in before.phrases:
-            phrase = self.phrases[number]
-            here = [(word, origin) for word, origin in said if phrase.start <= origin < phrase.end]
-            telling = set(telling_words(word for word, _ in here))
-            left = [origin in held for word, origin in here if word in telling or not telling]
-            if 2 * sum(left) >= len(left) > 0:  # it ends when what tells is gone, whatever filler is left
-                kept.append(number)
-            elif phrase.dropped is None:
-                phrase.dropped = self._turns
-        self._keep(_State(memory, origins, (*kept, *brought)))
-        place = turn.prompt.chunk
+        brought = self._bring(pieces, memory, chunk)
+        carried = self._carried_over(before, set(origins))
+        self._remember(_State(memory, origins, (*carried, *brought)))
+        read = turn.prompt.chunk
         self.steps.append(
             MemoryChange(
                 self._turns,
-                (place.start, place.end),
+                (read.start, read.end),
                 memory,
                 pieces if memory != before.text else (),
                 tuple(_left_out(before.text, used)),
@@ -171,6 +174,26 @@ class Provenance:
                 turn.reply.cut,
             )
         )
+
+    def _carried_over(self, before: _State, origins: set[int]) -> list[int]:
+        """Return the phrases of a memory that the next one with these origins still has; mark the others as dropped."""
+        words = [word.group() for word in WORD.finditer(before.text)]
+        carried = []
+        for number in before.phrases:
+            phrase = self.phrases[number]
+            of_phrase = [
+                (word, origin)
+                for word, origin in zip(words, before.origins, strict=True)
+                if phrase.start <= origin < phrase.end
+            ]
+            distinctive = set(distinctive_words(word for word, _ in of_phrase))
+            alive = [origin in origins for word, origin in of_phrase if word in distinctive or not distinctive]
+            # A phrase ends when most of what identifies it is gone, whatever filler words are left.
+            if alive and 2 * sum(alive) >= len(alive):
+                carried.append(number)
+            elif phrase.dropped is None:
+                phrase.dropped = self._turns
+        return carried
 
     def _bring(self, pieces: Sequence[MemoryPiece], text: str, chunk: Chunk | None) -> tuple[int, ...]:
         first = len(self.phrases)
@@ -181,18 +204,20 @@ class Provenance:
                 self.phrases.append(Phrase(text[piece.start : piece.end], start, end, self._turns, quote_start, quote))
         return tuple(range(first, len(self.phrases)))
 
-    def _keep(self, state: _State) -> None:
+    def _remember(self, state: _State) -> None:
         self._states[state.text] = state
         self._states.move_to_end(state.text)
-        while len(self._states) > KEPT_STATES:
+        while len(self._states) > REMEMBERED_STATES:
             self._states.popitem(last=False)
 
     def _state(self, text: str) -> _State:
-        """What is known of a memory's words; a text of several memories is put together from them."""
+        """Return what is known of a memory's words; the state of several memories in one text is joined from theirs."""
         if text in self._states or not text:
             return self._states.get(text, _EMPTY)
         words = list(WORD.finditer(text))
-        origins, phrases, covered = array("q", [_OWN] * len(words)), [], 0
+        origins = array("q", [_OWN] * len(words))
+        phrases: list[int] = []
+        covered = 0
         for state in reversed(self._states.values()):
             at = text.find(state.text) if state.text else -1
             if at < 0:
@@ -213,26 +238,34 @@ def _joined(left: _State, right: _State) -> _State:
 
 
 def _matched(text: str, before: _State, chunk: Chunk | None) -> tuple[array, tuple[MemoryPiece, ...], set[int]]:
-    """Each word's origin; the pieces of the text; which words of ``before`` live on."""
+    """Return each word's origin, the pieces of the text, and which words of ``before`` it carries over."""
     source = list(WORD.finditer(chunk.text)) if chunk else []
-    words, old, new = _words(text), _words(before.text), [word.group().lower() for word in source]
-    old_places, new_places = _places(old), _places(new)
-    origins, fresh, used = array("q", [_OWN] * len(words)), [False] * len(words), set()
+    words = _words(text)
+    old = _words(before.text)
+    new = [word.group().lower() for word in source]
+    old_positions = _positions(old)
+    new_positions = _positions(new)
+    origins = array("q", [_OWN] * len(words))
+    fresh = [False] * len(words)
+    used: set[int] = set()
     at = 0
     while at < len(words):
-        kept, kept_at = _longest(words, at, old, old_places, used)
-        came, came_at = _longest(words, at, new, new_places, ())
-        if not _tells(words[at : at + came]):
-            came = 0
-        if kept == 1 and not _tells(words[at : at + 1]) and kept_at and (kept_at - 1) not in used:
-            kept = 0
-        if kept and kept >= came:
-            used.update(range(kept_at, kept_at + kept))
-            origins[at : at + kept] = before.origins[kept_at : kept_at + kept]
-        elif came:
-            for i in range(came):
-                origins[at + i], fresh[at + i] = chunk.start + source[came_at + i].start(), True
-        at += max(1, kept if kept >= came else came)
+        carried, carried_at = _longest(words, at, old, old_positions, used)
+        brought, brought_at = _longest(words, at, new, new_positions, ())
+        if not _is_distinctive(words[at : at + brought]):
+            brought = 0
+        # One filler word is carried over only beside another word that is.
+        alone = carried == 1 and not _is_distinctive(words[at : at + 1])
+        if alone and carried_at and (carried_at - 1) not in used:
+            carried = 0
+        if carried and carried >= brought:
+            used.update(range(carried_at, carried_at + carried))
+            origins[at : at + carried] = before.origins[carried_at : carried_at + carried]
+        elif brought:
+            for i in range(brought):
+                origins[at + i] = chunk.start + source[brought_at + i].start()
+                fresh[at + i] = True
+        at += max(1, carried, brought)
     return origins, _pieces(text, origins, fresh), used
 
 
@@ -240,35 +273,39 @@ def _words(text: str) -> list[str]:
     return [word.lower() for word in WORD.findall(text)]
 
 
-def _places(words: Sequence[str]) -> dict[str, list[int]]:
-    places: defaultdict[str, list[int]] = defaultdict(list)
-    for place, word in enumerate(words):
-        places[word].append(place)
-    return places
+def _positions(words: Sequence[str]) -> dict[str, list[int]]:
+    positions: defaultdict[str, list[int]] = defaultdict(list)
+    for position, word in enumerate(words):
+        positions[word].append(position)
+    return positions
 
 
 def _longest(
-    words: Sequence[str], at: int, other: Sequence[str], places: Mapping[str, list[int]], used: set[int] | tuple
+    words: Sequence[str], at: int, other: Sequence[str], positions: Mapping[str, list[int]], used: Container[int]
 ) -> tuple[int, int]:
-    """The longest run of ``words`` from ``at`` that stands in ``other``, and where; unused places first."""
-    best, best_at = 0, 0
-    for place in places.get(words[at], ())[:_PLACES_TRIED]:
+    """Return the longest run of ``words`` from ``at`` that stands in ``other``, and where; unused positions first."""
+    best = 0
+    best_at = 0
+    for position in positions.get(words[at], ())[:_POSITIONS_TRIED]:
         size = 0
-        while at + size < len(words) and place + size < len(other) and words[at + size] == other[place + size]:
+        while at + size < len(words) and position + size < len(other) and words[at + size] == other[position + size]:
             size += 1
-        if size > best or (size == best and best_at in used and place not in used):
-            best, best_at = size, place
+        if size > best or (size == best and best_at in used and position not in used):
+            best = size
+            best_at = position
     return best, best_at
 
 
-def _tells(run: Sequence[str]) -> bool:
-    """Whether a run of words says where it came from: two words with meaning, or one that is long or holds a digit."""
-    meaning = [word for word in run if word not in COMMON_WORDS]
-    return len(meaning) >= 2 or any(len(word) >= 6 or any(c.isdigit() for c in word) for word in meaning)
+def _is_distinctive(run: Sequence[str]) -> bool:
+    """Whether a run of words identifies its source: two that are not common, or a long one or one with a digit."""
+    uncommon = [word for word in run if word not in COMMON_WORDS]
+    if len(uncommon) >= 2:
+        return True
+    return any(len(word) >= _LONG_WORD_CHARS or any(c.isdigit() for c in word) for word in uncommon)
 
 
 def _pieces(text: str, origins: array, fresh: Sequence[bool]) -> tuple[MemoryPiece, ...]:
-    """Neighbouring words of one kind, whose sources are neighbours too, as pieces."""
+    """Join neighbouring words of one kind whose sources are neighbours too."""
     pieces: list[MemoryPiece] = []
     for word, origin, new in zip(WORD.finditer(text), origins, fresh, strict=True):
         last = pieces[-1] if pieces else None
@@ -288,22 +325,20 @@ def _adjoins(last: tuple[int, int] | None, this: tuple[int, int] | None) -> bool
 
 
 def _left_out(text: str, used: set[int]) -> Iterator[str]:
-    """The runs of words of ``text`` that were not used again."""
-    for live, run in groupby(enumerate(WORD.finditer(text)), lambda numbered: numbered[0] in used):
-        if not live:
+    """Yield the runs of words of ``text`` that were not used again."""
+    for carried, run in groupby(enumerate(WORD.finditer(text)), lambda numbered: numbered[0] in used):
+        if not carried:
             words = [word for _, word in run]
             yield text[words[0].start() : words[-1].end()]
 
 
 def _quote(chunk: Chunk, start: int, end: int) -> tuple[int, str]:
-    """The sentence around a place of the document, and where it begins."""
-    text, first, last = chunk.text, start - chunk.start, end - chunk.start
-    left = max(
-        (m.end() for m in _SENTENCE.finditer(text, max(0, first - QUOTE_CHARS), first)),
-        default=max(0, first - QUOTE_CHARS // 2),
-    )
-    right = next(
-        (m.start() for m in _SENTENCE.finditer(text, last, min(len(text), last + QUOTE_CHARS))),
-        min(len(text), last + QUOTE_CHARS // 2),
-    )
+    """Return where the sentence around a span of the document begins, and its text."""
+    text = chunk.text
+    first = start - chunk.start
+    last = end - chunk.start
+    sentence_starts = [m.end() for m in _SENTENCE.finditer(text, max(0, first - QUOTE_CHARS), first)]
+    left = max(sentence_starts, default=max(0, first - QUOTE_CHARS // 2))
+    sentence_ends = (m.start() for m in _SENTENCE.finditer(text, last, min(len(text), last + QUOTE_CHARS)))
+    right = next(sentence_ends, min(len(text), last + QUOTE_CHARS // 2))
     return chunk.start + left, text[left:right]

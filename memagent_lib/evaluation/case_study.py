@@ -1,15 +1,15 @@
 """Questions of two hops, read by a policy: which of its readings to look at, by a rule stated before they are seen.
 
-A *lead* is the needed fact that is told first: nothing in the document says yet that it will matter. Knows results and
-their diagnosis; knows no task.
+A *lead* is the needed fact that stands first in the document: nothing tells the reader yet that it will matter. Knows
+results and their diagnosis; knows no task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from memagent_lib.diagnostics import FactHistory, Fate
+from memagent_lib.diagnostics import EvidenceHistory, Fate
 from memagent_lib.evaluation.results import Result
 
 if TYPE_CHECKING:
@@ -17,44 +17,63 @@ if TYPE_CHECKING:
 
 
 def turns_waited(result: Result) -> int | None:
-    """How many turns the lead was in memory, without a break, before the last needed fact was read; ``None`` where it
-    was not, or where both stand in one chunk.
+    """Return how many turns the lead was in memory, without a break, before the last needed fact was read.
+
+    ``None`` where it was not, or where both stand in one chunk.
     """
-    lead, last = _first_and_last(result)
+    lead, last = _lead_and_last(result)
     if lead.read is None or last.read is None or last.read <= lead.read:
         return None
-    kept = all(fate is Fate.HELD for fate in lead.fates[lead.read : last.read])
-    return last.read - lead.read if kept else None
+    between = lead.fates[lead.read : last.read]
+    if any(fate is not Fate.IN_MEMORY for fate in between):
+        return None
+    return last.read - lead.read
 
 
 def longest_lead(results: Iterable[Result]) -> Result | None:
-    """Of the right readings the one whose lead waited longest; ``None`` where no right one had to wait."""
-    waits = [(waited, result) for result in results if result.correct and (waited := turns_waited(result))]
-    return max(waits, key=lambda found: found[0], default=(0, None))[1]
+    """Return the right reading whose lead waited longest; ``None`` where no right one had to wait."""
+    longest = None
+    most_turns = 0
+    for result in results:
+        turns = turns_waited(result) if result.correct else None
+        if turns is not None and turns > most_turns:
+            longest = result
+            most_turns = turns
+    return longest
 
 
 def failures(results: Iterable[Result]) -> list[Result]:
-    """The readings that went wrong, in the order of the examples."""
+    """Return the readings that went wrong, in the order of the examples."""
     return [result for result in results if result.trace is not None and not result.correct]
 
 
 def outcomes(results: Sequence[Result]) -> pd.DataFrame:
-    """A row per reading: ``example``, ``right``, ``waited`` (turns), and whether lead and last fact were captured and
-    retained.
+    """Return a row per reading: ``example``, ``right``, ``waited`` (turns), and what became of lead and last fact.
+
+    These columns are ``lead_captured``, ``lead_retained``, ``last_captured`` and ``last_retained``.
     """
     import pandas as pd
 
     rows = []
-    for result in (r for r in results if r.trace is not None):
-        facts = {"example": result.example.id, "right": result.correct, "waited": turns_waited(result)}
-        for name, fact in zip(("lead", "last"), _first_and_last(result), strict=True):
-            facts |= {f"{name}_captured": fact.captured, f"{name}_retained": fact.retained}
-        rows.append(facts)
+    for result in results:
+        if result.trace is None:
+            continue
+        needed = _lead_and_last(result)
+        row = {"example": result.example.id, "right": result.correct, "waited": turns_waited(result)}
+        for name, history in zip(needed._fields, needed, strict=True):
+            row[f"{name}_captured"] = history.captured
+            row[f"{name}_retained"] = history.retained
+        rows.append(row)
     return pd.DataFrame(rows).astype({"waited": "Int64"})
 
 
-def _first_and_last(result: Result) -> tuple[FactHistory, FactHistory]:
-    facts = sorted(result.diagnosis.facts, key=lambda fact: fact.span or (0, 0))
-    if len(facts) < 2:
-        raise ValueError(f"a question of two hops needs two facts, {result.example.id} records {len(facts)}")
-    return facts[0], facts[-1]
+class _LeadAndLast(NamedTuple):
+    lead: EvidenceHistory
+    last: EvidenceHistory
+
+
+def _lead_and_last(result: Result) -> _LeadAndLast:
+    histories = sorted(result.diagnosis.histories, key=lambda history: history.span or (0, 0))
+    if len(histories) < 2:
+        raise ValueError(f"a question of two hops needs two facts, {result.example.id} records {len(histories)}")
+    return _LeadAndLast(histories[0], histories[-1])

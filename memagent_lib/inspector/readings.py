@@ -20,7 +20,7 @@ from memagent_lib.plots import line_name
 from memagent_lib.readers import READERS, continues
 from memagent_lib.trace import Kind, Trace, Turn
 
-LETTERS = {Fate.AHEAD: "a", Fate.HELD: "h", Fate.MISSED: "m", Fate.LOST: "l", None: "n"}
+LETTERS = {Fate.AHEAD: "a", Fate.IN_MEMORY: "h", Fate.MISSED: "m", Fate.LOST: "l", None: "n"}
 SIGNALS = {"keep": "kept its memory as it was", "done": "stopped reading here"}
 CUT = "memory cut at its limit"
 PHRASES, NOTABLE = 200, 8
@@ -86,7 +86,7 @@ class Readings:
             "starts": [turn.prompt.chunk.start if turn.prompt.chunk else -1 for turn in turns],
             "evidence": evidence,
             "changes": sorted({*evidence, *result.diagnosis.changes}),
-            "first": next((fates.index(fate) for fate in (Fate.LOST, Fate.MISSED, Fate.HELD) if fate in fates), 0),
+            "first": next((fates.index(fate) for fate in (Fate.LOST, Fate.MISSED, Fate.IN_MEMORY) if fate in fates), 0),
             "cut": [i for i, turn in enumerate(turns) if turn.reply.cut],
         }
 
@@ -212,8 +212,9 @@ def _narrowed(entries: list[dict[str, Any]], what: str, wanted: str | int) -> li
 def _tags(result: Result) -> list[str]:
     """What happened to the facts, for filters: lost at any time, never noted, in memory at the end, a memory cut."""
     fates = result.diagnosis.fates
-    never = Fate.MISSED in fates and Fate.HELD not in fates
-    found = {Fate.LOST: Fate.LOST in fates, Fate.MISSED: never, Fate.HELD: bool(fates) and fates[-1] is Fate.HELD}
+    never = Fate.MISSED in fates and Fate.IN_MEMORY not in fates
+    at_the_end = bool(fates) and fates[-1] is Fate.IN_MEMORY
+    found = {Fate.LOST: Fate.LOST in fates, Fate.MISSED: never, Fate.IN_MEMORY: at_the_end}
     cut = [CUT] if any(turn.reply.cut for turn in result.trace.turns) else []
     return [str(fate) for fate, is_so in found.items() if is_so] + cut
 

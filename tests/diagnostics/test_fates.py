@@ -1,4 +1,4 @@
-"""Capture, retention and fate, held to traces worked by hand: what readers leave behind, what became of each fact."""
+"""Capture, retention and fate on traces worked out by hand, from what real readers leave behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memagent_lib.readers import baselines, gated, map_merge, multislot, overwri
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
-A, H, M, L = Fate.AHEAD, Fate.HELD, Fate.MISSED, Fate.LOST
+A, H, M, L = Fate.AHEAD, Fate.IN_MEMORY, Fate.MISSED, Fate.LOST
 OWL, OTTER = "The code of the bold owl is 4711.", "The film Otter was directed by Ada Lovelace."
 QUESTION = "What is the code of the bold owl, and who directed the film Otter?"
 
@@ -22,48 +22,48 @@ def sliced(*texts: str) -> list[Chunk]:
 
 
 def read(reader, chunks: list[Chunk], replies: list[str], question: str = QUESTION) -> Trace:
-    """The trace that a real reader leaves when a model says these things in turn."""
-    said = iter(replies)
+    """Return the trace that a real reader leaves when a model gives these replies in turn."""
+    waiting = iter(replies)
     reading, answers = reader(question, iter(chunks)), None
     try:
         while True:
             move = next(reading) if answers is None else reading.send(answers)
             several = isinstance(move, tuple)
-            turns = tuple(Turn(prompt, Reply(next(said))) for prompt in (move if several else (move,)))
+            turns = tuple(Turn(prompt, Reply(next(waiting))) for prompt in (move if several else (move,)))
             answers = turns if several else turns[0]
     except StopIteration as done:
         return done.value
 
 
-def place(document: str, words: str) -> tuple[int, int]:
+def span_of(document: str, words: str) -> tuple[int, int]:
     return (at := document.index(words), at + len(words))
 
 
 TEXTS = ["Rain. ", f"{OWL} ", "Snow. ", f"{OTTER} ", "Wind."]
 DOCUMENT = "".join(TEXTS)
 CHUNKS = sliced(*TEXTS)
-BOTH = [place(DOCUMENT, OWL), place(DOCUMENT, OTTER)]
+BOTH = [span_of(DOCUMENT, OWL), span_of(DOCUMENT, OTTER)]
 
 
 def test_each_of_several_facts_has_a_history_of_its_own():
     trace = read(overwrite, CHUNKS, ["-", "owl: 4711", "4711", "4711, Ada Lovelace", "Ada Lovelace", "x"])
-    owl, otter = (told := diagnose(trace, BOTH, ["4711"], DOCUMENT)).facts
+    owl, otter = (found := diagnose(trace, BOTH, ["4711"], DOCUMENT)).histories
     assert owl.fates == (A, H, H, H, L, L) and (owl.captured, owl.retained) == (True, False)
     assert otter.fates == (A, A, A, H, H, H) and (otter.captured, otter.retained) == (True, True)
     assert (owl.words, otter.words) == (("4711",), ("Ada", "Lovelace"))
-    assert told.fates == (A, H, H, H, L, L) and told.fate is L
-    assert (told.capture, told.retention) == (1.0, 0.5)
-    assert told.changes == [1, 4]
+    assert found.fates == (A, H, H, H, L, L) and found.fate is L
+    assert (found.capture, found.retention) == (1.0, 0.5)
+    assert found.changes == [1, 4]
 
 
-def test_a_fact_lost_and_found_again_is_told_as_that():
+def test_a_fact_lost_and_found_again_is_both():
     trace = read(overwrite, CHUNKS, ["-", "4711", "nothing", "nothing", "it was 4711", "4711"])
-    (owl,) = diagnose(trace, BOTH[:1], ["4711"]).facts
+    (owl,) = diagnose(trace, BOTH[:1], ["4711"]).histories
     assert owl.fates == (A, H, L, L, H, H)
     assert (owl.captured, owl.retained) == (True, True)
 
 
-def test_a_turn_is_measured_by_what_it_could_note_or_keep():
+def test_a_turn_is_measured_by_what_it_could_note_or_retain():
     trace = read(overwrite, CHUNKS, ["-", "owl: 4711", "4711", "4711, Ada Lovelace", "Ada Lovelace", "x"])
     # Nothing to do; notes the owl; keeps it; keeps it and notes the film; keeps one of two; keeps the other.
     assert diagnose(trace, BOTH, ["4711"], DOCUMENT).steps == (None, 1.0, 1.0, 1.0, 0.5, 1.0)
@@ -72,16 +72,16 @@ def test_a_turn_is_measured_by_what_it_could_note_or_keep():
     assert diagnose(read(overwrite, CHUNKS[:1], ["-", "x"]), [], []).steps == (None, None)
 
 
-def test_a_fact_that_was_read_and_not_noted_is_missed_even_when_it_comes_back():
+def test_a_fact_not_noted_is_missed_even_when_it_comes_back():
     trace = read(overwrite, CHUNKS, ["-", "nothing", "nothing", "a guess: 4711", "4711", "4711"])
-    told = diagnose(trace, BOTH[:1], ["4711"])
-    assert told.facts[0].fates == (A, M, M, H, H, H)
-    assert (told.capture, told.retention) == (0.0, None), "what was never captured cannot be retained"
+    found = diagnose(trace, BOTH[:1], ["4711"])
+    assert found.histories[0].fates == (A, M, M, H, H, H)
+    assert (found.capture, found.retention) == (0.0, None), "what was never captured cannot be retained"
 
 
-def test_a_fact_is_ahead_until_it_is_read_though_another_fact_has_brought_its_answer():
+def test_a_fact_is_ahead_until_read_though_its_answer_is_there():
     mole = "The code of the grey mole is 4711. "
-    chunks, owl = sliced(mole, "Rain. ", f"{OWL} ", "Snow."), place(document := f"{mole}Rain. {OWL} Snow.", OWL)
+    chunks, owl = sliced(mole, "Rain. ", f"{OWL} ", "Snow."), span_of(document := f"{mole}Rain. {OWL} Snow.", OWL)
     kept = diagnose(read(overwrite, chunks, ["mole 4711", "mole 4711", "owl 4711", "4711", "x"]), [owl], ["4711"])
     assert kept.fates == (A, A, H, H, H) and kept.changes == [2] and (kept.capture, kept.retention) == (1.0, 1.0)
     assert kept.steps == (None, None, 1.0, 1.0, 1.0)
@@ -93,53 +93,53 @@ def test_a_fact_is_ahead_until_it_is_read_though_another_fact_has_brought_its_an
 
 def test_the_part_of_a_fact_that_was_read_can_be_in_memory():
     first, second = OWL[:-1], ". Rain."
-    told = diagnose(read(overwrite, sliced(first, second), ["owl 4711", "4711", "x"]), [(0, len(OWL))], ["4711"])
-    assert told.fates == (H, H, H) and told.facts[0].read == 1
+    found = diagnose(read(overwrite, sliced(first, second), ["owl 4711", "4711", "x"]), [(0, len(OWL))], ["4711"])
+    assert found.fates == (H, H, H) and found.histories[0].read == 1
 
 
-def test_a_fact_cut_by_a_chunks_end_counts_at_the_chunk_that_holds_its_end():
+def test_a_fact_cut_by_a_chunks_end_counts_at_its_last_chunk():
     first, second = DOCUMENT[:30], DOCUMENT[30:]
     assert "4711" in second and "The code" in first
     trace = read(overwrite, sliced(first, second), ["an owl has a code", "4711", "4711"])
     for document in (DOCUMENT, None):  # its words are put together from the chunks where the document is not at hand
-        (owl,) = diagnose(trace, BOTH[:1], ["4711"], document).facts
+        (owl,) = diagnose(trace, BOTH[:1], ["4711"], document).histories
         assert owl.fates == (A, H, H) and owl.captured is True and owl.words == ("4711",)
     assert [evidence_in(t, BOTH[:1]) for t in trace.turns] == [((6, 30),), ((0, BOTH[0][1] - 30),), ()]
 
 
-def test_the_gates_kept_memory_is_the_memory_that_it_leaves_behind():
+def test_a_memory_that_the_gate_keeps_is_in_memory():
     trace = read(gated, CHUNKS, ["-", "owl 4711", "KEEP", "KEEP", "KEEP", "4711"])
-    told = diagnose(trace, BOTH[:1], ["4711"])
-    assert told.fates == (A, H, H, H, H, H) and (told.capture, told.retention) == (1.0, 1.0)
+    found = diagnose(trace, BOTH[:1], ["4711"])
+    assert found.fates == (A, H, H, H, H, H) and (found.capture, found.retention) == (1.0, 1.0)
 
 
-def test_a_fact_after_the_gate_said_done_was_never_read_and_never_captured():
+def test_a_fact_after_the_gate_is_done_is_never_captured():
     trace = read(gated, CHUNKS, ["-", "DONE\n4711", "4711"])
-    owl, otter = diagnose(trace, BOTH, ["4711"], DOCUMENT).facts
+    owl, otter = diagnose(trace, BOTH, ["4711"], DOCUMENT).histories
     assert owl.fates == (A, H, H)
     assert otter.fates == (A, A, A) and (otter.captured, otter.retained) == (False, None)
 
 
-def test_a_recalled_memory_is_shown_and_not_held():
-    said = ["-", "owl 4711", "rain\nRECALL: owl", "wind", "wind", "x"]
-    trace = read(recall, CHUNKS, said)
+def test_a_recalled_memory_is_displayed_and_not_in_memory():
+    replies = ["-", "owl 4711", "rain\nRECALL: owl", "wind", "wind", "x"]
+    trace = read(recall, CHUNKS, replies)
     assert trace.turns[3].prompt.memories == 2 and "4711" in trace.turns[3].prompt.memory
     assert live_memories(trace)[3] == ("wind",)
     assert diagnose(trace, BOTH[:1], ["4711"]).fates == (A, H, L, L, L, L)
-    said[3] = "owl 4711 again"
-    assert diagnose(read(recall, CHUNKS, said), BOTH[:1], ["4711"]).fates == (A, H, L, H, L, L)
+    replies[3] = "owl 4711 again"
+    assert diagnose(read(recall, CHUNKS, replies), BOTH[:1], ["4711"]).fates == (A, H, L, H, L, L)
 
 
-def test_every_slot_is_memory_not_only_the_one_that_was_rewritten():
+def test_every_slot_is_memory_not_only_the_rewritten_one():
     trace = read(multislot, CHUNKS, ["-", "owl 4711", "snow", "Ada Lovelace", "wind", "x"])
     assert live_memories(trace)[-1] == ("wind", "owl 4711", "snow", "Ada Lovelace")
-    told = diagnose(trace, BOTH, ["4711"], DOCUMENT)
-    assert told.fates == (A, H, H, H, H, H) and (told.capture, told.retention) == (1.0, 1.0)
+    found = diagnose(trace, BOTH, ["4711"], DOCUMENT)
+    assert found.fates == (A, H, H, H, H, H) and (found.capture, found.retention) == (1.0, 1.0)
     again = read(multislot, [*CHUNKS, Chunk(5, "Fog.", 98, 102, 1)], ["-", "owl 4711", "s", "a", "w", "fog", "x"])
     assert diagnose(again, BOTH[:1], ["4711"]).fates == (A, H, H, H, H, L, L), "the sixth turn rewrites the second slot"
 
 
-def test_parts_that_are_read_out_of_order_are_held_together_and_in_reading_order():
+def test_parts_read_out_of_order_are_in_memory_in_order():
     texts = [f"Filler {i}. " for i in range(10)]
     texts[3] = f"{OWL} "  # the second chunk of the third part: read after the first chunks of all eight parts
     chunks, document = sliced(*texts), "".join(texts)
@@ -153,7 +153,7 @@ def test_parts_that_are_read_out_of_order_are_held_together_and_in_reading_order
     assert live[at] == (*first[:2], "owl 4711", *first[3:])
     assert live[at + 2] == ("a", "owl 4711", *first[3:5], "part 5 too", *first[6:])
     assert live[-1] == ("f 4711",)
-    spans = [place(document, OWL)]
+    spans = [span_of(document, OWL)]
     assert diagnose(trace, spans, ["4711"]).fates == (A,) * at + (H,) * (len(trace.turns) - at)
     lost = diagnose(
         read(map_merge, chunks, [*first, "owl 4711", "p", *merges[:4], "gone", "e", "f", "x"]), spans, ["4711"]
@@ -161,7 +161,7 @@ def test_parts_that_are_read_out_of_order_are_held_together_and_in_reading_order
     assert lost.fates == (A,) * 8 + (H,) * 6 + (L,) * 4 and (lost.capture, lost.retention) == (1.0, 0.0)
 
 
-def test_two_parts_that_say_the_same_are_both_gone_once_they_are_merged():
+def test_two_equal_parts_are_both_gone_once_merged():
     chunks = sliced(f"{OWL} ", "Rain.")
     trace = read(map_merge, chunks, ["4711", "4711", "nothing", "x"])
     assert live_memories(trace) == [("4711",), ("4711", "4711"), ("nothing",), ("nothing",)]
@@ -170,12 +170,12 @@ def test_two_parts_that_say_the_same_are_both_gone_once_they_are_merged():
 @pytest.mark.parametrize("reader", [baselines.blind, baselines.full, baselines.truncated, baselines.retrieved])
 def test_a_reader_without_memory_has_no_fate(reader):
     trace = read(reader, CHUNKS, ["4711"])
-    told = diagnose(trace, BOTH, ["4711"], DOCUMENT)
-    assert (told.fates, told.fate, told.capture, told.retention, told.changes) == ((None,), None, None, None, [])
-    assert [fact.fates for fact in told.facts] == [(None,), (None,)]
+    found = diagnose(trace, BOTH, ["4711"], DOCUMENT)
+    assert (found.fates, found.fate, found.capture, found.retention, found.changes) == ((None,), None, None, None, [])
+    assert [history.fates for history in found.histories] == [(None,), (None,)]
 
 
-def test_joined_texts_of_baselines_and_memories_of_merges_hold_no_evidence():
+def test_joined_texts_and_merged_memories_are_no_evidence():
     joined = Turn(Prompt(Kind.DIRECT, "q", chunk=Chunk(0, "head\n...\ntail", 0, len(DOCUMENT), 3)), Reply("x"))
     merge = Turn(Prompt(Kind.MERGE, "q", "left", Chunk(0, "4711", 0, 4, 3)), Reply("x"))
     assert evidence_in(joined, BOTH) == evidence_in(merge, [(0, 4)]) == ()
@@ -183,14 +183,14 @@ def test_joined_texts_of_baselines_and_memories_of_merges_hold_no_evidence():
 
 def test_without_evidence_the_answer_itself_is_the_fact():
     trace = read(overwrite, CHUNKS, ["-", "4711", "4711", "no", "no", "x"])
-    told = diagnose(trace, (), ["4711", "forty-seven eleven"])
-    assert told.fates == (A, H, H, L, L, L) and (told.capture, told.retention) == (None, 0.0)
+    found = diagnose(trace, (), ["4711", "forty-seven eleven"])
+    assert found.fates == (A, H, H, L, L, L) and (found.capture, found.retention) == (None, 0.0)
     never = diagnose(read(overwrite, CHUNKS, ["-"] * 6), (), ["4711"])
     assert never.fates == (A, A, A, A, M, M)
 
 
 @pytest.mark.parametrize(
-    ("memory", "held"),
+    ("memory", "present"),
     [
         ("THE CODE IS 4711", True),
         ("14711", False),
@@ -199,13 +199,13 @@ def test_without_evidence_the_answer_itself_is_the_fact():
         ("(４７１１)", True),
     ],
 )
-def test_an_answer_is_held_as_whole_words_whatever_case_and_width(memory, held):
+def test_an_answer_is_in_memory_as_whole_words_of_any_case(memory, present):
     trace = read(overwrite, CHUNKS, ["-", memory, "", "", "", "x"])
-    assert diagnose(trace, BOTH[:1], ["4711"]).capture == float(held)
+    assert diagnose(trace, BOTH[:1], ["4711"]).capture == float(present)
 
 
 @pytest.mark.parametrize(
-    ("fact", "question", "memory", "held"),
+    ("fact", "question", "memory", "present"),
     [
         (OTTER, QUESTION, "Lovelace, Ada made it", True),
         (OTTER, QUESTION, "the film Otter was directed by somebody", False),
@@ -215,13 +215,13 @@ def test_an_answer_is_held_as_whole_words_whatever_case_and_width(memory, held):
         ("猫在东京。", "谁?", "猫在大阪", False),
     ],
 )
-def test_a_fact_without_an_answer_is_told_by_what_the_question_does_not_give_away(fact, question, memory, held):
+def test_a_fact_without_an_answer_is_known_by_its_new_words(fact, question, memory, present):
     trace = read(overwrite, sliced(fact, " Wind."), [memory, memory, "x"], question)
-    told = diagnose(trace, [(0, len(fact))], ["Greenwich"])
-    assert told.capture == float(held)
+    found = diagnose(trace, [(0, len(fact))], ["Greenwich"])
+    assert found.capture == float(present)
 
 
-def test_the_texts_of_the_evidence_do_for_a_document_that_is_gone():
+def test_the_texts_of_the_evidence_replace_a_missing_document():
     trace = read(overwrite, CHUNKS, ["-", "4711", "4711", "Ada Lovelace", "Ada Lovelace", "x"])
     whole = diagnose(trace, BOTH, ["4711"], DOCUMENT)
     lean = Trace(trace.question, tuple(
@@ -233,8 +233,8 @@ def test_the_texts_of_the_evidence_do_for_a_document_that_is_gone():
 
 def test_a_span_of_which_no_word_is_known_is_not_judged():
     trace = read(overwrite, [Chunk(0, "", 0, 10, 3)], ["memory", "x"])
-    told = diagnose(trace, [(2, 5)], [])
-    assert (told.capture, told.retention, told.fates) == (None, None, (None, None))
+    found = diagnose(trace, [(2, 5)], [])
+    assert (found.capture, found.retention, found.fates) == (None, None, (None, None))
 
 
 def test_rollouts_tables_and_fates_are_one_number(kept, lost):

@@ -1,4 +1,4 @@
-"""Where every phrase came from, when it went, and what the model said in its own words."""
+"""Where every phrase came from, when it went, and what is the model's own wording."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def trace_of(memories: list[str], answer: str) -> Trace:
     return Trace("q", (*turns, Turn(Prompt(Kind.ANSWER, "q", memory), Reply(answer))))
 
 
-def test_every_phrase_brought_in_is_at_its_place_in_the_source_word_for_word():
+def test_every_phrase_stands_in_the_source_word_for_word():
     p = Provenance.of(
         trace_of(
             ["Violet otter lives in Oslo.", "violet otter: Oslo", "otter Oslo; the bold owl has 4821 feathers"],
@@ -42,7 +42,7 @@ def test_every_phrase_brought_in_is_at_its_place_in_the_source_word_for_word():
     assert p.phrases[0].quote == "The violet otter lives in Oslo."
 
 
-def test_the_evidence_of_an_answer_is_the_phrase_that_its_words_came_from():
+def test_the_evidence_of_an_answer_is_where_its_words_came_from():
     p = Provenance.of(
         trace_of(
             ["violet otter in Oslo", "violet otter in Oslo", "violet otter in Oslo, owl has 4821 feathers"],
@@ -52,7 +52,7 @@ def test_the_evidence_of_an_answer_is_the_phrase_that_its_words_came_from():
     assert [x.text for x in p.evidence("q")] == ["owl has 4821 feathers"]
 
 
-def test_an_answer_in_the_models_own_words_falls_back_on_what_was_held():
+def test_an_answer_in_own_words_falls_back_on_the_memory():
     p = Provenance.of(
         trace_of(["violet otter lives in Oslo", "violet otter lives in Oslo", "violet otter lives in Oslo"], "Norway")
     )
@@ -60,7 +60,7 @@ def test_an_answer_in_the_models_own_words_falls_back_on_what_was_held():
     assert all(piece.source is None for piece in p.answers["q"][1])
 
 
-def test_a_phrase_that_leaves_the_memory_is_marked_with_the_turn_that_dropped_it():
+def test_a_phrase_has_the_turn_that_dropped_it():
     p = Provenance.of(
         trace_of(["The violet otter lives in Oslo", "nothing more", "the bold owl has 4821 feathers"], "4821")
     )
@@ -70,10 +70,10 @@ def test_a_phrase_that_leaves_the_memory_is_marked_with_the_turn_that_dropped_it
     ]
     assert p.steps[1].dropped == ("The violet otter lives in Oslo",)
     assert "4821" in p.evidence("q")[0].text
-    assert len(p.evidence("q")) == 1, "what was dropped is no evidence for what is still held"
+    assert len(p.evidence("q")) == 1, "a dropped phrase is no evidence for what is in memory"
 
 
-def test_a_phrase_keeps_its_origin_when_it_moves_and_when_words_around_it_change():
+def test_a_phrase_has_one_origin_wherever_it_moves():
     p = Provenance.of(
         trace_of(
             [
@@ -98,18 +98,18 @@ def test_words_found_nowhere_are_the_models_own():
     assert [piece.source for piece in p.steps[0].pieces] == [None]
 
 
-def test_common_words_alone_say_nothing_about_where_they_came_from():
+def test_common_words_alone_have_no_origin():
     p = Provenance.of(trace_of(["it is on the", "it is on the", "it is on the"], "on the"))
     assert p.phrases == []
 
 
-def test_steps_that_changed_nothing_hold_nothing():
+def test_steps_that_changed_nothing_have_no_pieces():
     p = Provenance.of(trace_of(["violet otter lives in Oslo"] * 3, "Oslo"))
     assert [bool(step.pieces) for step in p.steps] == [True, False, False]
     assert [step.chunk for step in p.steps] == [(c.start, c.end) for c in CHUNKS]
 
 
-def test_slots_and_merged_memories_keep_their_origins():
+def test_words_in_slots_and_merged_memories_have_their_origins():
     one, two = "The violet otter lives in Oslo", "the bold owl has 4821 feathers"
     turns = [
         Turn(Prompt(Kind.READ, "q", "", CHUNKS[0]), Reply(one)),
@@ -153,7 +153,7 @@ def test_memories_without_known_words_are_no_trouble(memory):
     assert Provenance.of(trace_of([memory] * 3, memory)).phrases == []
 
 
-def test_a_number_with_points_and_commas_is_one_word_so_a_changed_price_is_marked_whole():
+def test_a_changed_price_is_marked_whole():
     provenance, memory, at = Provenance(), "", 0
     for index, (text, note) in enumerate(
         [("The rent is 1,250.50 euros.",) * 2, ("From May on: 1,410.50!", "The rent is 1,410.50 euros.")]
@@ -165,22 +165,22 @@ def test_a_number_with_points_and_commas_is_one_word_so_a_changed_price_is_marke
     assert [memory[p.start : p.end] for p in provenance.steps[1].pieces if p.fresh] == ["1,410.50"]
 
 
-def test_a_phrase_ends_when_what_tells_is_gone_and_only_filler_words_are_left():
+def test_a_phrase_ends_when_only_filler_words_are_left():
     document = "The code of the bold owl is 4821. Rain taps. "
     fact = "The code of the bold owl is 4821"
     chunks = [Chunk(i, document, i * len(document), (i + 1) * len(document), 9) for i in range(3)]
     memories = [fact, "The code of the mole is", "The code of the mole is"]
     turns, memory = [], ""
     for number, (chunk, after) in enumerate(zip(chunks, memories, strict=True)):
-        shown = chunk if not number else Chunk(number, "Snow falls.", chunk.start, chunk.end, 9)
-        turns.append(Turn(Prompt(Kind.READ, "q", memory, shown), Reply(after)))
+        displayed = chunk if not number else Chunk(number, "Snow falls.", chunk.start, chunk.end, 9)
+        turns.append(Turn(Prompt(Kind.READ, "q", memory, displayed), Reply(after)))
         memory = after
     p = Provenance.of(Trace("q", (*turns, Turn(Prompt(Kind.ANSWER, "q", memory), Reply("4821")))))
     assert [(phrase.text, phrase.dropped) for phrase in p.phrases] == [(fact, 1)]
     assert p.evidence("q") == []
 
 
-def test_a_phrase_ends_when_what_tells_is_gone_whatever_filler_words_are_left():
+def test_a_phrase_ends_with_its_distinctive_words():
     memories = ["The violet otter lives in Oslo.", "The violet otter lives in a house.", "The otter lives in a house."]
     (phrase, *_) = Provenance.of(trace_of(memories, "Oslo")).phrases
     assert (phrase.text, phrase.brought, phrase.dropped) == ("The violet otter lives in Oslo", 0, 1)

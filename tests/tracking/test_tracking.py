@@ -227,8 +227,8 @@ def test_traces_come_back_as_they_were(workspace: Path, kept, lost) -> None:
     assert back["kept"].trace == kept.trace
     assert back["lost"].example == lost.example
     turns = turns_to_frame(load_results(run)).query("kind == 'read'")
-    for name, left in (("lost", Fate.LOST), ("kept", Fate.HELD)):
-        assert turns.query(f"example == '{name}'")["fate"].tolist() == [Fate.AHEAD, Fate.HELD, left, left]
+    for name, left in (("lost", Fate.LOST), ("kept", Fate.IN_MEMORY)):
+        assert turns.query(f"example == '{name}'")["fate"].tolist() == [Fate.AHEAD, Fate.IN_MEMORY, left, left]
     assert turns.query("example == 'kept'")["evidence"].tolist() == [False, True, False, False]
 
 
