@@ -131,8 +131,9 @@ def test_committed_files_are_small_and_name_no_machine():
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split("\0")[:-1]
     sizes = {name: (ROOT / name).stat().st_size for name in tracked if (ROOT / name).is_file()}
-    assert max(sizes.values()) < 12_000_000
-    assert sum(sizes.values()) < 40_000_000
+    assert max(sizes.values()) < 4_000_000
+    assert sum(sizes.values()) < 10_000_000
+    assert not [name for name in sizes if " " in name]
     here = str(Path(sys.prefix).parent) + "/"
     for name in sizes:
         assert here not in (ROOT / name).read_text(errors="ignore"), name
