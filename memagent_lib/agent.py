@@ -20,8 +20,9 @@ from typing import Any, Protocol, TypeVar
 
 from memagent_lib import paths, provenance
 from memagent_lib.backends import Backend, BackendError, Sampling, open_backend
+from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Encoder, Request, Template
-from memagent_lib.readers import READERS, Reader, ReaderSession, continues, reader_named, shows
+from memagent_lib.readers import READERS, Reader, ReaderSession, reader_named
 from memagent_lib.settings import parse
 from memagent_lib.text import Chunk, Tokenizer, chunk_stream
 from memagent_lib.trace import Prompt, Reply, Trace, Turn
@@ -40,7 +41,7 @@ class AgentSettings:
     ``template`` is the name of one that ships with the library, or the words themselves.
     """
 
-    template: str | dict[str, str] = "chunk_first"
+    template: str | dict[str, str | dict[str, str]] = "chunk_first"
     budget: Budget = field(default_factory=Budget)
     reader: str = "overwrite"
 
@@ -232,17 +233,22 @@ class Agent:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that a reply depends on beside document and question: what a journal or a cache is keyed by."""
-        return {
-            "reader": self.reader.__name__,
-            "template": asdict(self.encoder.template),
+        """All that a reply depends on besides document and question: the key of journals and caches."""
+        template = self.encoder.template
+        words = {kind.name: template.words(kind) for kind in self.reader.prompts}
+        reader = {"reader": self.reader.name}
+        if self.reader.file:
+            reader["reader_file"] = plugin_hash(self.reader.file)
+        return reader | {
+            "template": {"name": template.name, "empty_memory": template.empty_memory} | words,
             "budget": asdict(self.encoder.budget),
             "sampling": asdict(getattr(self.backend, "sampling", Sampling())),
             "model": self.weights or type(self.backend).__name__,
         }
 
     def __post_init__(self) -> None:
-        self.encoder.require_window(self.backend.window, "the model's window", shows(self.reader))
+        self.encoder.template.require(self.reader.prompts)
+        self.encoder.require_window(self.backend.window, "the model's window", self.reader.prompts)
 
     async def aread(
         self,
@@ -252,15 +258,14 @@ class Agent:
         observer: Observer | None = None,
     ) -> Trace:
         """Read a document, or continue ``previous`` with a document that follows what it has read."""
-        if previous is not None and not continues(self.reader):
-            able = ", ".join(name for name in READERS if continues(READERS[name]))
-            raise ValueError(f"the reader {self.reader.__name__!r} cannot continue a reading; choose from {able}")
+        if previous is not None and not self.reader.continues:
+            able = ", ".join(name for name, reader in READERS.items() if reader.continues)
+            raise ValueError(f"the reader {self.reader.name!r} cannot continue a reading; choose from {able}")
         blocks = [document] if isinstance(document, str) else document
         chunks = chunk_stream(blocks, self.encoder.tokenizer, self.encoder.budget.chunk_tokens)
-        if previous is None:
-            session = self.reader(question, chunks)
-        else:
-            session = self.reader(question, chunks_after(previous, chunks), previous=previous)
+        if previous is not None:
+            chunks = chunks_after(previous, chunks)
+        session = self.reader(question, chunks, previous)
         return await drive(session, self.encoder, self.backend, observer)
 
     def read(self, document: str | Iterable[str], question: str, **options: Any) -> Trace:

@@ -1,47 +1,64 @@
-"""What happened: prompts, replies, turns and traces. Facts are stored, everything else is derived.
+"""What happened: prompts, replies, turns and traces. Turns are stored, everything else is derived from them.
 
-A trace is the product of every reading, whoever drove it; frames, pages, metrics and training rows are functions of it.
+Every reading ends in a trace, whoever drove it; frames, pages, metrics and training rows are functions of it. Knows no
+wording and no model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from memagent_lib.text import Chunk
 
 NO_MEMORY = ""
+PARTS = frozenset({"question", "memory", "chunk"})
+"""What a prompt can display."""
 _TRAINING_FIELDS = ("prompt_ids", "token_ids", "log_probs")
 
 
-class Kind(StrEnum):
-    """What a prompt asks for; each is one entry of a template."""
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of prompt: what it displays, what the reply to it is, and the words for it. Compared by name.
 
-    READ = "read"  # question + memory + chunk -> the new memory
-    ANSWER = "answer"  # question + memory -> the answer
-    DIRECT = "direct"  # question + document -> the answer
-    BLIND = "blind"  # question alone -> the answer
-    GATE = "gate"  # like READ, and the model may keep its memory or stop reading
-    RECALL = "recall"  # like READ, and the model may ask for one of its past memories
-    MERGE = "merge"  # question + two memories -> one; the second stands where a chunk would
+    The kinds below have their words in every template. A reader that needs another kind declares it in its own file:
+    ``words`` follow those of the entry ``after`` ("" for none), and a template may word the kind differently under its
+    name.
+    """
 
-    @property
-    def reads(self) -> bool:
-        """Whether a prompt of this kind shows a chunk and asks for a memory."""
-        return self in (Kind.READ, Kind.GATE, Kind.RECALL)
+    READ: ClassVar[Kind]
+    ANSWER: ClassVar[Kind]
+    DIRECT: ClassVar[Kind]
+    BLIND: ClassVar[Kind]
+    MERGE: ClassVar[Kind]
 
-    @property
-    def answers(self) -> bool:
-        return self in (Kind.ANSWER, Kind.DIRECT, Kind.BLIND)
+    name: str
+    parts: frozenset[str] = field(default=PARTS, compare=False)
+    reads: bool = field(default=False, compare=False)
+    """Whether the chunk is text of the document and the reply is a memory of it."""
+    answers: bool = field(default=False, compare=False)
+    """Whether the reply is an answer."""
+    words: str = field(default="", compare=False)
+    after: str = field(default="read", compare=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Kind.READ = Kind("read", reads=True)  # the reply is the new memory
+Kind.ANSWER = Kind("answer", PARTS - {"chunk"}, answers=True)
+Kind.DIRECT = Kind("direct", PARTS - {"memory"}, answers=True)
+Kind.BLIND = Kind("blind", frozenset({"question"}), answers=True)
+Kind.MERGE = Kind("merge")  # a second memory stands where the chunk would; the reply is a memory of both
+_TEMPLATE_KINDS = {kind.name: kind for kind in (Kind.READ, Kind.ANSWER, Kind.DIRECT, Kind.BLIND, Kind.MERGE)}
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One prompt, before any wording: what a template turns into text.
 
-    ``memories`` is how many memories ``memory`` shows one below the other, each within the memory budget.
+    ``memories`` is how many memories ``memory`` holds, one below the other, each within the memory budget.
     """
 
     kind: Kind
@@ -89,7 +106,7 @@ class Turn:
     reply: Reply
 
     def lean(self) -> Turn:
-        """The turn without its chunk's text and without the ids that only training needs."""
+        """Return the turn without its chunk's text and without the ids that only training needs."""
         prompt = self.prompt
         if prompt.chunk is not None:
             prompt = replace(prompt, chunk=replace(prompt.chunk, text=""))
@@ -98,7 +115,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All turns of one question, in order; the last one answers."""
+    """All turns of one question, in order; the last one answers. ``reader`` is what ``open_agent`` takes for it."""
 
     question: str
     turns: tuple[Turn, ...]
@@ -115,12 +132,12 @@ class Trace:
 
     @property
     def memories(self) -> tuple[str, ...]:
-        """The memory written at each chunk; those still held are :func:`memagent_lib.diagnostics.live_memories`."""
+        """The memory written at each chunk. :func:`memagent_lib.diagnostics.live_memories` says which are in use."""
         return tuple(t.reply.text for t in self.reads)
 
     @property
     def answers(self) -> dict[str, str]:
-        """Every question that was asked and its answer; more than one where several were asked in one pass."""
+        """The answer to every question; more than one where several questions were read for in one pass."""
         return {t.prompt.question: t.reply.text for t in self.turns if t.prompt.kind.answers}
 
     @property
@@ -137,11 +154,11 @@ class Trace:
         return sum(t.reply.cut for t in self.reads)
 
     def lean(self) -> Trace:
-        """The trace with every turn :meth:`Turn.lean`: what is left of a gigabyte once it has been read."""
+        """Return the trace with every turn :meth:`Turn.lean`: what is left of a gigabyte once it has been read."""
         return replace(self, turns=tuple(turn.lean() for turn in self.turns))
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON types; :meth:`from_record` gives the trace back."""
+        """Return plain JSON types; :meth:`from_record` restores the trace."""
         return {
             "question": self.question,
             "reader": self.reader,
@@ -154,7 +171,7 @@ class Trace:
         return cls(question, tuple(_turn(t, question) for t in record["turns"]), record["reader"])
 
     def to_frame(self) -> Any:
-        """One row per turn, counted from 1: kind, chunk place, memory, token counts, finish reason."""
+        """Return one row per turn, counted from 1; :data:`TURN_COLUMNS` names its columns."""
         import pandas as pd
 
         return pd.DataFrame([_turn_row(i, t) for i, t in enumerate(self.turns, 1)], columns=TURN_COLUMNS)
@@ -171,26 +188,34 @@ REPLY_FIELDS = tuple(each.name for each in fields(Reply) if each.name not in _TR
 
 def _turn_row(number: int, turn: Turn) -> tuple[Any, ...]:
     prompt, reply = turn.prompt, turn.reply
-    start, end = (prompt.chunk.start, prompt.chunk.end) if prompt.chunk else (None, None)
+    start = prompt.chunk.start if prompt.chunk else None
+    end = prompt.chunk.end if prompt.chunk else None
     costs = (getattr(reply, name) for name in _COSTS)
-    return (number, str(prompt.kind), start, end, prompt.memory, reply.text, *costs)
+    return (number, prompt.kind.name, start, end, prompt.memory, reply.text, *costs)
 
 
 def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
-    prompt, chunk = turn.prompt, turn.prompt.chunk
-    record: dict[str, Any] = {"kind": str(prompt.kind), "memory": prompt.memory}
+    prompt = turn.prompt
+    record: dict[str, Any] = {"kind": prompt.kind.name, "memory": prompt.memory}
     if prompt.question != question:
         record["question"] = prompt.question
     if prompt.memories != 1:
         record["memories"] = prompt.memories
-    if chunk is not None:
-        record["chunk"] = asdict(chunk)
+    if prompt.chunk is not None:
+        record["chunk"] = asdict(prompt.chunk)
+    if prompt.kind.answers and prompt.kind.name not in _TEMPLATE_KINDS:
+        record["answers"] = True
     return record | {"reply": {name: getattr(turn.reply, name) for name in REPLY_FIELDS}}
 
 
 def _turn(record: Mapping[str, Any], question: str) -> Turn:
     chunk = Chunk(**record["chunk"]) if "chunk" in record else None
-    prompt = Prompt(
-        Kind(record["kind"]), record.get("question", question), record["memory"], chunk, record.get("memories", 1)
-    )
+    kind = _kind(record["kind"], chunk, record.get("answers", False))
+    prompt = Prompt(kind, record.get("question", question), record["memory"], chunk, record.get("memories", 1))
     return Turn(prompt, Reply(**record["reply"]))
+
+
+def _kind(name: str, chunk: Chunk | None, answers: bool) -> Kind:
+    """Return the kind of a recorded prompt. A reader's own kind comes back without its words: its file may be gone."""
+    own = Kind(name, reads=chunk is not None and not answers, answers=answers)
+    return _TEMPLATE_KINDS.get(name, own)

@@ -205,7 +205,7 @@ def test_a_model_folder_says_how_it_was_trained_to_read_and_what_is_given_wins(m
     assert (own.encoder.template.name, own.encoder.budget, own.reader) == ("short", budget, gated)
     other = open_agent(folder, Scripted(len_of), reader="recall", template="chunk_first", budget={"chunk_tokens": 64})
     assert other.encoder.budget == replace(budget, chunk_tokens=64)
-    assert (other.encoder.template.name, other.reader.__name__) == ("chunk_first", "recall")
+    assert (other.encoder.template.name, other.reader.name) == ("chunk_first", "recall")
 
 
 def test_words_that_do_not_ship_with_the_library_are_kept_with_the_model(tmp_path):

@@ -14,7 +14,7 @@ from memagent_lib.agent import Agent, Observer
 from memagent_lib.backends import BackendError, Scripted, open_backend
 from memagent_lib.documents import read_files
 from memagent_lib.journal import Journal, JournalError, append_record, key_of, records
-from memagent_lib.readers import READERS
+from memagent_lib.readers import GATE, READERS
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply
 
@@ -47,7 +47,7 @@ def test_two_askings_of_one_prompt_are_found_in_their_order(tmp_path):
 
 def test_everything_that_a_prompt_shows_is_part_of_its_key():
     others = [
-        Prompt(Kind.GATE, "q", "mémoire", PROMPT.chunk),
+        Prompt(GATE, "q", "mémoire", PROMPT.chunk),
         Prompt(Kind.READ, "Q", "mémoire", PROMPT.chunk),
         Prompt(Kind.READ, "q", "memoire", PROMPT.chunk),
         Prompt(Kind.READ, "q", "mémoire", Chunk(3, "texT", 30, 34, 1)),

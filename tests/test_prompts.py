@@ -130,7 +130,7 @@ def test_a_template_with_a_missing_part_or_an_unknown_key_is_refused(tmp_path):
         Template.load(path)
     path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (good | {"raed": "x"}).items()))
     with pytest.raises(
-        ValueError, match=r"mine.toml has no key raed; it has answer, blind, direct, empty_memory, gate, name, read"
+        ValueError, match=r"mine.toml has no key raed; it has answer, blind, direct, empty_memory, kinds, name, read"
     ):
         Template.load(path)
     with pytest.raises(ValueError, match="no template 'nope'; choose from chunk_first, memory_first, short"):

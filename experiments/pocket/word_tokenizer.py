@@ -8,9 +8,11 @@ from typing import Any
 
 from experiments.pocket import world
 from memagent_lib.prompts import Template
+from memagent_lib.readers import GATE, RECALL
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt
 
+KINDS = (Kind.READ, Kind.ANSWER, Kind.DIRECT, Kind.BLIND, GATE, RECALL, Kind.MERGE)
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -52,7 +54,7 @@ def build_tokenizer() -> Any:
 def _corpus() -> list[str]:
     template, chunk = Template.load("short"), Chunk(0, "", 0, 0, 0)
     questions = [world.pocket_question(ask, ["bold owl", "bold owl"]) for ask in world.Ask]
-    prompts = [template.render(Prompt(kind, asked, chunk=chunk)) for kind in Kind for asked in questions]
+    prompts = [template.render(Prompt(kind, asked, chunk=chunk)) for kind in KINDS for asked in questions]
     words = (*world.WORDS, world.UNKNOWN, "keeper", "friend", "code", "of", "is", "The", *world.FILLER)
     said = [f" {word}" for word in words]
     text = "\n".join([*said, *world.FILLER, *prompts, rf"\boxed{{ {world.UNKNOWN}}}", "user assistant system The"])

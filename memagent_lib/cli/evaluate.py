@@ -64,7 +64,7 @@ def run(a: argparse.Namespace) -> int:
     agent = agent_of(a)
     identity = agent.identity
     _require_same_chunks(out, policy, agent.encoder.budget.chunk_tokens)
-    plan = EvaluationPlan(files, n, readers or [identity["reader"]])
+    plan = EvaluationPlan(files, n, readers or [agent.reader.source])
     words = {"template": agent.encoder.template.name, "budget": agent.encoder.budget, "sampling": identity["sampling"]}
     params = {"model": a.model, "policy": policy, "data": a.data, "n": n, "reader": ", ".join(plan.readers), **words}
     try:

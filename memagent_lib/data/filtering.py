@@ -32,10 +32,8 @@ def known_without_document(
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
     for agent in agents:
-        if agent.reader.__name__ != "blind":
-            raise ValueError(
-                f"the agents must not see the document: use the reader 'blind', got {agent.reader.__name__!r}"
-            )
+        if agent.reader.name != "blind":
+            raise ValueError(f"the agents must not see the document: use the reader 'blind', got {agent.reader.name!r}")
     return run_sync(_verdicts(questions, agents, samples))
 
 

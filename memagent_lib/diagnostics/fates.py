@@ -147,7 +147,7 @@ def live_memories(trace: Trace) -> list[tuple[str, ...]]:
     live: list[str] = []
     after = []
     for turn in trace.turns:
-        if turn.prompt.kind.reads or turn.prompt.kind is Kind.MERGE:
+        if turn.prompt.kind.reads or turn.prompt.kind == Kind.MERGE:
             live = _replaced(live, turn)
         after.append(tuple(live))
     return after
@@ -159,7 +159,7 @@ def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[
     Empty for a text that is no slice of the document, such as the second memory of a merge.
     """
     chunk = turn.prompt.chunk
-    if chunk is None or turn.prompt.kind is Kind.MERGE or (chunk.text and not _is_slice(chunk)):
+    if chunk is None or turn.prompt.kind == Kind.MERGE or (chunk.text and not _is_slice(chunk)):
         return ()
     inside = ((max(start, chunk.start) - chunk.start, min(end, chunk.end) - chunk.start) for start, end in evidence)
     return tuple((start, end) for start, end in inside if start < end)
@@ -193,7 +193,7 @@ def _signature(text: str, answers: Sequence[str], question: str) -> _Signature:
 def _replaced(live: list[str], turn: Turn) -> list[str]:
     prompt = turn.prompt
     displayed = [prompt.memory]
-    if prompt.kind is Kind.MERGE and prompt.chunk:
+    if prompt.kind == Kind.MERGE and prompt.chunk:
         displayed.append(prompt.chunk.text)
     gone: set[int] = set()
     for text in displayed:

@@ -108,11 +108,11 @@ class Provenance:
         memory = self._state(turn.prompt.memory)
         if kind.reads and chunk is not None:
             self._step(turn, memory, chunk)
-        elif kind is Kind.MERGE and chunk is not None:
+        elif kind == Kind.MERGE and chunk is not None:
             self._step(turn, _joined(memory, self._state(chunk.text)), None)
-        elif kind is Kind.ANSWER:
+        elif kind == Kind.ANSWER:
             self._answer(turn, memory, None)
-        elif kind is Kind.DIRECT and chunk and len(chunk.text) == chunk.end - chunk.start:
+        elif kind == Kind.DIRECT and chunk and len(chunk.text) == chunk.end - chunk.start:
             self._answer(turn, _EMPTY, chunk)
         self._turns += 1
 

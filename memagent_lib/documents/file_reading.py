@@ -60,7 +60,7 @@ class SavedReading:
 
 
 def asked_questions(
-    questions: Sequence[str], saved: SavedReading | None = None, reader: str = overwrite.__name__
+    questions: Sequence[str], saved: SavedReading | None = None, reader: str = overwrite.name
 ) -> tuple[str, ...]:
     """The questions of a reading, or those of the one that it continues; :class:`ValueError` for one that is none, and
     for several where the reader has no memory that serves them all.
@@ -70,7 +70,7 @@ def asked_questions(
         raise ValueError('no question; give at least one, and none empty: --question "..."')
     if odd := [question for question in asked if whole_characters(question) != question]:
         raise ValueError(f"the question {odd[0]!r} holds bytes that are not UTF-8; write it again")
-    if len(asked) > 1 and reader != overwrite.__name__:
+    if len(asked) > 1 and reader != overwrite.name:
         raise ValueError(
             f"several questions in one pass need the reader 'overwrite', not {reader!r}; ask them one by one"
         )
@@ -96,7 +96,7 @@ def read_files(
     ``BackendError`` or ``BackendUnavailable``.
     """
     saved = SavedReading.load(previous) if previous else None
-    asked = asked_questions(questions, saved, agent.reader.__name__)
+    asked = asked_questions(questions, saved, agent.reader.name)
     if len(asked) > 1:
         agent = replace(agent, reader=several_questions(asked))
     identity = agent.identity

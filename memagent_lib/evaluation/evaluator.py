@@ -135,7 +135,7 @@ async def _result(agent: Agent, example: Example, journal: Journal | None) -> Re
     key = reading_key(example)
     if journal and (kept := _kept(journal, key, example)):
         return kept
-    reader, started = agent.reader.__name__, time.monotonic()
+    reader, started = agent.reader.name, time.monotonic()
     try:
         observer = Observer(store=journal.reading(key)) if journal else None
         trace = _without_ids(await agent.aread(example.document, example.question, observer=observer))

@@ -87,7 +87,9 @@ def save_wrong(plan: EvaluationPlan, results: Iterable[Result], path: str | Path
     """Write the plan's examples that its first reader answered wrong, or in part, as data, and return their number:
     what a policy still has to learn. A reading that failed says nothing of its example. Of none, no file is written.
     """
-    read = (result for result in results if result.reader == plan.readers[0] and result.score is not None)
+    read = (
+        result for result in results if result.reader == reader_named(plan.readers[0]).name and result.score is not None
+    )
     keys = {result.key for result in read if not result.correct}
     examples = (example for file, n in plan.each() for example in stream(file, n or None))
     if keys:

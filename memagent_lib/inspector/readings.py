@@ -17,7 +17,7 @@ from memagent_lib.diagnostics import Fate, Provenance, evidence_in
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector.word_changes import word_changes
 from memagent_lib.plots import line_name
-from memagent_lib.readers import READERS, continues
+from memagent_lib.readers import can_continue
 from memagent_lib.trace import Kind, Trace, Turn
 
 LETTERS = {Fate.AHEAD: "a", Fate.IN_MEMORY: "h", Fate.MISSED: "m", Fate.LOST: "l", None: "n"}
@@ -101,7 +101,7 @@ class Readings:
             "kind": str(prompt.kind),
             "fate": str(fate) if fate else "",
             "letter": LETTERS[fate],
-            "chunk": asdict(prompt.chunk) if prompt.chunk and prompt.kind is not Kind.MERGE else None,
+            "chunk": asdict(prompt.chunk) if prompt.chunk and prompt.kind != Kind.MERGE else None,
             "evidence": [list(span) for span in evidence_in(this, result.example.evidence)],
             "brought": _brought(this),
             "changes": [[reply.text, "same"]] if before is None else list(map(list, word_changes(before, reply.text))),
@@ -111,7 +111,7 @@ class Readings:
             "cut": reply.cut,
             "edited": reply.finish_reason == "edited",
             "tokens": [reply.prompt_tokens, reply.cached_tokens, reply.reply_tokens],
-            "editable": prompt.kind.reads and result.reader in READERS and continues(READERS[result.reader]),
+            "editable": prompt.kind.reads and can_continue(result.trace.reader),
         }
 
     def phrases(self, key: str) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _tags(result: Result) -> list[str]:
 
 def _before(turn: Turn) -> str | None:
     """The memory that a turn's reply replaced; ``None`` where it replaced none."""
-    if turn.prompt.kind is Kind.MERGE and turn.prompt.chunk:
+    if turn.prompt.kind == Kind.MERGE and turn.prompt.chunk:
         return f"{turn.prompt.memory}\n{turn.prompt.chunk.text}"
     return turn.prompt.memory if turn.prompt.kind.reads else None
 

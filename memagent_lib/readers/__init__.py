@@ -5,45 +5,42 @@ with its reply; or it yields a tuple of independent prompts and is sent their tu
 :class:`~memagent_lib.trace.Trace`. It knows no tokenizer, wording, model or event loop, so the evaluator, the verl
 rollout, the inspector and the tests all drive the same code.
 
-A reader shows every chunk once and in the order it gets them: a chunk's text is gone after its turn, and capture, cost
-and progress count by chunks. One that takes ``previous`` gets the chunks that are left and goes on from that trace.
+Every chunk goes into one prompt, in the order in which the chunks come: a chunk's text is dropped after its turn, and
+capture, cost and progress are counted by chunks. A reader with a ``previous`` parameter continues that trace with the
+chunks that follow.
+
+A reader of your own is one file: a generator function under :func:`reader`, opened as ``FILE.py:NAME``. One that ships
+is a module here and its entry in :data:`READERS`.
 """
 
-from memagent_lib.readers.baselines import blind, full, retrieved, truncated
-from memagent_lib.readers.gated import gated
+from memagent_lib.readers.baselines import blind, full, passages_of, retrieved, truncated
+from memagent_lib.readers.declaration import Reader, ReaderSession, reader
+from memagent_lib.readers.gated import GATE, gated
 from memagent_lib.readers.map_merge import map_merge
 from memagent_lib.readers.multislot import multislot
 from memagent_lib.readers.overwrite import overwrite, question_list, several_questions
-from memagent_lib.readers.recall import recall
-from memagent_lib.readers.registry import (
-    BASELINES,
-    MEMORY_READERS,
-    READERS,
-    Reader,
-    ReaderSession,
-    continues,
-    reader_named,
-    shows,
-)
+from memagent_lib.readers.recall import RECALL, recall
+from memagent_lib.readers.registry import READERS, can_continue, reader_named
 
 __all__ = [
-    "BASELINES",
-    "MEMORY_READERS",
+    "GATE",
     "READERS",
+    "RECALL",
     "Reader",
     "ReaderSession",
     "blind",
-    "continues",
+    "can_continue",
     "full",
     "gated",
     "map_merge",
     "multislot",
     "overwrite",
+    "passages_of",
     "question_list",
+    "reader",
     "reader_named",
     "recall",
     "retrieved",
     "several_questions",
-    "shows",
     "truncated",
 ]

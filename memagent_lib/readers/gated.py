@@ -1,42 +1,53 @@
-"""Gates in words (after GRU-Mem, arXiv 2602.10560): the model may keep its memory as it is, and may stop early."""
+"""Gates in words (after GRU-Mem, arXiv 2602.10560): the model may leave its memory as it is, and may stop early."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
+from memagent_lib.readers.declaration import ReaderSession, reader
 from memagent_lib.text import Chunk
-from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Reply, Trace, Turn
+from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Reply, Trace
 
-KEEP, DONE = "keep", "done"
+GATE = Kind(
+    "gate",
+    reads=True,
+    words="If this piece brings nothing for the question, reply with the single word KEEP and the memory stays as it "
+    "is. If the memory already holds all that the question needs, begin the reply with the single word DONE, then a "
+    "line break, then the memory.",
+)
+KEEP = "keep"
+DONE = "done"
 _KEEP = re.compile(r"\W*keep\W*", re.IGNORECASE)
 _DONE = re.compile(r"\W*done\b[^\n\w]*(?:\n|$)", re.IGNORECASE)
 
 
-def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> Generator[Prompt, Turn, Trace]:
-    """Like ``overwrite``; a reply of KEEP leaves the memory unchanged, one that begins with DONE ends the reading.
+@reader({GATE: 1, Kind.ANSWER: 1})
+def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
+    """Read like ``overwrite``, but KEEP leaves the memory unchanged, and DONE at the start of a reply ends the reading.
 
-    A kept memory cannot decay and costs one token to write. The trace holds the memory that each turn left behind, and
-    what the gate said as the reply's ``signal``. Chunks after DONE are never asked for.
+    A memory that is left as it is cannot decay and costs one token to write. The trace has the memory that each turn
+    left behind, and the gate as the reply's ``signal``. Chunks after DONE are never requested.
     """
     turns = list(previous.reads) if previous else []
     memory = turns[-1].reply.text if turns else NO_MEMORY
     for chunk in chunks:
-        turn = yield Prompt(Kind.GATE, question, memory, chunk)
-        turn = replace(turn, reply=opened(turn.reply, memory))
+        turn = yield Prompt(GATE, question, memory, chunk)
+        turn = replace(turn, reply=open_gate(turn.reply, memory))
         turns.append(turn)
         memory = turn.reply.text
         if turn.reply.signal == DONE:
             break
     answer = yield Prompt(Kind.ANSWER, question, memory)
-    return Trace(question, (*turns, answer), reader="gated")
+    return Trace(question, (*turns, answer))
 
 
-def opened(reply: Reply, memory: str) -> Reply:
-    """The reply with its gate read: the memory that it leaves behind, and the signal."""
+def open_gate(reply: Reply, memory: str) -> Reply:
+    """Return the reply with the memory that it leaves behind as its text, and the gate as its signal."""
     if _KEEP.fullmatch(reply.text):
         return replace(reply, text=memory, signal=KEEP)
-    if found := _DONE.match(reply.text):
-        return replace(reply, text=reply.text[found.end() :].strip() or memory, signal=DONE)
+    done = _DONE.match(reply.text)
+    if done:
+        return replace(reply, text=reply.text[done.end() :].strip() or memory, signal=DONE)
     return reply

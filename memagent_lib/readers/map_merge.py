@@ -8,47 +8,68 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
+from memagent_lib.readers.declaration import ReaderSession, reader
 from memagent_lib.text import Chunk
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace, Turn
 
 PARTS = 8
-Held = tuple[str, Chunk]
-"""A memory, and the stretch of the document that it stands for."""
 
 
-def map_merge(question: str, chunks: Iterable[Chunk]) -> Generator[tuple[Prompt, ...], tuple[Turn, ...], Trace]:
+class _Summary(NamedTuple):
+    """A memory, and the stretch of the document that it stands for (a chunk without text)."""
+
+    memory: str
+    stretch: Chunk
+
+
+@reader({Kind.READ: 1, Kind.MERGE: 1, Kind.ANSWER: 1})
+def map_merge(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     """Read up to :data:`PARTS` equal parts in parallel, then merge neighbours pairwise, then answer.
 
-    Needs all chunks at once: for documents that fit in memory. Turns are in the order in which they were asked.
+    Needs all chunks at once: for documents that fit in memory. The trace has the turns in the order of their prompts.
     """
     parts = _split(list(chunks), PARTS)
     turns: list[Turn] = []
     memories = [NO_MEMORY] * len(parts)
     for step in range(max(map(len, parts))):
-        reading = [i for i, part in enumerate(parts) if step < len(part)]
-        replies = yield from _ask(turns, [Prompt(Kind.READ, question, memories[i], parts[i][step]) for i in reading])
-        for i, reply in zip(reading, replies, strict=True):
+        active = [i for i, part in enumerate(parts) if step < len(part)]
+        prompts = [Prompt(Kind.READ, question, memories[i], parts[i][step]) for i in active]
+        replies = yield from _send(prompts, turns)
+        for i, reply in zip(active, replies, strict=True):
             memories[i] = reply
-    level = [(memory, _stretch(part)) for memory, part in zip(memories, parts, strict=True)]
+    level = [_Summary(memory, _stretch(part)) for memory, part in zip(memories, parts, strict=True)]
     while len(level) > 1:
-        pairs = list(zip(level[::2], level[1::2], strict=False))
-        replies = yield from _ask(turns, [_merge(question, left, right) for left, right in pairs])
-        merged = [(reply, _stretch([left[1], right[1]])) for (left, right), reply in zip(pairs, replies, strict=True)]
-        level = merged + level[2 * len(pairs) :]
-    yield from _ask(turns, [Prompt(Kind.ANSWER, question, level[0][0])])
-    return Trace(question, tuple(turns), reader="map_merge")
+        level = yield from _merge_neighbours(question, level, turns)
+    yield from _send([Prompt(Kind.ANSWER, question, level[0].memory)], turns)
+    return Trace(question, tuple(turns))
 
 
-def _ask(turns: list[Turn], prompts: list[Prompt]) -> Generator[tuple[Prompt, ...], tuple[Turn, ...], list[str]]:
-    asked = yield tuple(prompts)
-    turns.extend(asked)
-    return [turn.reply.text for turn in asked]
+def _merge_neighbours(
+    question: str, level: list[_Summary], turns: list[Turn]
+) -> Generator[tuple[Prompt, ...], tuple[Turn, ...], list[_Summary]]:
+    """Merge each memory with an even index and the one after it; a last one without a neighbour stays."""
+    pairs = list(zip(level[::2], level[1::2], strict=False))
+    replies = yield from _send([_merge_prompt(question, left, right) for left, right in pairs], turns)
+    merged = [
+        _Summary(reply, _stretch([left.stretch, right.stretch]))
+        for (left, right), reply in zip(pairs, replies, strict=True)
+    ]
+    return merged + level[2 * len(pairs) :]
 
 
-def _merge(question: str, left: Held, right: Held) -> Prompt:
-    memory, place = right
-    return Prompt(Kind.MERGE, question, left[0], Chunk(place.index, memory, place.start, place.end, place.tokens))
+def _send(prompts: list[Prompt], turns: list[Turn]) -> Generator[tuple[Prompt, ...], tuple[Turn, ...], list[str]]:
+    """Yield ``prompts`` to be answered side by side, add their turns to ``turns``, and return the replies' texts."""
+    finished = yield tuple(prompts)
+    turns.extend(finished)
+    return [turn.reply.text for turn in finished]
+
+
+def _merge_prompt(question: str, left: _Summary, right: _Summary) -> Prompt:
+    stretch = right.stretch
+    as_chunk = Chunk(stretch.index, right.memory, stretch.start, stretch.end, stretch.tokens)
+    return Prompt(Kind.MERGE, question, left.memory, as_chunk)
 
 
 def _stretch(chunks: Sequence[Chunk]) -> Chunk:
@@ -56,7 +77,7 @@ def _stretch(chunks: Sequence[Chunk]) -> Chunk:
 
 
 def _split(chunks: list[Chunk], parts: int) -> list[list[Chunk]]:
-    """``chunks`` in at most ``parts`` consecutive runs whose lengths differ by at most one."""
+    """Split ``chunks`` into at most ``parts`` consecutive runs whose lengths differ by at most one."""
     parts = min(parts, len(chunks))
     ends = [round(i * len(chunks) / parts) for i in range(parts + 1)]
     return [chunks[a:b] for a, b in pairwise(ends)]

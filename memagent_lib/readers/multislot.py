@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 
+from memagent_lib.readers.declaration import ReaderSession, reader
 from memagent_lib.text import Chunk
-from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace, Turn
+from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace
 
 SLOTS = 4
 
 
-def multislot(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> Generator[Prompt, Turn, Trace]:
-    """Each chunk rewrites the slot that was rewritten longest ago, seeing that slot alone; the answer sees all of them.
+@reader({Kind.READ: 1, Kind.ANSWER: SLOTS})
+def multislot(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
+    """Let each chunk rewrite the least recently written of :data:`SLOTS` memories, and answer from all of them.
 
-    A fact must survive one rewriting in :data:`SLOTS` turns instead of every turn, so what is lost per turn is lost
-    that much more slowly: retention ``r`` over ``T`` chunks falls like ``r ** (T / SLOTS)``.
+    A read prompt has its own slot alone. What is needed must survive one rewriting in :data:`SLOTS` turns instead of
+    one in every turn: with retention ``r`` per rewriting, ``r ** (T / SLOTS)`` is left of it after ``T`` chunks.
     """
     turns = list(previous.reads) if previous else []
     slots = [NO_MEMORY] * SLOTS
     for number, turn in enumerate(turns):
         slots[number % SLOTS] = turn.reply.text
     for chunk in chunks:
-        place = len(turns) % SLOTS
-        turn = yield Prompt(Kind.READ, question, slots[place], chunk)
+        slot = len(turns) % SLOTS
+        turn = yield Prompt(Kind.READ, question, slots[slot], chunk)
         turns.append(turn)
-        slots[place] = turn.reply.text
-    held = [slot for slot in slots if slot]
-    answer = yield Prompt(Kind.ANSWER, question, "\n".join(held), memories=max(1, len(held)))
-    return Trace(question, (*turns, answer), reader="multislot")
+        slots[slot] = turn.reply.text
+    memories = [memory for memory in slots if memory]
+    answer = yield Prompt(Kind.ANSWER, question, "\n".join(memories), memories=max(1, len(memories)))
+    return Trace(question, (*turns, answer))

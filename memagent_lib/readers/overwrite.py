@@ -1,47 +1,50 @@
-"""MemAgent's reader (arXiv 2507.02259, section 3): every reply replaces the memory, the answer sees it alone."""
+"""MemAgent's reader (arXiv 2507.02259, section 3): every reply replaces the memory, the answer sees nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
+from memagent_lib.readers.declaration import MEMAGENT_PROMPTS, Reader, ReaderSession, reader
 from memagent_lib.text import Chunk
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace, Turn
 
 
-def overwrite(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> Generator[Prompt, Turn, Trace]:
+@reader({Kind.READ: 1, Kind.ANSWER: 1})
+def overwrite(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
     """Read chunk by chunk, carrying nothing but the memory; cost is linear in the document.
 
-    ``previous`` is a reading that these chunks continue: its memory is the first memory, its turns stay in the trace.
+    ``previous`` is a reading to continue from: its last memory becomes the first one here, its turns stay in the trace.
     """
-    turns = yield from _read(question, chunks, previous)
-    memory = turns[-1].reply.text if turns else NO_MEMORY
+    turns, memory = yield from _read(question, chunks, previous)
     answer = yield Prompt(Kind.ANSWER, question, memory)
-    return Trace(question, (*turns, answer), reader="overwrite")
+    return Trace(question, (*turns, answer))
 
 
-def several_questions(questions: Sequence[str]) -> Callable[..., Generator]:
-    """A reader for all ``questions`` in one pass: one memory serves them all, and each is answered from it alone."""
+def several_questions(questions: Sequence[str]) -> Reader:
+    """Return a reader for all ``questions`` in one pass: one memory serves them all, each is answered from it alone."""
 
-    def read_for_all(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> Generator:
-        turns = yield from _read(question, chunks, previous)
-        memory = turns[-1].reply.text if turns else NO_MEMORY
-        answers = yield tuple(Prompt(Kind.ANSWER, one, memory) for one in questions)
-        return Trace(question, (*turns, *answers), reader="several_questions")
+    def read_for_all(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
+        turns, memory = yield from _read(question, chunks, previous)
+        answers = yield tuple(Prompt(Kind.ANSWER, each, memory) for each in questions)
+        return Trace(question, (*turns, *answers))
 
-    read_for_all.__name__ = "several_questions"
-    return read_for_all
+    return Reader("several_questions", read_for_all, MEMAGENT_PROMPTS)
 
 
 def question_list(questions: Sequence[str]) -> str:
-    """The question that the memory serves while all of ``questions`` are read for."""
-    return questions[0] if len(questions) == 1 else "\n".join(f"{i}. {q.strip()}" for i, q in enumerate(questions, 1))
+    """Return the question that the memory serves while a document is read for all ``questions``."""
+    if len(questions) == 1:
+        return questions[0]
+    return "\n".join(f"{i}. {question.strip()}" for i, question in enumerate(questions, 1))
 
 
-def _read(question: str, chunks: Iterable[Chunk], previous: Trace | None) -> Generator[Prompt, Turn, list[Turn]]:
+def _read(
+    question: str, chunks: Iterable[Chunk], previous: Trace | None
+) -> Generator[Prompt, Turn, tuple[list[Turn], str]]:
     turns = list(previous.reads) if previous else []
     memory = turns[-1].reply.text if turns else NO_MEMORY
     for chunk in chunks:
         turn = yield Prompt(Kind.READ, question, memory, chunk)
         turns.append(turn)
         memory = turn.reply.text
-    return turns
+    return turns, memory

@@ -1,4 +1,4 @@
-"""Which texts fit some words best: BM25 through bm25s (numpy alone, kept, and exact about ties). Knows no reader."""
+"""Which texts fit some words best: BM25 through bm25s (numpy alone, maintained, exact about ties). Knows no reader."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ def words(text: str) -> list[str]:
 
 
 def ranked(query: str, texts: Sequence[str]) -> list[int]:
-    """The indices of the ``texts`` that share a word with ``query``, best first; equals keep their order."""
-    asked = set(words(query))
+    """Return the indices of the ``texts`` that share a word with ``query``, best first; equals stay in order."""
     corpus = [words(text) for text in texts]
-    if not asked or not any(asked & set(text) for text in corpus):
+    vocabulary = {word for text in corpus for word in text}
+    terms = sorted(vocabulary & set(words(query)))
+    if not terms:
         return []
     import bm25s
 
     index = bm25s.BM25()
     index.index(corpus, show_progress=False)
-    known = [word for word in sorted(asked) if any(word in text for text in corpus)]
-    scores = index.get_scores(known)
-    return [i for i in sorted(range(len(texts)), key=lambda i: (-scores[i], i)) if scores[i] > 0]
+    scores = index.get_scores(terms)
+    matching = [i for i in range(len(texts)) if scores[i] > 0]
+    return sorted(matching, key=lambda i: -scores[i])

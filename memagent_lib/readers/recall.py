@@ -1,49 +1,58 @@
-"""Looking back (after ReMemR1, arXiv 2509.23040): the model may ask for a past memory, found by its words."""
+"""Looking back (after ReMemR1, arXiv 2509.23040): the model may call a past memory, found by its words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from memagent_lib.readers.declaration import ReaderSession, reader
 from memagent_lib.readers.ranking import ranked
 from memagent_lib.text import Chunk
-from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Reply, Trace, Turn
+from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Reply, Trace
 
+RECALL = Kind(
+    "recall",
+    reads=True,
+    words="If something that an earlier memory held is missing now, end the reply with a line that begins with "
+    "RECALL: and names it in a few words; you will then see that earlier memory beside the next piece.",
+)
 _CALL = re.compile(r"\n?[ \t]*RECALL:[ \t]*(?P<words>[^\n]*)\s*\Z", re.IGNORECASE)
 _SEAM = "\nFrom an earlier memory:\n"
 
 
-def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> Generator[Prompt, Turn, Trace]:
-    """Like ``overwrite``; a last line "RECALL: words" shows the past memory that fits the words best beside the next
-    chunk.
+@reader({RECALL: 2, Kind.ANSWER: 2})
+def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
+    """Read like ``overwrite``; after a last line "RECALL: words" the next prompt also has the past memory that fits.
 
-    The memory just written is no past memory: it is shown anyway. A recalled memory is shown once; what the model does
-    not write down again is gone again. The call is kept as the reply's ``signal``.
+    The memory just written is never recalled: the next prompt has it anyway. A recalled memory appears once, and what
+    the model does not write down again is lost again. The call is the reply's ``signal``.
     """
     turns = list(previous.reads) if previous else []
-    memory, recalled = (turns[-1].reply.text if turns else NO_MEMORY), None
+    memory = turns[-1].reply.text if turns else NO_MEMORY
+    recalled = None
     for chunk in chunks:
-        turn = yield _prompt(Kind.RECALL, question, memory, recalled, chunk)
-        reply, words = called(turn.reply)
+        turn = yield _prompt(RECALL, question, memory, recalled, chunk)
         past = [turn.reply.text for turn in turns]
+        reply, words = split_call(turn.reply)
         turns.append(replace(turn, reply=reply))
         memory = reply.text
         recalled = best_past(words, past, memory) if words else None
     answer = yield _prompt(Kind.ANSWER, question, memory, recalled)
-    return Trace(question, (*turns, answer), reader="recall")
+    return Trace(question, (*turns, answer))
 
 
-def called(reply: Reply) -> tuple[Reply, str]:
-    """The reply without its call, and the words it calls for (empty where it calls for none)."""
-    found = _CALL.search(reply.text)
-    if not found or not (words := found["words"].strip()):
+def split_call(reply: Reply) -> tuple[Reply, str]:
+    """Split a reply into the reply without its call, and the words of the call ("" for none)."""
+    call = _CALL.search(reply.text)
+    words = call["words"].strip() if call else ""
+    if not words:
         return reply, ""
-    return replace(reply, text=reply.text[: found.start()].strip(), signal=f"recall: {words}"), words
+    return replace(reply, text=reply.text[: call.start()].strip(), signal=f"recall: {words}"), words
 
 
 def best_past(words: str, past: Sequence[str], now: str) -> str | None:
-    """The past memory that fits ``words`` best, other than ``now``; ``None`` where none shares a word with them."""
+    """Return the past memory that fits ``words`` best, other than ``now``; ``None`` if none shares a word with them."""
     others = [memory for memory in dict.fromkeys(past) if memory and memory != now]
     best = ranked(words, others)[:1]
     return others[best[0]] if best else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memagent_lib.prompts import Budget, Template
-from memagent_lib.readers import reader_named, shows
+from memagent_lib.readers import reader_named
 from memagent_lib.rl.advantages import Credit, Overlong
 from memagent_lib.settings import SettingsError, key_value, parse, read_toml, require_at_least
 from memagent_lib.trace import Kind
@@ -126,7 +126,7 @@ class ReadingConfig:
     @property
     def shows(self) -> Mapping[Kind, int]:
         """What the reader's prompts show: their sizes follow from it."""
-        return shows(reader_named(self.reader))
+        return reader_named(self.reader).prompts
 
     @property
     def budget(self) -> Budget:

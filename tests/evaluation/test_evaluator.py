@@ -174,9 +174,10 @@ def test_what_changes_a_reply_is_read_again_and_what_does_not_is_not(needle_enco
     assert requests(examples=other_answers) == (0, [0.0, 0.0]), "scores are derived again"
     assert [r.score.value for r in read_results(journal_in(tmp_path))] == [0.0, 0.0]
     assert requests(examples=[replace(e, document=e.document + ".") for e in needles[:2]])[0] > 0
-    words = replace(needle_encoder.template, gate="KEEP or write a new one.")
-    encoder = Encoder(needle_encoder.tokenizer, words, needle_encoder.budget)
-    assert requests(lambda backend: Agent(encoder, backend))[0] == 8
+    for changed, read_again in (({"kinds": {"gate": "KEEP or write a new one."}}, 0), ({"empty_memory": "none"}, 8)):
+        words = replace(needle_encoder.template, **changed)
+        encoder = Encoder(needle_encoder.tokenizer, words, needle_encoder.budget)
+        assert requests(lambda backend, encoder=encoder: Agent(encoder, backend))[0] == read_again, changed
     assert requests(lambda backend: Agent(needle_encoder, backend, blind))[0] == 2
     assert requests(lambda backend: Agent(needle_encoder, backend, weights="other"))[0] == 8
     assert len(list(tmp_path.glob("overwrite-*.jsonl"))) == 3 and len(list(tmp_path.glob("blind-*.jsonl"))) == 1

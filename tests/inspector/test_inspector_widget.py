@@ -13,6 +13,7 @@ from memagent_lib.diagnostics import Fate
 from memagent_lib.inspector import InspectorError, Readings, show
 from memagent_lib.inspector.widget import Inspector, read_on
 from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.readers import GATE
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
 
@@ -102,8 +103,8 @@ def test_all_readers_are_told_by_what_their_turns_did(lost):
         return Turn(Prompt(kind, q, memory, chunks[chunk]), Reply(said, signal=signal))
 
     answer = Turn(Prompt(Kind.ANSWER, q, fact), Reply("\\boxed{4711}"))
-    gated = read_by(lost, "gated", read(Kind.GATE, "", 0, nothing), read(Kind.GATE, nothing, 1, fact),
-                    read(Kind.GATE, fact, 2, fact, "keep"), answer)  # fmt: skip
+    gated = read_by(lost, "gated", read(GATE, "", 0, nothing), read(GATE, nothing, 1, fact),
+                    read(GATE, fact, 2, fact, "keep"), answer)  # fmt: skip
     slots = read_by(lost, "multislot", read(Kind.READ, "", 0, nothing), read(Kind.READ, "", 1, fact),
                     read(Kind.READ, "", 2, "rain"), answer)  # fmt: skip
     joined = Prompt(Kind.MERGE, q, fact, replace(chunks[2], text="rain"))

@@ -6,28 +6,28 @@ from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import (
-    MEMORY_READERS,
+    GATE,
     READERS,
-    continues,
     full,
     gated,
     map_merge,
     multislot,
     overwrite,
+    passages_of,
     question_list,
     reader_named,
     recall,
     retrieved,
     several_questions,
-    shows,
     truncated,
 )
-from memagent_lib.readers.baselines import _passages
 from memagent_lib.readers.map_merge import PARTS
 from memagent_lib.readers.ranking import ranked, words
 from memagent_lib.readers.recall import best_past
 from memagent_lib.text import Chunk, chunks
 from memagent_lib.trace import Kind, Reply, Trace, Turn
+
+MEMORY_READERS = sorted(name for name, reader in READERS.items() if reader.has_memory)
 
 
 def pieces(*texts: str) -> list[Chunk]:
@@ -75,12 +75,12 @@ def test_every_reader_survives_a_model_that_says_nothing(name):
     assert trace.answer == ""
 
 
-@pytest.mark.parametrize("name", sorted(MEMORY_READERS))
+@pytest.mark.parametrize("name", MEMORY_READERS)
 def test_every_memory_reader_shows_every_chunk_once_and_answers_from_what_was_kept(name):
     trace, _ = play(READERS[name]("q", iter(ABC)), gather)
     assert sorted(t.prompt.chunk.index for t in trace.reads) == [0, 1, 2, 3, 4]
     assert set(trace.answer.split()) == set("abcdefgh")
-    assert trace.turns[-1].prompt.kind is Kind.ANSWER
+    assert trace.turns[-1].prompt.kind == Kind.ANSWER
 
 
 def test_an_unknown_reader_is_refused_with_the_names():
@@ -96,7 +96,7 @@ def test_keep_leaves_the_memory_as_it_is_and_is_told_apart_in_the_trace():
     trace, _ = play(gated("q", pieces("a ", "b ", "c ", "d ")), lambda p: next(says))
     assert trace.memories == ("note one", "note one", "note one", "note two")
     assert [t.reply.signal for t in trace.reads] == ["", "keep", "keep", ""]
-    assert all(t.prompt.kind is Kind.GATE for t in trace.reads)
+    assert all(t.prompt.kind == GATE for t in trace.reads)
 
 
 def test_done_stops_the_reading_and_the_rest_is_never_asked_for():
@@ -171,7 +171,7 @@ def test_parts_are_read_side_by_side_and_merged_in_a_tree():
     widths = [len(move) for move in moves]
     assert widths == [8, 8, 3, 4, 2, 1, 1]
     assert trace.answer.split() == [f"w{i}" for i in range(19)]
-    merges = [t.prompt for t in trace.turns if t.prompt.kind is Kind.MERGE]
+    merges = [t.prompt for t in trace.turns if t.prompt.kind == Kind.MERGE]
     assert len(merges) == PARTS - 1
     assert (merges[-1].chunk.start, merges[-1].chunk.end) == (moves[-2][0].chunk.start, 10 * 3 + 9 * 4)
 
@@ -201,7 +201,7 @@ def test_several_questions_are_read_for_in_one_pass_and_answered_one_by_one():
 # continuing
 
 
-@pytest.mark.parametrize("name", sorted(name for name in READERS if continues(READERS[name])))
+@pytest.mark.parametrize("name", sorted(name for name in READERS if READERS[name].continues))
 def test_a_reading_that_is_continued_equals_one_that_was_never_broken_off(name):
     def say(prompt):
         return " ".join(gather(prompt).split()[-3:])
@@ -213,8 +213,8 @@ def test_a_reading_that_is_continued_equals_one_that_was_never_broken_off(name):
 
 
 def test_readers_that_can_continue_say_so():
-    assert {name for name in READERS if continues(READERS[name])} == {"overwrite", "gated", "recall", "multislot"}
-    assert continues(several_questions(["a", "b"]))
+    assert {name for name in READERS if READERS[name].continues} == {"overwrite", "gated", "recall", "multislot"}
+    assert several_questions(["a", "b"]).continues
 
 
 # baselines and search
@@ -230,14 +230,14 @@ def test_retrieved_shows_the_fitting_passages_in_the_documents_order():
     _trace, moves = play(retrieved("What is the otter's code?", chunks), lambda p: "4821")
     shown = moves[0].chunk.text
     assert shown.index("code 4821") < shown.index("otter swims")
-    assert moves[0].kind is Kind.DIRECT
+    assert moves[0].kind == Kind.DIRECT
     assert moves[0].chunk.tokens <= max(c.tokens for c in chunks)
 
 
 def test_passages_cover_a_chunk_and_none_is_longer_than_a_quarter_of_it():
     for text in ("A b. " * 31, "ab. " + "c" * 97, "x" * 10 + ". " + "y" * 29 + ". " + "z" * 80, "abc", "é"):
         (chunk,) = pieces(text)
-        parts = _passages(chunk)
+        parts = passages_of(chunk)
         assert "".join(part.text for part in parts) == text
         assert max(len(part.text) for part in parts) <= -(-len(text) // 4)
         assert [text[p.start - chunk.start : p.end - chunk.start] for p in parts] == [p.text for p in parts]
@@ -258,10 +258,10 @@ def test_the_window_of_a_reader_that_shows_several_memories_is_checked_before_an
         Template.load("short"),
         Budget(chunk_tokens=16, memory_tokens=40, answer_tokens=12, question_tokens=16),
     )
-    plain, slotted = encoder.window_of(shows(READERS["overwrite"])), encoder.window_of(shows(multislot))
+    plain, slotted = encoder.window_of(overwrite.prompts), encoder.window_of(multislot.prompts)
     assert plain < slotted
     with pytest.raises(BudgetError, match="a turn can need"):
-        encoder.require_window(slotted - 1, "the model's window", shows(multislot))
+        encoder.require_window(slotted - 1, "the model's window", multislot.prompts)
 
 
 def test_a_document_that_does_not_fit_into_one_prompt_names_what_would_hold_it(encoder):
@@ -275,8 +275,10 @@ def test_a_document_that_does_not_fit_into_one_prompt_names_what_would_hold_it(e
 def test_every_prompt_of_every_reader_fits_what_it_says_it_shows(encoder):
     full_memory = "x " * (encoder.budget.memory_tokens // 2)
     chunk_text = "y " * (encoder.budget.chunk_tokens // 2)
-    for name, reader in MEMORY_READERS.items():
-        limit = encoder.window_of(shows(reader))
+    for name, reader in READERS.items():
+        if not reader.has_memory:
+            continue
+        limit = encoder.window_of(reader.prompts)
         for move in play(reader("why?", pieces(*[chunk_text] * 9)), lambda p: full_memory.strip())[1]:
             for prompt in move if isinstance(move, tuple) else (move,):
                 request = encoder.encode(prompt)

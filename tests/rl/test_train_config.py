@@ -5,7 +5,7 @@ import json
 import pytest
 
 from memagent_lib.prompts import Encoder, Template
-from memagent_lib.readers import READERS, shows
+from memagent_lib.readers import READERS
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_settings import verl_settings
@@ -135,7 +135,7 @@ def test_verl_is_given_room_for_the_longest_prompt_of_the_reader_that_is_trained
     save_policy(tmp_path / "policy", tokenizer)
     config = Recipe.load(recipe, [f"reading.reader={reader}", f"model.path={tmp_path / 'policy'}"])
     chosen = verl_settings(config, RunFolder(tmp_path / "run"), "cuda")
-    encoder, shown = Encoder(tokenizer, Template.load("short"), config.reading.budget), shows(READERS[reader])
+    encoder, shown = Encoder(tokenizer, Template.load("short"), config.reading.budget), READERS[reader].prompts
     longest = max(encoder.prompt_limit(kind, memories) for kind, memories in shown.items())
     assert chosen["data.max_prompt_length"] == longest
     assert chosen["actor_rollout_ref.rollout.max_model_len"] == encoder.window_of(shown)

@@ -12,7 +12,7 @@ from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
 from memagent_lib.data import Example
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.readers import reader_named, shows
+from memagent_lib.readers import reader_named
 from memagent_lib.rl.cpu.weights import CpuWeights
 from memagent_lib.scoring import score
 from memagent_lib.text import Tokenizer, chunks
@@ -65,4 +65,4 @@ def _output(prompt: list[int], said: Any) -> AgentLoopOutput:
 
 @cache
 def _encoder(tokenizer: Any, template: str, budget: Budget) -> Encoder:
-    return Encoder(Tokenizer(tokenizer), Template.load(template), budget, shows(reader_named("overwrite")))
+    return Encoder(Tokenizer(tokenizer), Template.load(template), budget, reader_named("overwrite").prompts)
