@@ -1,4 +1,4 @@
-"""Examples x agent -> one record per result; result tables, comparisons and intervals are functions of the records.
+"""Examples x agent -> one record per result; tables, comparisons and intervals are functions of the records.
 
 Knows agents, examples and diagnoses. Knows no MLflow, no notebook and no chart.
 """
@@ -7,13 +7,9 @@ from memagent_lib.evaluation import case_study
 from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate
 from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan, save_wrong
-from memagent_lib.evaluation.results import (
-    Result,
-    read_results,
-    to_frame,
-    turns_to_frame,
-    write_results,
-)
+from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
+from memagent_lib.evaluation.result_files import read_results, write_results
+from memagent_lib.evaluation.results import COLUMNS, Column, Result, to_frame, turns_to_frame
 from memagent_lib.evaluation.tables import (
     SAME,
     Rate,
@@ -31,8 +27,9 @@ from memagent_lib.evaluation.tables import (
 )
 
 __all__ = [
-    "PUBLISHED", "SAME", "EvaluationPlan", "Rate", "Result", "aevaluate", "benchmark_rows",
-    "benchmark_table", "case_study", "evaluate", "evaluate_plan", "failure_reasons", "fates_at_the_end", "gather_rows",
-    "mixtures", "overview", "paired", "paired_interval", "read_results", "save_rows", "save_wrong",
-    "summarise", "table", "to_frame", "turns_to_frame", "wilson", "write_results",
+    "COLUMNS", "PUBLISHED", "SAME", "Column", "EvaluationPlan", "Rate", "Result", "aevaluate", "benchmark_rows",
+    "benchmark_table", "case_study", "code_of_replies", "code_of_results", "evaluate", "evaluate_plan",
+    "failure_reasons", "fates_at_the_end", "gather_rows", "mixtures", "overview", "paired", "paired_interval",
+    "read_results", "save_rows", "save_wrong", "summarise", "table", "to_frame", "turns_to_frame", "wilson",
+    "write_results",
 ]  # fmt: skip

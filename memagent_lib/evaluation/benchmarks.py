@@ -25,10 +25,15 @@ RULER_TASKS = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
     "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_1", "qa_2",
 )  # fmt: skip
-AVERAGE, AVERAGE_OF_TEN, LONGBENCH_AVERAGE = "RULER average", "RULER average of 10", "LongBench average"
-STRICT, LENIENT, MATCH = "sub-EM strict", "sub-EM lenient", "RULER match"
-_HQA = ("hotpot", "hotpotqa", "ruler_hqa")  # all ask HotpotQA's questions over documents of its pool
-_LONGBENCH, ANY_LENGTH = "longbench/", "any length"
+AVERAGE = "RULER average"
+AVERAGE_OF_TEN = "RULER average of 10"
+LONGBENCH_AVERAGE = "LongBench average"
+STRICT = "sub-EM strict"
+LENIENT = "sub-EM lenient"
+MATCH = "RULER match"
+ANY_LENGTH = "any length"
+_HQA = ("hotpot", "hotpotqa", "ruler_hqa")  # HotpotQA's questions over documents of its pool, under three names
+_LONGBENCH = "longbench/"
 _METRICS = {
     "f1": "F1",
     "rouge_l": "ROUGE-L",
@@ -45,15 +50,17 @@ _TOKEN_CHARS = 4.4  # of English, where a reader counted no tokens
 
 
 def benchmark_task(task: str) -> str:
-    """What a benchmark calls a task: RULER's own files and our generated ones are of one task, and so is RULER-HQA."""
+    """Return a benchmark's name for a task: RULER's own files and our generated ones count as one task."""
     name = task.removeprefix("ruler/")
     return "hotpotqa" if name in _HQA else name
 
 
 def metrics_of(result: Result) -> dict[str, float]:
-    """The metrics of the benchmark that a scored result belongs to; its own judge's score where it belongs to none."""
-    example, reply = result.example, result.trace.answer
-    if (task := benchmark_task(example.task)) in RULER_TASKS:
+    """Return a scored result's metrics by the benchmark it belongs to, or else its own judge's score."""
+    example = result.example
+    reply = result.trace.answer
+    task = benchmark_task(example.task)
+    if task in RULER_TASKS:
         rule = "match_part" if task.startswith("qa_") else "match_all"
         return {MATCH: score(rule, reply, example.answers).value}
     if task.startswith(_LONGBENCH):
@@ -66,7 +73,7 @@ def metrics_of(result: Result) -> dict[str, float]:
 
 
 def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
-    """One row per ``task, metric, reader, length``, with ``score, low, high`` in per cent and ``n``."""
+    """Return one row per ``task, metric, reader, length``, with ``score, low, high`` in per cent and ``n``."""
     import pandas as pd
 
     found: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
@@ -83,64 +90,82 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFrame:
-    """Our scores with interval and n beside those published for the same task and length, one row per model."""
+    """Return our scores with interval and n beside those published for the same task and length, one row per model."""
     import pandas as pd
 
     published = pd.read_csv(PUBLISHED)
-    known = {*RULER_TASKS, *published["task"]}
-    tasks = {task: benchmark_task(task) for task in {result.example.task for result in results}}
-    told = {task for task, name in tasks.items() if name in known or name.startswith(_LONGBENCH)}
-    ours = benchmark_rows(result for result in results if result.example.task in told)
+    ours = benchmark_rows(_of_benchmarks(results, published))
     rows = []
     for (task, metric), group in ours.groupby(["task", "metric"], sort=False):
-        for reader, line in group.groupby("reader", sort=False):
-            shown = {row["length"]: _shown(row) for row in line.to_dict("records")}
-            rows.append({"task": task, "metric": metric, "model": f"{name}, {reader}", **shown})
-        there = published[published["task"].isin([task, *([AVERAGE_OF_TEN] if task == AVERAGE else [])])]
-        there = there[there["length"].isin(set(group["length"]))]
-        for (model, source), line in there.groupby(["model", "source"], sort=False):
-            shown = {row["length"]: f"{row['score']:.1f}" for row in line.to_dict("records")}
-            rows.append({"task": task, "metric": metric, "model": f"published: {model} ({source})", **shown})
+        for reader, scores in group.groupby("reader", sort=False):
+            cells = {row["length"]: _score_cell(row) for row in scores.to_dict("records")}
+            rows.append({"task": task, "metric": metric, "model": f"{name}, {reader}", **cells})
+        names = [task, AVERAGE_OF_TEN] if task == AVERAGE else [task]
+        others = published[published["task"].isin(names) & published["length"].isin(set(group["length"]))]
+        for (model, source), scores in others.groupby(["model", "source"], sort=False):
+            cells = {row["length"]: f"{row['score']:.1f}" for row in scores.to_dict("records")}
+            rows.append({"task": task, "metric": metric, "model": f"published: {model} ({source})", **cells})
     lengths = sorted({name for row in rows for name in row} - {"task", "metric", "model"}, key=_tokens_of)
     return pd.DataFrame(rows, columns=["task", "metric", "model", *lengths]).fillna("")
 
 
+def _of_benchmarks(results: Sequence[Result], published: pd.DataFrame) -> list[Result]:
+    known = {*RULER_TASKS, *published["task"]}
+    found = []
+    for result in results:
+        task = benchmark_task(result.example.task)
+        if task in known or task.startswith(_LONGBENCH):
+            found.append(result)
+    return found
+
+
 def length_of(result: Result) -> str:
-    """The length of a document as benchmarks name it (``8K``, ``3.5M``): the published length nearest to its tokens;
-    where none is near, the power of two nearest to what it was made to have, which all documents of a file share.
+    """Return a document's length as benchmarks name it (``8K``, ``3.5M``): the published length nearest to its tokens.
+
+    Where none is near, it is the power of two nearest to the length that the document was made to have, which all
+    documents of a file share.
     """
     task = benchmark_task(result.example.task)
     if task.startswith(_LONGBENCH):
         return ANY_LENGTH
-    read = sum(t.prompt.chunk.tokens for t in result.trace.reads if t.prompt.chunk) if result.trace else 0
-    tokens = max(1, read or result.characters / _TOKEN_CHARS)
+    tokens = _tokens_read(result) or result.characters / _TOKEN_CHARS
     known = _OF_RULER if task in RULER_TASKS else _OF_QUESTIONS
-    apart = {name: abs(math.log2(length / tokens)) for name, length in known.items()}
-    if apart[nearest := min(apart, key=apart.__getitem__)] < 0.5:
+    doublings_apart = {name: abs(math.log2(length / max(1, tokens))) for name, length in known.items()}
+    nearest = min(doublings_apart, key=doublings_apart.__getitem__)
+    if doublings_apart[nearest] < 0.5:
         return nearest
-    made = result.example.metadata
-    planned = made["chunks"] * made["chunk_tokens"] if {"chunks", "chunk_tokens"} <= made.keys() else tokens
-    return _named(2 ** round(math.log2(planned)))
+    metadata = result.example.metadata
+    if {"chunks", "chunk_tokens"} <= metadata.keys():
+        tokens = metadata["chunks"] * metadata["chunk_tokens"]
+    return _named(2 ** round(math.log2(max(1, tokens))))
+
+
+def _tokens_read(result: Result) -> int:
+    if result.trace is None:
+        return 0
+    return sum(turn.prompt.chunk.tokens for turn in result.trace.reads if turn.prompt.chunk)
 
 
 def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """RULER's and LongBench's averages over their tasks at each length, where there are at least two."""
+    """Return RULER's and LongBench's averages over their tasks at each length, where there are at least two."""
     groups: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        if row["task"] in RULER_TASKS or row["task"].startswith(_LONGBENCH):
-            average = AVERAGE if row["task"] in RULER_TASKS else LONGBENCH_AVERAGE
-            groups[average, row["reader"], row["length"]].append(row)
-    made = []
-    for (average, reader, length), of in groups.items():
-        if len(of) > 1:
-            mean, n = sum(row["score"] for row in of) / len(of), sum(row["n"] for row in of)
-            told = (average, f"of {len(of)} tasks", reader, length, mean, math.nan, math.nan, n)
-            made.append(dict(zip(_ROW, told, strict=True)))
-    return made
+        if row["task"] in RULER_TASKS:
+            groups[AVERAGE, row["reader"], row["length"]].append(row)
+        elif row["task"].startswith(_LONGBENCH):
+            groups[LONGBENCH_AVERAGE, row["reader"], row["length"]].append(row)
+    averages = []
+    for (average, reader, length), tasks in groups.items():
+        if len(tasks) > 1:
+            mean = sum(row["score"] for row in tasks) / len(tasks)
+            n = sum(row["n"] for row in tasks)
+            values = (average, f"of {len(tasks)} tasks", reader, length, mean, math.nan, math.nan, n)
+            averages.append(dict(zip(_ROW, values, strict=True)))
+    return averages
 
 
-def _shown(row: dict[str, Any]) -> str:
-    interval = f" [{row['low']:.1f}, {row['high']:.1f}]" if row["low"] == row["low"] else ""
+def _score_cell(row: dict[str, Any]) -> str:
+    interval = "" if math.isnan(row["low"]) else f" [{row['low']:.1f}, {row['high']:.1f}]"
     return f"{row['score']:.1f}{interval} (n={row['n']})"
 
 

@@ -1,6 +1,6 @@
 """Examples x agent: bounded concurrency, one error boundary, one record per result, resumed by turn.
 
-A failed example is an error result that keeps its reason; it is never an empty answer scored as wrong. Knows agents and
+A failed example is an error result with its reason; it is never an empty answer scored as wrong. Knows agents and
 examples; knows no table.
 """
 
@@ -18,7 +18,9 @@ from pathlib import Path
 from memagent_lib.agent import Agent, Observer, gather, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data import Example
-from memagent_lib.evaluation.results import DOCUMENTS, DocumentStore, Result, reading_key
+from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
+from memagent_lib.evaluation.result_files import DOCUMENTS, DocumentStore
+from memagent_lib.evaluation.results import Result, reading_key
 from memagent_lib.journal import Journal, digest
 from memagent_lib.paths import absolute
 from memagent_lib.processes import in_jupyter
@@ -28,7 +30,7 @@ from memagent_lib.trace import Trace
 
 CHARS_IN_FLIGHT = 1 << 26
 BYTES_PER_CHAR = 64
-"""A document with its trace takes some 30 bytes a character, of which at most half of the machine's memory is to be."""
+"""A document with its trace takes some 30 bytes a character; documents may take half of the machine's memory."""
 LINE = "{n_fmt} of {total_fmt} documents, {remaining} left\n"
 LINE_S = 30.0
 
@@ -41,22 +43,27 @@ async def aevaluate(
     journal: Journal | None = None,
     documents: DocumentStore | None = None,
 ) -> list[Result]:
-    """A result for every example, in their order; at most ``concurrency`` are fetched and read at a time.
+    """Return a result for every example, in their order; at most ``concurrency`` are fetched and read at a time.
 
-    With a ``journal``, finished results and turns are found there again, and kept. With a store of ``documents``,
+    A ``journal`` saves turns and results, and those it has are not computed again. With a store of ``documents``,
     results whose document has no room there go without its text, so that a thousand huge documents fit in memory.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency must be at least 1, got {concurrency}")
-    waiting, results, room = enumerate(examples), {}, _Room()
+    waiting = enumerate(examples)
+    results: dict[int, Result] = {}
+    room = _Room()
 
     async def work() -> None:
-        while (taken := await room.fetch(waiting)) is not None:
+        while True:
+            taken = await room.fetch(waiting)
+            if taken is None:
+                return
             number, example = taken
             result = await _result(agent, example, journal)
             stored = documents is None or documents.add(result.document, example.document)
             results[number] = result if stored else result.lean()
-            await room.give(len(example.document))
+            await room.release(len(example.document))
             if on_result:
                 on_result(results[number])
 
@@ -65,8 +72,10 @@ async def aevaluate(
 
 
 def chars_in_flight() -> int:
-    """How much text of documents is read side by side: four documents of 3.5M tokens or 500 of 32K, and more where this
-    machine's memory is over 4 GB (some twenty of 3.5M tokens in 24 GB).
+    """Return how many characters of documents are read side by side.
+
+    That is room for four documents of 3.5M tokens or 500 of 32K, and for more where this machine has over 4 GB of
+    memory (some twenty of 3.5M tokens in 24 GB).
     """
     import psutil
 
@@ -77,11 +86,16 @@ class _Room:
     """Room for :func:`chars_in_flight` of documents at a time, and always for one document."""
 
     def __init__(self) -> None:
-        self._free = self._all = chars_in_flight()
-        self._changed, self._one_at_a_time = asyncio.Condition(), asyncio.Lock()
+        self._all = chars_in_flight()
+        self._free = self._all
+        self._changed = asyncio.Condition()
+        self._one_at_a_time = asyncio.Lock()
 
     async def fetch(self, waiting: Iterator[tuple[int, Example]]) -> tuple[int, Example] | None:
-        """The next example once there is room for its document; only one waits, so that no others are in memory."""
+        """Return the next example once there is room for its document, ``None`` at the end.
+
+        Only one caller waits for room with a document in its hands.
+        """
         async with self._one_at_a_time:
             taken = next(waiting, None)  # may read a file, briefly
             if taken is None:
@@ -92,7 +106,7 @@ class _Room:
                 self._free -= size
         return taken
 
-    async def give(self, size: int) -> None:
+    async def release(self, size: int) -> None:
         async with self._changed:
             self._free += min(size, self._all)
             self._changed.notify_all()
@@ -106,14 +120,15 @@ def evaluate(
     progress: bool | Callable[[Result], None] = True,
     total: int | None = None,
 ) -> list[Result]:
-    """Evaluate an agent. With a ``folder``, every finished turn and result is kept there, and the same call resumes
-    after a crash.
+    """Evaluate an agent. With a ``folder``, finished turns and results are saved there, and the same call resumes.
 
-    What is kept is found again by all that a reply depends on (:attr:`Agent.identity`, question, document): other
-    weights, words or budgets are read in a file of their own beside it. Errors are tried again; scores are derived
-    again, by today's judges. ``progress`` is whether a bar is shown, or is told each result.
+    They are found again by all that a reply depends on: :attr:`Agent.identity`, the code that reads, question and
+    document. Other weights, wording, budgets or code get a file of their own. Failed examples are read again, and all
+    scores are computed again by today's judges. ``progress`` is whether to display a bar, or a function to call with
+    each result.
     """
-    total = len(examples) if total is None and hasattr(examples, "__len__") else total
+    if total is None and hasattr(examples, "__len__"):
+        total = len(examples)
     with nullcontext(progress) if callable(progress) else progress_bar(total, progress) as advance:
         if folder is None:
             return run_sync(aevaluate(agent, examples, concurrency, advance))
@@ -123,19 +138,21 @@ def evaluate(
 
 @contextmanager
 def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, DocumentStore]]:
-    """An agent's journal in a folder of results, and the folder's documents."""
-    identity = agent.identity
+    """Open an agent's journal in a folder of results, and the folder's documents."""
+    identity = agent.identity | {"code": code_of_replies()}
     hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
-    path = absolute(folder) / f"{identity['reader']}-{hashed}.jsonl"
+    path = absolute(folder) / f"{agent.reader.name}-{hashed}.jsonl"
     with Journal(path, identity) as journal:
         yield journal, DocumentStore(path.parent / DOCUMENTS)
 
 
 async def _result(agent: Agent, example: Example, journal: Journal | None) -> Result:
     key = reading_key(example)
-    if journal and (kept := _kept(journal, key, example)):
-        return kept
-    reader, started = agent.reader.name, time.monotonic()
+    finished = _finished(journal, key, example) if journal else None
+    if finished:
+        return finished
+    reader = agent.reader.name
+    started = time.monotonic()
     try:
         observer = Observer(store=journal.reading(key)) if journal else None
         trace = _without_ids(await agent.aread(example.document, example.question, observer=observer))
@@ -150,41 +167,42 @@ async def _result(agent: Agent, example: Example, journal: Journal | None) -> Re
     return result
 
 
-def _kept(journal: Journal, key: str, example: Example) -> Result | None:
-    """A finished result of an earlier call, judged again; ``None`` where there is none or it failed."""
+def _finished(journal: Journal, key: str, example: Example) -> Result | None:
+    """Return a finished result of a previous call, judged again; ``None`` where there is none or it failed."""
     record = journal.record(key)
     if record is None or record["trace"] is None:
         return None
     found = Result.from_record(record, example.document)
-    judged = replace(found, example=example, score=score(example.rule, found.trace.answer, example.answers))
-    if judged != found:
+    verdict = score(example.rule, found.trace.answer, example.answers)
+    judged = replace(found, example=example, score=verdict, code=code_of_results(example.rule))
+    if judged != found or judged.code != found.code:
         journal.finish(key, judged.to_record(stored=True))
     return judged
 
 
 def _without_ids(trace: Trace) -> Trace:
-    """Token ids are for training; those of a long document are larger than it."""
+    """Return the trace without token ids: they are for training, and those of a long document are larger than it."""
     turns = tuple(replace(t, reply=replace(t.reply, prompt_ids=(), token_ids=())) for t in trace.turns)
     return replace(trace, turns=turns)
 
 
 @contextmanager
 def progress_bar(total: int | None, wanted: bool = True) -> Iterator[Callable[[Result], None]]:
-    """A bar in a terminal or, as plain text that a saved copy keeps, in a notebook that a person has opened; nothing
-    under papermill, and elsewhere a line every :data:`LINE_S` seconds.
+    """Display progress while results come in; yield the function to call with each.
+
+    A bar in a terminal and, as plain text that a saved copy preserves, in a notebook that a person has opened; nothing
+    under papermill; elsewhere a line every :data:`LINE_S` seconds.
     """
     from tqdm import tqdm
 
-    if in_jupyter():
-        shown = {"file": sys.stdout, "ncols": 80}
+    if not wanted:
+        options = {"disable": True}
+    elif in_jupyter():
+        options = {"file": sys.stdout, "ncols": 80}
     elif sys.stderr.isatty():
-        shown = {}
+        options = {}
     else:
-        shown = {
-            "bar_format": LINE,
-            "mininterval": LINE_S,
-            "maxinterval": LINE_S,
-            "disable": "ipykernel" in sys.modules,
-        }
-    with tqdm(total=total, unit="document", **(shown if wanted else {"disable": True})) as bar:
+        papermill = "ipykernel" in sys.modules
+        options = {"bar_format": LINE, "mininterval": LINE_S, "maxinterval": LINE_S, "disable": papermill}
+    with tqdm(total=total, unit="document", **options) as bar:
         yield lambda _: bar.update()

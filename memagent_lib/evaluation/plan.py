@@ -1,4 +1,7 @@
-"""What an evaluation reads: which data files, how many examples of each, with which readers."""
+"""What an evaluation reads: which data files, how many examples of each, with which readers.
+
+A plan is checked when it is made, before a model is loaded.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,16 @@ class EvaluationPlan:
             raise ValueError(
                 f"n has {len(self.n)} values for {len(self.files)} files; give one for each, or one for all"
             )
-        places = [absolute(file) for file in self.files]
-        if twice := [str(file) for file in dict.fromkeys(places) if places.count(file) > 1]:
-            raise ValueError(f"{', '.join(twice)} is given more than once; its examples would count as others")
-        if (least := min(self.n)) < 0:
+        paths = [absolute(file) for file in self.files]
+        repeated = [str(file) for file in dict.fromkeys(paths) if paths.count(file) > 1]
+        if repeated:
+            raise ValueError(f"{', '.join(repeated)} is given more than once; its examples would count as others")
+        least = min(self.n)
+        if least < 0:
             raise ValueError(f"n is a number of examples, or 0 for all of them; got {least}")
         for file, n in self.each():
-            if (there := count(file)) == 0:
+            there = count(file)
+            if there == 0:
                 raise ValueError(f"{file} holds no examples; make some with: memagent data TASK --out {file}")
             if there < n:
                 raise ValueError(f"{file} has {there:,} examples and n asks for {n:,}; make more, or lower n")
@@ -44,54 +50,58 @@ class EvaluationPlan:
     def of_lengths(
         cls, data: str | Path, chunks: Sequence[int], n: Sequence[int], readers: Sequence[str]
     ) -> EvaluationPlan:
-        """The files that 01_make_data writes, one per length in chunks."""
+        """Plan to read the files that 01_make_data writes, one per length in chunks."""
         return cls([split_file(data, "test", length) for length in chunks], n, readers)
 
     @property
     def total(self) -> int:
-        """How many examples each reader reads."""
+        """The number of examples that each reader reads."""
         return sum(n or count(file) for file, n in self.each())
 
     def examples(self) -> Iterator[Example]:
-        """The examples one at a time, each with its ``file`` in its metadata.
+        """Yield the examples one at a time, each with its ``file`` in its metadata, files of long documents first.
 
-        Files of long documents come first: their turns are many and one after the other, and short documents fill the
-        engine's batch beside them. The other way round the last long ones would be alone with it.
+        The many turns of a long document come one after the other, and short documents fill the engine's batch beside
+        them. In the other order, the engine would end with a few long documents and an almost empty batch.
         """
-        for file, n in sorted(self.each(), key=lambda each: _bytes_each(each[0]), reverse=True):
+        longest_first = sorted(self.each(), key=lambda each: _bytes_each(each[0]), reverse=True)
+        for file, n in longest_first:
             for example in stream(file, n or None):
                 yield replace(example, metadata={**example.metadata, "file": str(file)})
 
     def each(self) -> Iterator[tuple[str | Path, int]]:
-        """Every file with how many of its examples are read, 0 for all."""
-        return zip(self.files, self.n if len(self.n) > 1 else list(self.n) * len(self.files), strict=True)
+        """Pair every file with how many of its examples are read, 0 for all."""
+        numbers = self.n if len(self.n) > 1 else list(self.n) * len(self.files)
+        return zip(self.files, numbers, strict=True)
 
 
 def _bytes_each(file: str | Path) -> float:
-    """Of an example on the disk, which tells how long its document is without reading it."""
+    """Return the bytes on disk per example: how long its documents are, without reading them."""
     return absolute(file).stat().st_size / count(file)
 
 
 def evaluate_plan(
     agent: Agent, plan: EvaluationPlan, folder: str | Path | None = None, concurrency: int = 64
 ) -> list[Result]:
-    """Read all of a plan with one engine, reader by reader, kept and resumed as :func:`evaluate` does."""
-    agents, results = [replace(agent, reader=reader_named(reader)) for reader in plan.readers], []
-    with progress_bar(plan.total * len(agents)) as advance:
-        for reading in agents:
+    """Read all of a plan with one engine, reader by reader; saved and resumed as :func:`evaluate` does."""
+    results: list[Result] = []
+    with progress_bar(plan.total * len(plan.readers)) as advance:
+        for name in plan.readers:
+            reading = replace(agent, reader=reader_named(name))
             results += evaluate(reading, plan.examples(), concurrency, folder, advance, plan.total)
     return results
 
 
 def save_wrong(plan: EvaluationPlan, results: Iterable[Result], path: str | Path) -> int:
-    """Write the plan's examples that its first reader answered wrong, or in part, as data, and return their number:
-    what a policy still has to learn. A reading that failed says nothing of its example. Of none, no file is written.
+    """Save the examples that the plan's first reader answered wrong or in part, and return their number.
+
+    They are data of what a policy still has to learn. Readings that failed do not count. Where no answer was wrong, no
+    file is written.
     """
-    read = (
-        result for result in results if result.reader == reader_named(plan.readers[0]).name and result.score is not None
-    )
-    keys = {result.key for result in read if not result.correct}
-    examples = (example for file, n in plan.each() for example in stream(file, n or None))
-    if keys:
-        save((example for example in examples if reading_key(example) in keys), path)
-    return len(keys)
+    first = reader_named(plan.readers[0]).name
+    scored = (result for result in results if result.reader == first and result.score is not None)
+    wrong = {result.key for result in scored if not result.correct}
+    if wrong:
+        examples = (example for file, n in plan.each() for example in stream(file, n or None))
+        save((example for example in examples if reading_key(example) in wrong), path)
+    return len(wrong)

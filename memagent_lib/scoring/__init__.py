@@ -6,7 +6,7 @@ accept what that refuses; judges named after a benchmark apply its formula, leni
 Knows no model and no data file.
 """
 
-from memagent_lib.scoring.judges import JUDGES, Judge, Rule, judge_named, score
+from memagent_lib.scoring.judges import JUDGES, Judge, Rule, judge_hash, judge_named, score
 from memagent_lib.scoring.replies import Score, boxed, normalise, stated
 
-__all__ = ["JUDGES", "Judge", "Rule", "Score", "boxed", "judge_named", "normalise", "score", "stated"]
+__all__ = ["JUDGES", "Judge", "Rule", "Score", "boxed", "judge_hash", "judge_named", "normalise", "score", "stated"]

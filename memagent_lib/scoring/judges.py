@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memagent_lib.plugins import is_plugin, load_plugin
+from memagent_lib.plugins import is_plugin, load_plugin, plugin_hash
 from memagent_lib.scoring import formulas
 from memagent_lib.scoring.replies import Score, box_or_all, math_form, normal_words, normalise, squeezed, stated
 
@@ -254,6 +254,14 @@ def judge_named(rule: str) -> Rule:
         return _in_file(rule)
     known = [f"{judge.name}:..." if judge.detail else judge.name for judge in _ALL]
     raise ValueError(f"no judge {rule!r}; choose from {', '.join(sorted(known))}, or name a function: FILE.py:NAME")
+
+
+def judge_hash(rule: str) -> str:
+    """Return 16 hex digits of the file of a judge of one's own; empty for a rule of the list."""
+    name, _, detail = rule.partition(":")
+    if name in JUDGES:
+        return judge_hash(detail) if is_plugin(detail) else ""
+    return plugin_hash(rule)
 
 
 def score(rule: str, reply: str, answers: Sequence[str]) -> Score:

@@ -19,7 +19,7 @@ from memagent_lib.evaluation import (
     to_frame,
     wilson,
 )
-from memagent_lib.evaluation.results import DocumentStore
+from memagent_lib.evaluation.result_files import DocumentStore
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import blind
 

@@ -1,0 +1,97 @@
+"""Results in files: one JSON record a line, and beside them each document once.
+
+In a record a chunk is its span; its text is stored only where it is no slice of a document that is stored too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from memagent_lib.errors import MissingFile
+from memagent_lib.evaluation.results import Result
+from memagent_lib.journal import append_record, digest, records
+
+RESULTS = "results.jsonl"
+DOCUMENTS = "documents.jsonl"
+STORED_BYTES = 64 << 20
+"""How much text of documents is stored beside results; of what goes beyond, a record has the hash."""
+
+
+class DocumentStore:
+    """Documents beside results, each stored once by its hash, until ``limit_bytes`` are full."""
+
+    def __init__(self, path: str | Path, limit_bytes: int = STORED_BYTES):
+        self.path = Path(path)
+        stored = read_documents(self.path)
+        self._known = set(stored)
+        self._room = limit_bytes - sum(map(len, stored.values()))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def add(self, name: str, text: str) -> bool:
+        """Store a document if there is room; return whether it is in the store."""
+        if text and name not in self._known and len(text) <= self._room:
+            append_record(self.path, name, {"text": text})
+            self._known.add(name)
+            self._room -= len(text)
+        return name in self._known
+
+
+def read_documents(path: str | Path) -> dict[str, str]:
+    """Return the stored documents by hash; none where there is no file."""
+    if not Path(path).is_file():
+        return {}
+    texts = (record["text"] for record in records(path))
+    return {digest(text): text for text in texts}
+
+
+def read_results(path: str | Path) -> list[Result]:
+    """Return the results of a file, or of all files of a folder, with the documents stored beside them."""
+    path = Path(path)
+    if path.is_dir():
+        folder = path
+        files = sorted(file for file in path.glob("*.jsonl") if file.name != DOCUMENTS)
+    else:
+        folder = path.parent
+        files = [path]
+    missing = [file for file in files or [path / RESULTS] if not file.is_file()]
+    if missing:
+        raise MissingFile(f"no results at {missing[0]}")
+    documents = read_documents(folder / DOCUMENTS)
+    found = chain.from_iterable(map(records, files))
+    return [Result.from_record(record, documents.get(record["document"])) for record in found]
+
+
+def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: int = STORED_BYTES) -> int:
+    """Write results with their documents until the limit, wrong and right ones in turn; return how many had no room."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    documents = DocumentStore(folder / DOCUMENTS, limit_bytes)
+    left_out = 0
+    room = limit_bytes
+    for number, result in enumerate(_wrong_and_right(results)):
+        record = result.to_record(stored=True)
+        text = result.example.document
+        size = len(json.dumps(record))
+        if result.document not in documents:
+            size += len(text)
+        if size > room:
+            left_out += 1
+            continue
+        documents.add(result.document, text)
+        append_record(folder / RESULTS, str(number), record)
+        room -= size
+    return left_out
+
+
+def _wrong_and_right(results: Iterable[Result]) -> Iterator[Result]:
+    wrong: list[Result] = []
+    right: list[Result] = []
+    for result in results:
+        (right if result.correct else wrong).append(result)
+    for pair in zip_longest(wrong, right):
+        yield from (result for result in pair if result is not None)
