@@ -1,6 +1,6 @@
-"""``python -m experiments.studies.speed train|read|data|client|draft|sweep``: measure, side by side in one run.
+"""``python -m experiments.studies.speed train|read|data|client|draft|sweep``: measure both sides in one run.
 
-The commands are in README.md.
+README.md has the commands behind the saved rows.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from experiments.studies.speed.results import table, write_json
 from memagent_lib.settings import key_value, parse
 
 BENCHES = {
-    "data": ("our generators beside one that tokenises everything at each step", "n=16 or task=vt"),
-    "read": ("reading: chunk first, our overhead, lock step, length, a huge file", "rounds=1 or chunk_tokens=256"),
-    "client": ("the client's processor time per turn, beside a bare loop of posts", "readings=16 or rounds=1"),
+    "data": ("our generators against one that tokenises everything at each step", "n=16 or task=vt"),
+    "read": ("reading: chunk first, overhead, lock step, length, a huge file", "rounds=1 or chunk_tokens=256"),
+    "client": ("the client's processor time per turn, against a bare loop of posts", "readings=16 or rounds=1"),
     "draft": ("readings with their memories as drafts, without, and by vLLM", "rounds=1 or readings=[64]"),
     "train": (
         "a training step, part by part: ours, verl's own loop, the engine alone",
         "steps=4 or base=../older-checkout",
     ),
     "sweep": (
-        "what a sweep adds to papermill, whether it loses a row, what memory traces cost",
+        "time that a sweep adds to papermill, rows it loses, time of memory traces",
         "points=8 or logging_points=0",
     ),
 }
@@ -33,7 +33,8 @@ BENCHES = {
 def main(argv: Sequence[str] | None = None) -> int:
     a = parser().parse_args(argv)
     module = import_module(f"experiments.studies.speed.{a.what}")
-    kind, bench = getattr(module, f"{a.what.title()}Bench"), getattr(module, f"bench_{a.what}")
+    kind = getattr(module, f"{a.what.title()}Bench")
+    bench = getattr(module, f"bench_{a.what}")
     try:
         settings = made(kind, a.settings, **({"measures": a.measure} if a.measure else {}))
         found = bench(settings, report=_say)
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     benches = top.add_subparsers(dest="what", required=True, metavar="WHAT")
     for name, (summary, such_as) in BENCHES.items():
         bench = benches.add_parser(name, help=summary, description=summary)
-        sizes = f"settings, such as {such_as}; a wrong one lists them all"
+        sizes = f"settings, such as {such_as}; an unknown one lists them all"
         bench.add_argument("settings", nargs="*", metavar="key=value", help=sizes)
         bench.add_argument("--out", metavar="FILE.json", help=f"where all rows go (default: runs/bench_{name}.json)")
         bench.set_defaults(measure=None)
@@ -64,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def made(kind: type, texts: Sequence[str], **more: Any) -> Any:
-    """A bench's settings from ``key=value`` texts; an unknown key lists the known ones."""
+    """Parse a bench's settings from ``key=value`` texts; an unknown key is an error that lists the known ones."""
     return parse(kind, dict(map(key_value, texts)) | more, "the bench")
 
 

@@ -1,8 +1,7 @@
-"""What a client spends of its own processor time on a turn, against a server that answers at once; beside it a bare
-loop.
+"""The client's own processor time per turn, against a server that answers at once, and that of a bare loop.
 
-The bare loop posts the very same bodies with the same HTTP client and reads the text out of the replies: no chunk, no
-prompt, no trace. Knows no engine.
+The bare loop posts the same bodies with the same HTTP client and takes the text out of the replies: no chunks, no
+prompts, no trace. Knows no engine.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ CLAIMS_MS = {128: 1.5, 5000: 6.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientBench:
-    """``readings`` at a time, each of ``chunks`` chunks; memories are a fifth of a chunk, as in the paper. ``model`` is
-    whose tokenizer counts.
+    """Sizes: ``readings`` at a time, each of ``chunks`` chunks; ``model`` provides the tokenizer.
+
+    Memories are a fifth of a chunk, as in the paper.
     """
 
     chunk_tokens: tuple[int, ...] = (128, 5000)
@@ -45,8 +45,10 @@ class ClientBench:
 
 
 def bench_client(settings: ClientBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """Milliseconds of our processor time per turn, and of the bare loop's."""
-    s, rows, ratios = settings, [], []
+    """Measure processor milliseconds per turn, ours and the bare loop's."""
+    s = settings
+    rows = []
+    ratios = []
     tokenizer = Tokenizer.load(s.model)
     for size, chunks in zip(s.chunk_tokens, s.chunks, strict=True):
         report(f"chunks of {size:,} tokens")
@@ -67,7 +69,7 @@ def bench_client(settings: ClientBench, report: Callable[[str], None] = print) -
 async def _round(texts: list[str], options: dict[str, Any], round_: int) -> list[dict[str, Any]]:
     agent = open_agent("small", "openai", **options)
     try:
-        sent = await recorded(agent, texts)  # which also warms the connections up
+        sent = await recorded(agent, texts)  # also opens the connections
         turns = sum(map(len, sent))
         sides = {
             "memagent": lambda: gather(agent.aread(text, QUESTION) for text in texts),
@@ -89,6 +91,7 @@ async def _spent(work: Callable[[], Awaitable[Any]], turns: int) -> float:
 
 async def _post_all(backend: Any, requests: list[Request]) -> None:
     for request in requests:
+        # The very bytes our client sends, so that the difference is everything around them.
         data = json.dumps(backend._body(request)).encode()
         async with backend._client.post(f"{backend.base_url}/completions", data=data) as answer:
             json.loads(await answer.read())["choices"][0]["text"]
@@ -96,7 +99,7 @@ async def _post_all(backend: Any, requests: list[Request]) -> None:
 
 @contextmanager
 def instant_server(model: str, window: int, words: str) -> Iterator[str]:
-    """The address of a server that answers at once with ``words``."""
+    """Start a server that answers every request at once with ``words``, and yield its address."""
     command = [sys.executable, str(Path(__file__).with_name("instant_server.py")), model, str(window), words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         try:

@@ -1,4 +1,4 @@
-"""What reading with a memory costs at a length, and what the whole document in one prompt costs on the same engine.
+"""The cost of reading with a memory at each length, and of the whole document in one prompt, on the same engine.
 
 A decoder spends ``F(s)`` FLOPs on a prompt and reply of ``s`` tokens (:meth:`ModelShape.turn_flops`). A document of
 ``n`` tokens costs ``F(n + ..)`` in one prompt, and in chunks of ``c`` tokens ``n / c`` times ``F`` of one turn: a
@@ -23,8 +23,10 @@ SIDES = {"agent": "overwrite", "full": "full"}
 
 
 def crossover(shape: ModelShape, chunk_tokens: int, turn_tokens: float, replied: float) -> float:
-    """The length in tokens from which a memory costs less: turns of ``turn_tokens``, ``replied`` of them, one for each
-    chunk. The one answer of either side is left out.
+    """Return the length in tokens from which a memory costs less.
+
+    Each chunk takes a turn of ``turn_tokens``, ``replied`` of them in the reply. The answer turn of both sides is left
+    out.
     """
     per_token = shape.turn_flops(turn_tokens, replied) / chunk_tokens
     return (per_token - 2 * shape.body) / (2 * shape.layers * shape.hidden)
@@ -32,18 +34,21 @@ def crossover(shape: ModelShape, chunk_tokens: int, turn_tokens: float, replied:
 
 async def cost(bench: Bench) -> Measured:
     """one document at a time: with a memory, and whole in one prompt"""
-    s, rows = bench.settings, []
-    shape, backend = shape_of(str(bench.folder)), bench.engine.drawing(Sampling(temperature=1.0, seed=s.seed))
+    s = bench.settings
+    shape = shape_of(str(bench.folder))
+    backend = bench.engine.drawing(Sampling(temperature=1.0, seed=s.seed))
+    rows = []
     memories = []
     for round_ in range(s.rounds):
         for length in s.full_lengths:
             text = bench.document(length // s.chunk_tokens, 500 + round_)
             for side, reader in SIDES.items():
+                # One chunk as long as the document makes `full` put all of it in one prompt.
                 encoder = bench.encoder(chunk_tokens=length if side == "full" else None)
                 agent = Agent(encoder, backend, READERS[reader])
                 took, trace = await bench.timed(lambda a=agent, t=text: a.aread(t, QUESTION))
-                facts = {"turns": len(trace.turns), "flops": shape.reading_flops(trace), **took._asdict()}
-                rows.append({"round": round_, "side": side, "length": length, **facts})
+                counts = {"turns": len(trace.turns), "flops": shape.reading_flops(trace)}
+                rows.append({"round": round_, "side": side, "length": length, **counts, **took._asdict()})
                 memories += [turn.reply for turn in trace.turns[1:-1]]
     turn = [sum(getattr(r, name) for r in memories) / len(memories) for name in ("prompt_tokens", "reply_tokens")]
     formula = crossover(shape, s.chunk_tokens, sum(turn), turn[1])
@@ -51,7 +56,8 @@ async def cost(bench: Bench) -> Measured:
     notes = [f"{shape.body / 1e6:.1f}M parameters in {shape.layers} layers, one reading at a time"]
     for column, what in (("flops", "by FLOPs counted"), ("seconds", "by seconds")):
         found = [crossing([r for r in rows if r["round"] == i], column) for i in range(s.rounds)]
-        if crossed := tuple(n / 1000 for n in found if not math.isnan(n)):
+        crossed = tuple(n / 1000 for n in found if not math.isnan(n))
+        if crossed:
             ratios.append(Ratio("cost", f"... {what}", crossed, unit=" K tokens"))
         else:
             notes.append(f"no crossing {what} between the lengths measured")
@@ -63,8 +69,9 @@ async def cost(bench: Bench) -> Measured:
 
 
 def crossing(rows: Sequence[Mapping[str, Any]], column: str) -> float:
-    """The length at which both sides spend as much, between two that were measured: lines in logarithms of both. Not a
-    number where one side spends less everywhere.
+    """Return the length at which both sides spend the same, interpolated in logarithms between two measured lengths.
+
+    NaN when one side spends less at every length.
     """
     spent = {side: {row["length"]: row[column] for row in rows if row["side"] == side} for side in SIDES}
     apart = [(n, math.log(spent["full"][n] / spent["agent"][n])) for n in sorted(spent["agent"])]

@@ -1,6 +1,6 @@
-"""How fast long data is made, beside a naive generator that tokenises the whole document at each step of its bisection.
+"""The speed of making long documents, against a naive generator that tokenises the whole document at each bisection.
 
-Both make the same examples; the naive one is run on fewer of them, because it is slow.
+Both make the same examples; the naive generator makes fewer of them, because it is slow.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from memagent_lib.text import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataBench:
-    """``n`` examples are made by ``workers`` and written to parquet, ``naive_n`` by the naive generator.
+    """Sizes: ``workers`` make ``n`` examples and write them to parquet, the naive generator makes ``naive_n``.
 
-    ``model`` is whose tokenizer counts.
+    ``model`` provides the tokenizer.
     """
 
     model: str = "experiments/pocket/warm_start"
@@ -45,10 +45,12 @@ class DataBench:
 
 
 def bench_data(settings: DataBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """A row for each generator: examples, tokens, seconds (of ours with the writing), and the peak of resident memory
-    of all its processes with the caller's.
+    """Return a row per generator: examples, tokens, seconds (ours include writing) and peak resident memory in MB.
+
+    Memory is that of all its processes and the caller.
     """
-    s, tokenizer = settings, Tokenizer.load(settings.model)
+    s = settings
+    tokenizer = Tokenizer.load(settings.model)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ours.parquet"
         report(f"ours: {s.n} examples")
@@ -86,17 +88,17 @@ def _naive_alone(s: DataBench) -> dict[str, float]:
 
 
 def naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int) -> Iterator[Example]:
-    """The same tasks the obvious way: build the document, tokenise all of it, and bisect on how much filler goes in."""
+    """Make examples the obvious way: build the document, tokenise all of it, and bisect on the amount of filler."""
     for index in range(n):
         plan = configured(task).plan(ExampleKey(task, seed, index, Length(tokens=length_tokens)))
         if not isinstance(plan, DraftPlan):
             raise ValueError(
-                f"the naive generator knows tasks of facts in filler, not {task!r} ({preset(task).family})"
+                f"the naive generator knows tasks with statements in filler, not {task!r} ({preset(task).family})"
             )
         text = _naive_text(plan, tokenizer, length_tokens)
-        facts = {"tokens": tokenizer.count(text)}
+        metadata = {"tokens": tokenizer.count(text)}
         yield Example(
-            id=f"naive-{index}", task=task, question="(not asked)", document=text, answers=("-",), metadata=facts
+            id=f"naive-{index}", task=task, question="(none)", document=text, answers=("-",), metadata=metadata
         )
 
 
@@ -106,5 +108,6 @@ def _naive_text(plan: DraftPlan, tokenizer: Tokenizer, limit: int) -> str:
     def build(n: int) -> str:
         return weave(stock[:n], plan).text
 
+    # Every probe tokenises the whole document: that is what makes this generator slow.
     fit = bisect_right(range(len(stock) + 1), limit, key=lambda n: tokenizer.count(build(n)))
     return build(max(0, fit - 1))

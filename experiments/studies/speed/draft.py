@@ -23,7 +23,7 @@ TASK = "experiments/pocket/world.py:pocket_mix"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftBench:
-    """``readings`` documents at a time, of ``chunks`` chunks and one of the six tasks each, are read by ``models``."""
+    """Sizes: each of ``models`` reads ``readings`` documents at a time, of ``chunks`` chunks, over all six tasks."""
 
     models: tuple[str, ...] = ("experiments/pocket/trained", "experiments/pocket/warm_start")
     readings: tuple[int, ...] = (12, 64)
@@ -34,11 +34,11 @@ class DraftBench:
     def __post_init__(self) -> None:
         require_at_least(self, 1, "chunks", "rounds")
         if len({Path(model).name for model in self.models}) < len(self.models):
-            raise ValueError(f"models: {list(self.models)} have folders of one name, by which the rows are told apart")
+            raise ValueError(f"models: {list(self.models)} have folders of one name; rows are grouped by it")
 
 
 def bench_draft(settings: DraftBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """Processor seconds of whole readings, by model."""
+    """Measure processor seconds of whole readings, by model."""
     names = {Path(model).name: model for model in settings.models}
     return {name: _of_model(settings, name, model, report) for name, model in names.items()}
 
@@ -49,24 +49,18 @@ def _of_model(s: DraftBench, name: str, model: str, report: Callable[[str], None
         "plain": open_agent(model, "transformers", threads=1, drafts=False),
         "vllm": open_agent(model, "vllm", threads=1),
     }
-    rows, ratios = [], []
+    rows = []
+    ratios = []
     for count in s.readings:
         report(f"{model}: {count} readings at a time")
-        examples = list(
-            make(
-                TASK,
-                count,
-                s.seed,
-                sides["drafts"].encoder.tokenizer,
-                chunks=s.chunks,
-            )
-        )
+        tokenizer = sides["drafts"].encoder.tokenizer
+        examples = list(make(TASK, count, s.seed, tokenizer, chunks=s.chunks))
         for round_ in range(s.rounds):
-            said = {}
+            replies = {}
             for side, agent in alternating(sides, round_).items():
-                cpu_s, said[side] = _read(agent, examples)
+                cpu_s, replies[side] = _read(agent, examples)
                 rows.append({"round": round_, "readings": count, "side": side, "cpu_s": cpu_s})
-            if not said["drafts"] == said["plain"] == said["vllm"]:
+            if not replies["drafts"] == replies["plain"] == replies["vllm"]:
                 raise RuntimeError(f"{model}: readings with and without drafts differ")
         for base, what in (("plain", "without drafts"), ("vllm", "vLLM")):
             of = f"processor seconds of {what} over those with drafts, {count} at a time"
@@ -77,7 +71,7 @@ def _of_model(s: DraftBench, name: str, model: str, report: Callable[[str], None
 
 
 def _read(agent: Agent, examples: list[Example]) -> tuple[float, list[list[str]]]:
-    """This process's processor seconds, and what was said in each reading."""
+    """Return this process's processor seconds, and the replies of each reading."""
     started = time.process_time()
     traces = run_sync(gather(agent.aread(example.document, example.question) for example in examples))
     spent = time.process_time() - started

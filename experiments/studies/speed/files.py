@@ -1,6 +1,6 @@
-"""Reading of files: time per token against length, and a gigabyte. A scripted model answers unless another is named.
+"""Reading of files: time per token against length, and a file of a gigabyte.
 
-A scripted model takes no time, so what is measured there is all ours: decoding, chunking, prompts, journal, provenance.
+A scripted model takes no time, so its rows are our cost alone: decoding, chunking, prompts, journal, provenance.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ if TYPE_CHECKING:
 
 PUBLISHED = Budget()
 FLAT_FROM_TOKENS = 64_000
-SKIPPED_WORDS, MEMORY_WORDS, KEPT_WORDS = 40, 400, 360
+SKIPPED_WORDS = 40
+MEMORY_WORDS = 400
+RETAINED_WORDS = 360
 _WORD = re.compile(r"\S+")
 
 
 class _EnoughError(Exception):
-    """Ends a reading that has shown what it was to show."""
+    """Ends a reading once its time is up."""
 
 
 def write_text(path: Path, seed: int, chars: int) -> Path:
-    """A file of about ``chars`` characters of prose; past the first 8 million it repeats itself."""
+    """Write about ``chars`` characters of prose; after the first 8 million they repeat."""
     blocks = cycle(_up_to(prose(seed), min(chars, 8_000_000)))
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(_up_to(blocks, chars))
@@ -51,23 +53,22 @@ def write_text(path: Path, seed: int, chars: int) -> Path:
 
 def _up_to(blocks: Iterator[str], chars: int) -> Iterator[str]:
     while chars > 0:
-        yield (block := next(blocks))
+        block = next(blocks)
+        yield block
         chars -= len(block)
 
 
 class Copier:
-    """A model that takes no time: its memory is always full, a tenth of it new words of the chunk. Keeps no request."""
+    """A model that takes no time: its memory is always full, and a tenth of it is new words of the chunk."""
 
     window = 1 << 30
 
     async def complete(self, request: Request) -> Reply:
         before, _, memory = request.text.rpartition("<memory>")
-        kept = memory.partition("</memory>")[0].split()[-KEPT_WORDS:]
-        fresh = (
-            word.group()
-            for word in islice(_WORD.finditer(before), SKIPPED_WORDS, SKIPPED_WORDS + MEMORY_WORDS - len(kept))
-        )
-        return Reply(" ".join((*kept, *fresh)), prompt_tokens=len(request.ids))
+        retained = memory.partition("</memory>")[0].split()[-RETAINED_WORDS:]
+        last = SKIPPED_WORDS + MEMORY_WORDS - len(retained)
+        fresh = (word.group() for word in islice(_WORD.finditer(before), SKIPPED_WORDS, last))
+        return Reply(" ".join((*retained, *fresh)), prompt_tokens=len(request.ids))
 
     async def close(self) -> None:
         return None
@@ -75,8 +76,10 @@ class Copier:
 
 def length(bench: Bench) -> Measured:
     """time per token against the length of the document, with the engine and with a scripted model"""
-    s, rows = bench.settings, []
-    per_char = bench.tokenizer.count(block := next(prose(0))) / len(block)
+    s = bench.settings
+    rows = []
+    block = next(prose(0))
+    per_char = bench.tokenizer.count(block) / len(block)
     encoder = bench.encoder(memory_tokens=s.short_memory_tokens)
     plan = [("engine", bench.engine, encoder, s.engine_lengths)]
     plan.append(("scripted", None, Encoder(bench.tokenizer, Template.load("chunk_first"), PUBLISHED), s.lengths))
@@ -84,14 +87,15 @@ def length(bench: Bench) -> Measured:
         for name, engine, words, lengths in plan:
             for tokens in lengths:
                 path = write_text(Path(folder) / f"{tokens}.txt", s.seed, int(tokens / per_char))
-                agent, journal = Agent(words, engine or Copier()), Path(folder) / f"{name}-{tokens}.jsonl"
+                agent = Agent(words, engine or Copier())
+                journal = Path(folder) / f"{name}-{tokens}.jsonl"
                 cpu = time.process_time()
                 reading = read_files(agent, [path], [QUESTION], journal=journal)
                 cpu = time.process_time() - cpu
                 read = sum(turn.prompt.chunk.tokens for turn in reading.trace.reads)
-                facts = {"model": name, "document_tokens": read, "turns": len(reading.trace.turns)}
-                facts |= {"seconds": reading.seconds, "cpu_seconds": cpu, "tokens_per_second": read / reading.seconds}
-                rows.append(facts)
+                size = {"model": name, "document_tokens": read, "turns": len(reading.trace.turns)}
+                took = {"seconds": reading.seconds, "cpu_seconds": cpu, "tokens_per_second": read / reading.seconds}
+                rows.append(size | took)
     both = ("seconds", "cpu_seconds")
     ratios = [_flatness(rows, name, column) for name, *_, lengths in plan if lengths for column in both]
     speeds = (f"{row['model']} {row['document_tokens']:,}: {row['tokens_per_second']:,.0f}" for row in rows)
@@ -99,7 +103,7 @@ def length(bench: Bench) -> Measured:
 
 
 def _flatness(rows: list[dict[str, Any]], model: str, column: str) -> Ratio:
-    """The slowest time per token over the fastest, for documents from 64K tokens: start-up is much of shorter ones."""
+    """Return the slowest time per token over the fastest, from 64K tokens on: start-up dominates shorter documents."""
     mine = [row for row in rows if row["model"] == model]
     counted = [row for row in mine if row["document_tokens"] >= 0.9 * FLAT_FROM_TOKENS] or mine
     costs = [row[column] / row["document_tokens"] for row in counted]
@@ -118,7 +122,7 @@ def huge(bench: Bench) -> Measured:
             row = process.submit(_huge_alone, str(bench.folder), path, s).result()
     whole = f"{row['read_mb']:,.0f} of {row['file_mb']:,.0f} MB read"
     whole_mb = row["peak_mb"] + row["growth_mb_per_gb"] * (row["file_mb"] - row["read_mb"]) / 1000
-    growing = "the same for the whole file, if memory goes on growing as it does"
+    growing = "the same for the whole file, if memory continues to grow so"
     ratios = [
         Ratio("huge file", "time to the first turn", (row["first_turn_s"],), at_most=5, unit=" s"),
         Ratio("huge file", f"peak memory above the model, {whole}", (row["peak_mb"],), at_most=600, unit=" MB"),
@@ -134,8 +138,10 @@ def _memory_mb() -> float:
 
 def _huge_alone(model: str, path: Path, s: ReadBench) -> dict[str, float]:
     encoder = Encoder(Tokenizer.load(model), Template.load("chunk_first"), PUBLISHED)
-    encoder.tokenizer.count("The first use makes what later ones share.")
-    before, reads, started = _memory_mb(), [], time.perf_counter()
+    encoder.tokenizer.count("The first use fills caches that later ones share.")
+    before = _memory_mb()
+    reads = []
+    started = time.perf_counter()
 
     def seen(turn: Any) -> None:
         if turn.prompt.chunk is not None:
@@ -146,7 +152,8 @@ def _huge_alone(model: str, path: Path, s: ReadBench) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as folder, peak_memory() as peak_mb, suppress(_EnoughError):
         read_files(Agent(encoder, Copier()), [path], [QUESTION], journal=Path(folder) / "journal.jsonl", on_turn=seen)
-    middle, last = reads[len(reads) // 2], reads[-1]
+    middle = reads[len(reads) // 2]
+    last = reads[-1]
     return {
         "file_mb": path.stat().st_size / 1e6,
         "read_mb": last[1],

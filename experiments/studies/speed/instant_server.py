@@ -1,5 +1,4 @@
-"""An OpenAI-compatible server that answers at once and always the same, in a process of its own: what is left is the
-client.
+"""An OpenAI-compatible server that answers at once and always the same, so that only the client costs time.
 
 ``python instant_server.py MODEL WINDOW WORDS`` prints its port and serves until its standard input ends.
 """
@@ -14,11 +13,11 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d
 
 
 def answers(model: str, window: int, text: str) -> dict[bytes, bytes]:
-    """The whole response to a GET and to a POST."""
+    """Return the whole response to a GET and to a POST."""
     usage = {"prompt_tokens": 100, "completion_tokens": 9, "total_tokens": 109}
-    said = {"choices": [{"index": 0, "text": text, "finish_reason": "stop"}], "usage": usage}
+    completion = {"choices": [{"index": 0, "text": text, "finish_reason": "stop"}], "usage": usage}
     cards = {"data": [{"id": model, "max_model_len": window}]}
-    bodies = {b"GET": json.dumps(cards).encode(), b"POST": json.dumps(said).encode()}
+    bodies = {b"GET": json.dumps(cards).encode(), b"POST": json.dumps(completion).encode()}
     return {method: HEAD % len(body) + body for method, body in bodies.items()}
 
 
@@ -37,6 +36,7 @@ async def serve(model: str, window: int, text: str) -> None:
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
+    # A backlog and limit far above 64 connections: the server must never be what is measured.
     server = await asyncio.start_server(answer, "127.0.0.1", 0, limit=1 << 22, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -1,4 +1,4 @@
-"""What reading is measured with: prompts in both orders, text without end, and what an agent asks of a model."""
+"""Inputs of the measurements: prompts in both orders, endless prose, and the requests that an agent sends."""
 
 from __future__ import annotations
 
@@ -20,22 +20,27 @@ _CHUNK_FIRST = root() / "experiments" / "pocket" / "chunk_first.toml"
 
 
 def orders() -> dict[str, Template]:
-    """One wording in both orders: the pocket one, because words must shrink with the chunks to keep the ratio."""
+    """Return one wording in both orders.
+
+    It is the short one, because instructions must shrink with the chunks to preserve the published proportions.
+    """
     return {"memory_first": Template.load("short"), "chunk_first": Template.load(_CHUNK_FIRST)}
 
 
 def prose(seed: int) -> Iterator[str]:
-    """Blocks of sentences, each with a number of its own, for ever; different for every seed."""
-    rng, stock = random.Random(seed), prose_stock()
+    """Yield blocks of sentences without end, each sentence with its own number; different for every seed."""
+    rng = random.Random(seed)
+    stock = prose_stock()
     while True:
         yield "".join(f"{rng.choice(stock)} Entry {rng.randrange(10**7)}. " for _ in range(_BLOCK_SENTENCES))
 
 
 class _Recorder:
-    """A backend that remembers what it was asked."""
+    """A backend that records its requests."""
 
     def __init__(self, backend: Backend):
-        self.backend, self.window = backend, backend.window
+        self.backend = backend
+        self.window = backend.window
         self.requests: list[Request] = []
 
     async def complete(self, request: Request) -> Reply:
@@ -47,7 +52,7 @@ class _Recorder:
 
 
 async def recorded(agent: Agent, texts: Sequence[str]) -> list[list[Request]]:
-    """What an agent asks its backend while it reads each of ``texts``, side by side."""
+    """Return the requests that an agent sends while it reads each of ``texts``, concurrently."""
     backends = [_Recorder(agent.backend) for _ in texts]
     pairs = zip(texts, backends, strict=True)
     await gather(replace(agent, backend=backend).aread(text, QUESTION) for text, backend in pairs)
@@ -55,6 +60,7 @@ async def recorded(agent: Agent, texts: Sequence[str]) -> list[list[Request]]:
 
 
 def document(seed: int, pieces: int, tokenizer: Tokenizer, chunk_tokens: int) -> str:
-    """Text of exactly ``pieces`` chunks."""
+    """Return text of exactly ``pieces`` chunks."""
+    # Chunk by the tokenizer, not by characters: both sides must compute the same number of turns.
     found = chunk_stream(prose(seed), tokenizer, chunk_tokens)
     return "".join(next(found).text for _ in range(pieces))

@@ -1,7 +1,7 @@
-"""Where a training run's processor time goes: its processes by role, looked at while it runs.
+"""A training run's processor time by process, sampled while it runs.
 
-Wall time depends on what else the machine does; processor time much less. Knows the names that processes of ours, of
-verl, vLLM and Ray go by.
+Processor time depends far less than wall time on what else the machine does. Knows the command lines of processes of
+ours, of verl, of vLLM and of Ray.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from experiments.studies.speed import supervised
 from memagent_lib.paths import read_lines_from, root
 
 POLL_S = 0.2
-ROLES = {  # the first that occurs in a process's command line
+ROLES = {  # the first key that occurs in a process's command line decides
     "EngineCore": "engine",
     "vLLMHttpServer": "server",
     "RolloutServer": "rollouts",
@@ -46,8 +46,13 @@ ROLES = {  # the first that occurs in a process's command line
 
 @contextmanager
 def peak_memory() -> Iterator[Callable[[], float]]:
-    """The largest resident memory so far of this process and its children, in MB, looked at ten times a second."""
-    me, done, peak = psutil.Process(), threading.Event(), 0.0
+    """Yield a function that returns the peak resident memory of this process and its children so far, in MB.
+
+    Memory is sampled ten times a second.
+    """
+    me = psutil.Process()
+    done = threading.Event()
+    peak = 0.0
 
     def look() -> None:
         nonlocal peak
@@ -73,7 +78,7 @@ def peak_memory() -> Iterator[Callable[[], float]]:
 
 @dataclass
 class Watched:
-    """One run: seconds since its start at which each row of metrics came, and processor seconds by role until then."""
+    """One run: rows of metrics, when each arrived (seconds since the start), processor seconds by role until then."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -87,12 +92,15 @@ class Watched:
 def watch(
     command: Sequence[str], environment: Mapping[str, str], folder: str | Path, metrics: Path, log: Path
 ) -> Watched:
-    """Run a command in ``folder`` to its end, and end what it leaves; no other process is touched.
+    """Run a command in ``folder`` to its end, then end the processes it leaves behind, and no others.
 
-    Raises :class:`RuntimeError` with the log's last lines where it fails.
+    Raises :class:`RuntimeError` with the log's last lines when the command fails.
     """
-    seen, offset, over, started = Watched(), 0, False, time.monotonic()
-    # Ctrl-C does not reach the command below a supervisor of ours: the end of its standard input does.
+    seen = Watched()
+    offset = 0
+    over = False
+    started = time.monotonic()
+    # Ctrl-C does not reach a command in a session of its own; the end of its standard input does.
     with (
         log.open("wb") as file,
         subprocess.Popen(
@@ -107,7 +115,7 @@ def watch(
     ):
         look = _looker(seen, psutil.Process(supervisor.pid))
         while not over:
-            over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # and one more look after the end
+            over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # look once more after the end
             look()
             rows, offset = read_lines_from(metrics, offset) if metrics.exists() else ([], 0)
             for row in rows:
@@ -115,7 +123,7 @@ def watch(
                 seen.times.append(time.monotonic() - started)
                 seen.spent.append(Counter(seen.total))
         seen.seconds = time.monotonic() - started
-        status = int(supervisor.stdout.readline() or 1)  # without a word where the command could not be started
+        status = int(supervisor.stdout.readline() or 1)  # empty when the command could not be started
     if status:
         raise RuntimeError(f"{' '.join(command[:4])} ended with {status}:\n{log.read_text()[-3000:]}")
     return seen
@@ -130,9 +138,11 @@ def _looker(seen: Watched, supervisor: psutil.Process) -> Callable[[], None]:
         for process in supervisor.children(recursive=True):
             with suppress(psutil.Error):
                 key = process.pid, process.create_time()
-                used, words = process.cpu_times(), " ".join(process.cmdline())
+                used = process.cpu_times()
+                found = role(" ".join(process.cmdline()))
+                # Written after both lookups, which fail when the process ends: the two tables must have the same keys.
                 spent[key] = used.user + used.system
-                found = role(words)
+                # Ray renames its workers while they run; a role once found stays.
                 roles[key] = found if found not in ("ray", "other") else roles.get(key, found)
                 memory += process.memory_info().rss
         seen.peak_mb = max(seen.peak_mb, memory / 1e6)
@@ -149,5 +159,5 @@ def role(command_line: str) -> str:
 
 
 def spent_between(seen: Watched, first: int, last: int) -> dict[str, float]:
-    """Processor seconds by role from the end of row ``first`` to the end of row ``last``."""
+    """Return processor seconds by role from the end of row ``first`` to the end of row ``last``."""
     return {name: seen.spent[last][name] - seen.spent[first][name] for name in seen.spent[last]}

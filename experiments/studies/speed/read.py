@@ -1,7 +1,7 @@
-"""``python -m experiments.studies.speed read``: ideas for speed, each beside the way without it, on one engine.
+"""``python -m experiments.studies.speed read``: ideas for speed, each against the way without it, on one engine.
 
-The engine is vLLM over a random model whose size makes prefill and decoding cost what they cost; the result is ratios,
-not seconds. Sizes are the published ones scaled down: chunk to memory as 5,000 to 1,024.
+The engine is vLLM with a random model, so results are ratios rather than seconds. Sizes are the published ones scaled
+down: chunk to memory as 5,000 to 1,024.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEASURES: dict[str, Callable] = {
     "huge": huge,
     "cost": cost,
 }
-SHAPES = {  # what decides the engine's arithmetic, from the models' own config.json
+SHAPES = {  # the sizes that decide the engine's arithmetic, from the models' own config.json
     "qwen2.5-7b": {
         "hidden_size": 3584,
         "intermediate_size": 18944,
@@ -40,16 +40,16 @@ SHAPES = {  # what decides the engine's arithmetic, from the models' own config.
         "num_key_value_heads": 4,
     },
 }
-KV_CACHE_GB = "3"
+KV_CACHE_GB = "3"  # enough for a group of 16 with full memories
 BLOCK_TOKENS = 16  # a GPU's; the prefix cache shares whole blocks, and these chunks are small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBench:
-    """What is measured, in tokens and chunks; a ``group`` reads one document, ``concurrent`` readings read one each.
+    """Sizes in tokens and chunks; a ``group`` reads one document, ``concurrent`` readings read one each.
 
-    The model has ``width`` and ``layers``, or a ``shape`` of :data:`SHAPES`: then its weights are made in the engine.
-    ``model`` is whose tokenizer counts; ``measures`` are some of :data:`MEASURES`, all unless given.
+    The model has ``width`` and ``layers``, or a ``shape`` of :data:`SHAPES`, whose weights are made in the engine.
+    ``model`` provides the tokenizer; ``measures`` are names of :data:`MEASURES`, and all of them when empty.
     """
 
     chunk_tokens: int = 1000
@@ -72,7 +72,8 @@ class ReadBench:
     measures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if unknown := set(self.measures) - set(MEASURES):
+        unknown = set(self.measures) - set(MEASURES)
+        if unknown:
             raise ValueError(f"no measure {', '.join(sorted(unknown))}; choose from {', '.join(MEASURES)}")
         for field in fields(self):
             value = getattr(self, field.name)
@@ -92,8 +93,9 @@ class ReadBench:
 
 
 def bench_read(settings: ReadBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """Measure what is asked for, by name."""
-    s, wanted = settings, settings.measures or tuple(MEASURES)
+    """Run the requested measures and return their results by name."""
+    s = settings
+    wanted = settings.measures or tuple(MEASURES)
     from memagent_lib.backends.vllm import VLLM
     from memagent_lib.backends.vllm_thread import environment
 
@@ -117,7 +119,7 @@ def bench_read(settings: ReadBench, report: Callable[[str], None] = print) -> di
 
 
 def _model(folder: str, s: ReadBench, window: int) -> dict[str, Any]:
-    """Write the model; what the engine is told besides. Speed does not depend on what a model knows."""
+    """Write the model's folder, and return further options of the engine. Speed does not depend on the weights."""
     if not s.shape:
         random_policy(s.model, folder, s.width, s.layers, window, s.seed)
         return {}

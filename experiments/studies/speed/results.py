@@ -1,4 +1,4 @@
-"""What a measurement gives: rows of facts, and ratios with their targets.
+"""Results of a measurement: rows, and ratios with their targets.
 
 Ratios are paired by round, so a machine that slows down for a while slows both sides of a pair.
 """
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One claim: a ratio in each round, and what it should be, at least or at most. The verdict is on the median."""
+    """One claim: a ratio per round and its bound; the median decides whether the bound is met."""
 
     measure: str
     what: str
@@ -37,7 +37,7 @@ class Ratio:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is reached; ``None`` where there is none."""
+        """Whether the target is reached; ``None`` without a target."""
         if self.at_least is not None:
             return self.value >= self.at_least
         return None if self.at_most is None else self.value <= self.at_most
@@ -59,7 +59,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A finished measurement. ``note`` is one line on what a reader of the table has to know."""
+    """A finished measurement; ``note`` is one line that explains its table."""
 
     ratios: list[Ratio]
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -67,28 +67,31 @@ class Measured:
 
 
 def alternating(sides: Mapping[str, T], round_: int) -> dict[str, T]:
-    """The same sides, the other way round in every second round: whoever goes first gains nothing by it."""
+    """Return the sides, in reverse order in every second round, so that going first is no advantage."""
     return dict(sides if round_ % 2 == 0 else reversed(sides.items()))
 
 
 def paired(
     rows: Sequence[Mapping[str, Any]], what: str, base: str, ours: str, column: str, **only: Any
 ) -> tuple[float, ...]:
-    """How many times more of ``column`` the rows called ``base`` have than those called ``ours``, round by round."""
-    kept = [row for row in rows if all(row[key] == value for key, value in only.items())]
-    sides = [{row["round"]: row[column] for row in kept if row[what] == name} for name in (base, ours)]
+    """Return ``column`` of the rows whose ``what`` is ``base`` over that of ``ours``, round by round.
+
+    ``only`` selects rows by equal values.
+    """
+    selected = [row for row in rows if all(row[key] == value for key, value in only.items())]
+    sides = [{row["round"]: row[column] for row in selected if row[what] == name} for name in (base, ours)]
     return tuple(sides[0][round_] / sides[1][round_] for round_ in sorted(sides[0]))
 
 
 def table(ratios: Iterable[Ratio]) -> str:
-    """The ratios as a table for a terminal."""
+    """Format the ratios as a table for a terminal."""
     import pandas as pd
 
     return pd.DataFrame([ratio.row() for ratio in ratios]).to_string(index=False)
 
 
 def write_json(path: str | Path, settings: Any, measured: Mapping[str, Measured]) -> Path:
-    """Everything that was measured, with what it was measured on."""
+    """Write all rows and ratios, with the machine and its load, as JSON."""
     processor = platform.processor() or platform.machine()
     record = {
         "machine": {"processor": processor, "cores": cores(), "load": os.getloadavg()[0]},

@@ -1,8 +1,8 @@
 """Run a command and end every process it leaves behind: ``python -m ...speed.supervised FOLDER COMMAND ...``.
 
-A process of its own, because adopting orphans and ending descendants concern every child of a process. It says the
-command's status on standard output, lives until its standard input is closed (by its parent, or by its parent's death)
-and then ends the command, if that still runs, and its descendants. Knows no training.
+A process of its own, because adopting orphans and ending descendants concern every child of a process. It prints the
+command's status, lives until its standard input is closed (by its parent, or by its parent's death), and then ends the
+command, if that still runs, and all its descendants. Knows no training.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from memagent_lib.processes import adopt_orphans, end_descendants
 def main(folder: str, *command: str) -> None:
     adopt_orphans()  # a run is detached from the command that starts it
     process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr)
-    threading.Thread(target=_say_status, args=(process,), daemon=True).start()
+    threading.Thread(target=_print_status, args=(process,), daemon=True).start()
     sys.stdin.read()
     end_descendants()
 
 
-def _say_status(process: subprocess.Popen[bytes]) -> None:
+def _print_status(process: subprocess.Popen[bytes]) -> None:
     status = process.wait()
-    with suppress(BrokenPipeError):  # nobody is left to be told
+    with suppress(BrokenPipeError):  # the parent may be gone
         os.write(1, f"{status}\n".encode())
 
 

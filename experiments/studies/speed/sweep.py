@@ -39,7 +39,7 @@ WORK = f"""if log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepBench:
-    """``points`` of an empty notebook are timed, ``logging_points`` log a curve each; ``workers`` run side by side."""
+    """Sizes: ``points`` of an empty notebook, ``logging_points`` that log a curve each, ``workers`` side by side."""
 
     points: int = 24
     logging_points: int = 200
@@ -54,8 +54,9 @@ class SweepBench:
 
 
 def bench_sweep(settings: SweepBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """All measures, by name, in a temporary store on SQLite; one of nothing (``logging_points=0``) is left out."""
-    s, found = settings, {}
+    """Run all measures in a temporary SQLite store, and return them by name; a size of 0 skips its measure."""
+    s = settings
+    found = {}
     wanted = {"overhead": (_overhead, s.points), "rows": (_rows, s.logging_points), "traces": (_traces, s.traces)}
     with tempfile.TemporaryDirectory() as folder:
         Experiment.open(folder)
@@ -67,13 +68,14 @@ def bench_sweep(settings: SweepBench, report: Callable[[str], None] = print) -> 
 
 
 def _overhead(s: SweepBench, folder: Path) -> Measured:
-    """An empty notebook: papermill alone, as many side by side, and a sweep with its run, states and artifacts."""
+    """an empty notebook: papermill alone, and a sweep with its run, states and artifacts"""
     notebook = _notebook(folder)
     started = time.monotonic()
     with ThreadPoolExecutor(s.workers) as pool:
         list(pool.map(lambda x: _papermill(notebook, folder / "alone", x), range(s.points)))
     alone = time.monotonic() - started
     swept, _ = _sweep(s, folder, notebook, s.points, log=False)
+    # Workers run side by side, so a point's share of the difference is `workers` times its average.
     each = (swept - alone) * s.workers / s.points
     rows = [{"what": "papermill alone", "seconds": alone}, {"what": "sweep", "seconds": swept}]
     note = f"{s.points} points, {s.workers} at a time: papermill alone {alone:.1f} s, the sweep {swept:.1f} s"
@@ -82,7 +84,7 @@ def _overhead(s: SweepBench, folder: Path) -> Measured:
 
 
 def _rows(s: SweepBench, folder: Path) -> Measured:
-    """Every point logs a curve from its own process, all into one SQLite file."""
+    """every point logs a curve from its own process, all into one SQLite file"""
     seconds, ledger = _sweep(s, folder, _notebook(folder), s.logging_points, log=True)
     runs = load_runs(ledger, "params.log = 'true' AND status = 'FINISHED'")
     there = sum(
@@ -94,15 +96,15 @@ def _rows(s: SweepBench, folder: Path) -> Measured:
 
 
 def _traces(s: SweepBench, folder: Path) -> Measured:
-    """Readings logged as memory traces, a span per turn."""
+    """readings logged as memory traces, a span per turn"""
     run = Experiment.open(folder).start("traces")
     results = [_result(number, s.turns) for number in range(s.traces)]
-    log_traces(run, results[:1])  # MLflow's own imports
+    log_traces(run, results[:1])  # MLflow imports modules on first use
     started = time.monotonic()
     log_traces(run, results)
     seconds = time.monotonic() - started
-    kept = len(search_traces(run.experiment, run=run))  # the first one is the same trace, logged again
-    note = f"{kept} traces of {s.turns} turns are in the store when the call returns"
+    stored = len(search_traces(run.experiment, run=run))  # the first one is the same trace, logged again
+    note = f"{stored} traces of {s.turns} turns are in the store when the call returns"
     took = Ratio("traces", f"seconds to log {s.traces} traces", (seconds,), at_most=20, unit=" s")
     return Measured([took], note=note)
 
@@ -134,16 +136,18 @@ def _notebook(folder: Path) -> str:
 
 
 def _result(number: int, turns: int) -> Result:
-    size, question = 500, f"What is the code of owl {number}?"
+    size = 500
+    question = f"What is the code of owl {number}?"
     document = "".join(f"{number} {index} ".ljust(size, ".") for index in range(turns - 1))
-    memory, made = "", []
+    memory = ""
+    turns_made = []
     for index in range(turns - 1):
         chunk = Chunk(index, document[index * size : (index + 1) * size], index * size, (index + 1) * size, 128)
         reply = Reply(f"The code of owl {number} is 4711; read {index} chunks.", "stop", 190, 30)
-        made.append(Turn(Prompt(Kind.READ, question, memory, chunk), reply))
+        turns_made.append(Turn(Prompt(Kind.READ, question, memory, chunk), reply))
         memory = reply.text
-    made.append(Turn(Prompt(Kind.ANSWER, question, memory), Reply("4711", "stop", 60, 8)))
-    facts = {"evidence": (Span(0, 9),), "rule": "contains", "metadata": {"chunks": turns - 1}}
-    example = Example(id=str(number), task="bench", question=question, document=document, answers=("4711",), **facts)
-    trace = Trace(question, tuple(made))
+    turns_made.append(Turn(Prompt(Kind.ANSWER, question, memory), Reply("4711", "stop", 60, 8)))
+    truth = {"evidence": (Span(0, 9),), "rule": "contains", "metadata": {"chunks": turns - 1}}
+    example = Example(id=str(number), task="bench", question=question, document=document, answers=("4711",), **truth)
+    trace = Trace(question, tuple(turns_made))
     return Result(example, "overwrite", 1.0, trace, score("contains", trace.answer, example.answers))

@@ -1,8 +1,8 @@
-"""Where the seconds of a training step go: ours, verl's own loop and, where one is named, an earlier checkout of ours.
+"""The time of a training step, part by part: ours, verl's own loop and, on request, another checkout of ours.
 
-All train the same policy on the same documents, one after the other, and begin in turns. Beside them the engine
-alone, given the same documents. The first step of a run warms up and is left out. Seconds are wall seconds unless they
-are called processor seconds, which other work on the machine changes little.
+All sides train the same policy on the same documents, one after the other, and take turns in being first. The engine
+alone reads the same documents for comparison. The first step of a run warms up and is left out. Seconds are wall
+seconds unless they are called processor seconds, which other work on the machine changes little.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from memagent_lib.paths import absolute, root
 from memagent_lib.rl import Recipe
 from memagent_lib.text import Tokenizer
 
-RECIPE, POLICY = "experiments/pocket/recipes/pocket_demo.toml", "experiments/pocket/warm_start"
-STEP, ROLLOUT = "timing_s/step", "timing_s/gen"
+RECIPE = "experiments/pocket/recipes/pocket_demo.toml"
+POLICY = "experiments/pocket/warm_start"
+STEP = "timing_s/step"
+ROLLOUT = "timing_s/gen"
 PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBench:
-    """``prompts`` x ``rollouts`` documents of ``chunks`` chunks a step; ``base`` is a checkout to compare with.
+    """Sizes: ``prompts`` x ``rollouts`` readings of ``chunks`` chunks a step; ``base`` is a checkout to compare with.
 
     ``shared`` adds a side that computes shared prefixes once (``train.share_prefixes``), which on a CPU all of ours do.
     """
@@ -55,8 +57,9 @@ class TrainBench:
 
 
 def bench_train(settings: TrainBench | None = None, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """Run every side in every round; rows hold all metrics and the processor seconds of every step."""
-    s, runs = settings or TrainBench(), []
+    """Run every side in every round; rows have all metrics and the processor seconds of every step."""
+    s = settings or TrainBench()
+    runs = []
     with TemporaryDirectory(prefix="memagent-bench-") as home:
         folder = Path(home)
         recipe = _recipe(s, folder)
@@ -68,12 +71,13 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
         )
         sides = {name: run for name, run, chosen in known if chosen}
         for round_ in range(s.rounds):
+            # Whoever runs second may find warm file caches.
             for name in list(sides) if round_ % 2 == 0 else list(sides)[::-1]:
                 report(f"round {round_ + 1} of {s.rounds}: {name}")
                 path = str(absolute(s.base) if name == "base" else root())
                 seen = sides[name](recipe, folder / f"{name}-{round_}", path)
                 runs.append({"side": name, "round": round_, "seen": seen})
-                report(_told(seen))
+                report(_summary(seen))
         engine = _engine_alone(s, recipe) if s.engine else []
     rows = [row for run in runs for row in _rows(**run)]
     ends = [_ends(**run) for run in runs]
@@ -85,7 +89,8 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
 
 
 def _recipe(s: TrainBench, folder: Path) -> Recipe:
-    tokenizer, size = Tokenizer.load(root() / POLICY), AgentSettings.load(POLICY).budget.chunk_tokens
+    tokenizer = Tokenizer.load(root() / POLICY)
+    size = AgentSettings.load(POLICY).budget.chunk_tokens
     for name, n, seed in (("train", s.prompts * s.steps, s.seed), ("eval", 2, s.seed + 1)):
         save(make("needle", n, seed, tokenizer, chunks=s.chunks, chunk_tokens=size), folder / f"{name}.parquet")
     overrides = [
@@ -123,7 +128,8 @@ def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
     from memagent_lib.rl.run_folder import RunFolder
     from memagent_lib.rl.verl.verl_settings import leave_out_slow_imports
 
-    folder, device = RunFolder(out), recipe.model.device
+    folder = RunFolder(out)
+    device = recipe.model.device
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *arguments(recipe, folder, device)]
     leave_out_slow_imports(folder)
     variables = verl_environment(folder, device, checkout)
@@ -131,7 +137,7 @@ def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
 
 
 def _engine_alone(s: TrainBench, recipe: Recipe) -> list[dict[str, Any]]:
-    """The documents of one step at a time, every rollout at once, on the engine in a thread of this process."""
+    """Read the documents of one step at a time, all rollouts at once, with the engine in a thread of this process."""
     examples = list(load(recipe.data.train[0]))
     sampling = Sampling(temperature=recipe.train.temperature, seed=s.seed)
     reading = recipe.reading
@@ -141,7 +147,8 @@ def _engine_alone(s: TrainBench, recipe: Recipe) -> list[dict[str, Any]]:
 
     async def step(number: int) -> None:
         batch = examples[number * s.prompts : (number + 1) * s.prompts]
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall = time.perf_counter()
+        cpu = time.process_time()
         traces = await gather(agent.aread(e.document, e.question) for e in batch for _ in range(s.rollouts))
         took = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
         rows.append({"side": "engine alone", "step": number + 1, "turns": sum(len(t.turns) for t in traces), **took})
@@ -152,7 +159,7 @@ def _engine_alone(s: TrainBench, recipe: Recipe) -> list[dict[str, Any]]:
         await agent.backend.close()
 
     run_sync(steps())
-    return rows[1:]
+    return rows[1:]  # the first step warms the engine up
 
 
 def _rows(side: str, round: int, seen: Watched) -> list[dict[str, Any]]:
@@ -163,7 +170,9 @@ def _rows(side: str, round: int, seen: Watched) -> list[dict[str, Any]]:
 
 
 def _ends(side: str, round: int, seen: Watched) -> dict[str, Any]:
-    start, end = seen.times[0] - seen.rows[0][STEP], seen.seconds - seen.times[-1]
+    start = seen.times[0] - seen.rows[0][STEP]
+    end = seen.seconds - seen.times[-1]
+    # Processor time around the steps: all of it, less an average step for each step.
     steps = sum(spent_between(seen, 0, -1).values()) / (len(seen.rows) - 1) * len(seen.rows)
     return {
         "side": side,
@@ -227,12 +236,12 @@ def _cpu(rows: list[dict[str, Any]], side: str) -> tuple[float, ...]:
 
 
 def _over(more: tuple[float, ...], less: tuple[float, ...]) -> tuple[float, ...]:
-    """Step by step; the sides' steps have the same documents."""
+    """Divide step by step; both sides' steps have the same documents."""
     return tuple(a / b for a, b in zip(more, less, strict=False))
 
 
 def _parts(rows: list[dict[str, Any]]) -> str:
-    """Wall seconds of a step's parts, the median of all steps of a side."""
+    """Format wall seconds of a step's parts, the median of all steps of a side."""
     lines = []
     for side in _sides(rows):
         parts = {name: _column(rows, side, f"timing_s/{name}") for name in PARTS if f"timing_s/{name}" in rows[0]}
@@ -243,7 +252,7 @@ def _parts(rows: list[dict[str, Any]]) -> str:
 
 
 def _roles(rows: list[dict[str, Any]]) -> str:
-    """Processor seconds of a step by process, the median of all steps of a side."""
+    """Format processor seconds of a step by process, the median of all steps of a side."""
     lines = []
     for side in _sides(rows):
         spent = [row["cpu"] for row in rows if row["side"] == side]
@@ -256,6 +265,6 @@ def _seconds(parts: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in parts.items() if value >= 0.005)
 
 
-def _told(seen: Watched) -> str:
+def _summary(seen: Watched) -> str:
     steps = ", ".join(f"{row[STEP]:.1f}" for row in seen.rows)
     return f"  steps {steps} s; whole run {seen.seconds:.0f} s, {sum(seen.total.values()):.0f} processor seconds"

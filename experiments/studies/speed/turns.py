@@ -1,4 +1,4 @@
-"""The engine's side of reading: order of the prompt's parts, our own cost, lock step, all on one engine."""
+"""Measures on one engine: the order of a prompt's parts, our own overhead, and lock step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Took(NamedTuple):
-    """Wall time, and the processor time of all of this process's threads: the engine's and ours."""
+    """Wall time, and processor time of all threads of this process, the engine's and ours."""
 
     seconds: float
     cpu_seconds: float
@@ -33,7 +33,10 @@ class Bench:
     """One engine over the model in ``folder``, the settings, and documents."""
 
     def __init__(self, settings: ReadBench, tokenizer: Tokenizer, engine: VLLM, folder: Path):
-        self.settings, self.tokenizer, self.engine, self.folder = settings, tokenizer, engine, folder
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.engine = engine
+        self.folder = folder
 
     def encoder(
         self, template: str = "chunk_first", memory_tokens: int | None = None, chunk_tokens: int | None = None
@@ -51,16 +54,20 @@ class Bench:
         return document(1000 * self.settings.seed + seed, pieces, self.tokenizer, self.settings.chunk_tokens)
 
     async def timed(self, work: Callable[[], Awaitable[Any]]) -> tuple[Took, Any]:
-        """What the work took from a cold prefix cache, and what came of it."""
+        """Run the work from a cold prefix cache; return the time it took and its result."""
+        # Without this the second side would find the first one's prompts in the cache.
         await self.engine.forget_prefixes()
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall = time.perf_counter()
+        cpu = time.process_time()
         result = await work()
         return Took(time.perf_counter() - wall, time.process_time() - cpu), result
 
 
 async def order(bench: Bench) -> Measured:
     """a group of rollouts of one document: memory before chunk, chunk before memory"""
-    s, rows, ratios = bench.settings, [], []
+    s = bench.settings
+    rows = []
+    ratios = []
     draws = [bench.engine.drawing(Sampling(temperature=1.0, seed=1000 * s.seed + i)) for i in range(s.group)]
     for share, memory, fewer, faster in (
         ("full", s.memory_tokens, 3.5, 2.0),
@@ -71,8 +78,8 @@ async def order(bench: Bench) -> Measured:
             for template in alternating(orders(), round_):
                 agents = [Agent(bench.encoder(template, memory), drawn) for drawn in draws]
                 took, traces = await bench.timed(lambda a=agents, t=text: gather(one.aread(t, QUESTION) for one in a))
-                facts = {"memories": share, "round": round_, "order": template}
-                rows.append(facts | took._asdict() | _prefill(traces))
+                side = {"memories": share, "round": round_, "order": template}
+                rows.append(side | took._asdict() | _prefill(traces))
         for what, column, target in (
             ("prefilled tokens of turns with a memory", "prefilled_with_memory", fewer),
             ("prefilled tokens of whole readings", "prefilled_tokens", None),
@@ -86,25 +93,32 @@ async def order(bench: Bench) -> Measured:
 
 
 def _prefill(traces: Sequence[Trace]) -> dict[str, float]:
-    """Tokens asked, computed and found in the cache. The first turn shows no memory, so both orders share all of it."""
+    """Count tokens prompted, computed and found in the cache.
+
+    The first turn has no memory, so both orders share all of it.
+    """
     turns = [turn for trace in traces for turn in trace.turns]
-    asked, cached = sum(t.reply.prompt_tokens for t in turns), sum(t.reply.cached_tokens for t in turns)
+    prompted = sum(t.reply.prompt_tokens for t in turns)
+    cached = sum(t.reply.cached_tokens for t in turns)
     return {
-        "prompt_tokens": asked,
-        "prefilled_tokens": asked - cached,
+        "prompt_tokens": prompted,
+        "prefilled_tokens": prompted - cached,
         "prefilled_with_memory": sum(
             t.reply.prompt_tokens - t.reply.cached_tokens for t in turns if t.prompt.chunk and t.prompt.memory
         ),
-        "hit_rate": cached / asked,
+        "hit_rate": cached / prompted,
         "reply_tokens": sum(t.reply.reply_tokens for t in turns),
     }
 
 
 async def overhead(bench: Bench) -> Measured:
-    """our readings, and the engine alone given the very same prompts"""
-    s, encoder, rows = bench.settings, bench.encoder(), []
+    """our readings, and the engine alone with the same prompts"""
+    s = bench.settings
+    encoder = bench.encoder()
+    rows = []
     texts = [bench.document(s.concurrent_chunks, 100 + i) for i in range(s.concurrent)]
     agent = Agent(encoder, bench.engine)
+    # The bare side replays these requests, so both sides compute the same tokens.
     sent = await recorded(agent, texts)
     sides = {
         "bare": lambda: gather(_replay(bench.engine, requests) for requests in sent),
@@ -117,16 +131,19 @@ async def overhead(bench: Bench) -> Measured:
     ratios = []
     for what, column in (("wall time", "seconds"), ("processor time", "cpu_seconds")):
         percent = tuple(100 * (ratio - 1) for ratio in paired(rows, "driver", "memagent", "bare", column))
-        told = f"{what} of {s.concurrent} readings over the bare engine's"
-        ratios.append(Ratio("overhead", told, percent, at_most=5.0, unit=" %"))
+        claim = f"{what} of {s.concurrent} readings over the bare engine's"
+        ratios.append(Ratio("overhead", claim, percent, at_most=5.0, unit=" %"))
     return Measured(ratios, rows)
 
 
 async def lock_step(bench: Bench) -> Measured:
     """readings that advance alone, and readings that wait for the slowest of each turn"""
-    s, encoder, rows = bench.settings, bench.encoder(), []
+    s = bench.settings
+    encoder = bench.encoder()
+    rows = []
     rng = random.Random(s.seed)
     texts = [bench.document(rng.randint(1, 2 * s.chunks), 300 + i) for i in range(s.group)]
+    # A random model fills every memory, which would hide what lock step costs.
     uneven = _Uneven(bench.engine, s.seed)
     for round_ in range(s.rounds):
         for name, run in alternating({"lock step": _in_step, "memagent": _alone}, round_).items():
@@ -141,10 +158,12 @@ async def lock_step(bench: Bench) -> Measured:
 
 
 class _Uneven:
-    """A backend whose replies end early at a place that the prompt decides: real memories do not all end at once."""
+    """A backend whose replies end early, at a length that the prompt decides, as real memories differ in length."""
 
     def __init__(self, backend: Backend, seed: int):
-        self.backend, self.window, self.seed = backend, backend.window, seed
+        self.backend = backend
+        self.window = backend.window
+        self.seed = seed
 
     async def complete(self, request: Request) -> Reply:
         limit = random.Random(hash((self.seed, request.ids))).randint(1, request.max_tokens)
@@ -155,7 +174,7 @@ class _Uneven:
 
 
 async def _replay(engine: VLLM, requests: Sequence[Request]) -> None:
-    """The engine's own interface, nothing done with what it says."""
+    """Send the requests through the engine's own interface and drop the replies."""
     for request in requests:
         await engine.generate(request)
 
@@ -165,8 +184,9 @@ async def _alone(readings: Sequence[ReaderSession], encoder: Encoder, backend: B
 
 
 async def _in_step(readings: Sequence[ReaderSession], encoder: Encoder, backend: Backend) -> list[Trace]:
-    """The reference's driver: every turn waits for the slowest reading of the turn before."""
-    traces, waiting = [], [(reading, next(reading)) for reading in readings]
+    """Drive as the reference does: every turn waits for the slowest reading of the turn before."""
+    traces = []
+    waiting = [(reading, next(reading)) for reading in readings]
     while waiting:
         requests = [encoder.encode(prompt) for _, prompt in waiting]
         replies = await gather(map(backend.complete, requests))

@@ -1,7 +1,7 @@
-"""verl's own training loop on the data, policy and prompts of a recipe of ours: the other side of ``bench train``.
+"""verl's own training loop on the data, policy and prompts of a recipe of ours: the other side of ``train``.
 
 ``verl.trainer.main_ppo`` runs as it comes: verl's trainer, workers, FSDP engine, rollout server and agent loop workers.
-From us are what verl has no CPU version of (platform, loading of weights into vLLM) and the agent loop.
+Ours are the agent loop and what verl lacks for a CPU: the platform and the loading of weights into vLLM.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ OURS = (
 
 
 def arguments(recipe: Recipe, folder: RunFolder, device: str) -> list[str]:
-    """What ``python -m verl.trainer.main_ppo`` is given: the recipe's settings less what is ours alone."""
+    """Return the arguments of ``python -m verl.trainer.main_ppo``: the recipe's settings without those of ours."""
     folder.path.mkdir(parents=True, exist_ok=True)
     chosen = {name: value for name, value in verl_settings(recipe, folder, device).items() if name not in OURS}
-    name = chosen[f"{ROLLOUT}.agent.default_agent_loop"]  # the rows of our data ask for their loop by this name
+    name = chosen[f"{ROLLOUT}.agent.default_agent_loop"]  # rows of our data name their loop so
     agent = {"name": name, "_target_": f"{LOOP}.PlainLoop", "template": recipe.reading.template}
     budget = {name: getattr(recipe.reading.budget, name) for name in Budget.__dataclass_fields__}
     (folder.path / AGENT_FILE).write_text(json.dumps([agent | {"budget": budget}]), encoding="utf-8")
@@ -39,12 +39,12 @@ def arguments(recipe: Recipe, folder: RunFolder, device: str) -> list[str]:
         chosen[f"+{ROLLOUT}.engine_kwargs.vllm"]["worker_extension_cls"] = f"{LOOP}.VerlWeights"
         chosen |= {"+ray_kwargs.ray_init.num_gpus": 1, "ray_kwargs.ray_init.num_cpus": 32}
     chosen |= {"+ray_kwargs.ray_init.include_dashboard": False}
-    chosen |= {"hydra.run.dir": str(folder.path / "hydra")}  # by itself it is a folder in the checkout
+    chosen |= {"hydra.run.dir": str(folder.path / "hydra")}  # by default a folder in the checkout
     return [f"{name}={_hydra(value)}" for name, value in chosen.items()]
 
 
 def verl_environment(folder: RunFolder, device: str, checkout: str) -> dict[str, str]:
-    """Environment variables for that process and all that it starts, which import our modules from ``checkout``."""
+    """Return the environment of that process and its children, which import our modules from ``checkout``."""
     own = {
         "PYTHONPATH": os.pathsep.join([str(folder.left_out), checkout]),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -58,4 +58,6 @@ def _hydra(value: Any) -> str:
         return "{" + ",".join(f"{key}:{_hydra(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_hydra, value)) + "]"
-    return "null" if value is None else f"'{value}'" if isinstance(value, str | Path) else str(value)
+    if value is None:
+        return "null"
+    return f"'{value}'" if isinstance(value, str | Path) else str(value)

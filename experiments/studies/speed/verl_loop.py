@@ -1,6 +1,4 @@
-"""The agent loop of the other side of ``bench train``, the shortest way: every turn one request to verl's server, one
-row per turn. verl loads this module by name.
-"""
+"""The shortest agent loop for verl's own trainer: one request and one row per turn. verl loads this module by name."""
 
 from __future__ import annotations
 
@@ -29,37 +27,40 @@ class PlainLoop(AgentLoopBase):
     """Chunk after chunk, then the answer."""
 
     def __init__(self, server_manager: Any, tokenizer: Any, template: str, budget: dict[str, int], **unused: Any):
-        self.server_manager, self.encoder = server_manager, _encoder(tokenizer, template, Budget(**budget))
+        self.server_manager = server_manager
+        self.encoder = _encoder(tokenizer, template, Budget(**budget))
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         example = Example.from_record({**row, "prompt": row["raw_prompt"]})
-        encoder, memory, outputs = self.encoder, NO_MEMORY, []
+        encoder = self.encoder
+        memory = NO_MEMORY
+        outputs = []
         pieces = chunks(example.document, encoder.tokenizer, encoder.budget.chunk_tokens)
         for piece in [*pieces, None]:
             prompt = Prompt(Kind.READ if piece else Kind.ANSWER, example.question, memory=memory, chunk=piece)
             request = encoder.encode(prompt)
-            said = await self.server_manager.generate(
+            output = await self.server_manager.generate(
                 request_id=row["uid"],
                 prompt_ids=list(request.ids),
                 sampling_params={**sampling_params, "max_tokens": request.max_tokens},
             )
-            memory = encoder.tokenizer.decode(said.token_ids)
-            outputs.append(_output(list(request.ids), said))
+            memory = encoder.tokenizer.decode(output.token_ids)
+            outputs.append(_output(list(request.ids), output))
         value = float(score(example.rule, memory, example.answers).value)
         outputs[-1].reward_score = value
         outputs[-1].extra_fields["reward_extra_info"] = {"acc": value}
         return outputs
 
 
-def _output(prompt: list[int], said: Any) -> AgentLoopOutput:
+def _output(prompt: list[int], output: Any) -> AgentLoopOutput:
     return AgentLoopOutput(
         prompt_ids=prompt,
-        response_ids=said.token_ids,
-        response_mask=[1] * len(said.token_ids),
-        response_logprobs=said.log_probs,
+        response_ids=output.token_ids,
+        response_mask=[1] * len(output.token_ids),
+        response_logprobs=output.log_probs,
         num_turns=2,
         metrics=AgentLoopMetrics(),
-        extra_fields=dict(said.extra_fields),
+        extra_fields=dict(output.extra_fields),
     )
 
 
