@@ -1,4 +1,4 @@
-# `make demo` runs the main job, `make test` the tests. Each sets up all that it needs by itself, in .venv.
+# `make demo` runs the main job, `make test` the tests. Each first installs what it needs into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 READY := $(VENV)/.ready-$(EXTRA)
 UV := $(BIN)/uv
+UV_VERSION := 0.13.8
+ABOUT_cpu := about 320 Python packages (PyTorch, vLLM, verl, Ray, MLflow, JupyterLab), about 1 GB to download and 4.8 GB on disk, 2 minutes or more
+ABOUT_gpu := about 370 Python packages (PyTorch and vLLM for CUDA, verl, Ray, MLflow, JupyterLab), several GB to download and 15 GB or more on disk
 
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo --non-interactive)
 APT := apt-get --quiet --quiet --option Acquire::http::Timeout=20
@@ -28,7 +31,7 @@ ifneq ($(PIP_INDEX_URL),)
   export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: notebooks demo test check lab git-filter lint clean install doctor chromium screenshots
+.PHONY: notebooks demo test check lab git-filter lint clean install constraints doctor chromium screenshots
 
 demo: $(READY)
 	$(BIN)/memagent demo
@@ -44,7 +47,8 @@ check: lint
 # Some tests drive a real browser, which no Python index has. Where it cannot be installed, those tests fail and say what to do.
 chromium:
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit; done; \
-	echo "installing Chromium for the tests in a browser"; $(AS_ROOT) sh -c '$(GET_CHROMIUM)' || true
+	echo "Installing Chromium, a system package of 360 MB, for the tests that drive a browser. This happens once."; \
+	$(AS_ROOT) sh -c '$(GET_CHROMIUM)' >/dev/null || true
 
 # Notebooks 01 to 08 in order on their defaults, in an empty checkout: a quarter of an hour or more on 2 cores.
 # make notebooks CHECKOUT=FOLDER keeps the checkout there; once more, it continues after the last notebook that ended.
@@ -72,12 +76,27 @@ doctor: $(READY)
 
 install: $(READY)
 
-$(READY): pyproject.toml
+CONSTRAINTS := memagent_lib/constraints
+$(READY): pyproject.toml $(CONSTRAINTS)/$(EXTRA).txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 13) else f"memagent needs Python 3.11 or 3.12 and found {v[0]}.{v[1]}; try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==0.13.8'
-	$(UV) pip install $(UV_FLAGS) --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRA),dev]'
+	@echo "Installing into $(VENV): $(ABOUT_$(EXTRA)). This happens once."
+	@$(MAKE) --no-print-directory $(UV)
+	@$(UV) pip install $(UV_FLAGS) --quiet --compile-bytecode --python $(BIN)/python \
+		--constraints $(CONSTRAINTS)/$(EXTRA).txt --editable '.[$(EXTRA),dev]'
 	@touch $@
+
+$(UV):
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'
+
+# The exact versions of each set, from the ranges in pyproject.toml. Versions that still fit stay; UPGRADE=--upgrade
+# takes the newest.
+COMPILE = $(UV) pip compile pyproject.toml --quiet --no-annotate --custom-compile-command "make constraints" \
+	--python-version 3.11 --python-platform x86_64-manylinux_2_28 $(UPGRADE)
+constraints: $(UV)
+	$(COMPILE) --extra cpu --extra dev --output-file $(CONSTRAINTS)/cpu.txt
+	env -u UV_FIND_LINKS -u UV_TORCH_BACKEND $(COMPILE) --no-config --extra gpu --extra dev --output-file $(CONSTRAINTS)/gpu.txt
+	$(COMPILE) --no-config --output-file $(CONSTRAINTS)/plain.txt
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -45,7 +45,7 @@ class Transformers:
             from transformers.utils.logging import disable_progress_bar
         except ImportError as missing:
             raise ImportError(
-                "the transformers backend needs torch and transformers: pip install 'memagent-lib[cpu]'"
+                "the transformers backend needs torch and transformers; install them with: make install"
             ) from missing
         if not sys.stderr.isatty():
             disable_progress_bar()

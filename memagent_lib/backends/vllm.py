@@ -104,9 +104,7 @@ def _start(model: str, window: int | None, threads: int | None, options: dict[st
     try:
         from vllm.platforms import current_platform
     except ImportError as missing:
-        raise ImportError(
-            "the vllm backend needs vLLM: pip install 'memagent-lib[cpu]', or [gpu] on a CUDA machine"
-        ) from missing
+        raise ImportError("the vllm backend needs vLLM; install it with: make install") from missing
     settings = {"model": model, "enable_prefix_caching": True, "disable_log_stats": True, "use_tqdm_on_load": False}
     if window is not None:
         settings["max_model_len"] = window

