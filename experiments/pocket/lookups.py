@@ -1,11 +1,11 @@
-"""How often does one hard turn lose what a memory holds, note what no text told, or keep what is false?
+"""How often does one hard turn lose what a memory has, note what no text states, or fail to correct what is false?
 
-``python -m experiments.pocket.lookups MODEL [MODEL ...]``. In every turn nearly all of the chunk's ten facts share a
-word with an asked key (of one fact, two, the last of several values). *Lost*: the memory tells what is asked, in the
-words in which the policy itself notes it, and after the words of that memory another token is likelier than the value.
-*False*: nothing has told what is asked, and the next memory gives an asked key a value. *Not taken*: the memory holds
-such a value, the chunk tells the true one, and the next memory lacks it. Three thousand turns take minutes, where
-losses in documents of 256 chunks take an hour to count.
+``python -m experiments.pocket.lookups MODEL [MODEL ...]``. In every turn nearly all of the chunk's ten statements share
+a word with a key of the question (about one code, two, or the last of several). *Lost*: the memory has the answer, in
+the words in which the policy itself notes it, and after the words of that memory another token is likelier than the
+value. *False*: nothing has stated the answer, and the next memory gives a key of the question a value. *Not taken*: the
+memory has such a value, the chunk states the true one, and the next memory lacks it. Three thousand turns take minutes,
+where losses in documents of 256 chunks take an hour to count.
 """
 
 from __future__ import annotations
@@ -21,175 +21,202 @@ import pandas as pd
 
 from experiments.pocket import world
 from experiments.pocket.word_tokenizer import build_tokenizer
-from memagent_lib.data import FILLER
+from experiments.pocket.world import QuestionKind, Triple
 from memagent_lib.evaluation import wilson
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk, Tokenizer
 from memagent_lib.trace import Kind, Prompt
 
-ASKS = (world.Ask.NEEDLE, world.Ask.MULTIKEY, world.Ask.UPDATE)
+KINDS = (QuestionKind.NEEDLE, QuestionKind.MULTIKEY, QuestionKind.UPDATE)
 CROWD = world.Crowd(density=1.0, half_matching=0.95)
 BATCH = 64
+REPLY_TOKENS = 48
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A question, the ``facts`` that answer it, and the text of a chunk full of others."""
+    """A question, the triples that answer it, and the text of a chunk full of others."""
 
-    ask: world.Ask
+    kind: QuestionKind
     question: str
-    facts: list[world.PocketFact]
+    triples: list[Triple]
     text: str
 
     def prompt(self, memory: str, text: str) -> Prompt:
-        """A read turn of this question."""
+        """Return a read turn of this question."""
         return Prompt(Kind.READ, self.question, memory, Chunk(0, text, 0, len(text), 0))
 
-    def telling(self, fact: world.PocketFact, rng: random.Random) -> str:
-        """The chunk with one of its facts, whichever, replaced by this one."""
+    def stating(self, triple: Triple, rng: random.Random) -> str:
+        """Return the chunk with one of its statements, drawn at random, replaced by this one."""
         sentences = self.text.strip(" .").split(". ")
-        sentences[rng.randrange(len(sentences))] = fact.text.rstrip(".")
+        sentences[rng.randrange(len(sentences))] = triple.text.rstrip(".")
         return f" {'. '.join(sentences)}."
 
 
 def lookups(n: int, seed: int) -> list[Lookup]:
-    """``n`` questions in turn about one fact, two and the last of several values; a function of ``seed``."""
-    rng, made = random.Random(seed), []
-    for at in range(n):
-        asked = world.riddle(ASKS[at % len(ASKS)], rng)
-        facts = list({fact.key: fact for fact in asked.facts}.values())
-        text = " " + " ".join(CROWD.sentences(rng, asked, (), 10))
-        made.append(Lookup(asked.ask, asked.question, facts, text))
+    """Return ``n`` questions in turn about one code, two and the last of several; a function of ``seed``."""
+    rng = random.Random(seed)
+    made = []
+    for i in range(n):
+        question = world.random_question(KINDS[i % len(KINDS)], rng)
+        triples = list({triple.key: triple for triple in question.triples}.values())
+        text = " " + " ".join(CROWD.sentences(rng, question, (), 10))
+        made.append(Lookup(question.kind, question.text, triples, text))
     return made
 
 
 def batches(turns: list[Lookup]) -> Iterator[list[Lookup]]:
-    """The turns in their order, as many at once as a model is given."""
-    return (turns[at : at + BATCH] for at in range(0, len(turns), BATCH))
+    """Yield the turns in order, as many at once as a model gets."""
+    return (turns[start : start + BATCH] for start in range(0, len(turns), BATCH))
 
 
 def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
-    """Of each turn its ``ask`` and ``margin``: how much likelier a value is than any other token there, in nats; of two
-    values the smaller margin. Below 0 the value is lost.
+    """Return for each turn its ``kind`` and ``margin``, in nats; below 0 the value is lost.
+
+    The margin is how much likelier a value is than any other token at its position; of two values, the smaller one.
     """
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
-    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("short")
-
-    def asked(turn: Lookup, memory: str, text: str) -> list[int]:
-        return tokenizer.chat(template.render(turn.prompt(memory, text)))
-
+    tokenizer = Tokenizer(build_tokenizer())
+    template = Template.load("short")
     found = []
     for batch in batches(turns):
         memories = noted(model, tokenizer, template, batch)
-        begun = [asked(turn, memory, turn.text) for turn, memory in zip(batch, memories, strict=True)]
-        told = [tokenizer.encode(memory) for memory in memories]
-        ids = [torch.tensor(prompt + reply) for prompt, reply in zip(begun, told, strict=True)]
+        prompts = [
+            tokenizer.chat(template.render(turn.prompt(memory, turn.text)))
+            for turn, memory in zip(batch, memories, strict=True)
+        ]
+        continuations = [tokenizer.encode(memory) for memory in memories]
+        ids = [torch.tensor(prompt + reply) for prompt, reply in zip(prompts, continuations, strict=True)]
         with torch.no_grad():
             hidden = model.model(input_ids=pad_sequence(ids, batch_first=True)).last_hidden_state
-            for row, turn, prompt, reply in zip(hidden, batch, begun, told, strict=True):
-                values = [tokenizer.encode(f" {fact.value}")[0] for fact in turn.facts]
+            for row, turn, prompt, reply in zip(hidden, batch, prompts, continuations, strict=True):
+                values = [tokenizer.encode(f" {triple.value}")[0] for triple in turn.triples]
                 logits = model.lm_head(row[[len(prompt) + reply.index(value) - 1 for value in values]])
                 true = torch.tensor(values)[:, None]
                 others = logits.scatter(1, true, -torch.inf).amax(1)
-                found.append((str(turn.ask), (logits.gather(1, true)[:, 0] - others).min().item()))
-    return pd.DataFrame(found, columns=["ask", "margin"])
+                found.append((str(turn.kind), (logits.gather(1, true)[:, 0] - others).min().item()))
+    return pd.DataFrame(found, columns=["kind", "margin"])
 
 
 def plain(turn: Lookup) -> str:
-    """The facts that answer, told as a document tells them."""
-    return " ".join(fact.text for fact in turn.facts)
+    """Return the statements that answer, as a document has them."""
+    return " ".join(triple.text for triple in turn.triples)
 
 
 def noted(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Lookup]) -> list[str]:
-    """What the policy notes (greedy) of a chunk that tells nothing but the answer; the chunk's own words where that
-    lacks a value, as in a warm start's random choice.
+    """Return what the policy notes (greedy) of a chunk with nothing but the answer.
+
+    Where that lacks a value, as a warm start's random choice may, it is the chunk's own words.
     """
     memories = replies(model, tokenizer, template, [turn.prompt("", f" {plain(turn)}") for turn in turns])
     return [
-        memory if all(f" {fact.value}" in memory for fact in turn.facts) else plain(turn)
+        memory if all(f" {triple.value}" in memory for triple in turn.triples) else plain(turn)
         for turn, memory in zip(turns, memories, strict=True)
     ]
 
 
 def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
-    """Of each turn its ``ask`` and whether its greedy memory is ``false``: it gives an asked key a value, where neither
-    the chunk nor the memory before, which the policy wrote of nothing but filler, told one.
+    """Return for each turn its ``kind`` and whether its greedy memory is ``false``.
+
+    It is where a key of the question has a value that neither the chunk stated nor the memory before, which the policy
+    wrote of nothing but filler.
     """
-    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("short")
+    tokenizer = Tokenizer(build_tokenizer())
+    template = Template.load("short")
     found = []
     for batch in batches(turns):
-        chunks = [f" {FILLER[0]}"] * len(batch), [turn.text for turn in batch]
         memories = [""] * len(batch)
-        for texts in chunks:
-            prompts = [turn.prompt(*each) for turn, *each in zip(batch, memories, texts, strict=True)]
+        for texts in ([f" {world.FILLER[0]}"] * len(batch), [turn.text for turn in batch]):
+            prompts = [turn.prompt(memory, text) for turn, memory, text in zip(batch, memories, texts, strict=True)]
             memories = replies(model, tokenizer, template, prompts)
         for turn, memory in zip(batch, memories, strict=True):
-            values = [re.findall(rf"code of {world.told(fact.key)} is (\w+)", memory) for fact in turn.facts]
-            found.append((str(turn.ask), any(value in world.CODES for told in values for value in told)))
-    return pd.DataFrame(found, columns=["ask", "false"])
+            values = [
+                value
+                for triple in turn.triples
+                for value in re.findall(rf"code of {world.with_article(triple.key)} is (\w+)", memory)
+            ]
+            found.append((str(turn.kind), any(value in world.CODES for value in values)))
+    return pd.DataFrame(found, columns=["kind", "false"])
 
 
 def not_taken(model: Any, turns: list[Lookup]) -> pd.DataFrame:
-    """Of each turn its ``ask`` and whether a true value is ``not_taken``: the memory, which is :func:`noted`, holds a
-    false value of an asked key (of two, either), the chunk tells the true one, and the next memory lacks it.
+    """Return for each turn its ``kind`` and whether a true value is ``not taken``.
+
+    The memory, which is :func:`noted`, has a false value of a key of the question (of two keys, either), the chunk
+    states the true one, and the next memory lacks it.
     """
-    tokenizer, template = Tokenizer(build_tokenizer()), Template.load("short")
-    rng, found = random.Random(0), []
+    tokenizer = Tokenizer(build_tokenizer())
+    template = Template.load("short")
+    rng = random.Random(0)
+    found = []
     for batch in batches(turns):
-        facts, prompts = [], []
+        stated = []
+        prompts = []
         for turn, memory in zip(batch, noted(model, tokenizer, template, batch), strict=True):
-            fact = rng.choice(turn.facts)
-            false = rng.choice([code for code in world.CODES if code not in {each.value for each in turn.facts}])
-            facts.append(fact)
-            prompts.append(turn.prompt(memory.replace(f" {fact.value}", f" {false}"), turn.telling(fact, rng)))
-        for turn, fact, memory in zip(batch, facts, replies(model, tokenizer, template, prompts), strict=True):
-            taken = f"code of {world.told(fact.key)} is {fact.value}" in memory
-            found.append((str(turn.ask), not taken))
-    return pd.DataFrame(found, columns=["ask", "not taken"])
+            triple = rng.choice(turn.triples)
+            true = {each.value for each in turn.triples}
+            false = rng.choice([code for code in world.CODES if code not in true])
+            stated.append(triple)
+            prompts.append(turn.prompt(memory.replace(f" {triple.value}", f" {false}"), turn.stating(triple, rng)))
+        memories = replies(model, tokenizer, template, prompts)
+        for turn, triple, memory in zip(batch, stated, memories, strict=True):
+            taken = f"code of {world.with_article(triple.key)} is {triple.value}" in memory
+            found.append((str(turn.kind), not taken))
+    return pd.DataFrame(found, columns=["kind", "not taken"])
 
 
 def replies(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Prompt]) -> list[str]:
-    """Greedy replies of at most 48 tokens."""
+    """Return greedy replies of at most :data:`REPLY_TOKENS`."""
     import torch
 
     prompts = [tokenizer.chat(template.render(turn)) for turn in turns]
     width = max(map(len, prompts))
-    end, pad = tokenizer.hf.convert_tokens_to_ids("<|im_end|>"), tokenizer.hf.pad_token_id
-    ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    pad = tokenizer.hf.pad_token_id
     made = model.generate(
-        input_ids=ids, attention_mask=mask, max_new_tokens=48, do_sample=False, eos_token_id=end, pad_token_id=pad
+        input_ids=torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts]),
+        attention_mask=torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]),
+        max_new_tokens=REPLY_TOKENS,
+        do_sample=False,
+        eos_token_id=tokenizer.hf.convert_tokens_to_ids("<|im_end|>"),
+        pad_token_id=pad,
     )
     texts = tokenizer.hf.batch_decode(made[:, width:], skip_special_tokens=True)
     return [text.strip() for text in texts]
 
 
-def main() -> None:
+def table(models: list[str], turns: list[Lookup]) -> pd.DataFrame:
+    """Return a row for each model and kind of question, with shares as Wilson intervals."""
     from transformers import AutoModelForCausalLM
 
+    rows = []
+    for name in models:
+        model = AutoModelForCausalLM.from_pretrained(name)
+        false = false_values(model, turns).groupby("kind")["false"].sum()
+        missed = not_taken(model, turns).groupby("kind")["not taken"].sum()
+        for kind, margin in margins(model, turns).groupby("kind")["margin"]:
+            rows.append(
+                {
+                    "model": name,
+                    "question": kind,
+                    "lost": str(wilson(int((margin < 0).sum()), len(margin))),
+                    "lowest 1 % of margins": margin.quantile(0.01),
+                    "false": str(wilson(int(false[kind]), len(margin))),
+                    "not taken": str(wilson(int(missed[kind]), len(margin))),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.pocket.lookups", description=__doc__)
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--n", type=int, default=3000, help="turns, a third of each kind (default: 3000)")
     parser.add_argument("--seed", type=int, default=77)
-    a = parser.parse_args()
-    rows, turns = [], lookups(a.n, a.seed)
-    for name in a.models:
-        model = AutoModelForCausalLM.from_pretrained(name)
-        false, kept = (of(model, turns).groupby("ask") for of in (false_values, not_taken))
-        for ask, margin in margins(model, turns).groupby("ask")["margin"]:
-            rows.append(
-                {
-                    "model": name,
-                    "asked": ask,
-                    "lost": str(wilson(int((margin < 0).sum()), len(margin))),
-                    "lowest 1 % of margins": margin.quantile(0.01),
-                    "false": str(wilson(int(false.get_group(ask)["false"].sum()), len(margin))),
-                    "not taken": str(wilson(int(kept.get_group(ask)["not taken"].sum()), len(margin))),
-                }
-            )
-    print(pd.DataFrame(rows).to_string(index=False, float_format="{:.1f} nats".format))
+    options = parser.parse_args()
+    found = table(options.models, lookups(options.n, options.seed))
+    print(found.to_string(index=False, float_format="{:.1f} nats".format))
 
 
 if __name__ == "__main__":

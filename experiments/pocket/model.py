@@ -7,7 +7,7 @@ from typing import Any
 
 
 def build_model(tokenizer: Any, seed: int = 0, *, planted: bool = True) -> Any:
-    """0.8M parameters; a function of the seed."""
+    """Return a network of 0.8M parameters, a function of the seed."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -24,7 +24,7 @@ def build_model(tokenizer: Any, seed: int = 0, *, planted: bool = True) -> Any:
         bos_token_id=None,
         eos_token_id=tokenizer.convert_tokens_to_ids("<|im_end|>"),
         pad_token_id=tokenizer.pad_token_id,
-        # Planted heads compare words wherever they stand, in the many dimensions that hardly turn; a random start needs
+        # Planted heads compare words at any distance, in the many dimensions that hardly turn; a random start needs
         # those that do.
         rope_parameters={"rope_type": "default", "rope_theta": 1e8 if planted else 1e5},
         initializer_range=0.04,
@@ -41,14 +41,16 @@ def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
     """Make head h of the first layer attend h + 1 tokens back.
 
     With rotary angles (q - k) f, a constant key and a constant query turned by -(h + 1) f agree best at exactly that
-    distance. Everything stays trainable.
+    distance. All weights stay trainable.
     """
     import torch
 
-    attention, config = model.model.layers[0].self_attn, model.config
+    attention = model.model.layers[0].self_attn
+    config = model.config
     size = attention.head_dim
     rates = config.rope_parameters["rope_theta"] ** (-torch.arange(pairs) / (size // 2))
-    q, k = attention.q_proj.bias.view(-1, size), attention.k_proj.bias.view(-1, size)
+    q = attention.q_proj.bias.view(-1, size)
+    k = attention.k_proj.bias.view(-1, size)
     for head in range(config.num_attention_heads):
         q[head, :pairs] = strength * torch.cos((head + 1) * rates)
         q[head, size // 2 : size // 2 + pairs] = -strength * torch.sin((head + 1) * rates)
@@ -56,11 +58,12 @@ def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
 
 
 def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6, heads: int = 3) -> None:
-    """Make heads of the second layer look where the words one and two back stand two and three back: induction heads
-    (Olsson et al. 2022, arXiv 2209.11895) for keys of two words before a verb. The first layer's heads copy what they
-    see into a subspace each.
+    """Make heads of the second layer attend to where the last two words came up before: induction heads.
 
-    A head compares words in a few dimensions, in which some pairs look alike; each of ``heads`` has others.
+    They serve keys of two words before a verb (Olsson et al. 2022, arXiv 2209.11895): the words one and two back are
+    compared with those two and three back of every position. The first layer's heads copy what they attend to into a
+    subspace each. A head compares words in a few dimensions, in which some pairs look alike; each of ``heads`` uses
+    others.
     """
     import torch
 
@@ -69,7 +72,8 @@ def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6,
     generator = torch.Generator().manual_seed(seed)
     basis = torch.linalg.qr(torch.randn(width, width, generator=generator))[0]
     read = torch.linalg.qr(torch.randn(width, size, generator=generator))[0].T
-    first, second = model.model.layers[0].self_attn, model.model.layers[1].self_attn
+    first = model.model.layers[0].self_attn
+    second = model.model.layers[1].self_attn
     for head in range(config.num_attention_heads):
         rows = slice(head * size, (head + 1) * size)
         first.v_proj.weight[rows] = read
@@ -78,6 +82,7 @@ def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6,
     for head, (shift, back) in product(range(heads), ((0, 1), (size // 2, 2))):
         dimensions = [head * size + shift + i for i in slow]
         turn = torch.linalg.qr(torch.randn(size, len(dimensions), generator=generator))[0].T
-        seen = [basis[:, (b - 1) * size : b * size] for b in (back, back + 1)]
-        second.q_proj.weight[dimensions] = match * turn @ seen[0].T
-        second.k_proj.weight[dimensions] = match * turn @ seen[1].T
+        query_words = basis[:, (back - 1) * size : back * size]
+        key_words = basis[:, back * size : (back + 1) * size]
+        second.q_proj.weight[dimensions] = match * turn @ query_words.T
+        second.k_proj.weight[dimensions] = match * turn @ key_words.T

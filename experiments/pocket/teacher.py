@@ -1,10 +1,10 @@
-"""What supervision shows: how to copy facts from a text and a memory into a new memory, and how to answer from it.
+"""Supervised turns: how to copy statements from a text and a memory into a new memory, and how to answer from it.
 
-Read turns are blind to the question: their target is a random subset, of none to as many facts as a memory holds, of
-the facts in old memory and chunk, in order. Nothing is chosen, so nothing about choosing is learnt, nor about how much
-to keep. An ``aware`` teacher shows the ideal memory instead, for the upper bound: what an answer would recite of all
-that was told so far, and nothing else. Answer turns look the asked facts up among those in memory, following links, or
-say unknown.
+Read turns are blind to the question: their target is a random subset, of up to as many statements as a memory has room
+for, of those in old memory and chunk, in order. Nothing is chosen, so nothing about choosing is learnt, nor about how
+much to remember. An ``aware`` teacher writes the ideal memory instead, for the upper bound: what an answer would recite
+of everything read so far, and nothing else. Answer turns look the needed statements up in memory, following links, or
+answer unknown.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from experiments.pocket import world
+from experiments.pocket.world import Crowd, Question, QuestionKind, Triple
 from memagent_lib.prompts import Template
 from memagent_lib.text import Chunk, Tokenizer
 from memagent_lib.trace import Kind, Prompt
 
 T = TypeVar("T")
-MEMORY_FACTS = 4
-_OF_ONE_KEY = (world.Ask.MULTIVALUE, world.Ask.UPDATE)
-_FACT = re.compile(r"The (\w+) of (?:the )?([\w ]+?) is (\w+)\.")
+MEMORY_STATEMENTS = 4
+_OF_ONE_KEY = (QuestionKind.MULTIVALUE, QuestionKind.UPDATE)
+_STATEMENT = re.compile(r"The (\w+) of (?:the )?([\w ]+?) is (\w+)\.")
 
 
 class Supervised(NamedTuple):
@@ -37,12 +38,12 @@ class Supervised(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How often a turn is what, as shares from 0 to 1: ``direct`` of all turns answer from a chunk, ``answers`` of the
-    others from a memory, and the rest read.
+    """The mix of turns, as shares from 0 to 1.
 
-    In the share ``several`` of read turns, and half of it of answer turns, the asked key has several values: what is
-    copied next is the one that was not copied yet. In the share ``twice`` of turns the memory tells facts more than
-    once; replies tell each fact once.
+    ``direct`` of all turns answer from a chunk, ``answers`` of the others from a memory, and the rest read. In the
+    share ``several`` of read turns, and half of it of answer turns, the question's key has several values, so that the
+    value to copy next is the one not copied yet. In the share ``twice`` of turns the memory repeats statements; replies
+    never do.
     """
 
     answers: float = 0.4
@@ -52,17 +53,19 @@ class Shares:
 
 
 class Teacher:
-    """Writes supervised turns in the pocket wording; a pure function of the generator it is given."""
+    """Writes supervised turns in the wording of a template; a pure function of the generator passed to each call."""
 
     def __init__(self, tokenizer: Tokenizer, aware: bool = False, template: str = "short"):
-        self.tokenizer, self.template, self.aware = tokenizer, Template.load(template), aware
+        self.tokenizer = tokenizer
+        self.template = Template.load(template)
+        self.aware = aware
         self.end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
         self.verb = tokenizer.encode(" is")[-1]
         self.words = [tokenizer.encode(f" {word}")[0] for word in world.WORDS]
         self.costs = {text: tokenizer.count(f" {text}") for text in world.FILLER}
 
     def turn(self, rng: random.Random, width: int, shares: Shares = Shares()) -> Supervised:
-        """A turn with a chunk of at most ``width`` tokens, or an answer turn, drawn in the ``shares``."""
+        """Draw a turn with a chunk of at most ``width`` tokens, or an answer turn, in the ``shares``."""
         if shares.direct and rng.random() < shares.direct:
             return self.direct(rng, width)
         if rng.random() < shares.answers:
@@ -71,207 +74,233 @@ class Teacher:
         return read(rng, width, shares.several, shares.twice)
 
     def read(self, rng: random.Random, width: int, several: float = 0.0, twice: float = 0.0) -> Supervised:
-        """Some facts of memory and chunk, in order; those that the question needs, in half of the turns, are as any."""
+        """Draw a read turn whose reply is a random subset of the statements in memory and chunk, in order.
+
+        Half of the turns contain statements that the question needs, which are treated as any other.
+        """
         of_one_key = several > 0 and rng.random() < several
-        asked = world.riddle(rng.choice(_OF_ONE_KEY if of_one_key else list(world.Ask)), rng)
-        dealt = of_one_key or rng.random() < 0.5
-        held, shown = _dealt(asked, rng) if dealt else ([], [])
-        memory = self._memory(rng, asked, held, twice)
-        crowd = (
-            world.Crowd(density=rng.uniform(0.0, 0.3), half_matching=0.6)
-            if of_one_key
-            else world.Crowd(density=rng.uniform(0.3, 0.7))
-        )
-        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), crowd)
-        kept = subset(once([*memory, *facts_in(text)]), rng, rng.randint(0, MEMORY_FACTS))
-        return self._read_turn("read", asked, memory, text, kept)
+        question = world.random_question(rng.choice(_OF_ONE_KEY if of_one_key else list(QuestionKind)), rng)
+        remembered: list[Triple] = []
+        new: list[Triple] = []
+        if of_one_key or rng.random() < 0.5:
+            remembered, new = _dealt(question, rng)
+        memory = self._memory(rng, question, remembered, twice)
+        if of_one_key:
+            crowd = Crowd(density=rng.uniform(0.0, 0.3), half_matching=0.6)
+        else:
+            crowd = Crowd(density=rng.uniform(0.3, 0.7))
+        text = self._chunk(rng, question, new, int(width * rng.uniform(0.75, 1.0)), crowd)
+        known = without_repeats([*memory, *statements_in(text)])
+        reply = subset(known, rng, rng.randint(0, MEMORY_STATEMENTS))
+        return self._read_turn("read", question, memory, text, reply)
 
     def ideal_read(self, rng: random.Random, width: int, several: float = 0.0, twice: float = 0.0) -> Supervised:
-        """The ideal memory after a memory, ideal or crowded, and a chunk, crowded as that of :meth:`direct`; in four
-        turns in five the two hold something that the question needs, as a rule beside complete decoys of its kind.
+        """Draw a read turn whose reply is the ideal memory, after a memory (ideal or crowded) and a crowded chunk.
+
+        In four turns in five these contain something that the question needs, as a rule beside complete decoys.
         """
         of_one_key = several > 0 and rng.random() < several
-        asked, decoys = world.disjoint_riddles(rng.choice(_OF_ONE_KEY if of_one_key else list(world.Ask)), rng, 2)
-        held, shown = _dealt(asked, rng) if rng.random() < 0.8 else ([], [])
+        kind = rng.choice(_OF_ONE_KEY if of_one_key else list(QuestionKind))
+        question, decoys = world.disjoint_questions(kind, rng, 2)
+        remembered, new = _dealt(question, rng) if rng.random() < 0.8 else ([], [])
         for decoy in decoys:
             before, after = _dealt(decoy, rng)
-            held, shown = merged(held, before, rng), merged(shown, after[:1], rng)
-        held = parsed(ideal(asked, [fact.text for fact in held])) if rng.random() < 0.85 else []
-        memory = self._memory(rng, asked, held, twice)
+            remembered = merged(remembered, before, rng)
+            new = merged(new, after[:1], rng)
+        recalled: list[Triple] = []
+        if rng.random() < 0.85:
+            recalled = parsed(ideal(question, [triple.text for triple in remembered]))
+        memory = self._memory(rng, question, recalled, twice)
         crowd = _hard_crowd(rng)
-        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.75, 1.0)), crowd, decoys)
-        return self._read_turn("ideal", asked, memory, text, ideal(asked, [*memory, *facts_in(text)]))
+        text = self._chunk(rng, question, new, int(width * rng.uniform(0.75, 1.0)), crowd, decoys)
+        return self._read_turn("ideal", question, memory, text, ideal(question, [*memory, *statements_in(text)]))
 
     def answer(self, rng: random.Random, several: float = 0.0, twice: float = 0.0) -> Supervised:
-        """The answer that a memory allows; two turns in three hold something that the question needs."""
-        asks = [world.Ask.MULTIVALUE] if several and rng.random() < several else list(world.Ask)
-        asked = world.riddle(rng.choice(asks), rng)
+        """Draw an answer turn; two memories in three contain something that the question needs."""
+        kinds = [QuestionKind.MULTIVALUE] if several and rng.random() < several else list(QuestionKind)
+        question = world.random_question(rng.choice(kinds), rng)
         chance = rng.random()
-        held = [*asked.facts] if chance < 0.5 else _dealt(asked, rng)[0] if chance < 0.75 else []
-        memory = self._memory(rng, asked, held, twice)
+        remembered: list[Triple] = []
+        if chance < 0.5:
+            remembered = list(question.triples)
+        elif chance < 0.75:
+            remembered, _ = _dealt(question, rng)
+        memory = self._memory(rng, question, remembered, twice)
         if self.aware and rng.random() < 0.5:
-            memory = ideal(asked, memory)
-        return self._turn(
-            f"{asked.ask}", Prompt(Kind.ANSWER, asked.question, " ".join(memory)), answer_from(asked, memory)
-        )
+            memory = ideal(question, memory)
+        prompt = Prompt(Kind.ANSWER, question.text, " ".join(memory))
+        return self._turn(str(question.kind), prompt, answer_from(question, memory))
 
     def direct(self, rng: random.Random, width: int) -> Supervised:
-        """The answer that a chunk allows, crowded with facts that share a word with the asked key, or the key itself;
-        half of the chunks lack what the question needs, or some of it.
-        """
-        asked = world.riddle(rng.choice(list(world.Ask)), rng)
-        whole = rng.random() < 0.5
-        shown = [fact for fact in asked.facts if whole or rng.random() < 0.4]
-        crowd = _hard_crowd(rng)
-        text = self._chunk(rng, asked, shown, int(width * rng.uniform(0.5, 1.0)), crowd)
-        prompt = Prompt(Kind.DIRECT, asked.question, chunk=Chunk(0, text, 0, len(text), 0))
-        return self._turn("direct", prompt, answer_from(asked, facts_in(text)))
+        """Draw an answer from a chunk that is crowded with statements about half-matching keys and the key itself.
 
-    def drill(self, rng: random.Random, facts: int = 6) -> Supervised:
-        """Facts, then the same in another order: a value can only be looked up, and only by both words of its key."""
-        adjectives, nouns = rng.sample(world.ADJECTIVES, 3), rng.sample(world.NOUNS, 3)
-        keys = rng.sample([f"{adjective} {noun}" for adjective in adjectives for noun in nouns], facts)
-        told = [
-            f" {world.PocketFact('code', key, code).text}"
-            for key, code in zip(keys, rng.sample(world.CODES, facts), strict=True)
-        ]
-        reply = self.tokenizer.encode("".join(rng.sample(told, facts)))
+        Half of the chunks lack what the question needs, or some of it.
+        """
+        question = world.random_question(rng.choice(list(QuestionKind)), rng)
+        whole = rng.random() < 0.5
+        stated = [triple for triple in question.triples if whole or rng.random() < 0.4]
+        crowd = _hard_crowd(rng)
+        text = self._chunk(rng, question, stated, int(width * rng.uniform(0.5, 1.0)), crowd)
+        prompt = Prompt(Kind.DIRECT, question.text, chunk=Chunk(0, text, 0, len(text), 0))
+        return self._turn("direct", prompt, answer_from(question, statements_in(text)))
+
+    def drill(self, rng: random.Random, size: int = 6) -> Supervised:
+        """Draw statements, then the same in another order: a value can only be looked up, by both words of its key."""
+        adjectives = rng.sample(world.ADJECTIVES, 3)
+        nouns = rng.sample(world.NOUNS, 3)
+        keys = rng.sample([f"{adjective} {noun}" for adjective in adjectives for noun in nouns], size)
+        codes = rng.sample(world.CODES, size)
+        statements = [f" {Triple('code', key, code).text}" for key, code in zip(keys, codes, strict=True)]
+        reply = self.tokenizer.encode("".join(rng.sample(statements, size)))
         weights = [0.1] * len(reply)
-        for at in (i for i, token in enumerate(reply) if token == self.verb):
-            weights[at + 1] = 1.0
-        return Supervised("drill", self.tokenizer.encode("".join(told)), reply, weights)
+        for i, token in enumerate(reply):
+            if token == self.verb:
+                weights[i + 1] = 1.0
+        return Supervised("drill", self.tokenizer.encode("".join(statements)), reply, weights)
 
     def repeat(self, rng: random.Random, length: int) -> Supervised:
-        """Random words, twice: the densest lesson in copying."""
+        """Draw random words, twice: the densest lesson in copying."""
         words = [rng.choice(self.words) for _ in range(length)]
         return Supervised("repeat", words, words[:], [0.0, *[1.0] * (length - 1)])
 
     def _read_turn(
-        self, kind: str, asked: world.Riddle, memory: Sequence[str], text: str, kept: Sequence[str]
+        self, kind: str, question: Question, memory: Sequence[str], text: str, reply: Sequence[str]
     ) -> Supervised:
-        prompt = Prompt(Kind.READ, asked.question, " ".join(memory), Chunk(0, text, 0, len(text), 0))
-        return self._turn(kind, prompt, " ".join(kept) or self.template.empty_memory)
+        prompt = Prompt(Kind.READ, question.text, " ".join(memory), Chunk(0, text, 0, len(text), 0))
+        return self._turn(kind, prompt, " ".join(reply) or self.template.empty_memory)
 
     def _turn(self, kind: str, prompt: Prompt, reply: str) -> Supervised:
-        said = [*self.tokenizer.encode(reply), self.end]
-        return Supervised(kind, self.tokenizer.chat(self.template.render(prompt)), said, [1.0] * len(said))
+        ids = [*self.tokenizer.encode(reply), self.end]
+        return Supervised(kind, self.tokenizer.chat(self.template.render(prompt)), ids, [1.0] * len(ids))
 
-    def _memory(
-        self, rng: random.Random, asked: world.Riddle, held: Sequence[world.PocketFact], twice: float
-    ) -> list[str]:
-        size = rng.randint(0, MEMORY_FACTS)
-        crowd = world.Crowd(density=1.0, half_matching=0.5)
-        told = merged([fact.text for fact in held], crowd.sentences(rng, asked, (), max(0, size - len(held))), rng)
-        return crowded(told, rng) if told and rng.random() < twice else told
+    def _memory(self, rng: random.Random, question: Question, remembered: Sequence[Triple], twice: float) -> list[str]:
+        """Return the statements of a memory: those ``remembered`` in order, among others that fill it up."""
+        size = rng.randint(0, MEMORY_STATEMENTS)
+        crowd = Crowd(density=1.0, half_matching=0.5)
+        others = crowd.sentences(rng, question, (), max(0, size - len(remembered)))
+        memory = merged([triple.text for triple in remembered], others, rng)
+        if memory and rng.random() < twice:
+            return with_repeats(memory, rng)
+        return memory
 
     def _chunk(
         self,
         rng: random.Random,
-        asked: world.Riddle,
-        shown: Sequence[world.PocketFact],
+        question: Question,
+        stated: Sequence[Triple],
         width: int,
-        crowd: world.Crowd,
-        decoys: Sequence[world.Riddle] = (),
+        crowd: Crowd,
+        decoys: Sequence[Question] = (),
     ) -> str:
-        sentences = merged([fact.text for fact in shown], crowd.sentences(rng, asked, decoys, width // 6), rng)
-        needed = {fact.text for fact in shown}
+        """Return a text of about ``width`` tokens with all ``stated`` triples in order."""
+        needed = {triple.text for triple in stated}
+        others = crowd.sentences(rng, question, decoys, width // 6)
         room = width - sum(self._cost(text) for text in needed)
         chosen = []
-        for text in sentences:
-            room -= 0 if text in needed else self._cost(text)
+        for text in merged([triple.text for triple in stated], others, rng):
+            if text not in needed:
+                room -= self._cost(text)
             if room >= 0 or text in needed:
                 chosen.append(text)
         return " ".join(chosen)
 
     def _cost(self, text: str) -> int:
+        """Return the tokens of a sentence; every word of a statement and its full stop are one token each."""
         return self.costs.get(text, 9 if " the " in text else 7)
 
 
-def _dealt(asked: world.Riddle, rng: random.Random) -> tuple[list[world.PocketFact], list[world.PocketFact]]:
-    """The needed facts that memory and chunk hold: some of the earlier ones, some of the later ones."""
-    at = rng.randint(0, len(asked.facts))
-    held = [fact for fact in asked.facts[:at] if rng.random() < 0.8]
-    return held[-MEMORY_FACTS:], [fact for fact in asked.facts[at:] if rng.random() < 0.8][:3]
+def _dealt(question: Question, rng: random.Random) -> tuple[list[Triple], list[Triple]]:
+    """Deal the needed triples to memory and chunk: some of the earlier ones, and some of the later ones."""
+    cut = rng.randint(0, len(question.triples))
+    remembered = [triple for triple in question.triples[:cut] if rng.random() < 0.8]
+    new = [triple for triple in question.triples[cut:] if rng.random() < 0.8]
+    return remembered[-MEMORY_STATEMENTS:], new[:3]
 
 
-def _hard_crowd(rng: random.Random) -> world.Crowd:
-    """Up to nothing but facts, most of which share a word with the asked key, some the key itself."""
-    return world.Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
+def _hard_crowd(rng: random.Random) -> Crowd:
+    """Draw a crowd of up to nothing but statements, most about half-matching keys and some about the key itself."""
+    return Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
 
 
 def merged(one: Sequence[T], other: Sequence[T], rng: random.Random) -> list[T]:
-    """Both lists in one, the order within each kept."""
-    places = set(rng.sample(range(len(one) + len(other)), len(one)))
-    first, second = iter(one), iter(other)
-    return [next(first) if place in places else next(second) for place in range(len(one) + len(other))]
+    """Merge two lists at random; the order within each stays."""
+    total = len(one) + len(other)
+    from_one = set(rng.sample(range(total), len(one)))
+    first = iter(one)
+    second = iter(other)
+    return [next(first) if i in from_one else next(second) for i in range(total)]
 
 
-def crowded(facts: Sequence[str], rng: random.Random) -> list[str]:
-    """A full memory of one to three of the facts, some of them told more than once, in any order."""
-    few = rng.sample(facts, min(len(facts), rng.randint(1, MEMORY_FACTS - 1)))
-    return rng.sample([*few, *rng.choices(few, k=MEMORY_FACTS - len(few))], MEMORY_FACTS)
+def with_repeats(statements: Sequence[str], rng: random.Random) -> list[str]:
+    """Draw a full memory of one to three of the statements, some of them more than once, in any order."""
+    few = rng.sample(statements, min(len(statements), rng.randint(1, MEMORY_STATEMENTS - 1)))
+    return rng.sample([*few, *rng.choices(few, k=MEMORY_STATEMENTS - len(few))], MEMORY_STATEMENTS)
 
 
-def once(facts: Sequence[str]) -> list[str]:
-    """Each fact once, where it is told last."""
-    return list(dict.fromkeys(reversed(facts)))[::-1]
+def without_repeats(statements: Sequence[str]) -> list[str]:
+    """Return each statement once, at its last position."""
+    return list(dict.fromkeys(reversed(statements)))[::-1]
 
 
-def subset(known: Sequence[str], rng: random.Random, most: int = MEMORY_FACTS) -> list[str]:
-    """As many of the facts as a memory holds, or ``most``, drawn at random, in order."""
+def subset(known: Sequence[str], rng: random.Random, most: int = MEMORY_STATEMENTS) -> list[str]:
+    """Draw ``most`` of the statements, or all if there are fewer, in order."""
     return [known[i] for i in sorted(rng.sample(range(len(known)), min(most, len(known))))]
 
 
-def ideal(asked: world.Riddle, known: Sequence[str]) -> list[str]:
-    """What a reader that knows the question notes of the facts that it was told: those that the answer would recite,
-    the missing one as unknown, and in a bridge whose lead is not told yet the codes of people, the last
-    :data:`MEMORY_FACTS` - 1.
+def ideal(question: Question, known: Sequence[str]) -> list[str]:
+    """Return the memory of a reader that knows the question: the statements that the answer would recite.
+
+    The missing one is stated as unknown. In a bridge whose first hop is unknown yet, the last
+    :data:`MEMORY_STATEMENTS` - 1 codes of people follow.
     """
-    recited, _ = recital(asked, known)
-    if asked.ask is world.Ask.BRIDGE and recited[0].value == world.UNKNOWN:
-        codes = [fact for fact in parsed(once(known)) if fact.relation == "code" and " " not in fact.key]
-        recited = [recited[0], *codes[1 - MEMORY_FACTS :]]
-    return [fact.text for fact in recited[-MEMORY_FACTS:]]
+    recited, _ = recital(question, known)
+    if question.kind is QuestionKind.BRIDGE and recited[0].value == world.UNKNOWN:
+        triples = parsed(without_repeats(known))
+        codes = [triple for triple in triples if triple.relation == "code" and " " not in triple.key]
+        recited = [recited[0], *codes[1 - MEMORY_STATEMENTS :]]
+    return [triple.text for triple in recited[-MEMORY_STATEMENTS:]]
 
 
-def facts_in(text: str) -> list[str]:
-    """The sentences of a text that tell a fact."""
-    return [match.group() for match in _FACT.finditer(text)]
+def statements_in(text: str) -> list[str]:
+    """Return the sentences of a text that are statements."""
+    return [match.group() for match in _STATEMENT.finditer(text)]
 
 
-def parsed(texts: Sequence[str]) -> list[world.PocketFact]:
-    """The facts that sentences tell."""
-    return [world.PocketFact(*match.groups()) for text in texts if (match := _FACT.fullmatch(text))]
+def parsed(statements: Sequence[str]) -> list[Triple]:
+    """Return the triples of statements; other sentences are skipped."""
+    matches = [_STATEMENT.fullmatch(text) for text in statements]
+    return [Triple(*match.groups()) for match in matches if match]
 
 
-def recital(asked: world.Riddle, memory: Sequence[str]) -> tuple[list[world.PocketFact], list[str]]:
-    """The facts that an answer recites from a memory, each value right after its key, and the values that it boxes."""
-    facts, recited = [fact for fact in parsed(once(memory)) if fact.value != world.UNKNOWN], list[world.PocketFact]()
+def recital(question: Question, memory: Sequence[str]) -> tuple[list[Triple], list[str]]:
+    """Return the triples that an answer recites from a memory, each value right after its key, and the boxed values."""
+    known = [triple for triple in parsed(without_repeats(memory)) if triple.value != world.UNKNOWN]
+    recited: list[Triple] = []
 
-    def told(relation: str, key: str) -> list[world.PocketFact]:
-        return [fact for fact in facts if (fact.relation, fact.key) == (relation, key)]
+    def find(relation: str, key: str) -> list[Triple]:
+        return [triple for triple in known if (triple.relation, triple.key) == (relation, key)]
 
     def recite(relation: str, key: str) -> str:
-        """The last such value in memory, or unknown."""
-        known = told(relation, key)
-        recited.append(known[-1] if known else world.PocketFact(relation, key, world.UNKNOWN))
+        """Recite and return the last such value in memory, or unknown."""
+        found = find(relation, key)
+        recited.append(found[-1] if found else Triple(relation, key, world.UNKNOWN))
         return recited[-1].value
 
-    at = asked.keys[0]
-    if asked.ask is world.Ask.MULTIVALUE and (several := told("code", at)):
-        return several, [fact.value for fact in several]
-    if asked.ask is world.Ask.BRIDGE:
-        at = recite("keeper", at)
-    while asked.ask is world.Ask.CHAIN and told("friend", at) and len(recited) < MEMORY_FACTS:
-        at = recite("friend", at)
-    if asked.ask in (world.Ask.BRIDGE, world.Ask.CHAIN):
-        values = [recite("code", at) if at != world.UNKNOWN else world.UNKNOWN]
-    else:
-        values = [recite("code", key) for key in asked.keys]
-    return recited, values
+    key = question.keys[0]
+    if question.kind is QuestionKind.MULTIVALUE:
+        codes = find("code", key)
+        if codes:
+            return codes, [triple.value for triple in codes]
+    if question.kind is QuestionKind.BRIDGE:
+        key = recite("keeper", key)
+    while question.kind is QuestionKind.CHAIN and find("friend", key) and len(recited) < MEMORY_STATEMENTS:
+        key = recite("friend", key)
+    if question.kind in (QuestionKind.BRIDGE, QuestionKind.CHAIN):
+        return recited, [recite("code", key) if key != world.UNKNOWN else world.UNKNOWN]
+    return recited, [recite("code", each) for each in question.keys]
 
 
-def answer_from(asked: world.Riddle, memory: Sequence[str]) -> str:
-    """The reply that a memory allows: what it recites, then the box."""
-    recited, values = recital(asked, memory)
-    return " ".join([*(fact.text for fact in recited), rf"\boxed{{ {', '.join(values)}}}"])
+def answer_from(question: Question, memory: Sequence[str]) -> str:
+    """Return the reply that a memory allows: what it recites, then the box."""
+    recited, values = recital(question, memory)
+    return " ".join([*(triple.text for triple in recited), rf"\boxed{{ {', '.join(values)}}}"])

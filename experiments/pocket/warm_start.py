@@ -33,8 +33,9 @@ LEARNING_RATE = 3e-3
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Supervision with chunks of at most ``width`` tokens: the shares of repetitions and drills among the turns, and
-    ``shares`` of the others.
+    """``steps`` of supervision with chunks of at most ``width`` tokens.
+
+    ``repeat`` and ``drill`` are the shares of such turns, and ``shares`` is the mix of the others.
     """
 
     width: int
@@ -58,9 +59,7 @@ UNPLANTED = (
     Phase(64, 400, drill=0.4),
     Phase(96, 1200, drill=0.15),
 )
-"""Random weights find copying by themselves, in dense lessons; the lookup by two words they had not found in 1,200
-steps.
-"""
+"""Random weights learn to copy from dense lessons; 1,200 steps did not teach them to look values up by two words."""
 
 
 def warm_up(
@@ -71,78 +70,104 @@ def warm_up(
     seed: int = 0,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> None:
-    """Supervise in place, printing loss and the share of faultless replies per kind of turn every 50 steps.
+    """Supervise a model in place, printing loss and the share of faultless replies per kind of turn every 50 steps.
 
-    Of a read turn, whose choices cannot be foreseen, the words after "is" are judged alone.
+    In a read turn, whose choices cannot be foreseen, only the words after "is" are judged.
     """
     import torch
 
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    optimizers = [
-        torch.optim.Muon(matrices, lr=LEARNING_RATE, momentum=0.95, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
-    ]
-    rng, step = random.Random(f"warm start {seed}"), 0
-    planned, started, right = sum(phase.steps for phase in phases), time.monotonic(), defaultdict(list)
+    optimizers = _optimizers(model)
+    rng = random.Random(f"warm start {seed}")
+    step = 0
+    planned = sum(phase.steps for phase in phases)
+    started = time.monotonic()
+    faultless: dict[str, list[bool]] = defaultdict(list)
     for phase in phases:
-        for at in range(phase.steps):
+        for step_of_phase in range(phase.steps):
             step += 1
-            scale = min(1.0, step / 50) * (0.03 + 0.485 * (1 + math.cos(math.pi * step / planned)))
-            for group in (g for o in optimizers for g in o.param_groups):
-                group["lr"] = LEARNING_RATE * scale
-            rows = sorted(
-                (_row(teacher, rng, phase, at) for _ in range(BATCH)), key=lambda row: len(row.prompt) + len(row.reply)
-            )
+            _set_learning_rate(optimizers, step, planned)
+            rows = [_row(teacher, rng, phase, step_of_phase) for _ in range(BATCH)]
+            rows.sort(key=lambda row: len(row.prompt) + len(row.reply))
             for part in (rows[: BATCH // 2], rows[BATCH // 2 :]):
-                loss, faultless = loss_of(model, part, teacher.verb)
+                loss, verdicts = loss_of(model, part, teacher.verb)
                 (loss / 2).backward()
-                for row, good in zip(part, faultless, strict=True):
-                    right[row.kind].append(good)
+                for row, verdict in zip(part, verdicts, strict=True):
+                    faultless[row.kind].append(verdict)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
             if step % 50 == 0:
-                shares = "  ".join(f"{kind} {sum(good) / len(good):.3f}" for kind, good in sorted(right.items()))
+                shares = "  ".join(f"{kind} {sum(good) / len(good):.3f}" for kind, good in sorted(faultless.items()))
                 print(
                     f"step {step:4d}  width {phase.width:3d}  loss {loss.item():.3f}  "
                     f"{time.monotonic() - started:4.0f} s  {shares}",
                     flush=True,
                 )
-                right.clear()
+                faultless.clear()
                 on_step(step)
 
 
-def _row(teacher: Teacher, rng: random.Random, phase: Phase, at: int) -> Supervised:
+def _optimizers(model: Any) -> list[torch.optim.Optimizer]:
+    """Return Muon for hidden matrices, which it is made for, and AdamW for embeddings and vectors."""
+    import torch
+
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    return [
+        torch.optim.Muon(matrices, lr=LEARNING_RATE, momentum=0.95, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def _set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], step: int, planned: int) -> None:
+    """Warm up over 50 steps, then fall along a cosine to 3 %."""
+    scale = min(1.0, step / 50) * (0.03 + 0.485 * (1 + math.cos(math.pi * step / planned)))
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * scale
+
+
+def _row(teacher: Teacher, rng: random.Random, phase: Phase, step: int) -> Supervised:
     chance = rng.random()
     if chance < phase.repeat:
-        return teacher.repeat(rng, min(24, 6 + at // 8))
+        return teacher.repeat(rng, min(24, 6 + step // 8))
     if chance < phase.repeat + phase.drill:
         return teacher.drill(rng)
     return teacher.turn(rng, phase.width, phase.shares)
 
 
-def loss_of(model: Any, rows: list[Supervised], verb: int, everything: float = 0.02) -> tuple[torch.Tensor, list[bool]]:
-    """Weighted cross-entropy over fully weighted tokens; prompts count a little, which helps copying to form."""
+def loss_of(
+    model: Any, rows: list[Supervised], verb: int, prompt_weight: float = 0.02
+) -> tuple[torch.Tensor, list[bool]]:
+    """Return the weighted cross-entropy of rows, per token of full weight, and whether each reply is faultless.
+
+    Prompts count a little, which helps copying to form.
+    """
     import torch
     from torch.nn import functional as F
 
     width = max(len(row.prompt) + len(row.reply) for row in rows)
-    ids, weights = torch.zeros(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width)
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    weights = torch.zeros(len(rows), width)
     for i, row in enumerate(rows):
         length = len(row.prompt) + len(row.reply)
         ids[i, :length] = torch.tensor(row.prompt + row.reply)
-        weights[i, 1:length] = torch.tensor([everything] * (len(row.prompt) - 1) + row.weights)
+        weights[i, 1:length] = torch.tensor([prompt_weight] * (len(row.prompt) - 1) + row.weights)
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
-    wanted = weights[:, 1:] > 0
-    logits, targets, counted = model.lm_head(hidden[:, :-1][wanted]), ids[:, 1:][wanted], weights[:, 1:][wanted]
-    loss = (F.cross_entropy(logits, targets, reduction="none") * counted).sum() / (counted == 1).sum()
-    judged = torch.zeros_like(wanted)
+    counts = weights[:, 1:] > 0
+    logits = model.lm_head(hidden[:, :-1][counts])
+    targets = ids[:, 1:][counts]
+    target_weights = weights[:, 1:][counts]
+    losses = F.cross_entropy(logits, targets, reduction="none")
+    loss = (losses * target_weights).sum() / (target_weights == 1).sum()
+    judged = torch.zeros_like(counts)
     for i, row in enumerate(rows):
-        judged[i] = (weights[i, 1:] == 1) & ((ids[i, :-1] == verb) if row.kind == "read" else True)
-    wrong = torch.zeros(wanted.shape, dtype=torch.bool)
-    wrong[wanted] = logits.argmax(-1) != targets
+        judged[i] = weights[i, 1:] == 1
+        if row.kind == "read":
+            judged[i] &= ids[i, :-1] == verb
+    wrong = torch.zeros(counts.shape, dtype=torch.bool)
+    wrong[counts] = logits.argmax(-1) != targets
     return loss, (~(wrong & judged).any(1)).tolist()
 
 
@@ -155,23 +180,27 @@ def make(
     planted: bool = True,
     threads: int = 1,
 ) -> None:
-    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps. With ``aware``, the
-    folder of a warm start, go on from it with ideal memories and its own template instead.
+    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps.
 
-    Raises ValueError for a folder that no warm start was written to.
+    With ``aware``, the folder of a warm start, continue from it with ideal memories and its own template instead;
+    ``ValueError`` for a folder that has no warm start.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(threads)
-    tokenizer, reading = build_tokenizer(), replace(READING, template=template)
+    tokenizer = build_tokenizer()
     if aware is None:
-        model, phases = build_model(tokenizer, seed, planted=planted), PHASES if planted else UNPLANTED
+        model = build_model(tokenizer, seed, planted=planted)
+        phases = PHASES if planted else UNPLANTED
+        reading = replace(READING, template=template)
     elif (aware / SETTINGS_FILE).is_file():
-        model, phases, reading = AutoModelForCausalLM.from_pretrained(aware), AWARE, AgentSettings.load(aware)
+        model = AutoModelForCausalLM.from_pretrained(aware)
+        phases = AWARE
+        reading = AgentSettings.load(aware)
     else:
         raise ValueError(
-            f"{aware} holds no warm start ({SETTINGS_FILE} is not there); give a folder that "
+            f"{aware} is not a warm start ({SETTINGS_FILE} is not there); name a folder that "
             "`python -m experiments.pocket --out FOLDER` wrote, such as experiments/pocket/warm_start"
         )
 

@@ -21,7 +21,7 @@ CHAT = (
 
 
 def build_tokenizer() -> Any:
-    """Byte-level BPE of Qwen2's kind: every word of the world is one token after a space, and digits stand alone."""
+    """Train the tokenizer: every word of the world is one token after a space, and digits are tokens of their own."""
     from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
     from tokenizers import Tokenizer as RawTokenizer
     from transformers import Qwen2Tokenizer
@@ -52,10 +52,12 @@ def build_tokenizer() -> Any:
 
 
 def _corpus() -> list[str]:
-    template, chunk = Template.load("short"), Chunk(0, "", 0, 0, 0)
-    questions = [world.pocket_question(ask, ["bold owl", "bold owl"]) for ask in world.Ask]
-    prompts = [template.render(Prompt(kind, asked, chunk=chunk)) for kind in KINDS for asked in questions]
+    """Return every word that a prompt or a document can have, each often enough to become one token."""
+    template = Template.load("short")
+    chunk = Chunk(0, "", 0, 0, 0)
+    questions = [world.question_text(kind, ["bold owl", "bold owl"]) for kind in world.QuestionKind]
+    prompts = [template.render(Prompt(kind, question, chunk=chunk)) for kind in KINDS for question in questions]
     words = (*world.WORDS, world.UNKNOWN, "keeper", "friend", "code", "of", "is", "The", *world.FILLER)
-    said = [f" {word}" for word in words]
-    text = "\n".join([*said, *world.FILLER, *prompts, rf"\boxed{{ {world.UNKNOWN}}}", "user assistant system The"])
+    spaced = [f" {word}" for word in words]
+    text = "\n".join([*spaced, *world.FILLER, *prompts, rf"\boxed{{ {world.UNKNOWN}}}", "user assistant system The"])
     return re.findall(r"[^\s\w]?\w+| \w+", text) + re.findall(r" \w+", text) + ["via", " \\", "boxed", "\\boxed"] * 4

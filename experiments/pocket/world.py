@@ -1,8 +1,9 @@
-"""The pocket policy's world: things and people with codes, keepers and friends, told one short sentence a fact.
+"""The pocket policy's world: things and people with codes, keepers and friends, one short sentence a statement.
 
-Six tasks share its sentences, so that no kind of sentence is always worth keeping: one fact among half-matching ones,
-several values of one key, two keys, a two-hop bridge, the last of several updates, a chain. Decoys (complete structures
-of the asked task about other keys, told as often) make frequency useless. Knows the chunker; knows no model.
+Six kinds of questions share its sentences, so that no kind of sentence is always worth remembering: one code among
+half-matching ones, several codes of one thing, two things, a two-hop bridge, the last of several updates, a chain.
+Decoys (complete answers to questions of the same kind about other keys, stated as often) make frequency useless. Knows
+the chunker; knows no model.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ from enum import StrEnum
 from itertools import pairwise
 
 from memagent_lib.data import (
-    ADJECTIVES,
-    FILLER,
-    NOUNS,
     Example,
     ExampleKey,
+    Layout,
     Length,
     Meter,
     NotNegative,
@@ -26,13 +25,38 @@ from memagent_lib.data import (
     Share,
     Span,
     end_of_chunks,
-    starts_of,
+    fill_chunks,
+    free_positions,
+    replace_units,
     terms,
 )
 from memagent_lib.text import Tokenizer
 
-_SHORTEST_SENTENCE = 6  # tokens
-# Each word is one token of the pocket tokenizer, and none means two things.
+# The committed weights know each of these words as one token: the lists are fixed, whatever the library's tasks use.
+ADJECTIVES = terms(
+    "amber bold brave bright bronze calm clever copper coral cosy crimson curly dusty eager fancy fierce gentle golden "
+    "happy hazel humble ivory jolly lively lucky mellow merry misty noble olive proud quiet rusty scarlet shy silver "
+    "sleepy swift velvet violet"
+)
+NOUNS = terms(
+    "badger beaver camel cheetah crab crane dolphin donkey eagle falcon ferret finch gecko goat heron hornet ibis "
+    "jackal koala lemur lizard llama lobster magpie mole moose newt otter owl panda parrot pigeon rabbit raven "
+    "salmon seal spider swan tiger walrus"
+)
+FILLER = (
+    "A small boat drifts past the old mill.",
+    "Rain taps on the roof all night.",
+    "The baker opens his shop at dawn.",
+    "Two children fly a kite on the hill.",
+    "Smoke curls up from a distant chimney.",
+    "A train hums across the long bridge.",
+    "Leaves gather beside the garden wall.",
+    "The clock in the hall has stopped.",
+    "Someone left a lamp on by the stairs.",
+    "Fresh snow covers the road to town.",
+    "The choir sings every Sunday morning.",
+    "A dog sleeps in the shade of a cart.",
+)
 NAMES = terms(
     "Ada Adam Alma Amos Anna Asa Axel Basil Bella Ben Bruno Cara Carl Celia Cleo Clive Cora Cyrus Dana Dara Dean "
     "Della Dora Duke Edda Eden Edith Edwin Ella Elmo Elsa Emil Emma Enid Erik Esme Ethan Eva Ezra Fay Felix Fern "
@@ -48,12 +72,14 @@ CODES = terms(
     "onion orchid paddle pebble pepper piano pillow pistol plum pumpkin quartz quilt ribbon saddle saffron sapphire "
     "satin scarf shovel"
 )
-MOST_APART = 0.2  # of a document; a chain of four links has five facts
-UNKNOWN = "unknown"  # the value, and the answer, of what no text told
+UNKNOWN = "unknown"
+"""The value, and the answer, of what no text states."""
 WORDS = (*ADJECTIVES, *NOUNS, *NAMES, *CODES)
+MOST_APART = 0.2  # of a document; a chain of four links has five statements
+_SHORTEST_SENTENCE_TOKENS = 6
 
 
-class Ask(StrEnum):
+class QuestionKind(StrEnum):
     NEEDLE = "needle"
     MULTIVALUE = "multivalue"
     MULTIKEY = "multikey"
@@ -62,8 +88,18 @@ class Ask(StrEnum):
     CHAIN = "chain"
 
 
+_WORDING = {
+    QuestionKind.NEEDLE: "What is the code of {}?",
+    QuestionKind.MULTIVALUE: "What are all codes of {}?",
+    QuestionKind.MULTIKEY: "What are the codes of {} and {}?",
+    QuestionKind.UPDATE: "What is the last code of {}?",
+    QuestionKind.BRIDGE: "What is the code of the keeper of {}?",
+    QuestionKind.CHAIN: "What is the code after the friends of {}?",
+}
+
+
 @dataclass(frozen=True, slots=True)
-class PocketFact:
+class Triple:
     """``The {relation} of {key} is {value}.``; the key of a thing is two words, that of a person one name."""
 
     relation: str
@@ -72,75 +108,94 @@ class PocketFact:
 
     @property
     def text(self) -> str:
-        return f"The {self.relation} of {told(self.key)} is {self.value}."
+        return f"The {self.relation} of {with_article(self.key)} is {self.value}."
 
 
-def told(key: str) -> str:
-    """A key with its article: people have none."""
+def with_article(key: str) -> str:
+    """Return a key as it is in a sentence: things have an article, people have none."""
     return f"the {key}" if " " in key else key
 
 
-@dataclass(frozen=True, slots=True)
-class Riddle:
-    """A question about ``keys``, the facts that it needs, which may be ``ordered``, and the accepted answers."""
+def question_text(kind: QuestionKind, keys: Sequence[str]) -> str:
+    """Return the wording of a question; ``multikey`` takes two keys, the others one."""
+    return _WORDING[kind].format(*map(with_article, keys))
 
-    ask: Ask
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about ``keys``, the triples that it needs, which may be ``ordered``, and the accepted answers."""
+
+    kind: QuestionKind
     keys: tuple[str, ...]
-    facts: tuple[PocketFact, ...]
+    triples: tuple[Triple, ...]
     answers: tuple[str, ...]
     ordered: bool = False
 
     @property
-    def question(self) -> str:
-        return pocket_question(self.ask, self.keys)
+    def text(self) -> str:
+        return question_text(self.kind, self.keys)
 
     @property
     def rule(self) -> str:
-        """All answers are asked for where there are several: the share of them counts."""
-        return "items" if self.ask in (Ask.MULTIVALUE, Ask.MULTIKEY) else "boxed"
+        """The judge's name: a question with several answers is scored by the share of them."""
+        return "items" if self.kind in (QuestionKind.MULTIVALUE, QuestionKind.MULTIKEY) else "boxed"
 
 
 def random_thing(rng: random.Random) -> str:
     return f"{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}"
 
 
-def pocket_question(ask: Ask, keys: Sequence[str]) -> str:
-    """The wording of a task; ``multikey`` takes two keys, the others one."""
-    return {
-        Ask.NEEDLE: "What is the code of {}?",
-        Ask.MULTIVALUE: "What are all codes of {}?",
-        Ask.MULTIKEY: "What are the codes of {} and {}?",
-        Ask.UPDATE: "What is the last code of {}?",
-        Ask.BRIDGE: "What is the code of the keeper of {}?",
-        Ask.CHAIN: "What is the code after the friends of {}?",
-    }[ask].format(*map(told, keys))
-
-
-def riddle(ask: Ask, rng: random.Random, backward: float = 0.5) -> Riddle:
-    """A random question with its facts. ``backward``: the share of bridges whose second hop is told first."""
-    if ask is Ask.BRIDGE:
-        thing, person, code = random_thing(rng), rng.choice(NAMES), rng.choice(CODES)
-        facts = (PocketFact("keeper", thing, person), PocketFact("code", person, code))
-        return Riddle(ask, (thing,), facts[::-1] if rng.random() < backward else facts, (code,), ordered=True)
-    if ask is Ask.CHAIN:
-        people, code = rng.sample(NAMES, rng.randint(2, 4)), rng.choice(CODES)
-        links = tuple(PocketFact("friend", a, b) for a, b in pairwise(people))
-        return Riddle(ask, (people[0],), (*links, PocketFact("code", people[-1], code)), (code,), ordered=True)
-    if ask is Ask.MULTIKEY:
-        keys = tuple(map(" ".join, zip(rng.sample(ADJECTIVES, 2), rng.sample(NOUNS, 2), strict=True)))
+def random_question(kind: QuestionKind, rng: random.Random, backward: float = 0.5) -> Question:
+    """Draw a question with its triples; in the share ``backward`` of bridges the second hop is stated first."""
+    if kind is QuestionKind.BRIDGE:
+        return _bridge(rng, backward)
+    if kind is QuestionKind.CHAIN:
+        return _chain(rng)
+    if kind is QuestionKind.MULTIKEY:
+        adjectives = rng.sample(ADJECTIVES, 2)
+        nouns = rng.sample(NOUNS, 2)
+        keys = tuple(map(" ".join, zip(adjectives, nouns, strict=True)))
         codes = tuple(rng.sample(CODES, 2))
-        return Riddle(ask, keys, tuple(PocketFact("code", k, c) for k, c in zip(keys, codes, strict=True)), codes)
-    count = {Ask.NEEDLE: 1, Ask.MULTIVALUE: rng.randint(2, 3), Ask.UPDATE: rng.randint(2, 4)}[ask]
-    key, codes = random_thing(rng), rng.sample(CODES, count)
-    answers = tuple(codes[-1:]) if ask is Ask.UPDATE else tuple(codes)
-    return Riddle(ask, (key,), tuple(PocketFact("code", key, c) for c in codes), answers, ordered=ask is Ask.UPDATE)
+        return Question(kind, keys, tuple(Triple("code", *pair) for pair in zip(keys, codes, strict=True)), codes)
+    # Both numbers are drawn for every kind: the committed data sets follow from this order of draws.
+    counts = {
+        QuestionKind.NEEDLE: 1,
+        QuestionKind.MULTIVALUE: rng.randint(2, 3),
+        QuestionKind.UPDATE: rng.randint(2, 4),
+    }
+    key = random_thing(rng)
+    codes = rng.sample(CODES, counts[kind])
+    is_update = kind is QuestionKind.UPDATE
+    answers = codes[-1:] if is_update else codes
+    triples = tuple(Triple("code", key, code) for code in codes)
+    return Question(kind, (key,), triples, tuple(answers), ordered=is_update)
+
+
+def _bridge(rng: random.Random, backward: float) -> Question:
+    thing = random_thing(rng)
+    person = rng.choice(NAMES)
+    code = rng.choice(CODES)
+    triples = (Triple("keeper", thing, person), Triple("code", person, code))
+    if rng.random() < backward:
+        triples = triples[::-1]
+    return Question(QuestionKind.BRIDGE, (thing,), triples, (code,), ordered=True)
+
+
+def _chain(rng: random.Random) -> Question:
+    people = rng.sample(NAMES, rng.randint(2, 4))
+    code = rng.choice(CODES)
+    links = [Triple("friend", a, b) for a, b in pairwise(people)]
+    triples = (*links, Triple("code", people[-1], code))
+    return Question(QuestionKind.CHAIN, (people[0],), triples, (code,), ordered=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """How crowded a text is: the share of sentences that tell a fact, and of those the share about a thing that has one
-    word of an asked key (``half_matching``), that tells something else of an asked key (``same_key``: the keeper of a
-    thing whose code is asked) or that gives a key told before another value (``repeated``).
+    """How crowded a text is: ``density`` is the share of sentences that are statements rather than filler.
+
+    Of the statements, ``half_matching`` is the share about a thing that has one word of the question's key,
+    ``same_key`` the share with the question's key and another relation (the keeper of a thing whose code is the
+    answer), and ``repeated`` the share that gives an earlier key another value.
     """
 
     density: Share = 0.5
@@ -148,60 +203,77 @@ class Crowd:
     same_key: Share = 0.05
     repeated: Share = 0.25
 
-    def sentences(self, rng: random.Random, asked: Riddle, decoys: Sequence[Riddle], count: int) -> list[str]:
-        """``count`` sentences of filler and of facts that answer neither the riddle nor its decoys."""
-        kept = {fact.key for one in (asked, *decoys) for fact in one.facts}
-        things = [fact.key for fact in asked.facts if " " in fact.key] or [random_thing(rng)]
-        besides, recent = _besides(asked), list[PocketFact]()
+    def sentences(self, rng: random.Random, question: Question, decoys: Sequence[Question], count: int) -> list[str]:
+        """Draw ``count`` sentences of filler and of statements that answer neither the question nor its decoys."""
+        crowd = _CrowdedText(self, rng, question, decoys)
+        return [crowd.statement() if rng.random() < self.density else rng.choice(FILLER) for _ in range(count)]
 
-        def fact() -> str:
-            if besides and rng.random() < self.same_key:
-                relation, key = rng.choice(besides)
-                return PocketFact(relation, key, rng.choice(_values(relation))).text
-            return self._fact(rng, asked.ask, kept, things, recent)
 
-        return [fact() if rng.random() < self.density else rng.choice(FILLER) for _ in range(count)]
+class _CrowdedText:
+    """Draws the statements around a question's own, remembering recent ones to contradict."""
 
-    def _fact(
-        self, rng: random.Random, ask: Ask, kept: set[str], things: Sequence[str], recent: list[PocketFact]
-    ) -> str:
-        if recent and rng.random() < self.repeated:
-            old = rng.choice(recent)
-            return PocketFact(old.relation, old.key, other(rng, _values(old.relation), {old.value})).text
+    def __init__(self, crowd: Crowd, rng: random.Random, question: Question, decoys: Sequence[Question]):
+        self.crowd = crowd
+        self.rng = rng
+        self.kind = question.kind
+        self.reserved = {triple.key for one in (question, *decoys) for triple in one.triples}
+        self.things = [triple.key for triple in question.triples if " " in triple.key] or [random_thing(rng)]
+        self.beside = _beside(question)
+        self.recent: list[Triple] = []
+
+    def statement(self) -> str:
+        rng = self.rng
+        if self.beside and rng.random() < self.crowd.same_key:
+            relation, key = rng.choice(self.beside)
+            return Triple(relation, key, rng.choice(_values(relation))).text
+        if self.recent and rng.random() < self.crowd.repeated:
+            old = rng.choice(self.recent)
+            return Triple(old.relation, old.key, other(rng, _values(old.relation), {old.value})).text
+        return self._new_triple().text
+
+    def _new_triple(self) -> Triple:
+        rng = self.rng
         kinds = (("code", True), ("keeper", True), ("code", False), ("friend", False))
-        of_people = 0.0 if ask is Ask.BRIDGE else 0.15  # their codes are what its second hop is about
-        relation, of_thing = rng.choices(kinds, (0.5, 0.2, of_people, 0.15))[0]
-        key = self._thing(rng, kept, things) if of_thing else other(rng, NAMES, kept)
-        fact = PocketFact(relation, key, rng.choice(_values(relation)))
-        if relation == "code" and of_thing:
-            recent.append(fact)
-            del recent[:-8]
-        return fact.text
+        people_codes = 0.0 if self.kind is QuestionKind.BRIDGE else 0.15  # the second hop of a bridge is such a code
+        relation, is_thing = rng.choices(kinds, (0.5, 0.2, people_codes, 0.15))[0]
+        key = self._thing() if is_thing else other(rng, NAMES, self.reserved)
+        triple = Triple(relation, key, rng.choice(_values(relation)))
+        if relation == "code" and is_thing:
+            self.recent.append(triple)
+            del self.recent[:-8]
+        return triple
 
-    def _thing(self, rng: random.Random, kept: set[str], things: Sequence[str]) -> str:
+    def _thing(self) -> str:
+        rng = self.rng
         while True:
             adjective, noun = random_thing(rng).split()
-            if rng.random() < self.half_matching:
-                shared = rng.choice(things).split()
+            if rng.random() < self.crowd.half_matching:
+                shared = rng.choice(self.things).split()
                 adjective, noun = rng.choice(((shared[0], noun), (adjective, shared[1])))
-            if f"{adjective} {noun}" not in kept:
+            if f"{adjective} {noun}" not in self.reserved:
                 return f"{adjective} {noun}"
 
 
-def _besides(asked: Riddle) -> list[tuple[str, str]]:
-    """Relations and keys of facts that share a key with the needed ones and do not bear on the answer. A chain has
-    none: what else is told of its people would make it longer.
+def _beside(question: Question) -> list[tuple[str, str]]:
+    """Return relations and keys of statements that share a key with the needed ones and do not bear on the answer.
+
+    A chain has none: whatever else is stated of its people would make it longer.
     """
-    needed = {(fact.relation, fact.key) for fact in asked.facts}
-    keys = () if asked.ask is Ask.CHAIN else sorted({key for _, key in needed})
-    told_of = {key: ("code", "keeper") if " " in key else ("code", "friend") for key in keys}
-    return [(relation, key) for key in keys for relation in told_of[key] if (relation, key) not in needed]
+    needed = {(triple.relation, triple.key) for triple in question.triples}
+    if question.kind is QuestionKind.CHAIN:
+        return []
+    found = []
+    for key in sorted({key for _, key in needed}):
+        relations = ("code", "keeper") if " " in key else ("code", "friend")
+        found += [(relation, key) for relation in relations if (relation, key) not in needed]
+    return found
 
 
 def other(rng: random.Random, words: Sequence[str], taken: set[str]) -> str:
-    """A word that is not ``taken``."""
-    while (word := rng.choice(words)) in taken:
-        pass
+    """Draw a word that is not ``taken``."""
+    word = rng.choice(words)
+    while word in taken:
+        word = rng.choice(words)
     return word
 
 
@@ -211,13 +283,13 @@ def _values(relation: str) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PocketTask(Crowd):
-    """One of the six tasks, or, where ``ask`` lists several, one drawn for each example.
+    """Questions of one kind, or, where ``ask`` lists several with commas, of a kind drawn for each example.
 
-    ``backward`` is the share of bridges whose second hop is told first; their documents give the codes of no more
-    people than the needed one and the ``decoys``', so that a memory can hold them all. ``untold`` is the share of
-    examples whose text tells nothing of what is asked: the answer is ``unknown``, and a memory that takes a
-    half-matching fact for the asked one is wrong. ``apart`` is the least distance between facts that are told in
-    order, such as the values of an update, as a share of the document: above 1 / chunks, no chunk tells two of them.
+    ``backward`` is the share of bridges whose second hop is stated first; their documents give the codes of no more
+    people than the needed one and the ``decoys``', so that a memory has room for them all. ``untold`` is the share of
+    examples whose text states nothing that the question needs: the answer is ``unknown``, and a memory that takes a
+    half-matching statement for the right one is wrong. ``apart`` is the least distance between ordered statements, such
+    as the values of an update, as a share of the document: above 1 / chunks, no chunk has two of them.
     """
 
     ask: str = "needle"
@@ -227,29 +299,33 @@ class PocketTask(Crowd):
     apart: Share = 0.0
 
     def __post_init__(self) -> None:
-        if not set(self.ask.split(",")) <= set(Ask):
-            raise ValueError(f"ask must be one of {', '.join(Ask)}, or several with commas, got {self.ask!r}")
+        if not set(self.ask.split(",")) <= set(QuestionKind):
+            kinds = ", ".join(QuestionKind)
+            raise ValueError(f"ask must be one of {kinds}, or several with commas, got {self.ask!r}")
         if self.apart > MOST_APART:
-            raise ValueError(f"apart must be at most {MOST_APART}, as some tasks tell five facts, got {self.apart}")
+            raise ValueError(
+                f"apart must be at most {MOST_APART}, as some questions need five statements, got {self.apart}"
+            )
 
     def plan(self, key: ExampleKey) -> PocketTask:
         return self
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        chunks, rng = key.length.whole_chunks, key.rng()
-        ask = Ask(rng.choice(self.ask.split(",")))
-        asked, decoys = disjoint_riddles(ask, rng, self.decoys, self.backward)
-        untold = self.untold > 0 and rng.random() < self.untold  # no draw at 0: those documents stay what they were
-        text, evidence = laid_out(asked, decoys, self, rng, key.length, meter.tokenizer, untold, self.apart)
-        if ask is Ask.UPDATE:
-            evidence = evidence[-1:]  # a memory need not hold what is no longer true
+        chunks = key.length.whole_chunks
+        rng = key.rng()
+        kind = QuestionKind(rng.choice(self.ask.split(",")))
+        question, decoys = disjoint_questions(kind, rng, self.decoys, self.backward)
+        untold = self.untold > 0 and rng.random() < self.untold  # no draw at 0, which keeps those documents the same
+        text, evidence = document(question, decoys, self, rng, key.length, meter.tokenizer, untold, self.apart)
+        if kind is QuestionKind.UPDATE:
+            evidence = evidence[-1:]  # a memory does not need values that are out of date
         return Example(
             id=key.id,
-            task=f"pocket_{ask}",
-            question=asked.question,
+            task=f"pocket_{kind}",
+            question=question.text,
             document=text,
-            answers=(UNKNOWN,) if untold else asked.answers,
-            rule=asked.rule,
+            answers=(UNKNOWN,) if untold else question.answers,
+            rule=question.rule,
             evidence=evidence,
             metadata={
                 "tokens": key.length.limit,
@@ -262,95 +338,79 @@ class PocketTask(Crowd):
         )
 
 
-def disjoint_riddles(ask: Ask, rng: random.Random, decoys: int, backward: float = 0.5) -> tuple[Riddle, list[Riddle]]:
-    """A riddle and decoys of the same kind; no two of them have a key or a person in common."""
-    found: list[Riddle] = []
+def disjoint_questions(
+    kind: QuestionKind, rng: random.Random, decoys: int, backward: float = 0.5
+) -> tuple[Question, list[Question]]:
+    """Draw a question and decoys of the same kind; no two of them share a key or a value."""
+    found: list[Question] = []
     taken: set[str] = set()
     while len(found) <= decoys:
-        one = riddle(ask, rng, backward)
-        words = {fact.key for fact in one.facts} | {fact.value for fact in one.facts}
+        question = random_question(kind, rng, backward)
+        words = {word for triple in question.triples for word in (triple.key, triple.value)}
         if not words & taken:
             taken |= words
-            found.append(one)
+            found.append(question)
     return found[0], found[1:]
 
 
-def laid_out(
-    asked: Riddle,
-    decoys: Sequence[Riddle],
-    world: Crowd,
+def document(
+    question: Question,
+    decoys: Sequence[Question],
+    crowd: Crowd,
     rng: random.Random,
     length: Length,
     tokenizer: Tokenizer,
     untold: bool = False,
     apart: float = 0.0,
 ) -> tuple[str, tuple[Span, ...]]:
-    """A document of the wanted length and where the asked facts stand in it, nowhere where they are ``untold``; a very
-    short one has no decoys.
+    """Return a document of a length and where the question's statements are in it, which are left out if ``untold``.
 
-    Facts take the places of sentences, drawn uniformly.
+    Statements replace sentences at positions drawn uniformly. A very short document has no decoys.
     """
-    sentences = world.sentences(rng, asked, decoys, length.limit // _SHORTEST_SENTENCE + 2)
+    sentences = crowd.sentences(rng, question, decoys, length.limit // _SHORTEST_SENTENCE_TOKENS + 2)
     if untold:
-        asked = replace(asked, facts=())
+        question = replace(question, triples=())
     text = " ".join(sentences)
-    fits = text.count(".", 0, end_of_chunks(text, length, tokenizer))  # every sentence ends in its only full stop
-    told_by = [asked, *decoys]
-    if fits < 4 * sum(len(one.facts) for one in told_by):
-        told_by = [asked]
-    depths = [_depths(one, rng, apart) for one in told_by]
-    while True:
-        placed, places = _placed(sentences, told_by, depths, fits)
-        text = " ".join(placed)
-        text = text[: end_of_chunks(text, length, tokenizer)].rstrip()
-        starts = starts_of(placed, " ")
-        spans = tuple(
-            Span(starts[at], starts[at] + len(fact.text)) for at, fact in zip(places, asked.facts, strict=True)
-        )
-        if all(span.end <= len(text) for span in spans):
-            return text, spans
-        if fits <= len(asked.facts):
-            raise ValueError(f"{length.label} is too short for {len(asked.facts)} facts; ask for more or longer chunks")
-        fits -= 1
+    room = text.count(".", 0, end_of_chunks(text, length, tokenizer))  # every sentence ends in its only full stop
+    stated = [question, *decoys]
+    if room < 4 * sum(len(one.triples) for one in stated):
+        stated = [question]
+    depths = [_depths(one, rng, apart) for one in stated]
+
+    def lay_out(count: int) -> Layout:
+        used: set[int] = set()
+        positions = [free_positions(own, count, used, one.ordered) for one, own in zip(stated, depths, strict=True)]
+        statements = {
+            position: triple.text
+            for one, own in zip(stated, positions, strict=True)
+            for triple, position in zip(one.triples, own, strict=True)
+        }
+        return replace_units(sentences, statements, positions[0], " ")
+
+    layout = fill_chunks(lay_out, room, length, tokenizer, least=len(question.triples))
+    return layout.text, tuple(layout.spans)
 
 
-def _depths(one: Riddle, rng: random.Random, apart: float) -> list[float]:
-    depths = [rng.random() for _ in one.facts]
-    if not one.ordered:
+def _depths(question: Question, rng: random.Random, apart: float) -> list[float]:
+    """Draw a depth for each triple; those of an ordered question rise, at least ``apart`` from each other."""
+    depths = [rng.random() for _ in question.triples]
+    if not question.ordered:
         return depths
     free = 1 - apart * (len(depths) - 1)
     return [depth * free + apart * before for before, depth in enumerate(sorted(depths))]
 
 
-def _placed(
-    sentences: Sequence[str], riddles: Sequence[Riddle], depths: Sequence[Sequence[float]], fits: int
-) -> tuple[list[str], list[int]]:
-    """The sentences with facts among the first ``fits``, no two in one place, and the places of the first riddle's."""
-    placed, used, first = list(sentences), set[int](), []
-    for one, at in zip(riddles, depths, strict=True):
-        after = -1
-        for fact, depth in zip(one.facts, at, strict=True):
-            place = int(depth * fits)
-            place = max(place, after + 1) if one.ordered else place
-            while place in used:
-                place += 1
-            used.add(place)
-            placed[place], after = fact.text, place
-            if one is riddles[0]:
-                first.append(place)
-    return placed, first
-
-
-def _preset(asks: str, ask: str, chance: float = 0.01) -> Preset:
-    return Preset(task=PocketTask(ask=ask), asks=asks, family="pocket world", chance=chance, chunk_tokens=96)
+def _preset(description: str, ask: str, chance: float = 0.01) -> Preset:
+    task = PocketTask(ask=ask)
+    return Preset(task=task, description=description, family="pocket world", chance=chance, chunk_tokens=96)
 
 
 PRESETS = {
-    "pocket_needle": _preset("one fact among half-matching ones", "needle"),
-    "pocket_multivalue": _preset("all of two or three values of one key", "multivalue"),
-    "pocket_multikey": _preset("the values of two keys", "multikey"),
-    "pocket_bridge": _preset("two hops, told in either order", "bridge", chance=1 / 3),
-    "pocket_update": _preset("the last of two to four values", "update"),
+    "pocket_needle": _preset("one code among half-matching ones", "needle"),
+    "pocket_multivalue": _preset("all of two or three codes of one thing", "multivalue"),
+    "pocket_multikey": _preset("the codes of two things", "multikey"),
+    "pocket_bridge": _preset("two hops, stated in either order", "bridge", chance=1 / 3),
+    "pocket_update": _preset("the last of two to four codes", "update"),
     "pocket_chain": _preset("a chain of two to four links", "chain"),
-    "pocket_mix": _preset("one of the six, drawn for each example", ",".join(Ask)),
+    "pocket_mix": _preset("one of the six kinds, drawn for each example", ",".join(QuestionKind)),
 }

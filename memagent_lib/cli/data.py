@@ -113,7 +113,7 @@ def _make(a: argparse.Namespace) -> int:
 
 
 def _convert(a: argparse.Namespace) -> int:
-    from memagent_lib.data import Choice, Length, convert, require_options, require_parquet, save
+    from memagent_lib.data import Length, Selection, convert, require_options, require_parquet, save
     from memagent_lib.text import Tokenizer
 
     form, *rest = [*a.origin, *([a.task] if a.task else []), *a.settings]
@@ -129,17 +129,17 @@ def _convert(a: argparse.Namespace) -> int:
     length = Length(**given, chunk_tokens=a.chunk_tokens or 5000) if sized else None
     agents: list[Agent] = []
     known = _no_context_filter(a, agents) if a.drop_known else None
-    choice = Choice(first=a.first or 0, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
+    selection = Selection(first=a.first or 0, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
     rule, options = _rule_and_options(a.rule, settings)
     require_options(form, options)  # before they are handed on beside parameters of other names
     tokenizer = Tokenizer.load(_counting_model(a.model)) if length else None
     try:
-        chosen, examples = convert(form, paths, choice, length=length, tokenizer=tokenizer, rule=rule, **options)
+        chosen, examples = convert(form, paths, selection, length=length, tokenizer=tokenizer, rule=rule, **options)
     finally:
         for agent in agents:
             agent.close()
-    written = save(_with_progress(examples, len(chosen.kept)), a.out)
-    print(f"{len(chosen.kept):,} questions of {', '.join(paths)} in {written} ({chosen.told()})")
+    written = save(_with_progress(examples, len(chosen.questions)), a.out)
+    print(f"{len(chosen.questions):,} questions of {', '.join(paths)} in {written} ({chosen.summary()})")
     return 0
 
 
@@ -199,7 +199,7 @@ def _print_tasks(only: str | None) -> int:
         if about.family != family:
             table.add_row(f"[bold]{(family := about.family)}[/bold]")
         needs = f" (needs {about.needs})" if about.needs else ""
-        table.add_row(f"  {name}", about.asks + needs, f"{100 * about.chance:.0f} %")
+        table.add_row(f"  {name}", about.description + needs, f"{100 * about.chance:.0f} %")
     if only is None:
         table.add_row("[bold]--from[/bold]")
         for name, known in FORMATS.items():

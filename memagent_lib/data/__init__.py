@@ -1,14 +1,28 @@
-"""Examples and where they come from: generators that are pure functions of their seed, and files of others.
+"""Examples and where they come from: generators that are pure functions of their seed, and other projects' files.
 
-Knows examples, their files, and how documents of a wanted length are put together. Knows no reader of documents and no
-training; only the no-context filter asks an agent, which it is handed.
+Knows examples, their files, and how a document of a requested length is laid out. Knows no reader and no training; only
+the no-context filter runs an agent, which it receives.
 """
 
-from memagent_lib.data.conversion import Choice, convert
-from memagent_lib.data.drafting import ExampleKey, Length, Meter, end_of_chunks, starts_of
+from memagent_lib.data.conversion import Selection, convert
 from memagent_lib.data.examples import Example, Span, data_hash
 from memagent_lib.data.filtering import known_without_document
 from memagent_lib.data.formats import FORMATS, read_original, require_options
+from memagent_lib.data.layout import (
+    DocumentPlan,
+    ExampleKey,
+    Filler,
+    Layout,
+    Length,
+    Meter,
+    Statement,
+    end_of_chunks,
+    fill_chunks,
+    free_positions,
+    in_order,
+    insert,
+    replace_units,
+)
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.splits import make_splits, split_file
 from memagent_lib.data.storage import (
@@ -22,34 +36,37 @@ from memagent_lib.data.storage import (
     stream_records,
 )
 from memagent_lib.data.tasks import (
-    ADJECTIVES,
-    FILLER,
-    NOUNS,
     TASKS,
+    AtLeastOne,
     NotNegative,
     Preset,
     Share,
     configured,
     make,
+    noise,
     preset,
+    prose,
+    prose_stock,
     terms,
 )
 
 __all__ = [
-    "ADJECTIVES",
-    "FILLER",
     "FORMATS",
-    "NOUNS",
     "TASKS",
-    "Choice",
+    "AtLeastOne",
+    "DocumentPlan",
     "Example",
     "ExampleKey",
+    "Filler",
+    "Layout",
     "Length",
     "Meter",
     "NotNegative",
     "Preset",
+    "Selection",
     "Share",
     "Span",
+    "Statement",
     "configured",
     "convert",
     "copy_without",
@@ -57,18 +74,25 @@ __all__ = [
     "data_files",
     "data_hash",
     "end_of_chunks",
+    "fill_chunks",
+    "free_positions",
+    "in_order",
+    "insert",
     "is_as_saved",
     "known_without_document",
     "load",
     "make",
     "make_splits",
+    "noise",
     "preset",
+    "prose",
+    "prose_stock",
     "read_original",
+    "replace_units",
     "require_options",
     "require_parquet",
     "save",
     "split_file",
-    "starts_of",
     "stream",
     "stream_records",
     "terms",

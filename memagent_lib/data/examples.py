@@ -1,7 +1,6 @@
-"""Examples: a question, a document, accepted answers, and where in the document the needed facts stand.
+"""Examples: a question, a document, accepted answers, and where in the document the evidence is.
 
-A record of an example has the columns that verl reads, so one file serves training and evaluation; files are
-:mod:`memagent_lib.data.storage`'s.
+The record of an example has the columns that verl reads, so one file serves training and evaluation. Knows no storage.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from memagent_lib.scoring import judge_named
 
 
 class Span(NamedTuple):
-    """Where a needed fact stands: ``document[start:end]``, in characters."""
+    """A piece of evidence: ``document[start:end]``, in characters."""
 
     start: int
     end: int
@@ -25,7 +24,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One question about one document, whose text may be left out. ``rule`` names the judge; ``metadata`` is free."""
+    """One question about one document.
+
+    ``rule`` names the judge and ``metadata`` is free. The document's text may be left out, as in tables of results.
+    """
 
     id: str
     task: str
@@ -53,10 +55,10 @@ class Example:
                 )
 
     def to_record(self) -> dict[str, Any]:
-        """One parquet row: verl's columns, the document, and everything else as ``extra_info``."""
+        """Return one parquet row: verl's columns, the document, and everything else as ``extra_info``."""
         return {
             "data_source": self.task,
-            "agent_name": "memagent",  # the loop that verl is to read it with
+            "agent_name": "memagent",  # selects our agent loop in verl
             "ability": "memory",
             "prompt": [{"role": "user", "content": self.question}],
             "reward_model": {"style": "rule", "ground_truth": list(self.answers)},
@@ -71,6 +73,7 @@ class Example:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Example:
+        """Return the example of a row that :meth:`to_record` wrote."""
         extra = record["extra_info"]
         return cls(
             id=extra["id"],
@@ -85,6 +88,6 @@ class Example:
 
 
 def data_hash(path: str | Path) -> str:
-    """What a run logs to say which data it saw: the first 16 hex digits of the file's SHA-256."""
+    """Return the first 16 hex digits of a file's SHA-256, which a run logs to identify its data."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]

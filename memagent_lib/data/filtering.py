@@ -1,8 +1,8 @@
 """The no-context filter: questions that a model answers without the document measure what it knows, not what it
 remembers.
 
-As MemAgent does it (paper, section 4.1; ``filter.py``): every model is asked every question some times, with no
-document; a question is dropped when any reply scores, or merely holds an accepted answer.
+As in MemAgent (paper, section 4.1; ``filter.py``): every model gets every question several times, without a document;
+a question is dropped when any reply scores, or merely contains an accepted answer.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SIDE_BY_SIDE = 64
 def known_without_document(
     questions: Sequence[Question], agents: Sequence[Agent], samples: int = 2
 ) -> list[bool | None]:
-    """Ask each agent each question ``samples`` times without its document: per example, whether any reply knows it.
+    """Send each agent each question ``samples`` times without its document; return whether any reply is right.
 
-    ``None`` where no reply does and one could not be had. The agents must read with ``blind``; several samples of one
-    differ only at a temperature above 0.
+    ``None`` for a question with no right reply and a failed request. The agents must read with ``blind``; the samples
+    of one agent differ only at a temperature above 0.
     """
     if not agents:
-        raise ValueError("give at least one agent to ask")
+        raise ValueError("the no-context filter needs at least one agent, got none")
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
     for agent in agents:
@@ -38,22 +38,25 @@ def known_without_document(
 
 
 def knows(reply: str, answers: Sequence[str]) -> bool:
-    """Whether a reply boxes an accepted answer, or holds one anywhere."""
+    """Whether a reply boxes an accepted answer, or contains one anywhere."""
     return any(score(rule, reply, answers).value for rule in ("boxed", "match_part"))
 
 
 async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samples: int) -> list[bool | None]:
-    places = asyncio.Semaphore(SIDE_BY_SIDE)
+    slots = asyncio.Semaphore(SIDE_BY_SIDE)
 
     async def known_to(agent: Agent, question: Question) -> bool | None:
-        async with places:
+        async with slots:
             try:
-                return knows((await agent.aread("", question.question)).answer, question.answers)
+                trace = await agent.aread("", question.question)
             except (BackendError, BudgetError):
                 return None
+        return knows(trace.answer, question.answers)
 
     async def verdict(question: Question) -> bool | None:
-        replies = await gather(known_to(agent, question) for agent in agents for _ in range(samples))
-        return True if True in replies else None if None in replies else False
+        found = await gather(known_to(agent, question) for agent in agents for _ in range(samples))
+        if True in found:
+            return True
+        return None if None in found else False
 
     return await gather(map(verdict, questions))

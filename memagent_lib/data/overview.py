@@ -1,4 +1,4 @@
-"""Frames that describe a data set: how long its documents are, how deep its facts stand, where its gold documents are.
+"""Frames that describe a data set: how long its documents are, and where evidence and gold documents are in them.
 
 One tidy frame per figure; :func:`memagent_lib.plots.data_overview` draws them.
 """
@@ -27,37 +27,51 @@ COLUMNS = {
 
 
 def data_files(paths: Iterable[str | Path], tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
-    """Three frames of some files of examples, one example at a time in memory; ``file`` names each row's file.
+    """Return three frames of some files of examples, with one example in memory at a time.
 
-    ``examples``: a row per example, what is asked and how long the document is (``tokenizer`` counts tokens where the
-    example does not record them). ``depths``: a row per needed fact, its words and its place as a share of the
-    document's characters. ``gold``: a row per gold document, its place among the documents, counted from 0.
+    ``examples``: a row per example, with its question and length (``tokenizer`` counts tokens where the example does
+    not record them). ``depths``: a row per piece of evidence, with its text and its depth as a share of the document's
+    characters. ``gold``: a row per gold document, with its position among the documents, counted from 0. ``file`` is
+    the stem of each row's file.
     """
     import pandas as pd
 
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
     for path in paths:
         for example in stream(path):
-            made = ([_example(example, tokenizer)], _depths(example), _gold(example))
-            for found, new in zip(rows.values(), made, strict=True):
-                found += [(example.id, example.task, *row, Path(path).stem) for row in new]
+            made = {"examples": [_example(example, tokenizer)], "depths": _depths(example), "gold": _gold(example)}
+            for name, new in made.items():
+                rows[name] += [(example.id, example.task, *row, Path(path).stem) for row in new]
     if not rows["examples"]:
-        raise ValueError("no file to describe; give at least one")
+        raise ValueError("no file to describe; name at least one")
     return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
 
 
-def _example(e: Example, tokenizer: Tokenizer | None) -> tuple[Any, ...]:
-    known = e.metadata.get
-    tokens = known("tokens") or (tokenizer.count(e.document) if tokenizer else None)
-    asked = (e.question, " | ".join(e.answers), len(e.answers), e.rule)
-    return (*asked, tokens, known("chunks"), len(e.document), known("documents"), len(e.evidence), known("chance", 0.0))
+def _example(example: Example, tokenizer: Tokenizer | None) -> tuple[Any, ...]:
+    recorded = example.metadata.get
+    tokens = recorded("tokens")
+    if not tokens and tokenizer:
+        tokens = tokenizer.count(example.document)
+    return (
+        example.question,
+        " | ".join(example.answers),
+        len(example.answers),
+        example.rule,
+        tokens,
+        recorded("chunks"),
+        len(example.document),
+        recorded("documents"),
+        len(example.evidence),
+        recorded("chance", 0.0),
+    )
 
 
-def _depths(e: Example) -> Iterator[tuple[Any, ...]]:
-    for i, (start, end) in enumerate(e.evidence):
-        yield i, start / max(1, len(e.document)), start, end, e.document[start:end]
+def _depths(example: Example) -> Iterator[tuple[Any, ...]]:
+    for i, (start, end) in enumerate(example.evidence):
+        yield i, start / max(1, len(example.document)), start, end, example.document[start:end]
 
 
-def _gold(e: Example) -> Iterator[tuple[Any, ...]]:
-    for i, place in enumerate(e.metadata.get("gold_places", ())):
-        yield i, place, e.metadata["documents"], place / max(1, e.metadata["documents"] - 1)
+def _gold(example: Example) -> Iterator[tuple[Any, ...]]:
+    for i, position in enumerate(example.metadata.get("gold_places", ())):
+        documents = example.metadata["documents"]
+        yield i, position, documents, position / max(1, documents - 1)

@@ -1,8 +1,8 @@
 """Questions over a pool of documents: the RULER-HQA construction, and RULER's qa_1 and qa_2.
 
-A document of an example is many documents of the pool, numbered: those that hold the answer, those that come with the
-question (its hard distractors), and others at random. Unlike in the reference, where every example has its gold
-documents in the same ten places, each gold document stands at a random depth of its own.
+The document of an example is many documents of the pool, numbered: those that hold the answer, those that come with the
+question (its hard distractors), and others at random. In the reference every example has its gold documents in the same
+ten positions; here each stands at a random depth of its own.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, DraftPlan, ExampleKey, Fact, Filler, joined, starts_of
 from memagent_lib.data.examples import Example, Span
+from memagent_lib.data.layout import DOCUMENT_SEPARATOR, DocumentPlan, ExampleKey, Filler, Statement, join
 
 
-class PoolPlace(NamedTuple):
-    """Where a needed fact stands: characters ``start`` to ``end`` of a pool document."""
+class PoolSpan(NamedTuple):
+    """Where evidence is in a pool: characters ``start`` to ``end`` of document number ``document``."""
 
     document: int
     start: int
@@ -27,19 +27,19 @@ class PoolPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolQuestion:
-    """A question with its gold documents, the documents that come with it (places in the pool), and its evidence."""
+    """A question, its evidence, and by their numbers in the pool its ``gold`` documents and those that come with it."""
 
     id: str
     question: str
     answers: tuple[str, ...]
     gold: tuple[int, ...]
     own: tuple[int, ...] = ()
-    evidence: tuple[PoolPlace, ...] = ()
+    evidence: tuple[PoolSpan, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 Question = Example | PoolQuestion
-Asked = TypeVar("Asked", Example, PoolQuestion)
+AnyQuestion = TypeVar("AnyQuestion", Example, PoolQuestion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,56 +50,62 @@ class Pool:
     questions: tuple[PoolQuestion, ...] = field(repr=False)
     source: str
 
-    def own(self, asked: PoolQuestion, task: str) -> Example:
-        """The example of a question over the documents that come with it, in their order."""
-        texts = [self.documents[i] for i in asked.own]
-        starts = dict(zip(asked.own, starts_of(texts, DOCUMENT_SEPARATOR, numbered=True), strict=True))
+    def own_example(self, question: PoolQuestion, task: str) -> Example:
+        """Return the example of a question over the documents that come with it, in their order."""
+        texts = [self.documents[i] for i in question.own]
+        layout = join(texts, range(len(texts)), DOCUMENT_SEPARATOR, numbered=True)
+        starts = {number: span.start for number, span in zip(question.own, layout.spans, strict=True)}
         return Example(
-            id=f"{task}-{asked.id}",
+            id=f"{task}-{question.id}",
             task=task,
-            question=asked.question,
-            document=joined(texts),
-            answers=asked.answers,
+            question=question.question,
+            document=layout.text,
+            answers=question.answers,
             rule="contains",
-            evidence=tuple(Span(starts[p.document] + p.start, starts[p.document] + p.end) for p in asked.evidence),
-            metadata={"question_id": asked.id, "documents": len(texts), **asked.metadata},
+            evidence=tuple(
+                Span(starts[document] + start, starts[document] + end) for document, start, end in question.evidence
+            ),
+            metadata={"question_id": question.id, "documents": len(texts), **question.metadata},
         )
 
-    def plan(self, asked: PoolQuestion, key: ExampleKey, rule: str) -> DraftPlan:
-        """A question over gold documents at random depths, then its own, then others of the pool, as many as fit."""
-        rng = random.Random(f"{key.name} places/{key.seed}/{asked.id}")
-        spans = {i: tuple(Span(p.start, p.end) for p in asked.evidence if p.document == i) for i in asked.gold}
-        facts = [
-            Fact(self.documents[i], rng.random(), spans[i] or (Span(0, len(self.documents[i])),)) for i in asked.gold
-        ]
-        near = [i for i in asked.own if i not in asked.gold]
+    def plan(self, question: PoolQuestion, key: ExampleKey, rule: str) -> DocumentPlan:
+        """Plan gold documents at random depths, then the question's own, then others of the pool, as many as fit."""
+        rng = random.Random(f"{key.name} places/{key.seed}/{question.id}")
+        statements = [Statement(self.documents[i], rng.random(), self._evidence(question, i)) for i in question.gold]
+        near = [i for i in question.own if i not in question.gold]
         rng.shuffle(near)
-        units = others(self.documents, asked.gold, rng.getrandbits(64), near)
-        return DraftPlan(
-            question=asked.question,
-            answers=asked.answers,
-            facts=tuple(facts),
-            filler=Filler(units, f"the pool {self.source}", "ask for a shorter document, or give a larger pool"),
+        units = other_documents(self.documents, question.gold, rng.getrandbits(64), near)
+        return DocumentPlan(
+            question=question.question,
+            answers=question.answers,
+            statements=tuple(statements),
+            filler=Filler(units, f"the pool {self.source}", "request a shorter document, or use a larger pool"),
             rule=rule,
             separator=DOCUMENT_SEPARATOR,
             numbered=True,
-            metadata={"question_id": asked.id, **asked.metadata},
+            metadata={"question_id": question.id, **question.metadata},
         )
 
+    def _evidence(self, question: PoolQuestion, document: int) -> tuple[Span, ...]:
+        """Return a question's spans in a gold document, or all of it where the source names none."""
+        spans = [Span(start, end) for number, start, end in question.evidence if number == document]
+        return tuple(spans or [Span(0, len(self.documents[document]))])
 
-def others(
+
+def other_documents(
     documents: Sequence[str], taken: Iterable[int], seed: int, first: Sequence[int] = ()
 ) -> Callable[[], Iterator[str]]:
-    """Units of filler: the documents at the places ``first``, then all that are not ``taken`` in random order."""
+    """Return units of filler: the documents numbered ``first``, then all that are not ``taken``, in random order."""
     used = {*taken, *first}
 
     def units() -> Iterator[str]:
-        rest = random.Random(seed).sample(range(len(documents)), len(documents))
-        return (documents[i] for i in (*first, *(i for i in rest if i not in used)))
+        order = random.Random(seed).sample(range(len(documents)), len(documents))
+        yield from (documents[i] for i in first)
+        yield from (documents[i] for i in order if i not in used)
 
     return units
 
 
-def shuffled(questions: Sequence[Asked], seed: int) -> list[Asked]:
-    """The questions in an order that depends on the seed and on their ids alone: parts of it never share one."""
+def shuffled(questions: Sequence[AnyQuestion], seed: int) -> list[AnyQuestion]:
+    """Order questions by the seed and their ids alone, so that disjoint stretches of the order never share one."""
     return sorted(questions, key=lambda question: hashlib.sha256(f"{seed}/{question.id}".encode()).digest())

@@ -1,4 +1,4 @@
-"""Training and test files of several lengths, made together: one file per split and length, no document in two."""
+"""Training and test files of several lengths: one file per split and length, and no document in two of them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ def make_splits(
     chunk_tokens: int | None = None,
     **settings: Any,
 ) -> pd.DataFrame:
-    """Write one file per split and length, ``train_4.parquet``; a split is ``(lengths in chunks, how many of each)``.
+    """Write one file per split and length, such as ``train_4.parquet``, and return a row per file.
 
-    ``settings`` are the task's own. Splits differ in their seed, so no document is in two. Returns a row per file.
+    A split is ``(lengths in chunks, number of examples of each)``. ``settings`` are the task's own parameters. Splits
+    differ in their seed, so no document is in two of them.
     """
     import pandas as pd
 
     rows = []
     for number, (name, (lengths, counts)) in enumerate(splits.items()):
-        for chunks, n in zip(lengths, _each(counts, lengths, name), strict=True):
+        for chunks, n in zip(lengths, _per_length(counts, lengths, name), strict=True):
             sizes = {"chunks": chunks, "chunk_tokens": chunk_tokens}
             examples = make(task, n, 1000 * seed + number, tokenizer, **sizes, **settings)
             path = save(examples, split_file(folder, name, chunks))
@@ -42,14 +43,18 @@ def make_splits(
 
 
 def split_file(folder: str | Path, split: str, chunks: int) -> Path:
+    """Return where :func:`make_splits` writes the examples of a split with so many chunks."""
     return absolute(folder) / f"{split}_{chunks}.parquet"
 
 
-def _each(counts: Sequence[int], lengths: Sequence[int], split: str) -> Sequence[int]:
-    if not lengths:  # a split that is not wanted needs no numbers
+def _per_length(counts: Sequence[int], lengths: Sequence[int], split: str) -> Sequence[int]:
+    """Return a number of examples for each length; one number counts for all of them."""
+    if not lengths:  # an unused split needs no numbers
         return ()
-    if len(counts) not in (1, len(lengths)):
+    if len(counts) == 1:
+        return list(counts) * len(lengths)
+    if len(counts) != len(lengths):
         raise ValueError(
-            f"{split} examples has {len(counts)} values for {len(lengths)} lengths; give one for each, or one for all"
+            f"{split} examples has {len(counts)} values for {len(lengths)} lengths; set one for each, or one for all"
         )
-    return list(counts) * len(lengths) if len(counts) == 1 else counts
+    return counts

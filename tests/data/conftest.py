@@ -7,9 +7,8 @@ import random
 
 import pytest
 
-from memagent_lib.data.drafting import ExampleKey, Length
+from memagent_lib.data import ExampleKey, Length, prose_stock
 from memagent_lib.data.tasks.multihop import MultiHop
-from memagent_lib.data.tasks.words import prose_stock
 
 
 def hotpot_records(task: MultiHop, n: int, seed: int) -> list[dict]:
@@ -18,11 +17,11 @@ def hotpot_records(task: MultiHop, n: int, seed: int) -> list[dict]:
     for index in range(n):
         plan = task.plan(ExampleKey("hotpot", seed, index, Length(documents=50)))
         context, support = [], []
-        for fact in plan.facts:
-            title, _, body = fact.text.partition("\n")
+        for statement in plan.statements:
+            title, _, body = statement.text.partition("\n")
             sentences = [f"{part}." for part in body.removesuffix(".").split(". ")]
             context.append([title, [sentences[0], *(f" {sentence}" for sentence in sentences[1:])]])
-            support += [[title, sentences.index(fact.text[start:end])] for start, end in fact.evidence]
+            support += [[title, sentences.index(statement.text[start:end])] for start, end in statement.evidence]
         question, answer = plan.question, plan.answers[0]
         kind = "comparison" if task.shape == "comparison" else "bridge"
         record = {"_id": f"world-{seed}-{index}", "question": question, "answer": answer, "type": kind, "level": "hard"}

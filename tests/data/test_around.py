@@ -49,7 +49,7 @@ def test_an_agent_that_reads_the_document_cannot_filter(encoder):
 
     with pytest.raises(ValueError, match="use the reader 'blind', got 'overwrite'"):
         known_without_document([capital(1, "x")], [agent(encoder, {}, overwrite)])
-    with pytest.raises(ValueError, match="at least one agent"):
+    with pytest.raises(ValueError, match="at least one agent, got none"):
         known_without_document([capital(1, "x")], [])
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         known_without_document([capital(1, "x")], [agent(encoder, {})], samples=0)

@@ -27,7 +27,7 @@ RULER = {  # haystack, kinds of key and value, and how many keys, values and ask
 def test_rulers_thirteen_tasks_have_rulers_parameters():
     for name, expected in RULER.items():
         task = TASKS[name].task
-        assert (task.haystack, task.key_kind, task.value_kind, task.keys, task.values, task.asked) == expected
+        assert (task.haystack, task.key_kind, task.value_kind, task.keys, task.values, task.queries) == expected
     assert (TASKS["vt"].task.chains, TASKS["vt"].task.hops) == (1, 4)
     assert (TASKS["cwe"].task.common_repeats, TASKS["cwe"].task.other_repeats, TASKS["cwe"].task.common) == (30, 3, 10)
     assert (TASKS["fwe"].task.alpha, TASKS["fwe"].task.top) == (2.0, 3)
@@ -88,15 +88,15 @@ def test_documents_do_not_depend_on_the_hash_seed_of_the_process(name, tokenizer
     assert hashlib.sha256(example.document.encode()).digest() == hashlib.sha256(again.document.encode()).digest()
 
 
-def test_the_pocket_needles_are_made_in_whole_chunks_of_their_own_length(tokenizer):
+def test_needles_fill_whole_chunks_of_their_own_length(tokenizer):
     (example,) = make("needle", 1, 9, tokenizer, chunks=2)
     assert example.metadata["chunk_tokens"] == 128
-    with pytest.raises(ValueError, match="made in whole chunks; give chunks"):
+    with pytest.raises(ValueError, match="fills whole chunks; set chunks"):
         list(make("needle", 1, 9, tokenizer, length_tokens=500))
 
 
 def test_every_task_is_described():
-    assert all(preset.asks and preset.family and preset.parameters for preset in TASKS.values())
+    assert all(preset.description and preset.family and preset.parameters for preset in TASKS.values())
 
 
 def test_an_unknown_task_names_the_known_ones(tokenizer):
@@ -111,7 +111,7 @@ def test_an_unknown_task_names_the_known_ones(tokenizer):
         ("vt", {"hop": 3}, r"task 'vt' has no key hop; it has chains, hops"),
         ("vt", {"hops": 0}, "hops must be at least 1, got 0"),
         ("niah_single_1", {"haystack": "hay"}, "haystack must be 'noise', 'needles', 'essays' or 'prose', got 'hay'"),
-        ("niah_single_1", {"asked": 2}, "not more keys can be asked for than there are; got 2 of 1"),
+        ("niah_single_1", {"queries": 2}, "queries must be at most keys, as each names one; got 2 and 1"),
         ("niah_single_1", {"depth": 7}, "depth must be at most 1, got 7"),
         ("multihop_2", {"hops": 3}, "a bridge question has 2 hops, got 3"),
         ("multihop_3", {"hops": 2}, "a chain question has 3 or 4 hops, got 2"),
@@ -148,7 +148,7 @@ def test_the_judge_can_be_changed_and_a_wrong_one_is_an_error(tokenizer):
 
 
 def test_an_error_in_a_worker_reaches_the_caller(tokenizer):
-    with pytest.raises(ValueError, match="facts alone need"):
+    with pytest.raises(ValueError, match="statements alone need"):
         list(make("vt", 3, 1, tokenizer, length_tokens=30, workers=2))
 
 
@@ -163,7 +163,7 @@ def test_essays_come_from_the_folder_in_order_and_only_so_much_of_them(tokenizer
 def test_a_haystack_shorter_than_asked_for_is_an_error_and_may_be_repeated(tokenizer, tmp_path):
     (tmp_path / "one.txt").write_text("A short essay. It has two sentences.", encoding="utf-8")
     with pytest.raises(
-        ValueError, match=r"the haystack .*one.txt has \d+ tokens and [\d,]+ are asked for; add files to it"
+        ValueError, match=r"the haystack .*one.txt has \d+ tokens and [\d,]+ are needed; add files to it"
     ):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path / "one.txt")))
     (example,) = make(
@@ -173,14 +173,14 @@ def test_a_haystack_shorter_than_asked_for_is_an_error_and_may_be_repeated(token
 
 
 def test_a_missing_haystack_or_pool_says_what_to_download_and_from_where(tokenizer, tmp_path):
-    with pytest.raises(ValueError, match=r"no file is named; give haystack_path.*github.com/NVIDIA/RULER"):
+    with pytest.raises(ValueError, match=r"no file is named; set haystack_path.*github.com/NVIDIA/RULER"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900))
-    with pytest.raises(FileNotFoundError, match=r"no haystack at .*nowhere; give haystack_path"):
+    with pytest.raises(FileNotFoundError, match=r"no haystack at .*nowhere; set haystack_path"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path / "nowhere")))
-    with pytest.raises(ValueError, match=r"holds no .txt file"):
+    with pytest.raises(ValueError, match=r"has no .txt file"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path)))
     (tmp_path / "empty.txt").write_text(" \n", encoding="utf-8")
-    with pytest.raises(ValueError, match="holds no text"):
+    with pytest.raises(ValueError, match="has no text"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path)))
     with pytest.raises(ValueError, match=r"set pool_path to SQuAD v2's dev-v2.0.json from rajpurkar.github.io"):
         list(make("qa_1", 1, 1, tokenizer, length_tokens=900))
@@ -218,5 +218,5 @@ def test_workers_end_with_their_parent(tokenizer_folder):
 def test_more_different_words_than_there_are_is_an_error() -> None:
     from memagent_lib.data.tasks.words import distinct
 
-    with pytest.raises(ValueError, match="4 different words were asked for, and only 3 like"):
+    with pytest.raises(ValueError, match="4 different words were requested and only 3 like"):
         distinct(lambda rng: rng.choice("abc"), 4, random.Random(0))

@@ -9,9 +9,7 @@ import shutil
 import pytest
 
 from memagent_lib.cli.main import main
-from memagent_lib.data import load, read_original, save
-from memagent_lib.data.conversion import Choice, convert
-from memagent_lib.data.drafting import Length
+from memagent_lib.data import Length, Selection, convert, load, read_original, save
 from memagent_lib.data.storage import question_ids
 from memagent_lib.paths import root
 
@@ -19,7 +17,7 @@ POCKET = str(root() / "experiments" / "pocket" / "warm_start")
 
 
 def asked(form, path, tokenizer=None, length=None, **choice) -> list[str]:
-    _, examples = convert(form, [path], Choice(**choice), length=length, tokenizer=tokenizer)
+    _, examples = convert(form, [path], Selection(**choice), length=length, tokenizer=tokenizer)
     return [example.metadata["question_id"] for example in examples]
 
 
@@ -47,13 +45,13 @@ def test_files_with_documents_of_their_own_are_chosen_from_alike(tmp_path):
 
 
 def test_questions_of_another_data_set_are_left_out_and_told(hotpot_file, tmp_path, tokenizer):
-    first = save(convert("hotpot", [hotpot_file], Choice(n=20, seed=1))[1], tmp_path / "first.parquet")
-    choice = Choice(n=30, seed=2, apart_from=(first,))
+    first = save(convert("hotpot", [hotpot_file], Selection(n=20, seed=1))[1], tmp_path / "first.parquet")
+    choice = Selection(n=30, seed=2, apart_from=(first,))
     chosen, examples = convert("hotpot", [hotpot_file], choice, length=Length(documents=12), tokenizer=tokenizer)
     second = save(examples, tmp_path / "second.parquet")
     assert set(question_ids(first)).isdisjoint(question_ids(second))
     assert len(question_ids(second)) == 30
-    assert chosen.told() == "20 asked in another file"
+    assert chosen.summary() == "20 in another data set"
 
 
 def test_known_questions_are_replaced_by_later_ones_until_there_are_enough(hotpot_file):
@@ -63,13 +61,13 @@ def test_known_questions_are_replaced_by_later_ones_until_there_are_enough(hotpo
         seen.extend(example.id for example in examples)
         return [int(example.id.rpartition("-")[2]) % 2 == 1 for example in examples]
 
-    chosen, examples = convert("hotpot", [hotpot_file], Choice(n=20, known=known))
+    chosen, examples = convert("hotpot", [hotpot_file], Selection(n=20, known=known))
     ids = [example.metadata["question_id"] for example in examples]
     assert len(ids) == 20
     assert all(int(name.rpartition("-")[2]) % 2 == 0 for name in ids)
     assert chosen.known == len(seen) - len([s for s in seen if int(s.rpartition("-")[2]) % 2 == 0])
-    with pytest.raises(ValueError, match=r"40 questions were asked for and 30 are left: 60 in the files, .*30 known"):
-        convert("hotpot", [hotpot_file], Choice(n=40, known=known))
+    with pytest.raises(ValueError, match=r"40 questions were requested and 30 are left: 60 in the files, .*30 known"):
+        convert("hotpot", [hotpot_file], Selection(n=40, known=known))
 
 
 @pytest.fixture
@@ -92,7 +90,7 @@ def test_the_hotpot_recipe_makes_training_and_evaluation_sets_that_share_no_ques
     evaluate = ("--from", "hotpot", "hotpot_dev_distractor_v1.json", "--apart-from", "train.parquet", "--n", 10)
     for documents in (12, 50):
         assert data(*evaluate, "--documents", documents, "--out", f"hqa_{documents}.parquet") == 0
-        assert "20 asked in another file" in capsys.readouterr().out
+        assert "20 in another data set" in capsys.readouterr().out
     made, short, long = (load(f"{name}.parquet") for name in ("train", "hqa_12", "hqa_50"))
     assert {e.rule for e in made} == {"boxed"}
     assert {e.rule for e in short} == {"contains"}
@@ -159,7 +157,7 @@ def test_unanswerable_questions_are_counted_among_those_left_out(empty_folder, c
         (["--from", "csv", "a.csv", "--out", "x.parquet"], "no format 'csv'; choose from babilong"),
         (["--from", "squad", "gone.json", "--out", "x.parquet"], "no file at gone.json"),
         (["--from", "squad", "dev-v2.0.json", "--out", "x.jsonl"], "end the name x.jsonl in .parquet"),
-        (["--from", "squad", "dev-v2.0.json", "--n", "99", "--out", "x.parquet"], "99 questions were asked for and 10"),
+        (["--from", "squad", "dev-v2.0.json", "--n", "99", "--out", "x.parquet"], "99 questions were requested and 10"),
         (["--from", "squad", "dev-v2.0.json", "pool=x", "--out", "x.parquet"], "format 'squad' takes no pool"),
         (["--from", "squad", "dev-v2.0.json", "--rule", "odd", "--out", "x.parquet"], "no judge 'odd'"),
         (
@@ -176,7 +174,7 @@ def test_unanswerable_questions_are_counted_among_those_left_out(empty_folder, c
         ),
         (["needle", "--chunks", "2", "--apart-from", "y", "--out", "x.parquet"], "--apart-from goes with --from"),
         (["needle", "--chunks", "2", "--drop-known", "m", "--out", "x.parquet"], "--drop-known goes with --from"),
-        (["--from", "plain", ".", "--out", "x.parquet"], ". is a folder; give the files in it"),
+        (["--from", "plain", ".", "--out", "x.parquet"], ". is a folder; name the files in it"),
         (["--from", "plain", "gone.jsonl", "--out", "x.parquet"], "no file at gone.jsonl\n"),
         (["--from", "plain", "bare.jsonl", "--out", "x.parquet"], "missing field 'answers'"),
         (["needle", "--chunks", "2", "--samples", "3", "--out", "x.parquet"], "--samples goes with --from"),
@@ -194,11 +192,11 @@ def test_unanswerable_questions_are_counted_among_those_left_out(empty_folder, c
         (["--from", "squad", "dev-v2.0.json", "--chunks", "0", "--out", "x.parquet"], "chunks must be at least 1"),
         (["--from", "squad", "dev-v2.0.json", "--first", "99", "--out", "x.parquet"], "no question is left: 10 in"),
         (["--from", "squad", "dev-v2.0.json", "--first", "-1", "--out", "x.parquet"], "first must be at least 0, got"),
-        (["--from", "squad", "dev-v2.0.json", "./dev-v2.0.json", "--out", "x.parquet"], "is given more than once"),
+        (["--from", "squad", "dev-v2.0.json", "./dev-v2.0.json", "--out", "x.parquet"], "is named more than once"),
         (["--from", "plain", "bare.jsonl", "copy/bare.jsonl", "--out", "x.parquet"], "the id 'bare-1' comes twice"),
         (["--from", "longbench", "bare.jsonl", "--out", "x.parquet"], "it looks like your own records with question"),
         (["--from", "plain", "packed.jsonl", "--out", "x.parquet"], "found a file compressed by gzip; decompress it"),
-        (["--from", "plain", "-", "--out", "x.parquet"], "what a pipe says is not read; write it to a file"),
+        (["--from", "plain", "-", "--out", "x.parquet"], "- stands for a pipe, which is not read; write"),
         (["--from", "plain", "/dev/stdin", "--out", "x.parquet"], "/dev/stdin is a pipe or device"),
         (["--from", "squad", "dev-v2.0.json", "--out", "bare.jsonl/x.parquet"], "bare.jsonl is a file, so"),
         (

@@ -6,8 +6,7 @@ import hashlib
 
 import pytest
 
-from memagent_lib.data import TASKS, make
-from memagent_lib.data.drafting import ExampleKey, Length
+from memagent_lib.data import TASKS, ExampleKey, Length, make
 from memagent_lib.data.tasks import world
 
 DIGESTS = {
@@ -26,22 +25,22 @@ DIGESTS = {
     "ordering": "f925da41854f",
 }
 NEEDLES = {1: "1830c5bb9a0d", 4: "f8446d579aea", 16: "eb339db489e9"}
-"""Needle documents of so many chunks, whole: the pocket policy's training and its tables rest on them."""
+"""Needle documents of so many chunks, to the last byte."""
 WORLD = "379088b8f139"
 
 
-def digest(*facts: object) -> str:
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+def digest(*values: object) -> str:
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:12]
 
 
 @pytest.mark.parametrize("name", DIGESTS)
 def test_a_seed_asks_the_same_question_about_the_same_facts_on_every_machine(name):
     plan = TASKS[name].task.plan(ExampleKey(name, 7, 1, Length(tokens=9000)))
-    sentences, depths = (tuple(fact[i] for fact in plan.facts) for i in (0, 1))
+    sentences, depths = (tuple(statement[i] for statement in plan.statements) for i in (0, 1))
     assert digest(plan.question, plan.answers, sentences, depths) == DIGESTS[name]
 
 
-def test_the_pocket_policys_needles_are_the_same_to_the_last_byte(tokenizer):
+def test_needle_documents_are_the_same_to_the_last_byte(tokenizer):
     for chunks, expected in NEEDLES.items():
         examples = make("needle", 3, 7, tokenizer, chunks=chunks, half_alike=0.5)
         assert digest([(e.id, e.question, e.answers, e.document, e.evidence) for e in examples]) == expected

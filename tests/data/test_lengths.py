@@ -8,10 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memagent_lib.data import TASKS, drafting, make
-from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact, Filler, Length, Meter, weave
+from memagent_lib.data import (
+    TASKS,
+    DocumentPlan,
+    ExampleKey,
+    Filler,
+    Length,
+    Meter,
+    Statement,
+    insert,
+    make,
+    noise,
+    prose,
+)
+from memagent_lib.data.layout import lengths, plans
 from memagent_lib.data.tasks import world
-from memagent_lib.data.tasks.words import drawn, noise, prose
+from memagent_lib.data.tasks.words import drawn
 from memagent_lib.text import chunks
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
@@ -50,8 +62,8 @@ def test_a_document_fills_the_chunks_asked_for_and_no_more(name, number, size, t
 
 @pytest.mark.parametrize("name", ["niah_single_1", "niah_multikey_2", "cwe", "fwe", "qa1", "multihop_2"])
 def test_a_document_too_long_to_count_at_once_is_within_its_budget_too(name, tokenizer, monkeypatch):
-    monkeypatch.setattr(drafting, "COUNTED_TOKENS", 4096)
-    monkeypatch.setattr(drafting, "_BLOCK_CHARS", 10_000)
+    monkeypatch.setattr(plans, "COUNTED_TOKENS", 4096)
+    monkeypatch.setattr(lengths, "BLOCK_CHARS", 10_000)
     for tokens in (20_000, 61_000):
         (example,) = make(name, 1, 2, tokenizer, length_tokens=tokens)
         assert 0.98 * tokens <= tokenizer.count(example.document) <= tokens
@@ -100,20 +112,20 @@ def test_depths_and_gold_places_are_spread_over_the_document(tokenizer):
 )
 def test_a_length_too_small_for_the_facts_is_an_error_with_the_numbers(name, size, tokenizer):
     with pytest.raises(
-        ValueError, match=rf"task '{name}'.*(need|needs) [\d,]+ (tokens|chunks).* were asked for; ask for"
+        ValueError, match=rf"task '{name}'.*(need|needs) [\d,]+ (tokens|chunks).* were requested; request"
     ):
         list(make(name, 1, 1, tokenizer, **size))
 
 
 def test_too_few_code_words_to_rank_are_an_error(tokenizer):
-    with pytest.raises(ValueError, match=r"too few to tell the 3 most frequent|needs [\d,]+ tokens"):
+    with pytest.raises(ValueError, match=r"too few to separate the 3 most frequent|needs [\d,]+ tokens"):
         list(make("fwe", 1, 1, tokenizer, length_tokens=40))
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "give one of length_tokens, chunks and documents; got none"),
+        ({}, "set exactly one of length_tokens, chunks and documents; got none"),
         ({"tokens": 5, "chunks": 1}, "got length_tokens and chunks"),
         ({"tokens": 0}, "length_tokens must be at least 1, got 0"),
         ({"chunks": -2}, "chunks must be at least 1, got -2"),
@@ -126,12 +138,12 @@ def test_a_length_that_makes_no_sense_is_an_error(given, said):
 
 
 def test_documents_are_counted_only_where_there_is_a_pool(tokenizer):
-    with pytest.raises(ValueError, match="no pool to take whole documents from; give length_tokens or chunks"):
+    with pytest.raises(ValueError, match="no pool of documents; set length_tokens or chunks"):
         list(make("vt", 1, 1, tokenizer, documents=5))
 
 
-def plan(facts: list[Fact], filler: Filler | None = None, **more) -> DraftPlan:
-    return DraftPlan(question="q?", answers=("a",), facts=tuple(facts), filler=filler or noise(), **more)
+def plan(statements: list[Statement], filler: Filler | None = None, **more) -> DocumentPlan:
+    return DocumentPlan(question="q?", answers=("a",), statements=tuple(statements), filler=filler or noise(), **more)
 
 
 @given(
@@ -140,20 +152,18 @@ def plan(facts: list[Fact], filler: Filler | None = None, **more) -> DraftPlan:
     numbered=st.booleans(),
 )
 def test_weaving_puts_every_fact_where_it_says_and_loses_no_filler(depths, fillers, numbered):
-    facts = [Fact(f"<{i}>" * (1 + i), depth) for i, depth in enumerate(depths)]
-    text, starts, places = weave(fillers, plan(facts, separator="\n\n" if numbered else "|", numbered=numbered))
-    assert [text[start : start + len(fact.text)] for start, fact in zip(starts, facts, strict=True)] == [
-        fact.text for fact in facts
-    ]
+    statements = [Statement(f"<{i}>" * (1 + i), depth) for i, depth in enumerate(depths)]
+    texts = [statement.text for statement in statements]
+    text, spans, positions = insert(fillers, statements, "\n\n" if numbered else "|", numbered)
+    assert [text[start:end] for start, end in spans] == texts
     parts = text.split("\n\n" if numbered else "|")
     if numbered:
         assert [part.partition("\n")[0] for part in parts] == [f"Document {i + 1}:" for i in range(len(parts))]
         parts = [part.partition("\n")[2] for part in parts]
-    said = [fact.text for fact in facts]
-    assert [parts[place] for place in places] == said
-    assert [part for part in parts if part not in said] == list(fillers)
+    assert [parts[position] for position in positions] == texts
+    assert [part for part in parts if part not in texts] == list(fillers)
     by_depth = [i for i, _ in sorted(enumerate(depths), key=lambda pair: pair[1])]
-    assert [part for part in parts if part in said] == [said[i] for i in by_depth]
+    assert [part for part in parts if part in texts] == [texts[i] for i in by_depth]
 
 
 STOCK = ("A cat sat.", "Rain fell on the long grey road to town.", "So it goes, and goes, and goes.")
@@ -163,19 +173,20 @@ STOCK = ("A cat sat.", "Rain fell on the long grey road to town.", "So it goes, 
 @given(tokens=st.integers(60, 900), seed=st.integers(0, 99))
 def test_a_document_is_short_of_its_length_by_one_unit_of_filler_at_most(tokens, seed, tokenizer):
     for filler in (noise(), prose(seed), drawn(lambda rng: rng.choice(STOCK), seed), Filler(lambda: iter(STOCK * 60))):
-        made = plan([Fact("Hi.", 0.5)], filler, separator=" ")
+        made = plan([Statement("Hi.", 0.5)], filler, separator=" ")
         key = ExampleKey("x", seed, 0, Length(tokens=tokens))
         text = made.example(key, Meter(tokenizer)).document
-        n = next(n for n in range(200) if weave(list(islice(filler.units(), n)), made).text == text)
-        more = weave(list(islice(filler.units(), n + 1)), made).text
+        units = list(islice(filler.units(), 200))
+        n = next(n for n in range(200) if insert(units[:n], made.statements, " ").text == text)
+        more = insert(units[: n + 1], made.statements, " ").text
         assert tokenizer.count(text) <= tokens
-        longest_unit = max(tokenizer.count(f" {unit}") for unit in islice(filler.units(), n + 1))
+        longest_unit = max(tokenizer.count(f" {unit}") for unit in units[: n + 1])
         assert tokens < tokenizer.count(more) + longest_unit
 
 
 def test_filler_that_ends_too_early_is_an_error_with_the_numbers_and_the_fix(tokenizer):
-    short = plan([Fact("Hi.", 0.5)], Filler(lambda: iter(STOCK), "the stock", "add to it"))
-    with pytest.raises(ValueError, match=r"the stock has \d+ tokens and \d+ are asked for; add to it"):
+    short = plan([Statement("Hi.", 0.5)], Filler(lambda: iter(STOCK), "the stock", "add to it"))
+    with pytest.raises(ValueError, match=r"the stock has \d+ tokens and \d+ are needed; add to it"):
         short.example(ExampleKey("x", 0, 0, Length(tokens=900)), Meter(tokenizer))
 
 
@@ -186,10 +197,10 @@ def test_costs_in_prose_add_up_to_the_count_of_the_whole(tokenizer, monkeypatch)
         text = separator.join(["Once.", *parts])
         whole = tokenizer.count(text)
         assert whole == tokenizer.count("Once.") + sum(meter.cost(part, separator) for part in parts)
-        monkeypatch.setattr(drafting, "_BLOCK_CHARS", 50)
+        monkeypatch.setattr(lengths, "BLOCK_CHARS", 50)
         assert meter.count(text) == whole
 
 
 def test_a_plan_with_a_depth_outside_the_document_is_an_error():
     with pytest.raises(ValueError, match=r"between 0 and 1, got 1.5"):
-        plan([Fact("a", 1.5)])
+        plan([Statement("a", 1.5)])

@@ -161,10 +161,10 @@ def test_too_many_questions_documents_or_tokens_for_a_pool_are_errors(tokenizer,
         (
             {"documents": 11},
             1,
-            "the pool .*dev-v2.0.json has 10 units of text and 11 are asked for; .*give a larger pool",
+            "the pool .*dev-v2.0.json has 10 units of text and 11 are needed; .*use a larger pool",
         ),
-        ({"documents": 4}, 11, "has 10 questions and number 11 was asked for"),
-        ({"length_tokens": 9000}, 1, r"the pool .*json has [\d,]+ tokens and [\d,]+ are asked for"),
+        ({"documents": 4}, 11, "has 10 questions and number 11 was requested"),
+        ({"length_tokens": 9000}, 1, r"the pool .*json has [\d,]+ tokens and [\d,]+ are needed"),
     ]:
         with pytest.raises(ValueError, match=said):
             list(make("qa_1", n, 1, tokenizer, pool_path=squad_file, **size))
@@ -219,12 +219,12 @@ def test_evaluation_json_that_stores_indices_needs_its_own_pool(tmp_path, hotpot
     of_squad = {"context": [*squad.gold, 0], "input": squad.question, "outputs": ["a"], "index": 0}
     (example,) = read(lines(tmp_path / "eval_qa_1_99.json", json.dumps([of_squad])), "memagent", pool=squad_file)
     assert example.document.startswith("Document 1:\n")
-    with pytest.raises(ValueError, match=r"record 1: 'context' lists 4 numbers .*give pool=.*hotpot_dev_distractor"):
+    with pytest.raises(ValueError, match=r"record 1: 'context' lists 4 numbers .*set pool= to the hotpot_dev"):
         read(path, "memagent")
     for change, said in [
         ({"context": [1, 99999]}, r"document 99999 is not in the pool .* of [\d,]+"),
         ({"context": [i for i in range(4) if i not in asked.gold]}, "has the question's documents at other numbers"),
-        ({"input": "Another file's?"}, "does not ask this question, so it is not the one that the file was made from"),
+        ({"input": "Another file's?"}, "does not have this question, so it is not the one that the file was made from"),
     ]:
         with pytest.raises(ValueError, match=said):
             read(lines(tmp_path / "bad.json", json.dumps([record | change])), "memagent", pool=hotpot_file)
@@ -314,7 +314,7 @@ def test_babilongs_closed_answers_leave_out_what_the_question_names(tmp_path):
     assert score(example.rule, "In the garden or the office.", example.answers).value == 0
     (again,) = read(lines(tmp_path / "data.json", json.dumps([record])), "babilong", task="qa3")
     assert (again.question, again.task) == (example.question, "babilong/qa3")
-    with pytest.raises(ValueError, match="cannot tell which BABILong task this is; give task=, one of qa1, qa2, qa3"):
+    with pytest.raises(ValueError, match="its name does not state a BABILong task; set task= to one of qa1, qa2, qa3"):
         read(tmp_path / "data.json", "babilong")
     with pytest.raises(ValueError, match=r"no BABILong task 'qa99'; choose from qa1, .* qa9, qa10, .* qa20$"):
         read(tmp_path / "data.json", "babilong", task="qa99")
@@ -340,7 +340,7 @@ def test_infinitebench_files_are_judged_by_what_their_tasks_ask(tmp_path):
     assert "B. Amy" in example.question
     with pytest.raises(ValueError, match=r"line 1: the answer 'Zed' is none of the options"):
         one("code_debug", "A", answer=["Zed"], options=["Bob", "Amy", "Cat", "Dan"])
-    with pytest.raises(ValueError, match="no InfiniteBench task 'poems'; give task= one of code_debug"):
+    with pytest.raises(ValueError, match="no InfiniteBench task 'poems'; set task= to one of code_debug"):
         one("poems", "x", answer="y")
 
 
@@ -362,7 +362,7 @@ GOOD = {"index": 0, "input": "text\nQuestion: q?", "outputs": ["a"]}
         (
             "ruler",
             [GOOD, "{not json}"],
-            r"x.jsonl, line 2: expected RULER's JSON lines .*, found '\{not json\}', which is no JSON",
+            r"x.jsonl, line 2: expected RULER's JSON lines .*, found '\{not json\}', which is not JSON",
         ),
         ("ruler", [GOOD, "[1, 2]"], r"x.jsonl, line 2: expected a JSON object, found a list"),
         ("ruler", [{"index": 0, "outputs": ["a"]}], "line 1: missing field 'input'; found index, outputs"),
@@ -370,7 +370,7 @@ GOOD = {"index": 0, "input": "text\nQuestion: q?", "outputs": ["a"]}
         (
             "ruler",
             [GOOD | {"outputs": ["a", " "]}],
-            "line 1: the answer list 'outputs' is empty or holds an empty answer",
+            "line 1: the answer list 'outputs' is empty or has an empty answer",
         ),
         ("ruler", [GOOD | {"input": 5}], "line 1: expected a text as 'input', found a whole number '5'"),
         ("plain", [MINE, "", MINE], r"the id 'one' comes twice; ids must differ"),

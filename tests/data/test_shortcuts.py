@@ -9,8 +9,7 @@ from collections import Counter
 import pytest
 from oracles import read
 
-from memagent_lib.data import Example, make
-from memagent_lib.data.drafting import ExampleKey, Length
+from memagent_lib.data import Example, ExampleKey, Length, make
 from memagent_lib.data.tasks.multihop import COMPARISONS, ROUTES, MultiHop
 from memagent_lib.scoring import boxed, score
 

@@ -18,7 +18,5 @@ def test_each_length_has_its_file_and_an_empty_split_needs_no_numbers(tmp_path, 
 
 
 def test_numbers_that_fit_no_lengths_are_refused(tmp_path, tokenizer) -> None:
-    with pytest.raises(
-        ValueError, match="train examples has 2 values for 3 lengths; give one for each, or one for all"
-    ):
+    with pytest.raises(ValueError, match="train examples has 2 values for 3 lengths; set one for each, or one for all"):
         make_splits(tmp_path, "needle", {"train": ([1, 2, 4], [3, 2])}, tokenizer, seed=1)

@@ -142,7 +142,7 @@ def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path):
         load(path)
     at = table.schema.get_field_index("document")
     for documents, says in (
-        ([None, None], "no texts"),
+        ([None, None], "not texts"),
         (pa.array(["a" * 20, None]).dictionary_encode(), "document is null"),
     ):
         pq.write_table(table.set_column(at, "document", [documents]), path)

@@ -9,7 +9,7 @@ import pytest
 from oracles import box, oracle
 
 from memagent_lib.data import TASKS, make
-from memagent_lib.data.tasks.babi import OBJECTS, PEOPLE, PLACES
+from memagent_lib.data.tasks.babi import OBJECTS, PEOPLE, ROOMS
 from memagent_lib.scoring import score
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
@@ -64,9 +64,9 @@ def guesses(name: str, question: str, habit: str) -> list[str]:
     if name.startswith("comparison"):
         a, b = re.search(r", (.+) or (.+)\?", question).groups()
         return [a, b, min(a, b), max(a, b, key=len)]
-    closed = [label for label in (*PLACES, *PEOPLE, *OBJECTS) if not re.search(rf"\b{label}\b", question)]
+    closed = [label for label in (*ROOMS, *PEOPLE, *OBJECTS) if not re.search(rf"\b{label}\b", question)]
     if name in ("qa1", "qa2", "qa3", "qa4"):
-        closed = [label for label in closed if label in PLACES]
+        closed = [label for label in closed if label in ROOMS]
     return [habit, "", closed[0], closed[-1]]
 
 
@@ -92,7 +92,7 @@ def test_counting_tasks_cannot_be_guessed_from_other_examples(name, tokenizer):
 
 
 def test_naming_every_candidate_is_no_answer(tokenizer):
-    for name, everything in (("qa2", " or ".join(PLACES)), ("qa5", " and ".join((*PEOPLE, *OBJECTS)))):
+    for name, everything in (("qa2", " or ".join(ROOMS)), ("qa5", " and ".join((*PEOPLE, *OBJECTS)))):
         assert all(
             score(e.rule, box(everything), e.answers).value == 0
             for e in make(name, 20, 1, tokenizer, length_tokens=900)

@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 from oracles import read
 
-from memagent_lib.data import make
-from memagent_lib.data.drafting import ExampleKey, Length
+from memagent_lib.data import ExampleKey, Length, make
 from memagent_lib.data.tasks import world
 from memagent_lib.data.tasks.multihop import MultiHop
 from memagent_lib.data.tasks.worlds import BLOCK
@@ -25,12 +24,12 @@ def test_every_name_is_unique_and_every_fact_stands_where_it_says():
     assert len(of.documents) == 2 * BLOCK
     assert len({document.partition("\n")[0] for document in of.documents}) == 2 * BLOCK
     for entity in of.entities[::17]:
-        for fact in entity.facts.values():
-            sentence = entity.document[fact.start : fact.end]
+        for relation in entity.relations.values():
+            sentence = entity.document[relation.start : relation.end]
             assert sentence.endswith(".")
-            assert fact.value in sentence
-            if fact.target is not None:
-                assert of.entities[fact.target].name == fact.value
+            assert relation.value in sentence
+            if relation.target is not None:
+                assert of.entities[relation.target].name == relation.value
 
 
 def test_relations_lead_to_things_of_the_right_kind_and_founders_have_one_company():
@@ -44,10 +43,10 @@ def test_relations_lead_to_things_of_the_right_kind_and_founders_have_one_compan
         "governed by": "person",
     }
     for entity in of.entities:
-        for relation, fact in entity.facts.items():
-            if relation in kinds:
-                assert of.entities[fact.target].kind == kinds[relation]
-    founders = Counter(e.facts["founded by"].target for e in of.entities if e.kind == "company")
+        for name, relation in entity.relations.items():
+            if name in kinds:
+                assert of.entities[relation.target].kind == kinds[name]
+    founders = Counter(e.relations["founded by"].target for e in of.entities if e.kind == "company")
     assert max(founders.values()) == 1
 
 
@@ -64,8 +63,10 @@ def test_two_seeds_or_two_numbers_are_two_worlds_and_one_is_one():
 def test_a_question_has_as_many_gold_documents_as_hops_and_five_complete_decoys(shape, hops, gold):
     for index in range(60):
         made = plan(MultiHop(shape=shape, hops=hops), 5, index)
-        documents = [fact.text for fact in made.facts]
-        assert [bool(fact.evidence) for fact in made.facts] == [True] * gold + [False] * (len(documents) - gold)
+        documents = [statement.text for statement in made.statements]
+        assert [bool(statement.evidence) for statement in made.statements] == [True] * gold + [False] * (
+            len(documents) - gold
+        )
         per_chain = gold // 2 if shape == "comparison" else gold
         assert len(documents) - gold == 5 * per_chain
         assert len(set(documents)) == len(documents)
@@ -77,7 +78,7 @@ def test_a_question_has_as_many_gold_documents_as_hops_and_five_complete_decoys(
 def test_every_decoy_question_is_answered_in_the_document_each_by_something_else(shape, hops):
     for index in range(40):
         made = plan(MultiHop(shape=shape, hops=hops), 5, index)
-        document = "\n\n".join(fact.text for fact in made.facts)
+        document = "\n\n".join(statement.text for statement in made.statements)
         answers = [boxed(read("multihop", question, document)) for question in (made.question, *made.decoys)]
         assert answers[0] == made.answers[0]
         assert len(set(answers)) == 6
@@ -129,7 +130,7 @@ def test_a_document_count_is_kept_and_gold_documents_are_where_they_are_recorded
 
 
 def test_more_documents_than_the_pool_has_or_fewer_than_the_gold_ones_are_an_error(tokenizer):
-    with pytest.raises(ValueError, match="11 documents were asked for; this question needs at least 12"):
+    with pytest.raises(ValueError, match="11 documents were requested; this question needs at least 12"):
         list(make("multihop_2", 1, 6, tokenizer, documents=11))
 
 

@@ -13,11 +13,11 @@ from memagent_lib.text import Tokenizer
 
 def test_a_lookup_that_works_is_told_from_one_that_does_not() -> None:
     turns = lookups(60, seed=0)
-    assert [len(turn.facts) for turn in turns[:3]] == [1, 2, 1]  # one fact, two, the last of several values
-    assert not any(fact.text in turn.text for turn in turns for fact in turn.facts)
+    assert [len(turn.triples) for turn in turns[:3]] == [1, 2, 1]  # one fact, two, the last of several values
+    assert not any(triple.text in turn.text for turn in turns for triple in turn.triples)
     model = AutoModelForCausalLM.from_pretrained("experiments/pocket/warm_start")
     works = margins(model, turns)
-    assert (works["margin"] > 0).mean() > 0.95 and works.groupby("ask").size().tolist() == [20, 20, 20]
+    assert (works["margin"] > 0).mean() > 0.95 and works.groupby("kind").size().tolist() == [20, 20, 20]
     with torch.no_grad():
         model.model.layers[1].self_attn.o_proj.weight.zero_()  # the layer that compares words
     assert (margins(model, turns)["margin"] > 0).mean() < 0.5
@@ -27,7 +27,7 @@ def test_a_memory_is_in_the_words_of_the_policy() -> None:
     tokenizer, template, turns = Tokenizer(build_tokenizer()), Template.load("short"), lookups(6, seed=1)
     model = AutoModelForCausalLM.from_pretrained("experiments/pocket/trained")
     together = noted(model, tokenizer, template, turns)
-    assert all(fact.value in memory for turn, memory in zip(turns, together, strict=True) for fact in turn.facts)
+    assert all(triple.value in memory for turn, memory in zip(turns, together, strict=True) for triple in turn.triples)
     assert together == [noted(model, tokenizer, template, [turn])[0] for turn in turns]
     with torch.no_grad():
         model.lm_head.weight.zero_()  # says nothing
@@ -41,16 +41,16 @@ def test_a_value_that_no_text_told_is_seen() -> None:
     silenced = torch.tensor(unknown)  # it cannot say so any more
     model.lm_head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, silenced, -torch.inf))
     found = false_values(model, turns)
-    assert found["false"].mean() > 0.5 and found.groupby("ask").size().tolist() == [20, 20, 20]
+    assert found["false"].mean() > 0.5 and found.groupby("kind").size().tolist() == [20, 20, 20]
 
 
 def test_a_true_value_that_is_not_taken_is_seen() -> None:
     turns = lookups(60, seed=3)
-    assert all(fact.text in turn.telling(fact, Random(0)) for turn in turns for fact in turn.facts)
-    assert len(turns[0].telling(turns[0].facts[0], Random(0)).split(". ")) == len(turns[0].text.split(". "))
+    assert all(triple.text in turn.stating(triple, Random(0)) for turn in turns for triple in turn.triples)
+    assert len(turns[0].stating(turns[0].triples[0], Random(0)).split(". ")) == len(turns[0].text.split(". "))
     model = AutoModelForCausalLM.from_pretrained("experiments/pocket/trained")
     found = not_taken(model, turns)
-    assert found["not taken"].mean() < 0.2 and found.groupby("ask").size().tolist() == [20, 20, 20]
+    assert found["not taken"].mean() < 0.2 and found.groupby("kind").size().tolist() == [20, 20, 20]
     assert not_taken(model, turns).equals(found)
     with torch.no_grad():
         model.lm_head.weight.zero_()  # says nothing

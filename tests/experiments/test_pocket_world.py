@@ -7,7 +7,7 @@ import pytest
 from pocket import pocket_task
 
 from experiments.pocket.word_tokenizer import build_tokenizer
-from experiments.pocket.world import Ask, riddle
+from experiments.pocket.world import QuestionKind, random_question
 from memagent_lib.data import make
 from memagent_lib.scoring import score
 from memagent_lib.text import Tokenizer, chunks
@@ -53,7 +53,7 @@ def boxed(values):
 
 
 @pytest.mark.parametrize("chunk_count", LENGTHS)
-@pytest.mark.parametrize("ask", list(Ask))
+@pytest.mark.parametrize("ask", list(QuestionKind))
 def test_every_question_can_be_answered_from_its_text_and_is_as_long_as_asked(ask, chunk_count, pocket_tokenizer):
     for example in examples(ask, pocket_tokenizer, chunk_count):
         assert len(chunks(example.document, pocket_tokenizer, 96)) == chunk_count
@@ -62,7 +62,7 @@ def test_every_question_can_be_answered_from_its_text_and_is_as_long_as_asked(as
         )
 
 
-@pytest.mark.parametrize("ask", list(Ask))
+@pytest.mark.parametrize("ask", list(QuestionKind))
 def test_evidence_is_whole_facts_and_needed_ones_only(ask, pocket_tokenizer):
     for example in examples(ask, pocket_tokenizer, 4):
         told = [example.document[start:end] for start, end in example.evidence]
@@ -71,7 +71,7 @@ def test_evidence_is_whole_facts_and_needed_ones_only(ask, pocket_tokenizer):
         assert len(told) == len(set(told)) == example.metadata["facts"]
 
 
-@pytest.mark.parametrize("ask", list(Ask))
+@pytest.mark.parametrize("ask", list(QuestionKind))
 def test_without_its_needed_facts_a_text_does_not_tell_the_answer(ask, pocket_tokenizer):
     for example in examples(ask, pocket_tokenizer, 4):
         text = example.document
@@ -85,7 +85,7 @@ def test_without_its_needed_facts_a_text_does_not_tell_the_answer(ask, pocket_to
 
 
 def test_examples_are_a_function_of_the_seed_and_ask_the_same_at_every_length(pocket_tokenizer):
-    for ask in Ask:
+    for ask in QuestionKind:
         short, long = examples(ask, pocket_tokenizer, 2, 5), examples(ask, pocket_tokenizer, 9, 5)
         assert [e.question for e in short] == [e.question for e in long]
         assert [e.answers for e in short] == [e.answers for e in long]
@@ -108,7 +108,7 @@ SHORTCUTS = {
 }
 
 
-@pytest.mark.parametrize("ask", list(Ask))
+@pytest.mark.parametrize("ask", list(QuestionKind))
 @pytest.mark.parametrize("shortcut", SHORTCUTS)
 def test_answers_that_ignore_the_question_do_not_pay(ask, shortcut, pocket_tokenizer):
     right, rng = [], random.Random(shortcut)
@@ -122,7 +122,7 @@ def test_answers_that_ignore_the_question_do_not_pay(ask, shortcut, pocket_token
 
 def test_the_first_of_several_updates_is_not_the_answer(pocket_tokenizer):
     right = []
-    for example in examples(Ask.UPDATE, pocket_tokenizer, 8, 60):
+    for example in examples(QuestionKind.UPDATE, pocket_tokenizer, 8, 60):
         key = re.search(r"the (\w+ \w+)\?", example.question)[1]
         told = [value for relation, about, value in facts_of(example.document) if (relation, about) == ("code", key)]
         assert 2 <= len(told) <= 4 and len(set(told)) == len(told)
@@ -132,7 +132,7 @@ def test_the_first_of_several_updates_is_not_the_answer(pocket_tokenizer):
 
 def test_half_matching_names_are_common_and_never_the_asked_one(pocket_tokenizer):
     half = whole = 0
-    for example in examples(Ask.NEEDLE, pocket_tokenizer, 8):
+    for example in examples(QuestionKind.NEEDLE, pocket_tokenizer, 8):
         adjective, noun = re.search(r"the (\w+) (\w+)\?", example.question).groups()
         keys = [key for relation, key, _ in facts_of(example.document) if " " in key and relation == "code"]
         half += sum((adjective in key) != (noun in key) for key in keys) / len(keys)
@@ -140,7 +140,7 @@ def test_half_matching_names_are_common_and_never_the_asked_one(pocket_tokenizer
     assert whole == N and half / N > 0.2
 
 
-@pytest.mark.parametrize("ask", list(Ask))
+@pytest.mark.parametrize("ask", list(QuestionKind))
 def test_texts_tell_something_else_of_what_is_asked(ask, pocket_tokenizer):
     """The relation counts, too: a thing whose code is asked has a keeper. Of a chain it would be another link."""
     beside = facts = 0
@@ -152,12 +152,12 @@ def test_texts_tell_something_else_of_what_is_asked(ask, pocket_tokenizer):
         beside += sum(key in {key for _, key, _ in needed} for _, key, _ in others)
         facts += len(others)
         assert set(solve(example.question, example.document)) == set(example.answers)
-    assert beside == 0 if ask is Ask.CHAIN else 0.1 < beside / facts < 0.3
+    assert beside == 0 if ask is QuestionKind.CHAIN else 0.1 < beside / facts < 0.3
 
 
 def test_a_bridge_is_told_in_both_orders_and_its_leads_fit_a_memory(pocket_tokenizer):
     orders = []
-    for example in examples(Ask.BRIDGE, pocket_tokenizer, 12):
+    for example in examples(QuestionKind.BRIDGE, pocket_tokenizer, 12):
         first = example.document[slice(*example.evidence[0])]
         orders.append(first.startswith("The code"))
         people = {key for relation, key, _ in facts_of(example.document) if relation == "code" and " " not in key}
@@ -165,12 +165,12 @@ def test_a_bridge_is_told_in_both_orders_and_its_leads_fit_a_memory(pocket_token
     assert 0.3 < sum(orders) / len(orders) < 0.7
 
 
-@pytest.mark.parametrize("ask", list(Ask))
+@pytest.mark.parametrize("ask", list(QuestionKind))
 def test_of_what_no_text_told_the_answer_is_unknown(ask, pocket_tokenizer):
     for example in examples(ask, pocket_tokenizer, 4, untold=1.0, half_matching=0.9):
         assert (example.answers, example.evidence) == (("unknown",), ())
         asked = re.findall(r"the (\w+ \w+)(?= and|\?)", example.question) or [example.question.split()[-1][:-1]]
-        needed = {Ask.BRIDGE: "keeper", Ask.CHAIN: "friend"}.get(ask, "code")
+        needed = {QuestionKind.BRIDGE: "keeper", QuestionKind.CHAIN: "friend"}.get(ask, "code")
         told = {(relation, key) for relation, key, _ in facts_of(example.document)}
         assert not told & {(needed, key) for key in asked}
         assert len(chunks(example.document, pocket_tokenizer, 96)) == 4
@@ -211,4 +211,4 @@ def test_a_bad_parameter_is_refused(pocket_tokenizer):
 
 def test_chains_have_two_to_four_links():
     rng = random.Random(0)
-    assert {len(riddle(Ask.CHAIN, rng).facts) for _ in range(100)} == {2, 3, 4}
+    assert {len(random_question(QuestionKind.CHAIN, rng).triples) for _ in range(100)} == {2, 3, 4}

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from experiments.pocket.teacher import MEMORY_FACTS, Shares, Teacher, answer_from, ideal, subset
+from experiments.pocket.teacher import MEMORY_STATEMENTS, Shares, Teacher, answer_from, ideal, subset
 from experiments.pocket.word_tokenizer import build_tokenizer
-from experiments.pocket.world import WORDS, Ask, Crowd, PocketFact, Riddle, disjoint_riddles, laid_out
-from memagent_lib.data.drafting import Length
+from experiments.pocket.world import WORDS, Crowd, Question, QuestionKind, Triple, disjoint_questions, document
+from memagent_lib.data import Length
 from memagent_lib.text import Tokenizer
 
 FACT = re.compile(r"The \w+ of (?:the )?[\w ]+? is \w+\.")
@@ -32,12 +32,12 @@ def test_a_read_turn_copies_facts_of_memory_and_text_in_order(teacher):
         shown, reply = parts(teacher, teacher.read(rng, 96))
         known = FACT.findall(shown["Memory"]) + FACT.findall(shown["Text"])
         kept = FACT.findall(reply)
-        if len(known) >= MEMORY_FACTS:
+        if len(known) >= MEMORY_STATEMENTS:
             sizes[len(kept)] += 1
         assert len(kept) > 0 or teacher.template.empty_memory in reply
         rest = iter(known)
         assert all(fact in rest for fact in kept)
-    assert set(sizes) == set(range(MEMORY_FACTS + 1)), "a memory may say less than it could, and nothing at all"
+    assert set(sizes) == set(range(MEMORY_STATEMENTS + 1)), "a memory may say less than it could, and nothing at all"
     assert min(sizes.values()) > 0.6 * sizes.total() / len(sizes)
 
 
@@ -49,7 +49,7 @@ def test_what_is_kept_does_not_depend_on_the_question(teacher, several):
         shown, reply = parts(teacher, teacher.read(rng, 96, several))
         keys = re.findall(r"the (\w+ \w+)(?= and|\?)", shown["Question"])
         known, kept = FACT.findall(shown["Memory"]) + FACT.findall(shown["Text"]), FACT.findall(reply)
-        if len(known) > MEMORY_FACTS:
+        if len(known) > MEMORY_STATEMENTS:
             for fact in known:
                 (needed if any(f" {key} " in fact for key in keys) else others).append(fact in kept)
     share, base = sum(needed) / len(needed), sum(others) / len(others)
@@ -63,7 +63,7 @@ def test_turns_of_one_key_copy_several_of_its_values(teacher):
             shown, reply = parts(teacher, teacher.read(rng, 96, several))
             known, kept = FACT.findall(shown["Memory"]) + FACT.findall(shown["Text"]), FACT.findall(reply)
             assert set(kept) <= set(known) and len(set(kept)) == len(kept)
-            if len(kept) == MEMORY_FACTS:
+            if len(kept) == MEMORY_STATEMENTS:
                 keys = [fact.partition(" is ")[0] for fact in kept]
                 repeated[several].append(len(set(keys)) < len(keys))
     usual, of_one_key = (sum(found) / len(found) for found in repeated.values())
@@ -76,7 +76,7 @@ def test_a_memory_that_tells_a_fact_twice_is_followed_by_replies_that_tell_it_on
         turn = teacher.turn(rng, 96, Shares(twice=0.5))
         shown, reply = parts(teacher, turn)
         held, said = FACT.findall(shown["Memory"]), FACT.findall(reply)
-        crowded += len(set(held)) < len(held) == MEMORY_FACTS
+        crowded += len(set(held)) < len(held) == MEMORY_STATEMENTS
         assert len(set(said)) == len(said)
         if turn.kind != "read":
             values = [v for v in re.search(r"boxed\{ (.*)\}", reply)[1].split(", ") if v != "unknown"]
@@ -108,29 +108,29 @@ def test_the_subset_is_uniform():
     for _ in range(4000):
         for kept in subset(known, rng):
             counts[int(kept)] += 1
-    assert all(abs(count / 4000 - MEMORY_FACTS / 8) < 0.04 for count in counts)
+    assert all(abs(count / 4000 - MEMORY_STATEMENTS / 8) < 0.04 for count in counts)
 
 
-@pytest.mark.parametrize("ask", Ask)
+@pytest.mark.parametrize("ask", QuestionKind)
 def test_whoever_keeps_ideal_memories_answers_every_document_and_keeps_no_more(teacher, ask):
     """The whole: documents of 20 chunks as the tasks make them, decoys, half-matching facts and all."""
     rng, crowd, sizes = random.Random(f"ideal {ask}"), Crowd(density=0.8, half_matching=0.9, same_key=0.1), Counter()
     for _ in range(40):
-        asked, decoys = disjoint_riddles(ask, rng, 2)
-        text, _ = laid_out(asked, decoys, crowd, rng, Length(chunks=20, chunk_tokens=96), teacher.tokenizer)
+        asked, decoys = disjoint_questions(ask, rng, 2)
+        text, _ = document(asked, decoys, crowd, rng, Length(chunks=20, chunk_tokens=96), teacher.tokenizer)
         told, memory = FACT.findall(text), []
         while told:
             shown, told = told[:7], told[7:]
             memory = ideal(asked, [*memory, *shown])
             sizes[len(memory)] += 1
         assert {*asked.answers} == {*re.search(r"boxed\{ (.*)\}", answer_from(asked, memory))[1].split(", ")}
-        assert {fact.text for fact in asked.facts} >= {*memory}
-    needed = {Ask.NEEDLE: 1, Ask.UPDATE: 1, Ask.MULTIKEY: 2, Ask.MULTIVALUE: 3, Ask.BRIDGE: 4, Ask.CHAIN: 4}
+        assert {triple.text for triple in asked.triples} >= {*memory}
+    needed = {"needle": 1, "update": 1, "multikey": 2, "multivalue": 3, "bridge": 4, "chain": 4}
     assert max(sizes) == needed[ask]
 
 
 def test_an_ideal_reader_keeps_codes_of_people_until_it_knows_whose(teacher):
-    asked = Riddle(Ask.BRIDGE, ("red fox",), (), ("bell",))
+    asked = Question(QuestionKind.BRIDGE, ("red fox",), (), ("bell",))
     before = ideal(asked, facts(["code Ada bell", "code red owl maple", "code Ben lily"]))
     assert before == facts(["keeper red fox unknown", "code Ada bell", "code Ben lily"])
     assert ideal(asked, [*before, *facts(["keeper red fox Ada"])]) == facts(["keeper red fox Ada", "code Ada bell"])
@@ -145,7 +145,7 @@ def test_an_aware_teacher_shows_ideal_memories(teacher):
         turn = aware.turn(rng, 96, Shares(answers=0.0, several=0.4, twice=0.3))
         shown, reply = parts(teacher, turn)
         known, kept = FACT.findall(shown["Memory"]) + FACT.findall(shown["Text"]), FACT.findall(reply)
-        assert turn.kind == "ideal" and len(set(kept)) == len(kept) <= MEMORY_FACTS
+        assert turn.kind == "ideal" and len(set(kept)) == len(kept) <= MEMORY_STATEMENTS
         assert all(fact in known or " is unknown." in fact for fact in kept)
         if asked := re.fullmatch(r"What is the (?:last )?code of the (\w+) (\w+)\?", shown["Question"]):
             key = f"The code of the {asked[1]} {asked[2]} is "
@@ -197,15 +197,13 @@ ASKS = {"none": "needle", "lead only": "bridge", "broken chain": "chain"}
 
 
 def facts(lines):
-    return [
-        PocketFact(relation, " ".join(key), value).text for relation, *key, value in (line.split() for line in lines)
-    ]
+    return [Triple(relation, " ".join(key), value).text for relation, *key, value in (line.split() for line in lines)]
 
 
 @pytest.mark.parametrize("case", FACTS)
 def test_an_answer_recites_what_the_memory_allows(case):
     keys, memory, recited, box = FACTS[case]
-    reply = answer_from(Riddle(Ask(ASKS.get(case, case)), keys, (), ()), facts(memory))
+    reply = answer_from(Question(QuestionKind(ASKS.get(case, case)), keys, (), ()), facts(memory))
     assert reply == " ".join([*facts(recited.split(", ")), rf"\boxed{{ {box}}}"])
 
 

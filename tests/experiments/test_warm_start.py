@@ -37,5 +37,5 @@ def test_ideal_memories_go_on_from_a_warm_start_and_keep_its_wording(tmp_path, m
 
 
 def test_ideal_memories_need_a_warm_start(tmp_path):
-    with pytest.raises(ValueError, match=r"nowhere holds no warm start .* experiments/pocket/warm_start"):
+    with pytest.raises(ValueError, match=r"nowhere is not a warm start .* experiments/pocket/warm_start"):
         make(tmp_path / "bound", aware=tmp_path / "nowhere")

@@ -18,9 +18,7 @@ from typing import Any
 
 from experiments.studies.speed.processes import peak_memory
 from experiments.studies.speed.results import Measured, Ratio
-from memagent_lib.data import Example, make, preset, save
-from memagent_lib.data.drafting import DraftPlan, ExampleKey, Length, weave
-from memagent_lib.data.tasks import configured
+from memagent_lib.data import DocumentPlan, Example, ExampleKey, Length, configured, insert, make, preset, save
 from memagent_lib.settings import require_at_least
 from memagent_lib.text import Tokenizer
 
@@ -91,7 +89,7 @@ def naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int
     """Make examples the obvious way: build the document, tokenise all of it, and bisect on the amount of filler."""
     for index in range(n):
         plan = configured(task).plan(ExampleKey(task, seed, index, Length(tokens=length_tokens)))
-        if not isinstance(plan, DraftPlan):
+        if not isinstance(plan, DocumentPlan):
             raise ValueError(
                 f"the naive generator knows tasks with statements in filler, not {task!r} ({preset(task).family})"
             )
@@ -102,11 +100,11 @@ def naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int
         )
 
 
-def _naive_text(plan: DraftPlan, tokenizer: Tokenizer, limit: int) -> str:
+def _naive_text(plan: DocumentPlan, tokenizer: Tokenizer, limit: int) -> str:
     stock = list(islice(plan.filler.units(), limit // 4))  # more than fits: no unit is so short
 
     def build(n: int) -> str:
-        return weave(stock[:n], plan).text
+        return insert(stock[:n], plan.statements, plan.separator, plan.numbered).text
 
     # Every probe tokenises the whole document: that is what makes this generator slow.
     fit = bisect_right(range(len(stock) + 1), limit, key=lambda n: tokenizer.count(build(n)))

@@ -16,7 +16,7 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
 from experiments.studies.speed.results import Measured, Ratio
-from memagent_lib.data.examples import Example, Span
+from memagent_lib.data import Example, Span
 from memagent_lib.evaluation import Result
 from memagent_lib.scoring import score
 from memagent_lib.settings import require_at_least

@@ -1,7 +1,8 @@
-"""Files of other projects, read as those projects publish them. Their words stay theirs: nothing is rewritten.
+"""Files of other projects, read as those projects publish them. Their wording is not changed.
 
-A reader gives examples; HotpotQA's and SQuAD's files also give a pool of documents to build longer ones from. Knows
-examples and pools; knows no generated task, no model and no tokenizer.
+A format is a module with its ``FORMAT``, and one entry in ``FORMATS`` (``originals.py``). HotpotQA's and SQuAD's files
+also yield a pool of documents to build longer ones from. Knows examples and pools; knows no generated task, no model
+and no tokenizer.
 """
 
 from memagent_lib.data.formats.originals import (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.declaration import Format
 from memagent_lib.data.formats.records import records
 
 _ROOMS = "bathroom bedroom garden hallway kitchen office"
@@ -27,19 +28,24 @@ _LABELS = {
 
 
 def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """A BABILong file; ``task`` (``qa1`` ...) where the file's or folder's name does not say it."""
+    """Yield the examples of a file of ``task`` (``qa1`` ...), which the file's or folder's name states if not set."""
     name = task or _task_of(Path(path))
     if name not in _LABELS:
         known = ", ".join(sorted(_LABELS, key=lambda label: int(label.removeprefix("qa"))))
         if task:
             raise ValueError(f"{path}: no BABILong task {task!r}; choose from {known}")
-        raise ValueError(f"{path}: cannot tell which BABILong task this is; give task=, one of {known}")
+        raise ValueError(f"{path}: its name does not state a BABILong task; set task= to one of {known}")
     for record in records(path, "BABILong's records with input, question and target"):
-        question, target = record.get("question", str), record.get("target", str)
+        question = record.get("question", str)
+        target = record.get("target", str)
         if not target.strip():
             raise ValueError(f"{record.where}: the answer 'target' is empty")
-        asked, labels = question.lower(), _LABELS[name].split()
-        open_labels = [label for label in labels if label.lower() not in asked or label.lower() == target.lower()]
+        # As in BABILong's metric, a label that the question names is no second answer, unless it is the target.
+        open_labels = [
+            label
+            for label in _LABELS[name].split()
+            if label.lower() not in question.lower() or label.lower() == target.lower()
+        ]
         yield Example(
             id=f"{name}-{Path(path).stem}-{record.number}",
             task=f"babilong/{name}",
@@ -54,3 +60,6 @@ def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example
 def _task_of(path: Path) -> str:
     found = re.search(r"qa(?:1\d|20|[1-9])(?!\d)", "/".join(path.parts[-2:]))
     return found.group() if found else ""
+
+
+FORMAT = Format(name="babilong", files="BABILong's records", fields=("input", "question", "target"), read=read_babilong)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.declaration import Format
 from memagent_lib.data.formats.records import Record, records, unique
-from memagent_lib.data.pools import Pool, PoolPlace, PoolQuestion
+from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan
 
 
 class _Paragraph(NamedTuple):
-    """A title with its sentences: the text as MemAgent writes it, and where in it each sentence stands."""
+    """A title with its sentences, and their text as MemAgent writes it."""
 
     title: str
     sentences: tuple[str, ...]
@@ -22,7 +23,7 @@ class _Paragraph(NamedTuple):
         return f"{self.title}\n{''.join(self.sentences)}"
 
     def span(self, number: int) -> tuple[int, int] | None:
-        """A sentence without its white space; ``None`` where the published file points past the end."""
+        """Return where a sentence is, without white space; ``None`` where the published file points past the end."""
         if not 0 <= number < len(self.sentences) or not self.sentences[number].strip():
             return None
         start = len(self.title) + 1 + sum(map(len, self.sentences[:number]))
@@ -31,30 +32,30 @@ class _Paragraph(NamedTuple):
 
 
 def read_hotpot(path: str | Path) -> Iterator[Example]:
-    """Each question over its own ten paragraphs, with the supporting sentences as evidence."""
+    """Yield each question over its own ten paragraphs, with the supporting sentences as evidence."""
     pool = read_hotpot_pool(path)
-    return (pool.own(asked, "hotpotqa") for asked in pool.questions)
+    return (pool.own_example(question, "hotpotqa") for question in pool.questions)
 
 
 def read_hotpot_pool(path: str | Path) -> Pool:
-    """All paragraphs of the file, without repeats and sorted as MemAgent sorts them, and its questions."""
+    """Read all paragraphs of a file, without repeats and sorted as MemAgent sorts them, and its questions."""
     found = list(records(path, "HotpotQA's questions, as in hotpot_dev_distractor_v1.json or the Hub's parquet"))
     own = [_paragraphs(record) for record in found]
     documents = tuple(sorted({paragraph.text for paragraphs in own for paragraph in paragraphs}))
-    place = {text: i for i, text in enumerate(documents)}
-    asked = (_question(record, paragraphs, place) for record, paragraphs in zip(found, own, strict=True))
-    return Pool(documents, tuple(unique(asked, path)), str(path))
+    number_of = {text: i for i, text in enumerate(documents)}
+    questions = (_question(record, paragraphs, number_of) for record, paragraphs in zip(found, own, strict=True))
+    return Pool(documents, tuple(unique(questions, path)), str(path))
 
 
 def _paragraphs(record: Record) -> list[_Paragraph]:
     context = record.get("context", object)
-    if isinstance(context, Mapping):  # the Hub keeps columns of titles and of sentences
+    if isinstance(context, Mapping):  # the Hub has a column of titles and one of sentences
         context = list(zip(context.get("title", ()), context.get("sentences", ()), strict=False))
     if not isinstance(context, list):
         raise ValueError(f"{record.where}: expected a list of paragraphs as 'context', found {str(context)[:60]!r}")
     for entry in context:
-        whole = isinstance(entry, list | tuple) and len(entry) == 2
-        if not whole or not isinstance(entry[0], str) or not isinstance(entry[1], list):
+        is_pair = isinstance(entry, list | tuple) and len(entry) == 2
+        if not is_pair or not isinstance(entry[0], str) or not isinstance(entry[1], list):
             raise ValueError(
                 f"{record.where}: a paragraph of 'context' is [title, [sentence, ...]], found {str(entry)[:80]!r}"
             )
@@ -62,27 +63,44 @@ def _paragraphs(record: Record) -> list[_Paragraph]:
 
 
 def _supporting(record: Record) -> list[tuple[str, int]]:
-    facts: Any = record.fields.get("supporting_facts") or ()
-    if isinstance(facts, Mapping):
-        facts = zip(facts.get("title", ()), facts.get("sent_id", ()), strict=False)
-    return [(title, number) for title, number in facts]
+    entries: Any = record.fields.get("supporting_facts") or ()
+    if isinstance(entries, Mapping):
+        entries = zip(entries.get("title", ()), entries.get("sent_id", ()), strict=False)
+    return [(title, number) for title, number in entries]
 
 
-def _question(record: Record, own: list[_Paragraph], place: Mapping[str, int]) -> PoolQuestion:
-    question, answer = record.get("question", str), record.get("answer", str)
+def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int]) -> PoolQuestion:
+    question = record.get("question", str)
+    answer = record.get("answer", str)
     if not answer.strip():
         raise ValueError(f"{record.where}: the answer is empty")
     titles = {paragraph.title: paragraph for paragraph in own}
-    support = [(titles[title], number) for title, number in _supporting(record) if title in titles]
-    gold = dict.fromkeys(place[paragraph.text] for paragraph, _ in support)
-    context = dict.fromkeys(place[paragraph.text] for paragraph in own)
-    evidence = [(place[paragraph.text], span) for paragraph, n in support if (span := paragraph.span(n))]
+    gold: dict[int, None] = {}  # in order, without repeats
+    evidence: list[PoolSpan] = []
+    for title, sentence in _supporting(record):
+        if title not in titles:
+            continue
+        document = number_of[titles[title].text]
+        gold[document] = None
+        span = titles[title].span(sentence)
+        if span:
+            evidence.append(PoolSpan(document, *span))
+    context = dict.fromkeys(number_of[paragraph.text] for paragraph in own)
     return PoolQuestion(
         id=str(record.fields.get("_id") or record.fields.get("id") or record.number),
         question=question,
         answers=(answer,),
         gold=tuple(gold or context),
         own=tuple(context),
-        evidence=tuple(PoolPlace(document, start, end) for document, (start, end) in evidence),
+        evidence=tuple(evidence),
         metadata={"type": record.fields.get("type")},
     )
+
+
+FORMAT = Format(
+    name="hotpot",
+    files="HotpotQA's distractor JSON, or the Hub's parquet of it",
+    fields=("question", "answer", "context"),
+    read=read_hotpot,
+    pool=read_hotpot_pool,
+)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.declaration import Format
 from memagent_lib.data.formats.records import Record, records
 
 RULES = {
@@ -27,7 +28,7 @@ RULES = {
     "passkey": "first_number",
 }
 """The judge for each task; the task is the file's name."""
-_ASK = {
+_QUESTIONS = {
     "code_debug": "Which of these functions has a deliberate error?",
     "longbook_sum_eng": "Summarise the book.",
     "longdialogue_qa_eng": "Which character's name was replaced by $$MASK$$?",
@@ -37,10 +38,10 @@ _LETTERS = "ABCD"
 
 
 def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """An InfiniteBench file; ``task`` where the file's name does not say it."""
+    """Yield the examples of a file of ``task``, which the file's name states if not set."""
     name = task or Path(path).stem
     if name not in RULES:
-        raise ValueError(f"{path}: no InfiniteBench task {name!r}; give task= one of {', '.join(RULES)}")
+        raise ValueError(f"{path}: no InfiniteBench task {name!r}; set task= to one of {', '.join(RULES)}")
     for record in records(path, "InfiniteBench's JSON lines with context, input and answer"):
         options = record.fields.get("options") or []
         yield Example(
@@ -54,9 +55,9 @@ def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Ex
         )
 
 
-def _question(name: str, asked: str, options: list[str]) -> str:
+def _question(name: str, text: str, options: list[str]) -> str:
     lettered = [f"{letter}. {option}" for letter, option in zip(_LETTERS, options, strict=False)]
-    return "\n".join(line for line in (_ASK.get(name, ""), asked.strip(), *lettered) if line)
+    return "\n".join(line for line in (_QUESTIONS.get(name, ""), text.strip(), *lettered) if line)
 
 
 def _answers(name: str, record: Record, options: list[str]) -> tuple[str, ...]:
@@ -68,3 +69,11 @@ def _answers(name: str, record: Record, options: list[str]) -> tuple[str, ...]:
     if answers[0] not in options:
         raise ValueError(f"{record.where}: the answer {answers[0]!r} is none of the options {options}")
     return (*answers, _LETTERS[options.index(answers[0])])
+
+
+FORMAT = Format(
+    name="infinitebench",
+    files="InfiniteBench's JSON lines",
+    fields=("context", "input", "answer"),
+    read=read_infinitebench,
+)

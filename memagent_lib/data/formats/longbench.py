@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.declaration import Format
 from memagent_lib.data.formats.records import Record, records
 
 RULES = {
@@ -21,7 +22,7 @@ RULES = {
 }
 """LongBench's own metric for each English and code task; ``_e`` in a name is LongBench-E's, with the same metric."""
 _CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
-_ASK = {
+_QUESTIONS = {
     "gov_report": "Write a one-page summary of this government report.",
     "multi_news": "Write a one-page summary of all these news articles.",
     "passage_count": "How many different paragraphs does the document have, repeats aside? Answer with the number.",
@@ -33,18 +34,22 @@ _ASK = {
     "triviaqa": "The document shows how questions are answered from a passage. Answer this one in the same way.",
     "samsum": "The document shows dialogues with their summaries. Summarise this dialogue in the same way.",
 }
-"""What is asked, in our own words, where a file's ``input`` is empty or only what the question is about."""
+"""The question in our own words, for data sets whose ``input`` is empty or only what the question is about."""
 
 
 def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Example]:
-    """A LongBench file with its own metrics, or with ``rule`` (MemAgent: ``contains`` and ``rouge_recall``)."""
+    """Yield the examples of a file with LongBench's metrics, or with ``rule`` as MemAgent scores them.
+
+    MemAgent uses ``contains`` and ``rouge_recall``.
+    """
     for record in records(path, "LongBench's JSON lines with input, context and answers"):
         dataset = record.get("dataset", str)
-        extra, asked = _ASK.get(dataset.removesuffix("_e"), ""), record.get("input", str)
+        ours = _QUESTIONS.get(dataset.removesuffix("_e"), "")
+        theirs = record.get("input", str)
         yield Example(
             id=f"{dataset}-{record.fields.get('_id', record.number)}",
             task=f"longbench/{dataset}",
-            question=f"{extra}\n\n{asked}".strip() if extra else asked,
+            question=f"{ours}\n\n{theirs}".strip() if ours else theirs,
             document=record.get("context", str),
             answers=record.texts("answers"),
             rule=rule or _rule(dataset.removesuffix("_e"), record),
@@ -56,8 +61,18 @@ def _rule(dataset: str, record: Record) -> str:
     if dataset in _CHINESE:
         raise ValueError(
             f"{record.where}: LongBench scores {dataset!r} on segmented Chinese, which no judge here does; "
-            "give rule='characters' to score it so"
+            "set rule='characters' to score it by characters"
         )
     if dataset not in RULES:
         raise ValueError(f"{record.where}: no LongBench task {dataset!r}; expected one of {', '.join(sorted(RULES))}")
-    return f"classes:{'|'.join(record.get('all_classes', list))}" if RULES[dataset] == "classes" else RULES[dataset]
+    if RULES[dataset] == "classes":
+        return f"classes:{'|'.join(record.get('all_classes', list))}"
+    return RULES[dataset]
+
+
+FORMAT = Format(
+    name="longbench",
+    files="LongBench's JSON lines",
+    fields=("dataset", "input", "context", "answers"),
+    read=read_longbench,
+)

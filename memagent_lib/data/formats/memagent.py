@@ -12,85 +12,103 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.data.drafting import joined
 from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.declaration import Format
 from memagent_lib.data.formats.hotpot import read_hotpot_pool
 from memagent_lib.data.formats.records import Record, field_of, records
 from memagent_lib.data.formats.squad import read_squad_pool
+from memagent_lib.data.layout import numbered_documents
 from memagent_lib.data.pools import Pool
 
-_WHAT = "MemAgent's parquet, or its evaluation JSON with context and input"
+_EXPECTED = "MemAgent's parquet, or its evaluation JSON with context and input"
 _POOLS = "hotpot_dev_distractor_v1.json (dev-v2.0.json for qa_1)"
-_RULER = re.compile(r"eval_(.+)_\d+$")
+_RULER_FILE = re.compile(r"eval_(.+)_\d+$")
 
 
 def read_memagent(path: str | Path, pool: str | Path | None = None) -> Iterator[Example]:
-    """The examples of a file in any of MemAgent's forms; ``pool`` is the file that numbers of documents point into.
+    """Yield the examples of a file in any of MemAgent's forms; document numbers point into the file ``pool``.
 
     The judges are the reference's own: ``boxed`` in training; in evaluation ``lenient`` on the first answer, its
     headline score, and ``match_all`` for RULER's tasks but its qa.
     """
-    for record in records(path, _WHAT):
-        yield _trained(record) if "reward_model" in record.fields else _evaluated(record, Path(path), pool)
+    for record in records(path, _EXPECTED):
+        if "reward_model" in record.fields:
+            yield _training_example(record)
+        else:
+            yield _evaluation_example(record, Path(path), pool)
 
 
-def _trained(record: Record) -> Example:
+def _training_example(record: Record) -> Example:
     extra = record.fields.get("extra_info") or {}
     prompt = record.get("prompt", list)
     question = field_of(prompt[0] if prompt else None, "content", str, record.where)
-    rewarded = Record(record.get("reward_model", dict), record.number, record.where)
+    reward = Record(record.get("reward_model", dict), record.number, record.where)
     return Example(
         id=f"memagent-{extra.get('num_docs')}-{extra.get('index', record.number - 1)}",
         task=str(record.fields.get("data_source") or "hotpotqa"),
         question=question,
         document=record.get("context", str),
-        answers=rewarded.texts("ground_truth"),
+        answers=reward.texts("ground_truth"),
         rule="boxed",
         metadata={"documents": extra.get("num_docs"), "index": extra.get("index"), "question_id": question},
     )
 
 
-def _evaluated(record: Record, path: Path, pool: str | Path | None) -> Example:
-    question, fields = record.get("input", str), record.fields
+def _evaluation_example(record: Record, path: Path, pool: str | Path | None) -> Example:
+    fields = record.fields
+    question = record.get("input", str)
     of_ruler = "outputs" in fields
     answers = record.texts("outputs" if of_ruler else "answers")
-    context = record.get("context", object)
-    document = _joined(context, question, pool, record.where) if isinstance(context, list) else context
-    if not isinstance(document, str):
-        raise ValueError(f"{record.where}: expected a text or numbers of documents as 'context', found {context!r:.60}")
-    task = found[1] if of_ruler and (found := _RULER.match(path.stem)) else "ruler" if of_ruler else "hotpotqa"
+    task = _task(path) if of_ruler else "hotpotqa"
     exact = of_ruler and not task.startswith("qa")
     number = fields.get("index", record.number - 1)
     return Example(
         id=f"{task}-{path.stem}-{record.number}" if of_ruler else f"hqa-{fields.get('num_docs')}-{number}",
         task=f"ruler/{task}" if of_ruler else task,
         question=question,
-        document=document,
+        document=_document(record, question, pool),
         answers=answers if exact else answers[:1],
         rule="match_all" if exact else "lenient",
         metadata={"documents": fields.get("num_docs"), "index": number, "question_id": question},
     )
 
 
-def _joined(numbers: Sequence[Any], question: str, path: str | Path | None, where: str) -> str:
-    """The documents that numbers point to, from a pool that asks the question and has its gold documents there."""
+def _task(path: Path) -> str:
+    """Return RULER's task, which the file's name states (``eval_niah_single_1_8192.json``)."""
+    found = _RULER_FILE.match(path.stem)
+    return found[1] if found else "ruler"
+
+
+def _document(record: Record, question: str, pool: str | Path | None) -> str:
+    context = record.get("context", object)
+    if isinstance(context, list):
+        return _pool_document(context, question, pool, record.where)
+    if not isinstance(context, str):
+        raise ValueError(f"{record.where}: expected a text or numbers of documents as 'context', found {context!r:.60}")
+    return context
+
+
+def _pool_document(numbers: Sequence[Any], question: str, path: str | Path | None, where: str) -> str:
+    """Join the documents that numbers point to; the pool must have the question, with its gold documents among them."""
     if path is None:
         raise ValueError(
             f"{where}: 'context' lists {len(numbers):,} numbers of documents instead of their text; "
-            f"give pool=, the {_POOLS} that they point into"
+            f"set pool= to the {_POOLS} that they point into"
         )
     pool = _pool(str(path))
-    if bad := [i for i in numbers if not isinstance(i, int) or not 0 <= i < len(pool.documents)]:
-        raise ValueError(
-            f"{where}: document {bad[0]!r} is not in the pool {path} of {len(pool.documents):,}; is it the {_POOLS}?"
-        )
-    gold = [set(asked.gold) for asked in pool.questions if asked.question == question]
+    for number in numbers:
+        if not isinstance(number, int) or not 0 <= number < len(pool.documents):
+            raise ValueError(
+                f"{where}: document {number!r} is not in the pool {path} of {len(pool.documents):,}; "
+                f"is it the {_POOLS}?"
+            )
+    gold = [set(known.gold) for known in pool.questions if known.question == question]
     if not any(documents <= set(numbers) for documents in gold):
-        lacks = "has the question's documents at other numbers" if gold else "does not ask this question"
+        lacks = "has the question's documents at other numbers" if gold else "does not have this question"
         raise ValueError(
-            f"{where}: the pool {path} {lacks}, so it is not the one that the file was made from; give {_POOLS}"
+            f"{where}: the pool {path} {lacks}, so it is not the one that the file was made from; use {_POOLS}"
         )
-    return joined([pool.documents[i] for i in numbers])
+    return numbered_documents([pool.documents[i] for i in numbers])
 
 
 @lru_cache(maxsize=1)
@@ -98,3 +116,8 @@ def _pool(path: str) -> Pool:
     with open(path, "rb") as file:
         squad = file.read(64).lstrip().startswith((b'{"version"', b'{"data"'))
     return read_squad_pool(path) if squad else read_hotpot_pool(path)
+
+
+FORMAT = Format(
+    name="memagent", files="MemAgent's parquet and evaluation JSON", fields=("context",), read=read_memagent
+)

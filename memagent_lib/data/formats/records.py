@@ -1,4 +1,4 @@
-"""Records of other projects' files in any container. Every error names the file, the place, and what was found."""
+"""Records of other projects' files in any container. Every error names file, line or record, and what was found."""
 
 from __future__ import annotations
 
@@ -7,93 +7,101 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from memagent_lib.data.pools import Asked
+from memagent_lib.data.pools import AnyQuestion
 from memagent_lib.text import whole_characters
 
 T = TypeVar("T")
 _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 _NAMES = {str: "a text", list: "a list", dict: "an object", int: "a whole number"}
+_UTF8_MARK = b"\xef\xbb\xbf"
 
 
 class Record(NamedTuple):
-    """One record of a file, its number counted from 1, and its place in words for an error."""
+    """One record of a file, its number counted from 1, and where it is in words, for an error."""
 
     fields: dict[str, Any]
     number: int
     where: str
 
     def get(self, name: str, kind: type[T]) -> T:
-        """The field ``name``; an error where it is missing, null or of another kind."""
+        """Return the field ``name``; ``ValueError`` where it is missing, null or of another kind."""
         return field_of(self.fields, name, kind, self.where)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """The field ``name`` as texts: of a list its members, of a single value that one. Never empty."""
+        """Return the field ``name`` as texts, a list's entries or a single value. Never empty."""
         values = self.get(name, object)
         found = tuple(str(value) for value in (values if isinstance(values, list) else [values]))
         if not found or not all(text.strip() for text in found):
             raise ValueError(
-                f"{self.where}: the answer list {name!r} is empty or holds an empty answer: {list(found[:3])}"
+                f"{self.where}: the answer list {name!r} is empty or has an empty answer: {list(found[:3])}"
             )
         return found
 
 
-def records(path: str | Path, what: str) -> Iterator[Record]:
-    """The records of a file of parquet, JSON lines or a JSON list; ``what`` says what is expected, for errors."""
+def records(path: str | Path, expected: str) -> Iterator[Record]:
+    """Yield the records of a file of parquet, JSON lines or a JSON list; ``expected`` describes them, for errors."""
     path = Path(path)
     with open(path, "rb") as file:
         head = file.read(1 << 16)
-    if packed := next((name for mark, name in _PACKED.items() if head.startswith(mark)), None):
-        raise ValueError(f"{path}: expected {what}, found a file compressed by {packed}; decompress it first")
-    begins = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for mark, name in _PACKED.items():
+        if head.startswith(mark):
+            raise ValueError(f"{path}: expected {expected}, found a file compressed by {name}; decompress it first")
+    begins = head.removeprefix(_UTF8_MARK).lstrip()
     if not begins and path.stat().st_size <= len(head):
-        raise ValueError(f"{path}: expected {what}, found an empty file")
+        raise ValueError(f"{path}: expected {expected}, found an empty file")
     if head.startswith(b"PAR1"):
         yield from _parquet(path)
     elif begins.startswith(b"["):
-        for number, record in enumerate(json_value(path, list, what), 1):
-            yield Record(_object(record, where := f"{path}, record {number}"), number, where)
+        for number, value in enumerate(json_value(path, list, expected), 1):
+            where = f"{path}, record {number}"
+            yield Record(_object(value, where), number, where)
     else:
-        yield from _lines(path, what)
+        yield from _lines(path, expected)
 
 
-def json_value(path: str | Path, kind: type[T], what: str) -> T:
-    """One JSON value of a ``kind``."""
+def json_value(path: str | Path, kind: type[T], expected: str) -> T:
+    """Return the one JSON value of a file, which must be of a ``kind``."""
     text = utf8_text(Path(path))
     if not text.strip():
-        raise ValueError(f"{path}: expected {what}, found an empty file")
+        raise ValueError(f"{path}: expected {expected}, found an empty file")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        line, why = getattr(error, "lineno", 1), _why(error)
-        lines = "; these are JSON lines, one object to a line" if why == "Extra data" else ""
-        raise ValueError(f"{path}, line {line}: expected {what}, found text that is not JSON ({why}){lines}") from error
+        line = getattr(error, "lineno", 1)
+        why = _why(error)
+        hint = "; these are JSON lines, one object to a line" if why == "Extra data" else ""
+        raise ValueError(
+            f"{path}, line {line}: expected {expected}, found text that is not JSON ({why}){hint}"
+        ) from error
     if not isinstance(value, kind):
-        raise ValueError(f"{path}: expected {what}, found {_found(value)}")
-    return _whole(value, text, str(path))
+        raise ValueError(f"{path}: expected {expected}, found {_found(value)}")
+    _refuse_half_characters(value, text, str(path))
+    return value
 
 
 def field_of(record: Any, name: str, kind: type[T], where: str) -> T:
-    """The field ``name`` of an object; an error where it is missing, null or of another kind."""
-    record = _object(record, where)
-    if record.get(name) is None:
-        raise ValueError(f"{where}: missing field {name!r}; found {', '.join(record) or 'no fields'}")
-    if not isinstance(value := record[name], kind):
+    """Return the field ``name`` of an object; ``ValueError`` where it is missing, null or of another kind."""
+    fields = _object(record, where)
+    value = fields.get(name)
+    if value is None:
+        raise ValueError(f"{where}: missing field {name!r}; found {', '.join(fields) or 'no fields'}")
+    if not isinstance(value, kind):
         raise ValueError(f"{where}: expected {_NAMES.get(kind, kind.__name__)} as {name!r}, found {_found(value)}")
     return value
 
 
-def unique(things: Iterable[Asked], path: str | Path) -> Iterator[Asked]:
-    """The questions or examples of a file; an error where two have one id."""
+def unique(questions: Iterable[AnyQuestion], path: str | Path) -> Iterator[AnyQuestion]:
+    """Yield the questions or examples of a file; ``ValueError`` where two have one id."""
     seen: set[str] = set()
-    for thing in things:
-        if thing.id in seen:
-            raise ValueError(f"{path}: the id {thing.id!r} comes twice; ids must differ")
-        seen.add(thing.id)
-        yield thing
+    for question in questions:
+        if question.id in seen:
+            raise ValueError(f"{path}: the id {question.id!r} comes twice; ids must differ")
+        seen.add(question.id)
+        yield question
 
 
 def utf8_text(path: Path) -> str:
-    """The text of a file; an error with the place of the first byte that is not UTF-8."""
+    """Return the text of a file; ``ValueError`` with the line of the first byte that is not UTF-8."""
     raw = path.read_bytes()
     try:
         return raw.decode("utf-8-sig")
@@ -102,23 +110,25 @@ def utf8_text(path: Path) -> str:
         raise ValueError(_not_utf8(f"{path}, line {line}", raw, error.start)) from error
 
 
-def _lines(path: Path, what: str) -> Iterator[Record]:
-    """One line in memory at a time. Empty lines are passed over."""
+def _lines(path: Path, expected: str) -> Iterator[Record]:
+    """Yield the records of JSON lines with one line in memory at a time. Empty lines are skipped."""
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
             if not raw.strip():
                 continue
             where = f"{path}, line {number}"
             try:
-                value = json.loads(text := raw.decode("utf-8-sig"))
+                text = raw.decode("utf-8-sig")
+                value = json.loads(text)
             except UnicodeDecodeError as error:
                 raise ValueError(_not_utf8(where, raw, error.start)) from error
             except (ValueError, RecursionError) as error:
-                shown = raw[:60].decode("utf-8", "replace").strip()
+                begins = raw[:60].decode("utf-8", "replace").strip()
                 raise ValueError(
-                    f"{where}: expected {what}, found {shown!r}, which is no JSON ({_why(error)})"
+                    f"{where}: expected {expected}, found {begins!r}, which is not JSON ({_why(error)})"
                 ) from error
-            yield Record(_object(_whole(value, text, where), where), number, where)
+            _refuse_half_characters(value, text, where)
+            yield Record(_object(value, where), number, where)
 
 
 def _parquet(path: Path) -> Iterator[Record]:
@@ -137,15 +147,19 @@ def _parquet(path: Path) -> Iterator[Record]:
 
 
 def _why(error: Exception) -> str:
-    """What is wrong with a JSON text, without its place."""
+    """Return what is wrong with a JSON text, without its position."""
     return "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
 
 
-def _whole(value: T, text: str, where: str) -> T:
-    """``value`` of a JSON ``text``; an error where the text escapes half a surrogate pair, which no file can hold."""
-    if "\\ud" in text.lower() and whole_characters(shown := json.dumps(value, ensure_ascii=False)) != shown:
-        raise ValueError(f"{where}: holds half a character (an escape such as \\ud83e without its other half); mend it")
-    return value
+def _refuse_half_characters(value: Any, text: str, where: str) -> None:
+    """Raise where a JSON text escapes half a surrogate pair, which no file can store."""
+    if "\\ud" not in text.lower():  # an escape is the only way in, and rare
+        return
+    decoded = json.dumps(value, ensure_ascii=False)
+    if whole_characters(decoded) != decoded:
+        raise ValueError(
+            f"{where}: has half a character (an escape such as \\ud83e without its other half); repair or remove it"
+        )
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any]:

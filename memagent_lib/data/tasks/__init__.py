@@ -1,26 +1,26 @@
-"""Tasks that are generated: every example is a pure function of task, seed and place.
+"""Tasks that are generated: every example is a pure function of task, seed and index.
 
-A family is a module with its tasks (frozen dataclasses that plan an example) and its ``PRESETS``, which ``TASKS`` in
-``catalog.py`` lists. Knows no model; a tokenizer only counts.
+A family is a module with its tasks (frozen dataclasses that plan an example) and its ``PRESETS``, and one entry in
+``FAMILIES`` (``catalog.py``). Knows no model; a tokenizer only counts.
 """
 
 from memagent_lib.data.tasks.catalog import TASKS, configured, make, preset
-from memagent_lib.data.tasks.needles import ADJECTIVES, FILLER, NOUNS
-from memagent_lib.data.tasks.presets import NotNegative, Preset, Share
-from memagent_lib.data.tasks.words import terms
+from memagent_lib.data.tasks.presets import AtLeastOne, NotNegative, Preset, Share
+from memagent_lib.data.tasks.words import noise, prose, prose_stock, terms
 from memagent_lib.data.tasks.worlds import world
 
 __all__ = [
-    "ADJECTIVES",
-    "FILLER",
-    "NOUNS",
     "TASKS",
+    "AtLeastOne",
     "NotNegative",
     "Preset",
     "Share",
     "configured",
     "make",
+    "noise",
     "preset",
+    "prose",
+    "prose_stock",
     "terms",
     "world",
 ]

@@ -1,7 +1,7 @@
-"""Small worlds of people who walk about and carry things, told in facts that are hidden in prose (tasks qa1 to qa5).
+"""Small stories of people who walk about and carry things, hidden in prose (tasks qa1 to qa5).
 
-The five questions are those of bAbI (Weston et al. 2015) that BABILong hides in books; people, places and sentences are
-ours, and there are more places, so that guessing pays less. What is asked, and how many facts it takes, is the same.
+The five questions are those of bAbI (Weston et al. 2015) that BABILong hides in books; people, rooms and sentences are
+ours, and there are more rooms, so that guessing pays less. What a question needs is the same.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Annotated, NamedTuple
 
 from annotated_types import Ge, Interval
 
-from memagent_lib.data.drafting import DraftPlan, ExampleKey
+from memagent_lib.data.layout import DocumentPlan, ExampleKey
 from memagent_lib.data.tasks.presets import Preset
 from memagent_lib.data.tasks.words import story, terms
 
 PEOPLE = ("Agnes", "Bruno", "Clara", "Dimitri", "Esther", "Farid", "Greta", "Hamid")
-PLACES = terms(
+ROOMS = terms(
     "attic barn cellar courtyard dairy forge gallery greenhouse "
     "laundry library orchard pantry parlour stable studio workshop"
 )
 OBJECTS = ("compass", "flute", "goblet", "hammer", "ledger", "mirror", "notebook", "teapot")
 _MOVES = (
-    "{who} went to the {place}.",
-    "{who} walked over to the {place}.",
-    "{who} is off to the {place}.",
-    "{who} hurried to the {place}.",
+    "{who} went to the {room}.",
+    "{who} walked over to the {room}.",
+    "{who} is off to the {room}.",
+    "{who} hurried to the {room}.",
 )
 _TAKES = ("{who} took the {thing}.", "{who} picked up the {thing}.", "{who} grabbed the {thing}.")
 _DROPS = ("{who} put down the {thing}.", "{who} left the {thing} there.", "{who} set the {thing} aside.")
@@ -38,10 +38,10 @@ _GIVES = (
 _SIDES = {"north": "south", "south": "north", "east": "west", "west": "east"}
 
 
-class Told(NamedTuple):
-    """Facts in order, the places of those that are needed, question, answer, and what a good guess scores."""
+class Plot(NamedTuple):
+    """Events in order, the indices of those that the question needs, and what a good guess scores."""
 
-    facts: list[str]
+    events: list[str]
     needed: set[int]
     question: str
     answer: str
@@ -50,138 +50,157 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """bAbI-style task ``number`` with about ``events`` facts, where things are carried twice as many."""
+    """bAbI-style task ``number`` with about ``events`` events, or twice as many where things are carried."""
 
     number: Annotated[int, Interval(ge=1, le=5)] = 1
     events: Annotated[int, Ge(8)] = 14
 
-    def plan(self, key: ExampleKey) -> DraftPlan:
+    def plan(self, key: ExampleKey) -> DocumentPlan:
         rng = key.rng()
-        told = _STORIES[self.number](rng, self.events)
-        labels = (*PEOPLE, *OBJECTS) if self.number == 5 else PLACES
+        plot = _PLOTS[self.number](rng, self.events)
+        labels = (*PEOPLE, *OBJECTS) if self.number == 5 else ROOMS
         return story(
-            told.facts,
-            told.needed,
+            plot.events,
+            plot.needed,
             rng,
-            question=told.question,
-            answers=(told.answer,),
-            # A reply that names two places or names, the question's own aside, has not answered.
-            rule="one_of:" + "|".join(label for label in labels if label not in told.question),
-            metadata={"supports": len(told.needed), "chance": round(told.chance, 4)},
+            question=plot.question,
+            answers=(plot.answer,),
+            # A reply that names two labels, the question's own aside, is no answer.
+            rule="one_of:" + "|".join(label for label in labels if label not in plot.question),
+            metadata={"supports": len(plot.needed), "chance": round(plot.chance, 4)},
         )
 
 
-def _say(rng: random.Random, forms: tuple[str, ...], **parts: str) -> str:
-    return rng.choice(forms).format(**parts)
+def _sentence(rng: random.Random, forms: tuple[str, ...], **words: str) -> str:
+    return rng.choice(forms).format(**words)
 
 
-def _where_is_who(rng: random.Random, events: int) -> Told:
-    """In the end nobody is where another is, so that no place stands out."""
+def _where_is_who(rng: random.Random, events: int) -> Plot:
+    """Plan qa1. In the end no two people are in one room, so that no room stands out."""
     last: dict[str, tuple[int, str]] = {}
-    while len({place for _, place in last.values()}) < 4:
-        people, facts, last = rng.sample(PEOPLE, 4), [], {}
-        for _ in range(events):
-            who, place = rng.choice(people), rng.choice(PLACES)
-            last[who] = (len(facts), place)
-            facts.append(_say(rng, _MOVES, who=who, place=place))
+    while len({room for _, room in last.values()}) < 4:
+        people = rng.sample(PEOPLE, 4)
+        moves: list[str] = []
+        last = {}
+        for i in range(events):
+            who = rng.choice(people)
+            room = rng.choice(ROOMS)
+            last[who] = (i, room)
+            moves.append(_sentence(rng, _MOVES, who=who, room=room))
     who = rng.choice(sorted(last))
-    at, place = last[who]
-    return Told(facts, {at}, f"Where is {who} now?", place, 1 / len(PLACES))
+    index, room = last[who]
+    return Plot(moves, {index}, f"Where is {who} now?", room, 1 / len(ROOMS))
 
 
-class _Walkers:
-    """People who walk about and carry things; ``tracks`` has the facts and places of where each thing has been."""
+class _Walk:
+    """Four people walk about and carry things. ``tracks`` lists for each thing the events that moved it, and where to.
+
+    A thing's first room is where it is first picked up; the event is the move that brought its carrier there.
+    """
 
     def __init__(self, rng: random.Random, events: int):
-        self.rng, self.facts = rng, list[str]()
-        self.people, self.things = rng.sample(PEOPLE, 4), rng.sample(OBJECTS, 4)
-        self.spot: dict[str, str] = {}
-        self.moved: dict[str, int] = {}
-        self.holder: dict[str, str] = {}
-        self.taken: dict[str, int] = {}
+        self.rng = rng
+        self.events: list[str] = []
+        self.people = rng.sample(PEOPLE, 4)
+        self.things = rng.sample(OBJECTS, 4)
+        self.room_of: dict[str, str] = {}
+        self.arrival: dict[str, int] = {}
+        self.carrier: dict[str, str] = {}
+        self.taken_at: dict[str, int] = {}
         self.tracks: dict[str, list[tuple[int, str]]] = {thing: [] for thing in self.things}
-        while len(self.facts) < events:
+        while len(self.events) < events:
             self._step(rng.choice(self.people))
 
     def _step(self, who: str) -> None:
-        held = [thing for thing in self.things if self.holder.get(thing) == who]
-        near = [thing for thing in self.things if self._lies_near(thing, who)]
+        carried = [thing for thing in self.things if self.carrier.get(thing) == who]
+        near = [thing for thing in self.things if self._can_take(thing, who)]
         if near and self.rng.random() < 0.5:
             self._take(who, self.rng.choice(near))
-        elif held and self.rng.random() < 0.15:
-            thing = self.rng.choice(held)
-            del self.holder[thing]
-            self.facts.append(_say(self.rng, _DROPS, who=who, thing=thing))
+        elif carried and self.rng.random() < 0.15:
+            thing = self.rng.choice(carried)
+            del self.carrier[thing]
+            self.events.append(_sentence(self.rng, _DROPS, who=who, thing=thing))
         else:
-            self._move(who, held)
+            self._move(who, carried)
 
-    def _lies_near(self, thing: str, who: str) -> bool:
-        """Whether someone can pick a thing up: nobody has it, and it is here or has not been told of."""
-        here, track = self.spot.get(who), self.tracks[thing]
-        return here is not None and thing not in self.holder and (not track or track[-1][1] == here)
+    def _can_take(self, thing: str, who: str) -> bool:
+        """Whether nobody carries the thing and it is in the same room, or in none that an event has named yet."""
+        room = self.room_of.get(who)
+        track = self.tracks[thing]
+        return room is not None and thing not in self.carrier and (not track or track[-1][1] == room)
 
     def _take(self, who: str, thing: str) -> None:
-        self.holder[thing], self.taken[thing] = who, len(self.facts)
+        self.carrier[thing] = who
+        self.taken_at[thing] = len(self.events)
         if not self.tracks[thing]:
-            self.tracks[thing].append((self.moved[who], self.spot[who]))
-        self.facts.append(_say(self.rng, _TAKES, who=who, thing=thing))
+            self.tracks[thing].append((self.arrival[who], self.room_of[who]))
+        self.events.append(_sentence(self.rng, _TAKES, who=who, thing=thing))
 
-    def _move(self, who: str, held: list[str]) -> None:
-        place = self.rng.choice([place for place in PLACES if place != self.spot.get(who)])
-        self.spot[who], self.moved[who] = place, len(self.facts)
-        for thing in held:
-            self.tracks[thing].append((len(self.facts), place))
-        self.facts.append(_say(self.rng, _MOVES, who=who, place=place))
+    def _move(self, who: str, carried: list[str]) -> None:
+        room = self.rng.choice([room for room in ROOMS if room != self.room_of.get(who)])
+        self.room_of[who] = room
+        self.arrival[who] = len(self.events)
+        for thing in carried:
+            self.tracks[thing].append((len(self.events), room))
+        self.events.append(_sentence(self.rng, _MOVES, who=who, room=room))
 
 
-def _carried(rng: random.Random, events: int, stops: int) -> tuple[_Walkers, str]:
-    """A story in which three things or more went to ``stops`` places and ended in different ones, and one of them."""
+def _carried(rng: random.Random, events: int, stops: int) -> tuple[_Walk, str]:
+    """Draw a walk and a thing that was in at least ``stops`` rooms.
+
+    At least three such things come to their last room only once, and differ in their last and last but one rooms.
+    """
     while True:
-        story = _Walkers(rng, events)
-        tracks = {thing: track for thing, track in story.tracks.items() if len(track) >= stops}
-        ends = {thing: tuple(place for _, place in track[-2:]) for thing, track in tracks.items()}
-        once = [thing for thing in tracks if [place for _, place in tracks[thing]].count(ends[thing][-1]) == 1]
-        if len(once) >= 3 and all(len({ends[thing][i] for thing in once}) == len(once) for i in (0, 1)):
-            return story, rng.choice(once)
+        walk = _Walk(rng, events)
+        rooms = {thing: [room for _, room in track] for thing, track in walk.tracks.items() if len(track) >= stops}
+        once = [thing for thing, visited in rooms.items() if visited.count(visited[-1]) == 1]
+        ends = [tuple(rooms[thing][-2:]) for thing in once]
+        if len(once) >= 3 and all(len({end[i] for end in ends}) == len(once) for i in (0, 1)):
+            return walk, rng.choice(once)
 
 
-def _where_is_what(rng: random.Random, events: int) -> Told:
-    story, thing = _carried(rng, 2 * events, stops=2)
-    at, place = story.tracks[thing][-1]
-    needed = {at, story.taken[thing]}
-    return Told(story.facts, needed, f"Where is the {thing}?", place, 1 / len(PLACES))
+def _where_is_what(rng: random.Random, events: int) -> Plot:
+    walk, thing = _carried(rng, 2 * events, stops=2)
+    index, room = walk.tracks[thing][-1]
+    needed = {index, walk.taken_at[thing]}
+    return Plot(walk.events, needed, f"Where is the {thing}?", room, 1 / len(ROOMS))
 
 
-def _where_was_what(rng: random.Random, events: int) -> Told:
-    story, thing = _carried(rng, 2 * events, stops=3)
-    (before, answer), (at, place) = story.tracks[thing][-2:]
-    question = f"Where was the {thing} before it was in the {place}?"
-    return Told(story.facts, {before, at, story.taken[thing]}, question, answer, 1 / (len(PLACES) - 1))
+def _where_was_what(rng: random.Random, events: int) -> Plot:
+    walk, thing = _carried(rng, 2 * events, stops=3)
+    (before, answer), (index, room) = walk.tracks[thing][-2:]
+    needed = {before, index, walk.taken_at[thing]}
+    question = f"Where was the {thing} before it was in the {room}?"
+    return Plot(walk.events, needed, question, answer, 1 / (len(ROOMS) - 1))
 
 
-def _what_lies_where(rng: random.Random, events: int) -> Told:
-    spots = rng.sample(PLACES, min(len(PLACES), events + 1) // 2 * 2)
+def _what_lies_where(rng: random.Random, events: int) -> Plot:
+    rooms = rng.sample(ROOMS, min(len(ROOMS), events + 1) // 2 * 2)
     sides = rng.sample(sorted(_SIDES), 2)  # of each side there are several pairs, so that the side alone says little
-    pairs = [(a, sides[i % 2], b) for i, (a, b) in enumerate(zip(spots[::2], spots[1::2], strict=True))]
+    pairs = [(a, sides[i % 2], b) for i, (a, b) in enumerate(zip(rooms[::2], rooms[1::2], strict=True))]
     rng.shuffle(pairs)
-    facts = [f"The {a} lies {side} of the {b}." for a, side, b in pairs]
-    at = rng.randrange(len(pairs))
-    a, side, b = pairs[at]
+    sentences = [f"The {a} lies {side} of the {b}." for a, side, b in pairs]
+    index = rng.randrange(len(pairs))
+    a, side, b = pairs[index]
+    chance = 1 / (len(ROOMS) - 1)
     if rng.random() < 0.5:
-        return Told(facts, {at}, f"What lies {side} of the {b}?", a, 1 / (len(PLACES) - 1))
-    return Told(facts, {at}, f"What is the {a} {side} of?", b, 1 / (len(PLACES) - 1))
+        return Plot(sentences, {index}, f"What lies {side} of the {b}?", a, chance)
+    return Plot(sentences, {index}, f"What is the {a} {side} of?", b, chance)
 
 
-def _who_gave_what(rng: random.Random, events: int) -> Told:
-    """Everybody gives once and gets once, so that no name stands out."""
-    circle, ahead = rng.sample(PEOPLE, len(PEOPLE)), rng.randrange(1, len(PEOPLE))
-    facts, gifts = [], []
+def _who_gave_what(rng: random.Random, events: int) -> Plot:
+    """Plan qa5. Everybody gives once and receives once, so that no name stands out."""
+    circle = rng.sample(PEOPLE, len(PEOPLE))
+    ahead = rng.randrange(1, len(PEOPLE))
+    sentences: list[str] = []
+    gifts = []
     for i, thing in enumerate(rng.sample(OBJECTS, min(len(OBJECTS), events // 2))):
-        who, other = circle[i], circle[(i + ahead) % len(circle)]
-        facts.append(_say(rng, _TAKES, who=who, thing=thing))
-        gifts.append((len(facts), who, thing, other))
-        facts.append(_say(rng, _GIVES, who=who, thing=thing, other=other))
-    at, who, thing, other = rng.choice(gifts)
+        who = circle[i]
+        other = circle[(i + ahead) % len(circle)]
+        sentences.append(_sentence(rng, _TAKES, who=who, thing=thing))
+        gifts.append((len(sentences), who, thing, other))
+        sentences.append(_sentence(rng, _GIVES, who=who, thing=thing, other=other))
+    index, who, thing, other = rng.choice(gifts)
     question, answer = rng.choice(
         [
             (f"Who gave the {thing} to {other}?", who),
@@ -189,14 +208,14 @@ def _who_gave_what(rng: random.Random, events: int) -> Told:
             (f"What did {who} give to {other}?", thing),
         ]
     )
-    return Told(facts, {at}, question, answer, 1 / (len(PEOPLE) - 1))
+    return Plot(sentences, {index}, question, answer, 1 / (len(PEOPLE) - 1))
 
 
-_STORIES = {1: _where_is_who, 2: _where_is_what, 3: _where_was_what, 4: _what_lies_where, 5: _who_gave_what}
+_PLOTS = {1: _where_is_who, 2: _where_is_what, 3: _where_was_what, 4: _what_lies_where, 5: _who_gave_what}
 
 
-def _preset(number: int, asks: str, chance: float) -> Preset:
-    return Preset(task=Story(number=number), asks=asks, family="BABILong-style", chance=chance)
+def _preset(number: int, description: str, chance: float) -> Preset:
+    return Preset(task=Story(number=number), description=description, family="BABILong-style", chance=chance)
 
 
 PRESETS = {

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from memagent_lib import settings
-from memagent_lib.data.drafting import ExampleKey, Length, Meter
 from memagent_lib.data.examples import Example
+from memagent_lib.data.layout import ExampleKey, Length, Meter
 from memagent_lib.data.tasks import (
     babi,
     changes,
@@ -30,25 +30,21 @@ from memagent_lib.processes import die_with_parent
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
-TASKS: Mapping[str, Preset] = {
-    **needles.PRESETS,
-    **retrieval.PRESETS,
-    **counting.PRESETS,
-    **document_questions.PRESETS,
-    **multihop.PRESETS,
-    **keychain.PRESETS,
-    **babi.PRESETS,
-    **changes.PRESETS,
-}
-"""What ``memagent data --list`` shows. A family of tasks is a module with its ``PRESETS``, and a line here."""
+FAMILIES = (needles, retrieval, counting, document_questions, multihop, keychain, babi, changes)
+"""A family of tasks is a module with ``PRESETS``, and its entry here."""
+TASKS: Mapping[str, Preset] = {name: preset for family in FAMILIES for name, preset in family.PRESETS.items()}
+"""What ``memagent data --list`` prints."""
 
 
 def preset(name: str) -> Preset:
-    """The preset called ``name``, or the one in a file (``FILE.py:NAME``); ``ValueError`` names the known ones."""
+    """Return the preset called ``name``, or the one in a file (``FILE.py:NAME``); ``ValueError`` lists the known ones.
+
+    A file's tasks are its variables and the entries of its ``PRESETS`` table.
+    """
     if is_plugin(name):
         return _preset_in_file(name)
     if name not in TASKS:
-        raise ValueError(f"no task {name!r}; choose from {', '.join(TASKS)}, or give FILE.py:NAME")
+        raise ValueError(f"no task {name!r}; choose from {', '.join(TASKS)}, or name one in a file, FILE.py:NAME")
     return TASKS[name]
 
 
@@ -60,9 +56,11 @@ def _preset_in_file(name: str) -> Preset:
 
 
 def configured(name: str, **parameters: Any) -> Task:
-    """The task called ``name`` with some of its parameters changed."""
+    """Return the task called ``name`` with some of its parameters changed."""
     task = preset(name).task
-    return settings.parse(type(task), asdict(task) | parameters, f"task {name!r}") if parameters else task
+    if not parameters:
+        return task
+    return settings.parse(type(task), asdict(task) | parameters, f"task {name!r}")
 
 
 def make(
@@ -79,22 +77,24 @@ def make(
     rule: str | None = None,
     **parameters: Any,
 ) -> Iterator[Example]:
-    """``n`` examples of a task, in order, at a length in tokens, chunks or (where the task has a pool) documents.
+    """Make ``n`` examples of a task, in order, at a length in tokens, chunks or (where the task has a pool) documents.
 
-    The same seed gives the same examples on any number of ``workers``, and the same questions at every length. ``rule``
-    changes the judge. Wrong arguments raise here, not at the first example.
+    A seed yields the same examples on any number of ``workers``, and the same questions at every length. ``rule``
+    replaces the task's judge. Wrong arguments raise here, not at the first example.
     """
     configured(name, **parameters)
-    for what, value in (("n", n), ("workers", workers)):
+    for argument, value in (("n", n), ("workers", workers)):
         if value < 1:
-            raise ValueError(f"{what} must be at least 1, got {value}")
+            raise ValueError(f"{argument} must be at least 1, got {value}")
     if rule:
         judge_named(rule)
     length = Length(
         tokens=length_tokens, chunks=chunks, documents=documents, chunk_tokens=chunk_tokens or preset(name).chunk_tokens
     )
     job = _Job(name, parameters, seed, length, rule)
-    return _alone(job, n, tokenizer) if workers == 1 else _in_processes(job, n, tokenizer, min(workers, n))
+    if workers == 1:
+        return _in_this_process(job, n, tokenizer)
+    return _in_processes(job, n, tokenizer, min(workers, n))
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _Job:
         return replace(example, rule=self.rule) if self.rule else example
 
 
-def _alone(job: _Job, n: int, tokenizer: Tokenizer) -> Iterator[Example]:
+def _in_this_process(job: _Job, n: int, tokenizer: Tokenizer) -> Iterator[Example]:
     task = configured(job.name, **job.parameters)
     meter = Meter(tokenizer)
     for index in range(n):
@@ -122,7 +122,7 @@ def _alone(job: _Job, n: int, tokenizer: Tokenizer) -> Iterator[Example]:
 
 
 def _in_processes(job: _Job, n: int, tokenizer: Tokenizer, workers: int) -> Iterator[Example]:
-    """In order, with at most two examples per worker under way: a reader slower than the makers holds them up."""
+    """Yield examples in order, with at most two per worker under way, so that a slow consumer holds up the workers."""
     backend = tokenizer.backend
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of a notebook or a trainer
     with ProcessPoolExecutor(workers, context, _start_worker, (job, backend, os.getpid())) as pool:
@@ -142,7 +142,7 @@ def _start_worker(job: _Job, backend: Any, parent: int) -> None:
     die_with_parent(parent)
     # Only the Rust tokenizer travels: importing transformers in every worker costs seconds and hundreds of megabytes.
     _worker.job = job
-    _worker.task = configured(job.name, **job.parameters)  # by name: a class in a file of the user's is not pickled
+    _worker.task = configured(job.name, **job.parameters)  # by name: a class in a user's file cannot be pickled
     _worker.meter = Meter(Tokenizer(SimpleNamespace(backend_tokenizer=backend)))
 
 

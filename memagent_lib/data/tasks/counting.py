@@ -1,6 +1,6 @@
 """RULER's counting tasks: the most common words of a list (cwe) and of a text in code words (fwe).
 
-A memory that is overwritten is structurally weak at counting; they are here because a benchmark must report what hurts.
+An overwritten memory is structurally weak at counting; the tasks are here because a benchmark must report that too.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from memagent_lib.data.drafting import ExampleKey, Meter, longest
 from memagent_lib.data.examples import Example, Span
+from memagent_lib.data.layout import ExampleKey, Meter, longest
 from memagent_lib.data.tasks.presets import AtLeastOne, Preset
 from memagent_lib.data.tasks.words import compound, distinct, english
 
 SHORT_TOKENS = 4096
-"""Below this length cwe repeats its words less often, as RULER does."""
+"""Below this length cwe repeats its words less often, as in RULER."""
 _SHORT_REPEATS = (6, 1)
 _FULL_STOPS = "...."  # the most frequent word of fwe is noise
 _QUESTION = "The document is a {}. Which {} {} occur most often in it? Name all {}.{}"
@@ -26,7 +26,10 @@ _QUESTION = "The document is a {}. Which {} {} occur most often in it? Name all 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordsPlan:
-    """A text of words, ``build(n)``, that grows about evenly with ``n``; the answers are its most frequent words."""
+    """A text of words, ``build(n)``, that grows about evenly with ``n``; the answers are its most frequent words.
+
+    The text is too short if the word ``runner_up``, which is not an answer, is as frequent as the last answer.
+    """
 
     question: str
     answers: tuple[str, ...]
@@ -41,19 +44,21 @@ class WordsPlan:
         text = self.build(n)
         counts = Counter(text.split())
         if self.runner_up and counts[self.runner_up] >= counts[self.answers[-1]]:
-            top = len(self.answers)
             raise ValueError(
-                f"{key.length.limit:,} tokens are too few to tell the {top} most frequent words from the next; "
-                "ask for more"
+                f"{key.length.limit:,} tokens are too few to separate the {len(self.answers)} most frequent words from "
+                "the next; request more"
             )
-        first = [(text.index(f" {answer} ") + 1, answer) for answer in self.answers if f" {answer} " in text]
-        evidence = [Span(at, at + len(answer)) for at, answer in first]
-        facts = {
+        evidence = []
+        for answer in self.answers:
+            before = text.find(f" {answer} ")
+            if before >= 0:
+                evidence.append(Span(before + 1, before + 1 + len(answer)))
+        metadata = {
             "tokens": tokens,
             "counts": [counts[answer] for answer in self.answers],
             "evidence": "first occurrence of each answer; the counts need all of them",
         }
-        return key.example(self, text, evidence, facts)
+        return key.example(self, text, evidence, metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +79,13 @@ class CommonWords:
     def plan(self, key: ExampleKey) -> WordsPlan:
         short = key.length.limit < SHORT_TOKENS
         often, rarely = _SHORT_REPEATS if short else (self.common_repeats, self.other_repeats)
-        order_seed, rng = key.rng().getrandbits(64), key.rng(f"{key.name} words")
+        order_seed = key.rng().getrandbits(64)
+        rng = key.rng(f"{key.name} words")
         pool = list(english("noun", "adjective", "verb"))
         rng.shuffle(pool)
 
         def first(n: int) -> list[str]:
-            """Different words: English ones in random order, then compounds of two."""
+            """Return ``n`` different words: English ones in random order, then compounds of two."""
             pool.extend(distinct(compound, n - len(pool), rng, pool))
             return pool[:n]
 
@@ -98,8 +104,9 @@ class CommonWords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrequentWords:
-    """RULER's fwe: made-up words whose frequencies follow Zipf's law with exponent ``alpha``; the ``top`` after the
-    noise are asked for.
+    """RULER's fwe: made-up words whose frequencies follow Zipf's law with exponent ``alpha``.
+
+    The most frequent word is noise; the ``top`` after it are the answer.
     """
 
     alpha: float = 2.0
@@ -138,6 +145,6 @@ class FrequentWords:
 
 
 PRESETS = {
-    "cwe": Preset(task=CommonWords(), asks="the ten most common words of a list", family="RULER"),
-    "fwe": Preset(task=FrequentWords(), asks="the three most frequent code words", family="RULER"),
+    "cwe": Preset(task=CommonWords(), description="the ten most common words of a list", family="RULER"),
+    "fwe": Preset(task=FrequentWords(), description="the three most frequent code words", family="RULER"),
 }

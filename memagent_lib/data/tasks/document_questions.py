@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from memagent_lib.data.drafting import DraftPlan, ExampleKey
 from memagent_lib.data.formats import read_pool
+from memagent_lib.data.layout import DocumentPlan, ExampleKey
 from memagent_lib.data.pools import PoolQuestion, shuffled
 from memagent_lib.data.tasks.presets import NotNegative, Preset
 
@@ -19,10 +19,10 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentQuestions:
-    """The questions of a file, each over as many of its documents as are asked for.
+    """The questions of a file, each over as many of its documents as are requested.
 
-    The seed puts the questions in an order, and the examples are those from place ``first`` on: stretches of one order
-    that do not overlap share no question.
+    The seed orders the questions, and the examples are those from number ``first`` on: stretches of one order that do
+    not overlap share no question.
     """
 
     kind: Literal["squad", "hotpot"]
@@ -30,18 +30,19 @@ class DocumentQuestions:
     first: NotNegative = 0
     rule: str = "contains"
 
-    def plan(self, key: ExampleKey) -> DraftPlan:
+    def plan(self, key: ExampleKey) -> DocumentPlan:
         if self.pool_path is None:
             raise ValueError(
-                f"this task asks the questions of a file, and none is named; set pool_path to {_SOURCES[self.kind]}"
+                f"this task takes its questions from a file, and none is named; set pool_path to {_SOURCES[self.kind]}"
             )
-        asked, place = _ordered(self.pool_path, self.kind, key.seed), self.first + key.index
-        if place >= len(asked):
+        questions = _ordered(self.pool_path, self.kind, key.seed)
+        number = self.first + key.index
+        if number >= len(questions):
             raise ValueError(
-                f"{self.pool_path} has {len(asked):,} questions and number {place + 1:,} was asked for; "
-                "ask for fewer examples"
+                f"{self.pool_path} has {len(questions):,} questions and number {number + 1:,} was requested; "
+                "request fewer examples"
             )
-        return _pool(self.pool_path, self.kind).plan(asked[place], key, self.rule)
+        return _pool(self.pool_path, self.kind).plan(questions[number], key, self.rule)
 
 
 _pool = lru_cache(maxsize=2)(read_pool)
@@ -52,9 +53,9 @@ def _ordered(path: str, kind: str, seed: int) -> list[PoolQuestion]:
     return shuffled(_pool(path, kind).questions, seed)
 
 
-def _preset(asks: str, kind: str, family: str, rule: str) -> Preset:
+def _preset(description: str, kind: str, family: str, rule: str) -> Preset:
     needs = {"squad": "pool_path: SQuAD dev-v2.0.json", "hotpot": "pool_path: HotpotQA dev distractor JSON"}[kind]
-    return Preset(task=DocumentQuestions(kind=kind, rule=rule), asks=asks, family=family, needs=needs)
+    return Preset(task=DocumentQuestions(kind=kind, rule=rule), description=description, family=family, needs=needs)
 
 
 PRESETS = {

@@ -1,7 +1,7 @@
 """KeyChain (LoongRL, Wang et al. 2025): the true question is hidden in the document, at the end of a chain of keys.
 
-Works on top of tasks whose documents answer several questions: one chain of entries, each a key and what it leads to,
-ends in the true question, the others in other questions that the document answers as well.
+Builds on tasks whose documents answer several questions: one chain of entries, each a key and what it leads to, ends in
+the true question, and other chains end in other questions that the document answers as well.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from memagent_lib.data.drafting import DraftPlan, ExampleKey, Fact
+from memagent_lib.data.layout import DocumentPlan, ExampleKey, Statement
 from memagent_lib.data.tasks import changes, multihop
 from memagent_lib.data.tasks.presets import AtLeastOne, Preset
 from memagent_lib.data.tasks.words import distinct, identifier
@@ -26,30 +26,37 @@ class KeyChain:
     links: AtLeastOne = 4
     decoys: AtLeastOne = 3
 
-    def plan(self, key: ExampleKey) -> DraftPlan:
-        rng, inner = key.rng(), _INNER[self.task].task.plan(key)
+    def plan(self, key: ExampleKey) -> DocumentPlan:
+        rng = key.rng()
+        inner = _INNER[self.task].task.plan(key)
         if len(inner.decoys) < self.decoys:
-            raise ValueError(f"a document of {self.task} has {len(inner.decoys)} other questions; lower decoys to that")
+            raise ValueError(
+                f"decoys must be at most {len(inner.decoys)}, the other questions that a document of {self.task} "
+                f"answers; got {self.decoys}"
+            )
         questions = [inner.question, *rng.sample(inner.decoys, self.decoys)]
         keys = distinct(identifier, self.links * len(questions), rng)
-        chains = [keys[at : at + self.links] for at in range(0, len(keys), self.links)]
-        facts = [
-            Fact(f"[{link} -> {then}]", rng.random())
-            for chain, asked in zip(chains, questions, strict=True)
-            for link, then in pairwise((*chain, asked))
-        ]
-        needed = [Fact.needed(fact.text, fact.depth) for fact in facts[: self.links]]
+        entries: list[Statement] = []
+        for number, question in enumerate(questions):
+            chain = keys[number * self.links : (number + 1) * self.links]
+            needed = number == 0
+            for link, target in pairwise((*chain, question)):
+                entry = f"[{link} -> {target}]"
+                depth = rng.random()
+                entries.append(Statement.needed(entry, depth) if needed else Statement(entry, depth))
         return replace(
             inner,
             question=(
                 f"The document holds entries of the form [key -> next]. Begin with the key {keys[0]} and follow the "
                 "entries until one leads to a question instead of a key. Answer that question from the document."
             ),
-            facts=(*needed, *facts[self.links :], *inner.facts),
+            statements=(*entries, *inner.statements),
             metadata={**inner.metadata, "hidden_question": inner.question, "links": self.links, "decoys": self.decoys},
         )
 
 
 PRESETS = {
-    "keychain": Preset(task=KeyChain(), asks="a bridge question hidden behind a chain of keys", family="KeyChain")
+    "keychain": Preset(
+        task=KeyChain(), description="a bridge question hidden behind a chain of keys", family="KeyChain"
+    )
 }

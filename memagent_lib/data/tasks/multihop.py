@@ -1,7 +1,8 @@
 """Multi-hop questions about a generated world, in HotpotQA's shape: bridges, chains and comparisons.
 
-Beside the chain of documents that answers a question stand complete chains of the same relations that begin elsewhere,
-with names half alike and other answers; which of them is asked about is drawn last. So only the question's name tells.
+Beside the chain of documents that answers a question there are complete chains of the same relations that begin
+elsewhere, with names half alike and other answers. Which of them the question is about is drawn last, so only the name
+in the question identifies it.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from memagent_lib.data.drafting import DOCUMENT_SEPARATOR, DraftPlan, ExampleKey, Fact, Filler
 from memagent_lib.data.examples import Span
-from memagent_lib.data.pools import PoolPlace, others
+from memagent_lib.data.layout import DOCUMENT_SEPARATOR, DocumentPlan, ExampleKey, Filler, Statement
+from memagent_lib.data.pools import PoolSpan, other_documents
 from memagent_lib.data.tasks.presets import NotNegative, Preset
 from memagent_lib.data.tasks.worlds import World, world
 
 TOKENS_PER_DOCUMENT = 64
-"""A low guess, so that a world is always larger than the longest document asked of it."""
+"""A low estimate, so that a world is always larger than the longest document made from it."""
 QUESTIONS_PER_WORLD = 500
 
 
 class Route(NamedTuple):
-    """A question as a walk: where it starts, the relations it follows, and the words in which it is asked."""
+    """A question as a walk: the kind of entity where it starts, the relations it follows, and its wording."""
 
     kind: str
     relations: tuple[str, ...]
@@ -75,8 +76,13 @@ class Walk(NamedTuple):
     """A complete chain of documents from an entity's name to a value."""
 
     name: str
-    steps: tuple[PoolPlace, ...]
+    steps: tuple[PoolSpan, ...]
     value: str
+
+    @property
+    def documents(self) -> set[int]:
+        """The numbers of its documents."""
+        return {step.document for step in self.steps}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,49 +94,53 @@ class MultiHop:
     decoys: NotNegative = 5
 
     def __post_init__(self) -> None:
-        if self.hops not in (known := HOPS[self.shape]):
+        known = HOPS[self.shape]
+        if self.hops not in known:
             raise ValueError(f"a {self.shape} question has {' or '.join(map(str, known))} hops, got {self.hops}")
 
-    def plan(self, key: ExampleKey) -> DraftPlan:
-        """A new world every :data:`QUESTIONS_PER_WORLD` examples; a longer document only adds others' documents."""
-        number, place = divmod(key.index, QUESTIONS_PER_WORLD)
+    def plan(self, key: ExampleKey) -> DocumentPlan:
+        """Plan over a world that is new every :data:`QUESTIONS_PER_WORLD` examples; length only adds its documents."""
+        number, index = divmod(key.index, QUESTIONS_PER_WORLD)
         documents = key.length.documents
         size = key.length.limit // TOKENS_PER_DOCUMENT if documents is None else 2 * documents
         of = world(key.seed, number, size)
         rng = key.rng(f"{self.shape} {self.hops}")
-        return self._comparison(of, rng, key, place) if self.shape == "comparison" else self._chain(of, rng)
+        if self.shape == "comparison":
+            return self._comparison(of, rng, key.seed, index)
+        return self._chain(of, rng)
 
-    def _chain(self, of: World, rng: random.Random) -> DraftPlan:
+    def _chain(self, of: World, rng: random.Random) -> DocumentPlan:
         route = rng.choice([route for route in ROUTES if len(route.relations) == self.hops])
         walks: list[Walk] = []
         while len(walks) <= self.decoys:
             walks = alike_walks(of, route, rng.choice(of.by_kind[route.kind]), self.decoys + 1, rng)
-        rng.shuffle(walks)  # nothing but the question tells the first one from the others
-        asked, *decoys = walks
+        rng.shuffle(walks)  # nothing but the question distinguishes the first one from the others
+        gold, *decoys = walks
         return self._plan(
             of,
             rng,
-            gold=[asked],
+            gold=[gold],
             beside=decoys,
-            question=route.words.format(asked.name),
-            answer=asked.value,
+            question=route.words.format(gold.name),
+            answer=gold.value,
             relations=route.relations,
             decoys=tuple(route.words.format(walk.name) for walk in decoys),
         )
 
-    def _comparison(self, of: World, rng: random.Random, key: ExampleKey, place: int) -> DraftPlan:
-        """No pair is compared twice: the second comes after the first in a circle, less than half way round."""
+    def _comparison(self, of: World, rng: random.Random, seed: int, index: int) -> DocumentPlan:
+        """Plan a comparison. No pair comes twice: the second is ahead of the first in a circle, by less than half."""
         route = rng.choice([route for route in COMPARISONS if 2 * len(route.relations) == self.hops])
         circle = list(of.by_kind[route.kind])
-        random.Random(f"circle/{key.seed}/{route.kind}").shuffle(circle)
-        after = [circle[(place + ahead) % len(circle)] for ahead in range(1, len(circle) // 2)]
+        random.Random(f"circle/{seed}/{route.kind}").shuffle(circle)
+        first = circle[index % len(circle)]
+        ahead = [circle[(index + steps) % len(circle)] for steps in range(1, len(circle) // 2)]
         pair: list[Walk] = []
         while len(pair) < 2:
-            pair = different([circle[place % len(circle)], rng.choice(after)], of, route.relations, 2)
+            pair = different([first, rng.choice(ahead)], of, route.relations, 2)
         decoys = alike_walks(of, route, pair[0].steps[0].document, self.decoys + 1, rng, pair)[: self.decoys]
-        # Of four examples in a row each habit is right twice: to say the name given first, or first by the alphabet.
-        block = random.Random(f"habits/{key.seed}/{place // 4}").sample([(a, b) for a in (0, 1) for b in (0, 1)], 4)
-        by_name, named_first = block[place % 4]
+        # Of four examples in a row each habit is right twice: to pick the first name, or the first in the alphabet.
+        block = random.Random(f"habits/{seed}/{index // 4}").sample([(a, b) for a in (0, 1) for b in (0, 1)], 4)
+        by_name, named_first = block[index % 4]
         right, wrong = sorted(pair, key=lambda walk: walk.name, reverse=bool(by_name))
         when = "earlier" if int(right.value) < int(wrong.value) else "later"
         a, b = (right, wrong) if named_first else (wrong, right)
@@ -155,24 +165,30 @@ class MultiHop:
         answer: str,
         relations: tuple[str, ...],
         decoys: tuple[str, ...] = (),
-    ) -> DraftPlan:
+    ) -> DocumentPlan:
         steps = [step for walk in gold for step in walk.steps]
         near = [step.document for walk in beside for step in walk.steps]
-        facts = [Fact(of.documents[i], rng.random(), (Span(start, end),)) for i, start, end in steps]
-        facts += [Fact(of.documents[i], rng.random()) for i in near]
-        rest = others(of.documents, [*near, *(step.document for step in steps)], rng.getrandbits(64))
-        names = [of.entities[step.document].name for step in steps]
+        statements = [Statement(of.documents[i], rng.random(), (Span(start, end),)) for i, start, end in steps]
+        statements += [Statement(of.documents[i], rng.random()) for i in near]
+        rest = other_documents(of.documents, [*near, *(step.document for step in steps)], rng.getrandbits(64))
+        metadata = {
+            "shape": self.shape,
+            "hops": self.hops,
+            "gold_names": [of.entities[step.document].name for step in steps],
+            "relations": list(relations),
+        }
         compares = self.shape == "comparison"
-        shape = {"shape": self.shape, "hops": self.hops, "gold_names": names, "relations": list(relations)}
-        return DraftPlan(
+        if compares:
+            metadata["chance"] = 0.5
+        return DocumentPlan(
             question=question,
             answers=(answer,),
-            facts=tuple(facts),
-            filler=Filler(rest, "the world", "ask for a shorter document"),
-            rule="exact" if compares else "contains",  # to name both is no answer
+            statements=tuple(statements),
+            filler=Filler(rest, "the world", "request a shorter document"),
+            rule="exact" if compares else "contains",  # a reply that names both of a pair is no answer
             separator=DOCUMENT_SEPARATOR,
             numbered=True,
-            metadata=shape | ({"chance": 0.5} if compares else {}),
+            metadata=metadata,
             decoys=decoys,
         )
 
@@ -180,7 +196,7 @@ class MultiHop:
 def alike_walks(
     of: World, route: Route, center: int, n: int, rng: random.Random, beside: Sequence[Walk] = ()
 ) -> list[Walk]:
-    """:func:`different` walks of a route from ``center``, then from things with names half alike, then from any."""
+    """Return :func:`different` walks of a route from ``center``, then from things with names half alike, then any."""
     alike = of.alike(center)
     rng.shuffle(alike)
     return different([center, *alike, *rng.sample(of.by_kind[route.kind], 8 * n)], of, route.relations, n, beside)
@@ -189,37 +205,40 @@ def alike_walks(
 def different(
     starts: Sequence[int], of: World, relations: tuple[str, ...], n: int, beside: Sequence[Walk] = ()
 ) -> list[Walk]:
-    """The first ``n`` walks from ``starts`` that have no document and no value in common, nor with those ``beside``."""
+    """Return the first ``n`` walks that share no document and no value with each other, nor with those ``beside``."""
     found: list[Walk] = []
     values = {walk.value for walk in beside}
-    used = {step.document for walk in beside for step in walk.steps}
+    used = {document for walk in beside for document in walk.documents}
     for start in starts:
         walk = walked(of, start, relations)
-        if walk is None or walk.value in values or used & {step.document for step in walk.steps}:
+        if walk is None or walk.value in values or used & walk.documents:
             continue
         found.append(walk)
         values.add(walk.value)
-        used |= {step.document for step in walk.steps}
+        used |= walk.documents
         if len(found) == n:
             break
     return found
 
 
 def walked(of: World, start: int, relations: tuple[str, ...]) -> Walk | None:
-    """The walk from an entity along relations; ``None`` where it ends early or comes by a document twice."""
-    steps: list[PoolPlace] = []
-    at, value = start, ""
-    for relation in relations:
-        fact = of.entities[at].facts.get(relation)
-        if fact is None or any(step.document == at for step in steps):
+    """Walk from an entity along relations; ``None`` where the walk ends early or comes to a document again."""
+    steps: list[PoolSpan] = []
+    at = start
+    value = ""
+    for name in relations:
+        relation = of.entities[at].relations.get(name)
+        if relation is None or any(step.document == at for step in steps):
             return None
-        steps.append(PoolPlace(at, fact.start, fact.end))
-        at, value = fact.target if fact.target is not None else at, fact.value
+        steps.append(PoolSpan(at, relation.start, relation.end))
+        value = relation.value
+        if relation.target is not None:
+            at = relation.target
     return Walk(of.entities[start].name, tuple(steps), value)
 
 
-def _preset(asks: str, task: MultiHop, chance: float = 0.0) -> Preset:
-    return Preset(task=task, asks=asks, family="world", chance=chance)
+def _preset(description: str, task: MultiHop, chance: float = 0.0) -> Preset:
+    return Preset(task=task, description=description, family="world", chance=chance)
 
 
 PRESETS = {

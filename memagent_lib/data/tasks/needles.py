@@ -1,6 +1,6 @@
-"""Needles in filler: codes of things, hidden among sentences that say nothing, or among codes of other things.
+"""Needles in filler: codes of things, hidden among sentences about nothing in particular, or among other codes.
 
-The place of the needle is uniform over the document.
+The depth of the needle is uniform over the document.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from memagent_lib.data.drafting import ExampleKey, Length, Meter, end_of_chunks, starts_of
-from memagent_lib.data.examples import Example, Span
+from memagent_lib.data.examples import Example
+from memagent_lib.data.layout import ExampleKey, Length, Meter, Statement, end_of_chunks, fill_chunks, insert
 from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
 from memagent_lib.data.tasks.words import terms
 
@@ -40,16 +40,16 @@ FILLER = (
     "The choir sings every Sunday morning.",
     "A dog sleeps in the shade of a cart.",
 )
-_SHORTEST_SENTENCE = 7  # tokens; no sentence of this world is shorter
+_SHORTEST_SENTENCE_TOKENS = 7
 _SENTENCES_PER_TOKEN = 1 / 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedleTask:
-    """A chunk holds the codes of ``distractors`` *other* things on average.
+    """The code of one thing; a chunk states the codes of ``distractors`` *other* things on average.
 
-    ``half_matching`` is the share of them that have the asked thing's adjective or its noun, never both; ``half_alike``
-    is the share of their codes that begin with one digit or more of the code asked for.
+    ``half_matching`` is the share of them whose name has the adjective or the noun of the needle, never both;
+    ``half_alike`` is the share of their codes that begin with one or more digits of the answer.
     """
 
     distractors: Annotated[float, Ge(0)] = 3.0
@@ -61,75 +61,87 @@ class NeedleTask:
         return self
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        """One example; the document is as long as its chunks can hold, to the last character."""
-        length, tokenizer = key.length, meter.tokenizer
+        """Return one example, whose document is as long as its chunks allow, to the last character."""
+        length = key.length
         rng = random.Random(f"needle {key.seed}-{key.index} {length.whole_chunks} {length.chunk_tokens}")
-        name, value, depth = random_key(rng), random_value(rng, self.digits), rng.random()
-        enough = length.limit // _SHORTEST_SENTENCE + 2
-        sentences = [self._sentence(length, rng, name, value) for _ in range(enough)]
-        room = end_of_chunks(" ".join(sentences), length, tokenizer)
-        fact = needle(name, value)
-        starts = starts_of([*sentences, fact], " ")
-        place = round(depth * sum(start <= room for start in starts[1:]))
-        while True:
-            text = " ".join((*sentences[:place], fact, *sentences[place:]))
-            text = text[: end_of_chunks(text, length, tokenizer)].rstrip()
-            if starts[place] + len(fact) <= len(text):
-                break
-            place -= 1
+        name = random_name(rng)
+        code = random_code(rng, self.digits)
+        needle = Statement.needed(sentence(name, code), rng.random())
+        enough = length.limit // _SHORTEST_SENTENCE_TOKENS + 2
+        others = [self._other_sentence(length, rng, name, code) for _ in range(enough)]
+        room = end_of_chunks(" ".join(others), length, meter.tokenizer)
+        document, (span,), _ = fill_chunks(
+            lambda n: insert(others, [needle], " ", among=n), _sentences_within(others, room), length, meter.tokenizer
+        )
         return Example(
             id=key.id,
             task="needle",
             question=f"What is the code of the {' '.join(name)}?",
-            document=text,
-            answers=(value,),
-            evidence=(Span(starts[place], starts[place] + len(fact)),),
+            document=document,
+            answers=(code,),
+            evidence=(span,),
             metadata={
                 "chunks": length.chunks,
                 "chunk_tokens": length.chunk_tokens,
-                "depth": round(starts[place] / len(text), 4),
+                "depth": round(span.start / len(document), 4),
                 "half_matching": self.half_matching,
                 "half_alike": self.half_alike,
             },
         )
 
-    def _sentence(self, length: Length, rng: random.Random, key: tuple[str, str], value: str) -> str:
+    def _other_sentence(self, length: Length, rng: random.Random, name: tuple[str, str], code: str) -> str:
         if rng.random() < self.distractors / (length.chunk_tokens * _SENTENCES_PER_TOKEN):
-            other = other_key(rng, key, self.half_matching)
-            return needle(other, other_value(rng, value, self.half_alike))
+            other = other_name(rng, name, self.half_matching)
+            return sentence(other, other_code(rng, code, self.half_alike))
         return rng.choice(FILLER)
 
 
-def needle(key: tuple[str, str], value: str) -> str:
-    return f"The code of the {' '.join(key)} is {value}."
+def sentence(name: tuple[str, str], code: str) -> str:
+    return f"The code of the {' '.join(name)} is {code}."
 
 
-def random_key(rng: random.Random) -> tuple[str, str]:
+def _sentences_within(sentences: list[str], chars: int) -> int:
+    """Return how many sentences, each with the space after it, end within the first ``chars`` characters."""
+    count = 0
+    end = 0
+    for text in sentences:
+        end += len(text) + 1
+        if end > chars:
+            break
+        count += 1
+    return count
+
+
+def random_name(rng: random.Random) -> tuple[str, str]:
     return rng.choice(ADJECTIVES), rng.choice(NOUNS)
 
 
-def other_key(rng: random.Random, key: tuple[str, str], half_matching: float) -> tuple[str, str]:
-    """The name of another thing, which in the share ``half_matching`` of cases has one word of ``key``."""
-    adjective, noun = random_key(rng)
-    while adjective == key[0]:
+def other_name(rng: random.Random, name: tuple[str, str], half_matching: float) -> tuple[str, str]:
+    """Draw the name of another thing, which with probability ``half_matching`` has one word of ``name``."""
+    adjective, noun = random_name(rng)
+    while adjective == name[0]:
         adjective = rng.choice(ADJECTIVES)
-    while noun == key[1]:
+    while noun == name[1]:
         noun = rng.choice(NOUNS)
     if rng.random() < half_matching:
-        return (key[0], noun) if rng.random() < 0.5 else (adjective, key[1])
+        return (name[0], noun) if rng.random() < 0.5 else (adjective, name[1])
     return adjective, noun
 
 
-def random_value(rng: random.Random, digits: int) -> str:
+def random_code(rng: random.Random, digits: int) -> str:
     return "".join(rng.choice("0123456789") for _ in range(digits))
 
 
-def other_value(rng: random.Random, value: str, half_alike: float) -> str:
-    """Another code, which in the share ``half_alike`` of cases has one to all but one first digits of ``value``."""
-    same = rng.randint(1, len(value) - 1) if len(value) > 1 and half_alike and rng.random() < half_alike else 0
-    return value[:same] + random_value(rng, len(value) - same)
+def other_code(rng: random.Random, code: str, half_alike: float) -> str:
+    """Draw another code, which with probability ``half_alike`` begins with some but not all digits of ``code``."""
+    shared = 0
+    if len(code) > 1 and half_alike and rng.random() < half_alike:
+        shared = rng.randint(1, len(code) - 1)
+    return code[:shared] + random_code(rng, len(code) - shared)
 
 
 PRESETS = {
-    "needle": Preset(task=NeedleTask(), asks="a code among codes of other things", family="needles", chunk_tokens=128)
+    "needle": Preset(
+        task=NeedleTask(), description="a code among codes of other things", family="needles", chunk_tokens=128
+    )
 }

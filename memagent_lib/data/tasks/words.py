@@ -12,15 +12,16 @@ from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
-from memagent_lib.data.drafting import DraftPlan, Filler, in_order
+from memagent_lib.data.layout import DocumentPlan, Filler, in_order
 
 NOISE_LINE = "The pond is still. The gate is open. The lamp is lit. Nobody comes. It is an ordinary day."
 """One line of noise: about as many tokens as RULER's, in our own words."""
 
 
 def terms(text: str) -> tuple[str, ...]:
-    """The terms of a list that is written as one text: parted by bars where there are any, else by white space."""
-    return tuple(term.strip() for term in (text.split("|") if "|" in text else text.split()))
+    """Split a list that is written as one text: at bars if it has any, else at white space."""
+    parts = text.split("|") if "|" in text else text.split()
+    return tuple(part.strip() for part in parts)
 
 
 _SUBJECTS = terms(
@@ -50,7 +51,7 @@ MOST_IN_VAIN = 10_000
 
 @lru_cache(maxsize=3)
 def english(*categories: str) -> tuple[str, ...]:
-    """The plain lower-case words of some of ``noun``, ``adjective`` and ``verb``, sorted."""
+    """Return the plain lower-case words of some of ``noun``, ``adjective`` and ``verb``, sorted."""
     from wonderwords import RandomWord, is_profanity
 
     found = RandomWord().filter(include_categories=list(categories), regex="[a-z]{3,}")
@@ -58,45 +59,52 @@ def english(*categories: str) -> tuple[str, ...]:
 
 
 def compound(rng: random.Random) -> str:
-    """An adjective and a noun, hyphenated: one of some six million keys."""
+    """Draw an adjective and a noun, hyphenated: one of some six million keys."""
     return f"{rng.choice(english('adjective'))}-{rng.choice(english('noun'))}"
 
 
 def number(rng: random.Random, digits: int = 7) -> str:
-    """A number of exactly ``digits`` digits, the first of them not 0."""
+    """Draw a number of exactly ``digits`` digits, the first of them not 0."""
     return str(rng.randrange(10 ** (digits - 1), 10**digits))
 
 
 def identifier(rng: random.Random) -> str:
-    """A UUID of version 4."""
+    """Draw a UUID of version 4."""
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
 def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, taken: Sequence[str] = ()) -> list[str]:
-    """``n`` different draws, none of them in ``taken``; :class:`ValueError` where there seem to be no more."""
-    seen, found, in_vain = set(taken), [], 0
+    """Draw ``n`` different words, none of them in ``taken``; ``ValueError`` after :data:`MOST_IN_VAIN` vain draws."""
+    seen = set(taken)
+    found: list[str] = []
+    in_vain = 0
     while len(found) < n:
-        if (word := draw(rng)) not in seen:
+        word = draw(rng)
+        if word not in seen:
             seen.add(word)
             found.append(word)
             in_vain = 0
-        elif (in_vain := in_vain + 1) == MOST_IN_VAIN:
-            raise ValueError(f"{n} different words were asked for, and only {len(found)} like {word!r} were found")
+            continue
+        in_vain += 1
+        if in_vain == MOST_IN_VAIN:
+            raise ValueError(f"{n} different words were requested and only {len(found)} like {word!r} were found")
     return found
 
 
 def listed(things: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return things[0] if len(things) == 1 else f"{', '.join(things[:-1])} and {things[-1]}"
+    """Join things in English: ``a``, ``a and b``, ``a, b and c``."""
+    if len(things) == 1:
+        return things[0]
+    return f"{', '.join(things[:-1])} and {things[-1]}"
 
 
 def noise() -> Filler:
-    """One line, again and again."""
+    """Return filler that repeats one line."""
     return Filler(lambda: repeat(NOISE_LINE))
 
 
 def drawn(draw: Callable[[random.Random], str], seed: int) -> Filler:
-    """Units that a function makes one after the other from a generator of their own."""
+    """Return filler whose units ``draw`` makes one after the other from a generator of their own."""
 
     def units() -> Iterator[str]:
         rng = random.Random(seed)
@@ -107,33 +115,34 @@ def drawn(draw: Callable[[random.Random], str], seed: int) -> Filler:
 
 
 def prose(seed: int) -> Filler:
-    """Everyday prose that states no fact any task asks about, from a fixed stock: each is counted only once."""
+    """Return filler of everyday prose that bears on no task; its sentences repeat, so each is counted only once."""
 
     def units() -> Iterator[str]:
-        rng, stock = random.Random(seed), prose_stock()
+        rng = random.Random(seed)
+        stock = prose_stock()
         while True:
             yield from rng.choices(stock, k=256)
 
     return Filler(units)
 
 
-def story(texts: Sequence[str], needed: Container[int], rng: random.Random, **plan: Any) -> DraftPlan:
-    """A plan for facts that are told in their order within everyday prose; those at the places ``needed`` are evidence.
+def story(texts: Sequence[str], needed: Container[int], rng: random.Random, **plan: Any) -> DocumentPlan:
+    """Plan a document that states ``texts`` in order within everyday prose.
 
-    ``plan`` are the other fields of a :class:`DraftPlan`.
+    Texts whose index is ``needed`` are evidence. ``plan`` are the other fields of the :class:`DocumentPlan`.
     """
-    facts = in_order(texts, needed, rng)
-    return DraftPlan(facts=facts, filler=prose(rng.getrandbits(64)), separator=" ", **plan)
+    statements = in_order(texts, needed, rng)
+    return DocumentPlan(statements=statements, filler=prose(rng.getrandbits(64)), separator=" ", **plan)
 
 
 @lru_cache(maxsize=1)
 def prose_stock() -> tuple[str, ...]:
-    """Some thousand sentences of everyday prose. A constant, whatever the seed."""
+    """Return some thousand sentences of everyday prose, the same for every seed."""
     return tuple(distinct(_sentence, _STOCK_SIZE, random.Random(_STOCK_SEED)))
 
 
 def _sentence(rng: random.Random) -> str:
-    said = f"{rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} {rng.choice(_THINGS)} {rng.choice(_ENDINGS)}"
+    text = f"{rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} {rng.choice(_THINGS)} {rng.choice(_ENDINGS)}"
     if rng.random() < 0.3:
-        said = f"{rng.choice(_ENDINGS)}, {rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} {rng.choice(_THINGS)}"
-    return f"{said[0].upper()}{said[1:]}."
+        text = f"{rng.choice(_ENDINGS)}, {rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} {rng.choice(_THINGS)}"
+    return f"{text[0].upper()}{text[1:]}."

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import accumulate, count, islice
 from typing import NamedTuple
 
+from memagent_lib.data.layout import join
 from memagent_lib.data.tasks.words import distinct, english, terms
 
 KINDS = ("person", "film", "novel", "company", "city")
@@ -30,8 +31,8 @@ _CODAS = terms("l n r s m nd rt ck lm th")
 _CITY_ENDS = terms("ford ton mere wick haven stead burgh minster dale port")
 
 
-class WorldFact(NamedTuple):
-    """``document[start:end]`` says ``value``; ``target`` is the entity that it leads to, where it leads to one."""
+class Relation(NamedTuple):
+    """A relation of an entity, stated in ``document[start:end]``: its value, and the entity that this names, if any."""
 
     value: str
     start: int
@@ -41,19 +42,19 @@ class WorldFact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A thing of the world, its document (the name, then sentences), and the facts in it by relation."""
+    """A thing of the world, its document (the name, then sentences), and by name the relations stated there."""
 
     name: str
     kind: str
     document: str = field(repr=False)
-    facts: dict[str, WorldFact] = field(repr=False)
+    relations: dict[str, Relation] = field(repr=False)
 
 
 class World:
     """``blocks`` of entities; number ``i``'s document is ``documents[i]``, and ``entities`` are the first block's.
 
-    Relations stay within a block and a larger world begins with the smaller one, so questions about the first block,
-    which ``by_kind`` and :meth:`alike` keep to, are the same whatever the size.
+    Relations stay within a block and a larger world begins with the smaller one. So questions about the first block, to
+    which ``by_kind`` and :meth:`alike` are limited, are the same for every size.
     """
 
     def __init__(self, seed: int, number: int, blocks: int):
@@ -61,24 +62,24 @@ class World:
         self.entities = made[0]
         self.documents: Sequence[str] = tuple(entity.document for block in made for entity in block)
         self.by_kind = _by_kind(0)
-        self._like: dict[tuple[str, str], list[int]] = {}
+        self._by_word: dict[tuple[str, str], list[int]] = {}
         for i, entity in enumerate(self.entities):
-            for word in _telling(entity.name):
-                self._like.setdefault((entity.kind, word), []).append(i)
+            for word in _own_words(entity.name):
+                self._by_word.setdefault((entity.kind, word), []).append(i)
 
     def alike(self, i: int) -> list[int]:
-        """Entities of the same kind, hence with the same relations, whose names share a word with number ``i``'s."""
+        """Return entities of the same kind, hence with the same relations, that share a word of number ``i``'s name."""
         entity = self.entities[i]
-        found = [j for word in _telling(entity.name) for j in self._like[entity.kind, word] if j != i]
-        return sorted(set(found))
+        found = {j for word in _own_words(entity.name) for j in self._by_word[entity.kind, word]}
+        return sorted(found - {i})
 
 
-def _telling(name: str) -> list[str]:
+def _own_words(name: str) -> list[str]:
     return [word for word in name.split() if word not in ("The", "of", "the", "Works")]
 
 
 def world(seed: int, number: int = 0, size: int = 1) -> World:
-    """World ``number`` of a seed, with at least ``size`` entities; the last two are kept."""
+    """Return world ``number`` of a seed, with at least ``size`` entities; the last two are cached."""
     return _world(seed, number, max(1, -(-size // BLOCK)))
 
 
@@ -86,8 +87,9 @@ _world = lru_cache(maxsize=2)(World)
 
 
 def _blocks(seed: str) -> Iterator[list[Entity]]:
-    """The blocks of one world in their order, so that no name comes twice."""
-    rng, taken = random.Random(seed), set[str]()
+    """Yield the blocks of one world; no name comes twice, in whatever block."""
+    rng = random.Random(seed)
+    taken: set[str] = set()
     first, last = (distinct(lambda draw: _syllables(draw) + draw.choice(_CODAS), n, rng) for n in (300, 900))
     for offset in count(0, BLOCK):
         rng = random.Random(f"{seed}/{offset // BLOCK}")
@@ -98,8 +100,9 @@ def _blocks(seed: str) -> Iterator[list[Entity]]:
 
 
 def _names(first: Sequence[str], last: Sequence[str], rng: random.Random) -> dict[str, Callable[[], str]]:
-    """What names the things of a block: from so few words that many names are half alike."""
-    adjectives, nouns = rng.sample(english("adjective"), 100), rng.sample(english("noun"), 400)
+    """Return by kind what draws a name, from so few words that many names are half alike."""
+    adjectives = rng.sample(english("adjective"), 100)
+    nouns = rng.sample(english("noun"), 400)
     houses = rng.sample(last, 150)
     return {
         "person": lambda: f"{rng.choice(first)} {rng.choice(last)}",
@@ -115,8 +118,9 @@ def _by_kind(offset: int) -> dict[str, list[int]]:
 
 
 def _new(make: Callable[[], str], taken: set[str]) -> str:
-    while (name := make()) in taken:
-        pass
+    name = make()
+    while name in taken:
+        name = make()
     taken.add(name)
     return name
 
@@ -126,14 +130,16 @@ def _syllables(rng: random.Random) -> str:
 
 
 def _links(by_kind: dict[str, list[int]], rng: random.Random) -> dict[str, dict[int, int]]:
-    """Who is related to whom. Founders have one company each, so that the way back from a founder is unique too."""
-    people, cities = by_kind["person"], by_kind["city"]
+    """Draw who is related to whom; a founder has one company, so that the way back from a founder is unique too."""
+    people = by_kind["person"]
+    cities = by_kind["city"]
 
     def any_of(pool: list[int], members: Sequence[int]) -> dict[int, int]:
         return {i: rng.choice(pool) for i in members}
 
     founders = rng.sample(people, len(by_kind["company"]))
-    elders = {person: people[rng.randrange(place)] for place, person in enumerate(people) if place}
+    # A teacher comes earlier in the list, so that no chain of teachers closes.
+    elders = {person: people[rng.randrange(i)] for i, person in enumerate(people) if i}
     return {
         "born in": any_of(cities, people),
         "taught by": elders,
@@ -149,21 +155,20 @@ def _links(by_kind: dict[str, list[int]], rng: random.Random) -> dict[str, dict[
 def _entity(
     names: Mapping[int, str], kind: str, i: int, links: dict[str, dict[int, int]], rng: random.Random
 ) -> Entity:
-    draws, sentences = _ABOUT[kind]
+    draws, templates = _ABOUT[kind]
     targets = {relation: table[i] for relation, table in links.items() if i in table}
     values = {"name": names[i]} | {name: draw(rng) for name, draw in draws.items()}
     values |= {relation: names[target] for relation, target in targets.items()}
-    text, facts = names[i], {}
-    for template, relation in sentences:
-        if relation is not None and relation not in values:
-            continue
-        sentence = template.format(**values)
-        text += " " if "\n" in text else "\n"
-        if relation:
-            end = len(text) + len(sentence)
-            facts[relation] = WorldFact(values[relation], len(text), end, targets.get(relation))
-        text += sentence
-    return Entity(names[i], kind, text, facts)
+    stated = [(template, relation) for template, relation in templates if relation is None or relation in values]
+    positions = [position for position, (_, relation) in enumerate(stated) if relation]
+    title = f"{names[i]}\n"
+    body = join([template.format(**values) for template, _ in stated], positions, " ")
+    relations = {}
+    for position, span in zip(positions, body.spans, strict=True):
+        relation = stated[position][1]
+        start, end = (len(title) + offset for offset in span)
+        relations[relation] = Relation(values[relation], start, end, targets.get(relation))
+    return Entity(names[i], kind, title + body.text, relations)
 
 
 Draws = dict[str, Callable[[random.Random], str]]
@@ -177,12 +182,12 @@ def _one_of(things: Sequence[str]) -> Callable[[random.Random], str]:
     return lambda rng: rng.choice(things)
 
 
-def _work(what: str, relation: str, done: str) -> tuple[Draws, tuple[tuple[str, str | None], ...]]:
+def _work(noun: str, relation: str, released: str) -> tuple[Draws, tuple[tuple[str, str | None], ...]]:
     draws = {"year": _number(1800, 2020), "style": _one_of(_STYLES), "stars": _number(1, 10)}
     return draws, (
-        (f"{{name}} is a {what} in the manner of a {{style}}.", None),
-        (f"The {what} {{name}} was {relation} {{{relation}}}.", relation),
-        (f"{{name}} was first {done} in {{year}}.", "year"),
+        (f"{{name}} is a {noun} in the manner of a {{style}}.", None),
+        (f"The {noun} {{name}} was {relation} {{{relation}}}.", relation),
+        (f"{{name}} was first {released} in {{year}}.", "year"),
         ("Reviewers gave it {stars} stars out of ten, and it was soon forgotten by most.", None),
     )
 
@@ -228,4 +233,7 @@ _ABOUT: dict[str, tuple[Draws, tuple[tuple[str, str | None], ...]]] = {
         ),
     ),
 }
-"""What a document of each kind draws, and its sentences with the relations they state; what it lacks is not said."""
+"""For each kind the values its document draws, and its sentences with the relations they state.
+
+The sentence of a relation that an entity lacks is left out.
+"""

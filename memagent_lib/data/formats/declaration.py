@@ -1,0 +1,32 @@
+"""What a format declares about itself, in the file that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+
+from memagent_lib.data.examples import Example
+from memagent_lib.data.pools import Pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A format of other projects' files: its ``name``, its files in words, and the ``fields`` that identify a record.
+
+    ``read`` yields the examples of a file; its parameters beside the path are the format's options. A format with a
+    ``pool`` can build longer documents. ``unanswerable`` counts the questions of a file that nothing answers.
+    """
+
+    name: str
+    files: str
+    fields: tuple[str, ...]
+    read: Callable[..., Iterator[Example]]
+    pool: Callable[[str | Path], Pool] | None = None
+    unanswerable: Callable[[str | Path], int] = lambda path: 0
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The names of the options that ``read`` takes beside the path."""
+        return tuple(signature(self.read).parameters)[1:]

@@ -1,0 +1,41 @@
+"""One engine that lays statements out in text: how long a document is, what is in it, and where.
+
+A task decides what a document must state and what surrounds it; everything that joins text, finds positions, counts
+tokens and reports spans is here. Knows tokenizers; knows no task and no file.
+"""
+
+from memagent_lib.data.layout.lengths import Length, Meter, end_of_chunks, longest
+from memagent_lib.data.layout.plans import DocumentPlan, ExampleKey, Filler, in_order
+from memagent_lib.data.layout.positions import (
+    DOCUMENT_SEPARATOR,
+    Layout,
+    Statement,
+    fill_chunks,
+    free_positions,
+    heading,
+    insert,
+    join,
+    numbered_documents,
+    replace_units,
+)
+
+__all__ = [
+    "DOCUMENT_SEPARATOR",
+    "DocumentPlan",
+    "ExampleKey",
+    "Filler",
+    "Layout",
+    "Length",
+    "Meter",
+    "Statement",
+    "end_of_chunks",
+    "fill_chunks",
+    "free_positions",
+    "heading",
+    "in_order",
+    "insert",
+    "join",
+    "longest",
+    "numbered_documents",
+    "replace_units",
+]

@@ -1,0 +1,208 @@
+"""Documents that grow to a length: a plan names the statements and their depths, filler takes up the rest.
+
+A long document is never tokenised to find its length. Each unit of filler is counted once, in its surroundings; the sum
+is then corrected by the tokenizer, on the whole document where it is short and on a sample where it is long.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from memagent_lib.data.examples import Example, Span
+from memagent_lib.data.layout.lengths import Length, Meter, longest
+from memagent_lib.data.layout.positions import Layout, Statement, heading, insert, numbered_documents
+
+COUNTED_TOKENS = 1 << 17
+"""Documents up to this length are counted as a whole; of longer ones a sample of half this length is."""
+_MARGIN = 1.0005  # where parts do not simply add up, an estimate stays below the limit rather than above
+_NOISE = 2e-4  # the first unit of a sample has no separator before it
+
+
+class ExampleKey(NamedTuple):
+    """Identifies an example: number ``index`` of the data set of a task's ``name`` and a ``seed``, at a ``length``.
+
+    The length only adds filler, so a seed yields the same questions at every length, and any worker can make any
+    example.
+    """
+
+    name: str
+    seed: int
+    index: int
+    length: Length
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}-{self.length.label}-{self.seed}-{self.index}"
+
+    def rng(self, name: str | None = None) -> random.Random:
+        """Return the example's one source of randomness, independent of length, platform and other examples."""
+        return random.Random(f"{name or self.name}/{self.seed}/{self.index}")
+
+    def example(self, plan: Any, text: str, evidence: Sequence[Span], metadata: Mapping[str, Any]) -> Example:
+        """Return the example of a finished document; question, answers, rule and more metadata come from ``plan``."""
+        length: dict[str, Any] = {}
+        if self.length.chunks:
+            length = {"chunks": self.length.chunks, "chunk_tokens": self.length.chunk_tokens}
+        return Example(
+            id=self.id,
+            task=self.name,
+            question=plan.question,
+            document=text,
+            answers=tuple(plan.answers),
+            rule=plan.rule,
+            evidence=tuple(evidence),
+            metadata={**length, **metadata, "seed": self.seed, **plan.metadata},
+        )
+
+
+class Filler(NamedTuple):
+    """The text around the statements: every call of ``units`` yields the same units from the beginning.
+
+    Filler that runs out is an error, which names it as ``source`` and adds what would ``help``.
+    """
+
+    units: Callable[[], Iterator[str]]
+    source: str = ""
+    help: str = ""
+
+
+def in_order(texts: Sequence[str], needed: Container[int], rng: random.Random) -> tuple[Statement, ...]:
+    """Return statements at random depths in the order of ``texts``; those whose index is ``needed`` are evidence."""
+    depths = sorted(rng.random() for _ in texts)
+    return tuple(
+        Statement.needed(text, depth) if i in needed else Statement(text, depth)
+        for i, (text, depth) in enumerate(zip(texts, depths, strict=True))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentPlan:
+    """What a task decides before the length is known: a question, its answers, the statements and the filler.
+
+    In a ``numbered`` plan statements and filler are documents below numbered headings, and the filler that is used is
+    shuffled. ``decoys`` are other questions that the document answers too.
+    """
+
+    question: str
+    answers: tuple[str, ...]
+    statements: tuple[Statement, ...]
+    filler: Filler
+    rule: str = "match_all"
+    separator: str = "\n"
+    numbered: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    decoys: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for statement in self.statements:
+            if not 0 <= statement.depth <= 1:
+                raise ValueError(f"a depth is a share of the document between 0 and 1, got {statement.depth}")
+
+    def example(self, key: ExampleKey, meter: Meter) -> Example:
+        """Return the longest document within the key's length; ``ValueError`` where the statements alone are longer."""
+        draft = _Draft(self, meter)
+        if key.length.documents is not None and self.numbered:
+            size = self._fillers(key.length.documents)
+            tokens = draft.measure(size)
+        else:
+            guess = draft.affordable(key.length.limit - draft.fixed_tokens)
+            size, tokens = longest(
+                lambda n: draft.layout(n).text, draft.measure, guess, key.length, meter, draft.fixed_tokens
+            )
+        text, spans, positions = draft.layout(size)
+        evidence = [
+            Span(start + a, start + b)
+            for (start, _), statement in zip(spans, self.statements, strict=True)
+            for a, b in statement.evidence
+        ]
+        metadata: dict[str, Any] = {"tokens": tokens, "depths": [round(s.start / len(text), 4) for s in evidence]}
+        if self.numbered:
+            metadata["documents"] = size + len(self.statements)
+            pairs = zip(positions, self.statements, strict=True)
+            metadata["gold_places"] = [position for position, statement in pairs if statement.evidence]
+        return key.example(self, text, evidence, metadata)
+
+    def _fillers(self, documents: int) -> int:
+        least = len(self.statements)
+        if documents < least:
+            raise ValueError(f"{documents:,} documents were requested; this question needs at least {least}")
+        return documents - least
+
+
+class _Draft:
+    """A plan with its filler as far as it has been needed, and the running sum of the filler's tokens."""
+
+    def __init__(self, plan: DocumentPlan, meter: Meter):
+        self.plan = plan
+        self.meter = meter
+        self.texts: list[str] = []
+        self.sums = [0]
+        self.fixed_tokens = sum(self._cost(statement.text, i) for i, statement in enumerate(plan.statements, 1))
+        self._source = plan.filler.units()
+        self._correction: float | None = None
+
+    def _cost(self, text: str, number: int) -> int:
+        if not self.plan.numbered:
+            return self.meter.cost(text, self.plan.separator)
+        return self.meter.cost(heading(number).rstrip(), self.plan.separator) + self.meter.cost(text, "\n")
+
+    def _take_unit(self) -> bool:
+        unit = next(self._source, None)
+        if unit is None:
+            return False
+        self.texts.append(unit)
+        number = len(self.plan.statements) + len(self.texts)
+        self.sums.append(self.sums[-1] + max(1, self._cost(unit, number)))
+        return True
+
+    def affordable(self, tokens: int) -> int:
+        """Return how many units of filler ``tokens`` pay for."""
+        while self.sums[-1] <= tokens:
+            if not self._take_unit():
+                if self.sums[-1] < 0.98 * tokens:
+                    raise self._exhausted(f"{self.sums[-1]:,} tokens and {tokens:,} are needed")
+                break
+        return max(0, bisect_right(self.sums, tokens) - 1)
+
+    def _take_units(self, n: int) -> None:
+        fixed = len(self.plan.statements)
+        while len(self.texts) < n:
+            if not self._take_unit():
+                raise self._exhausted(f"{len(self.texts) + fixed:,} units of text and {n + fixed:,} are needed")
+
+    def _exhausted(self, sizes: str) -> ValueError:
+        return ValueError(f"{self.plan.filler.source} has {sizes}; {self.plan.filler.help}")
+
+    def layout(self, n: int) -> Layout:
+        """Lay the document out with ``n`` units of filler."""
+        self._take_units(n)
+        chosen = self.texts[:n]
+        plan = self.plan
+        if plan.numbered:
+            random.Random(repr([statement.depth for statement in plan.statements])).shuffle(chosen)
+        return insert(chosen, plan.statements, plan.separator, plan.numbered)
+
+    def measure(self, n: int) -> int:
+        """Return the tokens of the document with ``n`` units: counted where it is short, else estimated."""
+        self._take_units(n)
+        summed = self.fixed_tokens + self.sums[n]
+        if summed <= COUNTED_TOKENS:
+            return self.meter.count(self.layout(n).text)
+        if self._correction is None:
+            self._correction = self._measured_over_summed()
+        if abs(self._correction - 1) <= _NOISE:
+            return summed
+        return math.ceil(summed * self._correction * _MARGIN)
+
+    def _measured_over_summed(self) -> float:
+        """Return the tokens of a sample of the filler over the sum of its units' costs."""
+        size = max(1, bisect_right(self.sums, COUNTED_TOKENS // 2) - 1)
+        units = self.texts[:size]
+        sample = numbered_documents(units) if self.plan.numbered else self.plan.separator.join(units)
+        summed = sum(self._cost(text, i) for i, text in enumerate(units, 1))
+        return self.meter.count(sample) / max(1, summed)
