@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats.declaration import Format
+from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, records, unique
 from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan
 

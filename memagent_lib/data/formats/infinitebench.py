@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats.declaration import Format
+from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, records
 
 RULES = {

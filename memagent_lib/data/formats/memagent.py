@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats.declaration import Format
+from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.hotpot import read_hotpot_pool
 from memagent_lib.data.formats.records import Record, field_of, records
 from memagent_lib.data.formats.squad import read_squad_pool

@@ -18,7 +18,7 @@ from memagent_lib.data.formats import (
     ruler,
     squad,
 )
-from memagent_lib.data.formats.declaration import Format
+from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import records, unique
 from memagent_lib.data.pools import Pool
 from memagent_lib.errors import MissingFile
