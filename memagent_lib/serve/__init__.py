@@ -1,7 +1,7 @@
-"""An OpenAI-compatible endpoint on loopback: a request of any length is read with memory and answered like any model's.
+"""An OpenAI-compatible endpoint on loopback that reads requests of any length with a memory.
 
-Knows agents and the chat protocol; which part of a request is read is the stated rule of ``conversation``. Knows no
-file and no experiment.
+Knows agents and the chat protocol; ``conversation`` states which part of a request is the document. Knows no file and
+no experiment.
 """
 
 from memagent_lib.serve.app import ServeSettings, make_app

@@ -1,6 +1,7 @@
-"""The web application: chat completions, answered by reading with memory. Knows an agent and OpenAI's forms.
+"""The web application: chat completions, answered by reading with a memory.
 
-A client that goes away ends its reading. Sampling belongs to the server, so a request's own is told back as ignored.
+A client that disconnects ends its reading. Sampling is set by the server, so a request's own is reported back as
+ignored. Knows an agent and OpenAI's forms. Knows no file.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ from memagent_lib.settings import require_at_least
 from memagent_lib.trace import Trace, Turn
 
 HOSTS = ["localhost", "127.0.0.1"]
-QUIET_S = 15.0  # after so long without a turn, a comment keeps the connection open
+QUIET_S = 15.0
+"""After this long without a turn, a comment in the stream stops proxies from closing the connection."""
 EXPECTED = (BudgetError, BackendError, BackendUnavailable)
-KEPT_TRACES = 64
-CLIENT_GONE = 499  # nginx's word for it; nobody is there to see it
+STORED_TRACES = 64
+CLIENT_GONE = 499  # nginx's code; only a log sees it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """How a server answers. ``readings`` run side by side, ``waiting`` more may wait, others are told to come back."""
+    """How a server answers: ``readings`` run side by side, ``waiting`` more may queue, others get status 429."""
 
     name: str
     split: str = "last_paragraph"
@@ -55,7 +57,10 @@ class ServeSettings:
 
 
 def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = None) -> Starlette:
-    """The application; closing it closes the agent's backend. It answers requests for this machine's own names only."""
+    """Make the application; closing it closes the agent's backend.
+
+    It answers requests to this machine's own names only, so that no web page can reach it through the browser.
+    """
     server = ReadingServer(agent, settings, sampling or Sampling())
 
     @asynccontextmanager
@@ -76,19 +81,22 @@ def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = 
 
 
 class ReadingServer:
-    """The endpoints, and what they share: the agent, places for readings, and the last traces."""
+    """The endpoints and their common state: the agent, the queue of readings, and the last traces."""
 
     def __init__(self, agent: Agent, settings: ServeSettings, sampling: Sampling):
-        self._agent, self._settings, self._sampling = agent, settings, sampling
-        self._places, self._asked = asyncio.Semaphore(settings.readings), 0
+        self._agent = agent
+        self._settings = settings
+        self._sampling = sampling
+        self._slots = asyncio.Semaphore(settings.readings)
+        self._requests = 0
         self._traces: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     async def chat(self, request: Request) -> Response:
         chat = await self._parsed(request)
         wire.require_supported(chat)
         task = task_of(chat, self._fits, self._settings.split)
-        if self._asked >= self._settings.readings + self._settings.waiting:
-            raise ChatError(f"{self._asked} requests are being read or waiting; try again later", status=429)
+        if self._requests >= self._settings.readings + self._settings.waiting:
+            raise ChatError(f"{self._requests} requests are being read or waiting; try again later", status=429)
         reading = _Reading(self, self._agent_for(chat, task), task)
         if chat.stream:
             return StreamingResponse(self._events(chat, reading), media_type="text/event-stream")
@@ -104,30 +112,35 @@ class ReadingServer:
     async def trace(self, request: Request) -> Response:
         found = self._traces.get(request.path_params["trace_id"].removeprefix("chatcmpl-"))
         if found is None:
-            raise ChatError(f"no such trace; the last {KEPT_TRACES} are kept", status=404)
+            raise ChatError(f"no such trace; the server stores the last {STORED_TRACES}", status=404)
         return JSONResponse(found)
 
     async def health(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok", "requests": self._asked})
+        return JSONResponse({"status": "ok", "requests": self._requests})
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """A place to read in, waited for in order."""
-        self._asked += 1
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for one of the ``readings`` that run side by side, first come first served."""
+        self._requests += 1
         try:
-            async with self._places:
+            async with self._slots:
                 yield
         finally:
-            self._asked -= 1
+            self._requests -= 1
 
-    def keep(self, trace_id: str, task: ReadingTask, trace: Trace) -> None:
-        facts = {"id": trace_id, "rule": task.rule, "document_chars": len(task.document or "")}
-        self._traces[trace_id] = facts | {"trace": trace.to_record()}
-        while len(self._traces) > KEPT_TRACES:
+    def store(self, trace_id: str, task: ReadingTask, trace: Trace) -> None:
+        self._traces[trace_id] = {
+            "id": trace_id,
+            "rule": task.rule,
+            "document_chars": len(task.document or ""),
+            "trace": trace.to_record(),
+        }
+        while len(self._traces) > STORED_TRACES:
             self._traces.popitem(last=False)
 
     async def _parsed(self, request: Request) -> ChatRequest:
-        body, limit = bytearray(), self._settings.body_mb << 20
+        body = bytearray()
+        limit = self._settings.body_mb << 20
         async for block in request.stream():
             body += block
             if len(body) > limit:
@@ -144,31 +157,40 @@ class ReadingServer:
         return chat
 
     def _require_name(self, name: str) -> None:
-        if name != (own := self._settings.name):
-            raise ChatError(f"no model {name!r}; this server has {own}", "model", 404, "model_not_found")
+        if name != self._settings.name:
+            raise ChatError(
+                f"no model {name!r}; this server has {self._settings.name}", "model", 404, "model_not_found"
+            )
 
     def _card(self) -> dict[str, Any]:
-        """``max_model_len`` is what clients go by: a document of any length that a body holds."""
-        own = {"owned_by": "memagent", "max_model_len": self._settings.body_mb << 20}
-        return {"id": self._settings.name, "object": "model", "created": 0, **own}
+        return {
+            "id": self._settings.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "memagent",
+            "max_model_len": self._settings.body_mb << 20,  # clients refuse longer prompts; the body is our only limit
+        }
 
     def _fits(self, text: str) -> bool:
         encoder = self._agent.encoder
-        short = len(text) <= encoder.budget.question_tokens * 32  # a long document is not tokenised to learn that
-        return short and encoder.tokenizer.count(text) <= encoder.budget.question_tokens
+        most = encoder.budget.question_tokens
+        if len(text) > 32 * most:  # far too long: save the time to tokenise it
+            return False
+        return encoder.tokenizer.count(text) <= most
 
     def _agent_for(self, chat: ChatRequest, task: ReadingTask) -> Agent:
-        """The server's agent, with the request's limit of the answer."""
-        encoder, most = self._agent.encoder, chat.max_completion_tokens or chat.max_tokens
+        """Return the server's agent with the request's limit on the answer's length."""
+        encoder = self._agent.encoder
+        most = chat.max_completion_tokens or chat.max_tokens
         if most is not None and most < encoder.budget.answer_tokens:
             encoder = Encoder(encoder.tokenizer, encoder.template, replace(encoder.budget, answer_tokens=most))
         reader = self._agent.reader if task.document is not None else reader_named("blind")
         return replace(self._agent, encoder=encoder, reader=reader)
 
-    def _facts(self, chat: ChatRequest, reading: _Reading, trace: Trace) -> dict[str, Any]:
-        sampling = {"temperature": self._sampling.temperature, "top_p": self._sampling.top_p}
-        left_out = wire.ignored(chat, sampling | {"seed": self._sampling.seed})
-        return wire.reading_facts(reading.id, reading.task, trace, left_out)
+    def _metadata(self, chat: ChatRequest, reading: _Reading, trace: Trace) -> dict[str, Any]:
+        own = self._sampling
+        ignored = wire.ignored(chat, {"temperature": own.temperature, "top_p": own.top_p, "seed": own.seed})
+        return wire.reading_metadata(reading.id, reading.task, trace, ignored)
 
     async def _whole(self, request: Request, chat: ChatRequest, reading: _Reading) -> Response:
         gone = asyncio.create_task(_disconnected(request))
@@ -181,23 +203,25 @@ class ReadingServer:
             gone.cancel()
             reading.work.cancel()
         text = wire.cut_at(trace.answer, chat.stop)
-        facts = self._facts(chat, reading, trace)
-        return JSONResponse(wire.completion(reading.id, self._settings.name, text, trace, facts))
+        metadata = self._metadata(chat, reading, trace)
+        return JSONResponse(wire.completion(reading.id, self._settings.name, text, trace, metadata))
 
     async def _events(self, chat: ChatRequest, reading: _Reading) -> AsyncIterator[str]:
-        """The stream: who speaks, a piece without text per turn, the answer, why it ended, the usage."""
-        of = (reading.id, self._settings.name)
+        """Stream the role, an event without text per turn, the answer, the reason for its end, and the usage."""
+        head = (reading.id, self._settings.name)
         try:
-            yield wire.piece(*of, {"role": "assistant", "content": ""})
-            async for facts in reading.progress():
-                yield wire.piece(*of, {}, memagent=facts) if facts else ": reading\n\n"
+            yield wire.chunk_event(*head, {"role": "assistant", "content": ""})
+            async for metadata in reading.progress():
+                yield wire.chunk_event(*head, {}, memagent=metadata) if metadata else ": reading\n\n"
             trace = reading.work.result()
-            yield wire.piece(*of, {"content": wire.cut_at(trace.answer, chat.stop)})
-            yield wire.piece(*of, {}, wire.finish_reason(trace), memagent=self._facts(chat, reading, trace))
+            yield wire.chunk_event(*head, {"content": wire.cut_at(trace.answer, chat.stop)})
+            metadata = self._metadata(chat, reading, trace)
+            yield wire.chunk_event(*head, {}, wire.finish_reason(trace), memagent=metadata)
             if (chat.stream_options or {}).get("include_usage"):
-                yield wire.usage_piece(*of, trace)
+                yield wire.usage_event(*head, trace)
         except Exception as failure:
-            yield wire.event(_said(failure)[0])
+            body, _ = _error(failure)  # the status line is sent already, so the error is an event
+            yield wire.event(body)
             if not isinstance(failure, EXPECTED):
                 raise
         finally:
@@ -206,10 +230,13 @@ class ReadingServer:
 
 
 class _Reading:
-    """One reading on its way: its task, and its turns as they finish."""
+    """A reading in progress: its task, and its turns as they finish."""
 
     def __init__(self, server: ReadingServer, agent: Agent, task: ReadingTask):
-        self.id, self.task, self._server, self._agent = uuid.uuid4().hex, task, server, agent
+        self.id = uuid.uuid4().hex
+        self.task = task
+        self._server = server
+        self._agent = agent
         self._turns: asyncio.Queue[Turn | None] = asyncio.Queue()
         self.work = asyncio.create_task(self._read())
 
@@ -217,15 +244,15 @@ class _Reading:
         loop = asyncio.get_running_loop()
         observer = Observer(on_turn=lambda turn: loop.call_soon_threadsafe(self._turns.put_nowait, turn), lean=True)
         try:
-            async with self._server.place():
+            async with self._server.slot():
                 trace = await self._agent.aread(self.task.document or "", self.task.question, observer=observer)
         finally:
             self._turns.put_nowait(None)
-        self._server.keep(self.id, self.task, trace)
+        self._server.store(self.id, self.task, trace)
         return trace
 
     async def progress(self) -> AsyncIterator[dict[str, Any] | None]:
-        """The facts of each finished turn; ``None`` where nothing has happened for a while."""
+        """Yield the metadata of each finished turn, and ``None`` after :data:`QUIET_S` without one."""
         count = 0
         while True:
             try:
@@ -237,7 +264,7 @@ class _Reading:
             if turn is None:
                 break
             count += 1
-            yield wire.progress_facts(self.id, self.task, count, turn)
+            yield wire.progress_metadata(self.id, self.task, count, turn)
         await asyncio.wait({self.work})
 
 
@@ -247,26 +274,25 @@ async def _disconnected(request: Request) -> None:
             pass
 
 
-def _said(failure: Exception) -> tuple[dict[str, Any], int]:
-    """An error in OpenAI's form, and its status."""
+def _error(failure: Exception) -> tuple[dict[str, Any], int]:
+    """Return an error in OpenAI's form, and its status; the message of a bug stays in the log."""
     match failure:
         case ChatError():
-            told = str(failure), failure.status, failure.param, failure.code
+            return wire.error(str(failure), failure.status, failure.param, failure.code), failure.status
         case HTTPException():
-            told = str(failure.detail), failure.status_code
+            return wire.error(str(failure.detail), failure.status_code), failure.status_code
         case BudgetError():
-            told = str(failure), 400, None, "context_length_exceeded"
+            return wire.error(str(failure), 400, None, "context_length_exceeded"), 400
         case BackendUnavailable():
-            told = str(failure), 503
+            return wire.error(str(failure), 503), 503
         case BackendError():
-            told = str(failure), 502
+            return wire.error(str(failure), 502), 502
         case _:
-            told = "an error of this server, which its log describes", 500
-    return wire.error(*told), told[1]
+            return wire.error("an error of this server, which its log describes", 500), 500
 
 
 def _failed(_: Request, failure: Exception) -> Response:
-    body, status = _said(failure)
+    body, status = _error(failure)
     return JSONResponse(body, status, {"Retry-After": "10"} if status == 429 else None)
 
 

@@ -1,12 +1,12 @@
-"""What of a chat request is the document and what the question: one stated rule, told with every reply.
+"""Find the document and the question in a chat request, by one rule that every reply names.
 
-1. Fields win: ``document`` and ``question`` in the request's body. One alone leaves the other to the messages.
-2. Else the messages before the last one are the document, and the last one is the question.
+1. The fields ``document`` and ``question`` of the request's body come first; the messages supply the one that is unset.
+2. Else the last message is the question, and the messages before it are the document.
 3. Else a single message that fits ``question_tokens`` is a question without a document.
-4. Else a named split divides the single message: the request's ``split``, else the server's.
+4. Else a named split divides the single message: the request's ``split``, or the server's.
 
-System messages are instructions: they stand before the question where both fit it, else before the document. Knows no
-web server and no model.
+System messages are instructions: they go before the question if both fit ``question_tokens``, else before the document.
+Knows no web server and no model.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ SPLITS = {
     f"{MARK}TEXT": "the question begins at the last TEXT",
     "none": "a long single message is refused",
 }
-_PARAGRAPH, _LINE = re.compile(r"\n[^\S\n]*\n"), re.compile(r"\n")
+_PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
+_LINE = re.compile(r"\n")
 _INSTRUCTIONS = ("system", "developer")
 
 
 class ChatError(ValueError):
-    """A request that cannot be answered as it stands; ``param`` is the field that is wrong."""
+    """A request that cannot be answered; ``param`` names the field that is wrong."""
 
     def __init__(self, message: str, param: str | None = None, status: int = 400, code: str | None = None):
         super().__init__(message)
-        self.param, self.status, self.code = param, status, code
+        self.param = param
+        self.status = status
+        self.code = code
 
 
 class ChatMessage(BaseModel):
-    """One message; its text, whether given whole or in parts."""
+    """One message of text, sent whole or in parts."""
 
     role: str
     content: str = ""
@@ -47,16 +50,19 @@ class ChatMessage(BaseModel):
     @field_validator("content", mode="before")
     @classmethod
     def _text(cls, content: Any) -> Any:
-        if isinstance(content, list):
-            if odd := next((p for p in content if not isinstance(p, dict) or p.get("type") != "text"), None):
-                kind = odd.get("type") if isinstance(odd, dict) else odd
+        if content is None:
+            return ""
+        if not isinstance(content, list):
+            return content
+        for part in content:
+            kind = part.get("type") if isinstance(part, dict) else part
+            if kind != "text":
                 raise ValueError(f"a document is text, and this part is {kind!r}")
-            return "".join(str(part.get("text", "")) for part in content)
-        return "" if content is None else content
+        return "".join(str(part.get("text", "")) for part in content)
 
 
 class ChatRequest(BaseModel):
-    """The body of ``/v1/chat/completions``; what is not listed here is told back as ignored."""
+    """The body of ``/v1/chat/completions``; any other field is reported back as ignored."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -73,7 +79,7 @@ class ChatRequest(BaseModel):
 
 
 class ReadingTask(NamedTuple):
-    """What to read and answer; ``rule`` says how that was found. Without a document, the question alone is answered."""
+    """The question and the document, ``None`` for a question alone; ``rule`` names how they were found."""
 
     question: str
     document: str | None
@@ -81,7 +87,7 @@ class ReadingTask(NamedTuple):
 
 
 def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_paragraph") -> ReadingTask:
-    """Apply the rule of this module; ``fits`` says whether a text is short enough for a question."""
+    """Apply the rule of this module; ``fits`` returns whether a text is short enough for a question."""
     instructions = _joined([m.content for m in chat.messages if m.role in _INSTRUCTIONS])
     messages = [m for m in chat.messages if m.role not in _INSTRUCTIONS and m.content.strip()]
     question, document, rule = _divided(chat, messages, fits, chat.split or split)
@@ -93,7 +99,7 @@ def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_p
         document = _joined([instructions, document or ""])
         rule += ", system messages before the document"
     if not fits(question):
-        fix = "send the document apart, as the field document or in earlier messages, or name another split"
+        fix = "send the document apart, in the field document or in earlier messages, or name another split"
         raise ChatError(f"the question is longer than question_tokens allows ({rule}); {fix}", "messages")
     return ReadingTask(question, document, rule)
 
@@ -101,16 +107,16 @@ def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_p
 def _divided(
     chat: ChatRequest, messages: Sequence[ChatMessage], fits: Callable[[str], bool], split: str
 ) -> tuple[str, str | None, str]:
-    """Question, document and rule, before instructions find their place."""
+    """Return question, document and rule, without the instructions."""
     if chat.document is not None:
         return chat.question or (messages[-1].content if messages else ""), chat.document, "field document"
     if chat.question is not None:
-        return chat.question, _told(messages) or None, "field question"
+        return chat.question, _transcript(messages) or None, "field question"
     if not messages:
         return "", None, "no message"
     *earlier, last = messages
     if earlier:
-        return last.content, _told(earlier), "earlier messages"
+        return last.content, _transcript(earlier), "earlier messages"
     if fits(last.content) and chat.split is None:
         return last.content, None, "question without a document"
     question, document = split_message(last.content, split)
@@ -118,27 +124,32 @@ def _divided(
 
 
 def split_message(text: str, split: str) -> tuple[str, str]:
-    """Question and document of one text, by a named split."""
+    """Divide one text into question and document, in this order, by a named split."""
     require_split(split)
     text = text.strip()
-    if split.startswith(MARK) and (at := text.rfind(split.removeprefix(MARK))) > 0:
-        return text[at:], text[:at]
-    breaks = list((_PARAGRAPH if split.endswith("paragraph") else _LINE).finditer(text))
+    if split.startswith(MARK):
+        at = text.rfind(split.removeprefix(MARK))
+        if at > 0:
+            return text[at:], text[:at]
+    separator = _PARAGRAPH if split.endswith("paragraph") else _LINE
+    breaks = list(separator.finditer(text))
     if breaks and split.startswith("last"):
         return text[breaks[-1].end() :], text[: breaks[-1].start()]
     if breaks and split.startswith("first"):
         return text[: breaks[0].start()], text[breaks[0].end() :]
-    fix = "send the field document, or the document in earlier messages, or name another split"
+    fix = "send the document in the field document or in earlier messages, or name another split"
     raise ChatError(f"a long single message cannot be divided by the split {split!r}; {fix}", "messages")
 
 
 def require_split(split: str) -> None:
-    if split not in SPLITS and not (split.startswith(MARK) and len(split) > len(MARK)):
+    """Raise :class:`ChatError` for an unknown split."""
+    is_mark = split.startswith(MARK) and len(split) > len(MARK)
+    if split not in SPLITS and not is_mark:
         raise ChatError(f"no split {split!r}; choose from {', '.join(SPLITS)}", "split")
 
 
-def _told(messages: Sequence[ChatMessage]) -> str:
-    """Several messages with who said each; a single one as it is."""
+def _transcript(messages: Sequence[ChatMessage]) -> str:
+    """Join messages, each after its role; a single one has none."""
     if len(messages) == 1:
         return messages[0].content
     return _joined([f"{m.role}: {m.content}" for m in messages])

@@ -1,4 +1,4 @@
-"""OpenAI's forms of a reply, of its pieces in a stream, and of an error. Knows traces, and no web server."""
+"""OpenAI's JSON forms of a reply, of the events of a stream, and of an error. Knows traces. Knows no web server."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ _WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "safety_identifi
 
 
 def require_supported(chat: ChatRequest) -> None:
-    """Raise :class:`ChatError` for what would change the reply and is not offered here."""
+    """Raise :class:`ChatError` for an option that would change the reply and is not supported here."""
     extra = chat.model_extra or {}
     for name, what in _REFUSED.items():
         if extra.get(name):
             raise ChatError(f"this server has no {what}", name)
     if extra.get("n", 1) != 1:
         raise ChatError(f"one reply per request, and n is {extra['n']}", "n")
-    if (form := (extra.get("response_format") or {}).get("type", "text")) != "text":
+    form = (extra.get("response_format") or {}).get("type", "text")
+    if form != "text":
         raise ChatError(f"replies are text, and response_format is {form!r}", "response_format")
 
 
 def ignored(chat: ChatRequest, sampling: Mapping[str, Any]) -> list[str]:
-    """The fields of a request that ask for something else than they get: sampling is the server's own."""
+    """List the fields of a request that have no effect, because sampling is set by the server."""
     extra = {name: value for name, value in (chat.model_extra or {}).items() if name not in _WITHOUT_EFFECT}
-    same = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, **sampling}
-    return sorted(name for name, value in extra.items() if value is not None and same.get(name) != value)
+    in_effect = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, **sampling}
+    return sorted(name for name, value in extra.items() if value is not None and in_effect.get(name) != value)
 
 
 def cut_at(text: str, stop: str | Sequence[str] | None) -> str:
-    """A text up to the first of the stop words."""
+    """Return the text up to the first of the stop words."""
     words = [stop] if isinstance(stop, str) else stop or ()
-    return text[: min((at for word in words if word and (at := text.find(word)) >= 0), default=len(text))]
+    found = [text.find(word) for word in words if word and word in text]
+    return text[: min(found, default=len(text))]
 
 
 def usage(trace: Trace) -> dict[str, Any]:
-    """All tokens of all turns, as the engine counted them."""
+    """Return the tokens of all turns, as the engine counted them."""
     cached = sum(turn.reply.cached_tokens for turn in trace.turns)
     return {
         "prompt_tokens": trace.prompt_tokens,
@@ -53,8 +55,8 @@ def usage(trace: Trace) -> dict[str, Any]:
     }
 
 
-def reading_facts(trace_id: str, task: ReadingTask, trace: Trace, left_out: Sequence[str]) -> dict[str, Any]:
-    """What a reply says of its reading, in the field ``memagent``."""
+def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fields: Sequence[str]) -> dict[str, Any]:
+    """Return the ``memagent`` field of a finished reply: what was read, by which rule, in how many turns."""
     return {
         "trace_id": trace_id,
         "rule": task.rule,
@@ -62,30 +64,37 @@ def reading_facts(trace_id: str, task: ReadingTask, trace: Trace, left_out: Sequ
         "document_chars": len(task.document or ""),
         "turns": len(trace.turns),
         "cut_memories": trace.cut_memories,
-        "ignored": list(left_out),
+        "ignored": list(ignored_fields),
     }
 
 
-def progress_facts(trace_id: str, task: ReadingTask, turns: int, turn: Turn) -> dict[str, Any]:
-    """What is said after each turn of a reading, in the field ``memagent``."""
-    read = {"read_chars": turn.prompt.chunk.end} if turn.prompt.chunk else {}
-    return {"trace_id": trace_id, "turns": turns, "document_chars": len(task.document or ""), **read}
+def progress_metadata(trace_id: str, task: ReadingTask, turns: int, turn: Turn) -> dict[str, Any]:
+    """Return the ``memagent`` field of the event after a turn: how many turns, and how far the document is read."""
+    metadata = {"trace_id": trace_id, "turns": turns, "document_chars": len(task.document or "")}
+    if turn.prompt.chunk:
+        metadata["read_chars"] = turn.prompt.chunk.end
+    return metadata
 
 
-def completion(trace_id: str, model: str, text: str, trace: Trace, facts: Mapping[str, Any]) -> dict[str, Any]:
+def completion(trace_id: str, model: str, text: str, trace: Trace, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a whole reply; ``metadata`` is its ``memagent`` field."""
     message = {"role": "assistant", "content": text, "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": finish_reason(trace), "logprobs": None}
-    return _head(trace_id, model, "chat.completion") | {"choices": [choice], "usage": usage(trace), "memagent": facts}
+    return _head(trace_id, model, "chat.completion") | {
+        "choices": [choice],
+        "usage": usage(trace),
+        "memagent": metadata,
+    }
 
 
-def piece(trace_id: str, model: str, delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> str:
-    """One event of a stream."""
+def chunk_event(trace_id: str, model: str, delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> str:
+    """Return one event of a stream; ``more`` are fields beside OpenAI's."""
     choice = {"index": 0, "delta": dict(delta), "finish_reason": finish, "logprobs": None}
     return event(_head(trace_id, model, "chat.completion.chunk") | {"choices": [choice]} | more)
 
 
-def usage_piece(trace_id: str, model: str, trace: Trace) -> str:
-    """The event that OpenAI sends last where ``stream_options.include_usage`` asks for it."""
+def usage_event(trace_id: str, model: str, trace: Trace) -> str:
+    """Return the event that OpenAI sends last when ``stream_options.include_usage`` is set."""
     return event(_head(trace_id, model, "chat.completion.chunk") | {"choices": [], "usage": usage(trace)})
 
 

@@ -1,6 +1,6 @@
-"""Sweeps: papermill runs of notebooks over a grid, a list of points or stages; resumable, and one MLflow run per point.
+"""Sweeps: papermill runs notebooks over a grid, a list of points or stages, one MLflow run per point, resumable.
 
-Knows notebooks by their parameters only: what they compute and where their results go is theirs.
+Knows a notebook's parameters. Knows nothing of what it computes or where its results go.
 """
 
 from memagent_lib.sweeps.runner import (

@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: a line per event and, in a terminal, a bar below them; a table afterwards."""
+"""The display of a sweep: a line per event, a bar below them in a terminal, a table of all points afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLOURS = {PointState.FINISHED: "green", PointState.RUNNING: "cyan", PointState
 
 
 class SweepBoard:
-    """Shows every change of a point's state."""
+    """Print every change of a point's state."""
 
     def __init__(self, stages: Sequence[Sequence[SweepPoint]], quiet: bool = False):
         self._states = {point: PointState.WAITING for points in stages for point in points}
@@ -33,11 +33,11 @@ class SweepBoard:
 
     @property
     def count(self) -> str:
-        """How many points are finished, as in ``3/12``."""
+        """The number of finished points, as in ``3/12``."""
         return f"{sum(state is PointState.FINISHED for state in self._states.values())}/{len(self._states)}"
 
     def set(self, point: SweepPoint, state: PointState, how: str) -> None:
-        """A point's new state. ``how`` completes a sentence that begins with its name."""
+        """Set a point's new state and print a line: the point's name, then ``how``."""
         self._states[point] = state
         over = sum(s in (PointState.FINISHED, PointState.FAILED) for s in self._states.values())
         self._bar.update(over - self._bar.n)
@@ -49,27 +49,28 @@ class SweepBoard:
             sys.stdout.flush()
 
     def stopping(self, running: int) -> None:
-        what = f"{running} running notebooks are" if running > 1 else "the running notebook is"
-        self.say(f"stopping: {what} given time to clean up; Ctrl-C again ends all at once")
+        what = f"{running} running notebooks to clean up" if running > 1 else "the running notebook to clean up"
+        self.say(f"stopping: waiting for {what}; Ctrl-C again ends all at once")
 
 
-_OF_A_PIPE = 320
-"""Columns where no terminal says how many: each point on a line, for grep."""
+_COLUMNS_WITHOUT_TERMINAL = 320
+"""Wide enough that each point is one line, for grep."""
 
 
 def show_states(rows: Iterable[Mapping[str, Any]], title: str) -> None:
-    """Print points as a table, from their ``stage``, ``point``, ``status``, ``seconds`` and ``error``."""
+    """Print a table of points, from their ``stage``, ``point``, ``status``, ``seconds`` and ``error``."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for heading in ("stage", "point", "status", "time", "error"):
         table.add_column(heading, justify="right" if heading == "time" else "left", overflow="fold")
     for row in rows:
-        state, seconds = PointState(row["status"]), row["seconds"]
+        state = PointState(row["status"])
         status = f"[{_COLOURS.get(state, 'dim')}]{state.lower()}"
-        took = "" if seconds is None else duration(seconds)
+        took = "" if row["seconds"] is None else duration(row["seconds"])
         table.add_row(row["stage"], escape(row["point"]), status, took, escape(row["error"] or ""))
-    Console(width=None if sys.stdout.isatty() else _OF_A_PIPE).print(table)
+    width = None if sys.stdout.isatty() else _COLUMNS_WITHOUT_TERMINAL
+    Console(width=width).print(table)
 
 
 def duration(seconds: float) -> str:
-    """``0:02:05``."""
+    """Write a length of time as hours, minutes and seconds, such as ``0:02:05``."""
     return str(timedelta(seconds=round(seconds)))

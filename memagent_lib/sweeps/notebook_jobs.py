@@ -1,7 +1,7 @@
 """Notebooks run by papermill, each in a process of its own, several side by side. Knows no sweep and no MLflow.
 
-A process per notebook, because a kernel that is killed for memory must not take its neighbours along. A worker that
-is asked to stop, or whose parent is gone, interrupts the running cell as Ctrl-C does, lets it clean up, and ends its
+Each notebook has its own process, so that a kernel that is killed for memory takes no other one along. A worker that
+gets SIGTERM, or whose parent is gone, interrupts the running cell as Ctrl-C does, lets it clean up, and ends its
 kernel.
 """
 
@@ -27,13 +27,13 @@ import psutil
 from memagent_lib.processes import SESSION
 
 KERNEL_STARTS = 3
-_BEFORE_ANY_CELL = "Kernel died before replying"  # as jupyter_client says it
+_BEFORE_ANY_CELL = "Kernel died before replying"  # jupyter_client's words
 STOP_GRACE_S = 100.0  # a cell that stops a training run waits for a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class NotebookJob:
-    """One notebook to run: with which parameters, from which folder, and where the executed copy and the log go."""
+    """One notebook to run: its parameters, its working folder, and the paths of the executed copy and the log."""
 
     notebook: Path
     output: Path
@@ -46,13 +46,13 @@ class NotebookJob:
 
     @property
     def error_file(self) -> Path:
-        """What went wrong, written by the worker and taken away by whoever reads it."""
+        """The error message, written by the worker and removed when it is read."""
         return self.output.with_suffix(".error")
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """How a job ended: ``error`` is ``None``, or what went wrong in a line or a few."""
+    """How a job ended: ``error`` is ``None``, or a message of one or more lines."""
 
     job: NotebookJob
     seconds: float
@@ -68,10 +68,11 @@ def run_jobs(
 ) -> None:
     """Run jobs in order, ``workers`` at a time.
 
-    ``on_start`` returns the job to run, ``on_stop`` is told how many still run. Whatever is raised here, Ctrl-C
-    included, first stops the running jobs and their kernels; a second Ctrl-C ends them at once.
+    ``on_start`` returns the job to run, which may be a changed one; ``on_stop`` gets the number of jobs that still run.
+    Any exception, Ctrl-C included, first stops the running jobs and their kernels; a second Ctrl-C ends them at once.
     """
-    waiting, running = deque(jobs), {}
+    waiting = deque(jobs)
+    running: dict[psutil.Popen, tuple[NotebookJob, float]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -99,9 +100,9 @@ def _start(job: NotebookJob) -> psutil.Popen:
             env={name: value for name, value in os.environ.items() if name != SESSION},
             start_new_session=True,
         )
-    with suppress(BrokenPipeError):  # it died at once, which its status says
+    with suppress(BrokenPipeError):  # it died at once; its exit status is reported later
         process.stdin.write(json.dumps(asdict(job), default=str) + "\n")
-        process.stdin.flush()  # and stays open: its end tells the worker that we are gone
+        process.stdin.flush()  # and stays open: the worker stops when this end closes
     return process
 
 
@@ -122,19 +123,21 @@ def _stop(processes: Collection[psutil.Popen], on_stop: Callable[[int], None]) -
 
 
 def _error(job: NotebookJob, status: int) -> str | None:
+    """Return why a worker failed: its own message, or what its exit status means."""
     if status == 0:
         return None
     if job.error_file.exists():
-        said = job.error_file.read_text(encoding="utf-8")
+        message = job.error_file.read_text(encoding="utf-8")
         job.error_file.unlink()
-        return said
+        return message
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-    why = "; out of memory is the usual reason" if status == -signal.SIGKILL else ""
-    return f"the process that ran {job.notebook.name} {how}{why}; its log is {job.log}"
+    if status == -signal.SIGKILL:
+        how += "; out of memory is the usual reason"
+    return f"the process that ran {job.notebook.name} {how}; its log is {job.log}"
 
 
 def _work(job: NotebookJob, stop: _Stop) -> str | None:
-    """In the worker: run the notebook, and say what went wrong."""
+    """Run the notebook, in the worker; return an error message, or ``None``."""
     from papermill import PapermillExecutionError
 
     try:
@@ -142,12 +145,13 @@ def _work(job: NotebookJob, stop: _Stop) -> str | None:
             try:
                 _execute(job, stop)
                 return None
-            except RuntimeError as failure:  # the kernel's ports are chosen before it takes them: others may be faster
+            except RuntimeError as failure:
+                # A kernel's ports are chosen before it binds them, so another process can take one in between.
                 if _BEFORE_ANY_CELL not in str(failure) or not tries_left:
                     raise
                 print(f"{failure}; starting it again, {tries_left} tries left", flush=True)
     except PapermillExecutionError as failure:
-        if stop.asked:
+        if stop.requested:
             return "stopped"
         return f"{failure.ename}: {failure.evalue} (cell {failure.exec_count} of {job.output.name})"
     except (RuntimeError, OSError) as failure:  # DeadKernelError, a kernel that did not start, a full disk
@@ -181,36 +185,39 @@ def _kernel_start_lock(folder: Path) -> Iterator[Callable[[], None]]:
 
 
 class _Stop:
-    """SIGTERM becomes an interrupt of the running cell, once, so that its clean-up is left in peace."""
+    """A handler that turns SIGTERM into an interrupt of the running cell, once, so that its clean-up can finish."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
     def __call__(self, *_: object) -> None:
-        again, self.asked = self.asked, True
+        first = not self.requested
+        self.requested = True
         kernels = psutil.Process().children()
         if not kernels:
             raise KeyboardInterrupt
-        for kernel in () if again else kernels:
-            kernel.send_signal(signal.SIGINT)
+        if first:
+            for kernel in kernels:
+                kernel.send_signal(signal.SIGINT)
 
     def before_cell(self) -> None:
-        if self.asked:  # the cell before went on in spite of the interrupt, or there was none running
+        if self.requested:  # the previous cell caught the interrupt, or none was running
             raise KeyboardInterrupt
 
 
 def _stop_when_alone() -> None:
-    """The parent holds the other end of our standard input for as long as it lives."""
+    """Stop when standard input ends: the parent has the other end open for as long as it lives."""
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:
-    """A worker: a job on standard input, an exit status out, and an error file beside the output when it failed."""
-    signal.signal(signal.SIGTERM, stop := _Stop())
-    given = json.loads(sys.stdin.readline())
-    paths = {name: Path(given.pop(name)) for name in ("notebook", "output", "cwd")}
-    job = NotebookJob(**paths, **given)
+    """Run the job that standard input has as JSON; return an exit status, and write the error file on failure."""
+    stop = _Stop()
+    signal.signal(signal.SIGTERM, stop)
+    record = json.loads(sys.stdin.readline())
+    paths = {name: Path(record.pop(name)) for name in ("notebook", "output", "cwd")}
+    job = NotebookJob(**paths, **record)
     threading.Thread(target=_stop_when_alone, daemon=True).start()
     try:
         error = _work(job, stop)
@@ -224,4 +231,4 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # the watching thread still reads standard input, and would hold up the interpreter's end
+    os._exit(status)  # the thread that reads standard input would block the interpreter's own exit

@@ -1,13 +1,14 @@
-"""Sweeps run, resumed and looked at: each in one folder and one MLflow run, each point a child run.
+"""Run, resume and inspect sweeps: each in one folder and one MLflow run, each point a child run.
 
-A finished point is not run again while its notebook, its parameters, the library's code and the stages before it stay
-the same. Everything a sweep knows is in its folder, so the same command continues after any interruption.
+A finished point runs again only when its notebook, its parameters, the library's code or a stage before it changes.
+All state is in the sweep's folder, so the same command continues after any interruption.
 """
 
 from __future__ import annotations
 
 import ast
 import fcntl
+import itertools
 import json
 import os
 import tempfile
@@ -39,7 +40,7 @@ SWEEP_FILE = "sweep.json"
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What came of a sweep: one row per point in ``frame``, with its parameters as columns."""
+    """The outcome of a sweep: one row per point in ``frame``, with its parameters as columns."""
 
     folder: Path
     run_id: str
@@ -56,13 +57,14 @@ class SweepResult:
 def run_sweep(
     sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False, quiet: bool = False
 ) -> SweepResult:
-    """Run what is not finished yet. ``retry`` runs points again that failed in an earlier call; else they stay failed.
+    """Run the points that are not finished; with ``retry`` also those that failed in an earlier call.
 
-    A failed point does not stop its stage; the stages after it are not begun. Raises :class:`SweepError` before
-    anything starts, ``KeyboardInterrupt`` when stopped.
+    A failed point does not stop its stage, but no later stage begins. Raises :class:`SweepError` before anything
+    starts, ``KeyboardInterrupt`` when stopped.
     """
     spec = sweep if isinstance(sweep, SweepSpec) else SweepSpec.load(sweep)
-    spec = replace(spec, workers=workers) if workers is not None else spec
+    if workers is not None:
+        spec = replace(spec, workers=workers)
     stages = plan(spec)
     with only_sweep_in(spec.path), terminable():
         experiment = Experiment.open(spec.tracking)
@@ -80,53 +82,66 @@ def run_sweep(
 
 
 def show_sweep(folder: str | Path) -> bool:
-    """Print how the sweep in ``folder`` stands, from any process; whether all of its points are finished."""
+    """Print the state of the sweep in ``folder``, from any process; return whether all of its points are finished."""
     folder = absolute(folder)
     sweep = _sweep_of(folder)
     rows = [point | record for point, record in _recorded(folder, sweep)]
     pid = _running_in(folder)
-    if pid is None:  # a point cannot run without its sweep
-        rows = [r | {"status": PointState.WAITING} if r["status"] == PointState.RUNNING else r for r in rows]
-    show_states(rows, f"{sweep['name']}: " + (f"running, process {pid}" if pid else "not running"))
+    if pid is None:
+        for row in rows:  # a point cannot run without its sweep: this one was killed
+            if row["status"] == PointState.RUNNING:
+                row["status"] = PointState.WAITING
+    state = f"running, process {pid}" if pid else "not running"
+    show_states(rows, f"{sweep['name']}: {state}")
     return all(row["status"] == PointState.FINISHED for row in rows)
 
 
 def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataFrame:
-    """The rows that every finished point logged as ``table``, to its run or to runs below it, with what varies as
-    columns. A parameter that is called like a column of the rows keeps its name with ``param.`` before it.
+    """Return the rows that all finished points logged as ``table``, to their runs or to runs below them.
+
+    The parameters that vary become columns; one that would replace a column of other values gets the prefix ``param.``.
     """
     import pandas as pd
 
     folder = absolute(folder)
-    sweep, frames = _sweep_of(folder), []
+    sweep = _sweep_of(folder)
+    frames = []
     experiment = Experiment.open(sweep["tracking"])
     for point, record in _recorded(folder, sweep):
         if record["status"] != PointState.FINISHED:
             continue
         below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{record['run_id']}'")["run_id"]
         for rows in _tables(experiment, [record["run_id"], *reversed(below)], table):
-            varied = {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in point["varied"].items()}
-            named = {f"param.{k}" if k in rows and list(rows[k].unique()) != [v] else k: v for k, v in varied.items()}
-            frames.append(rows.assign(point=point["point"], **named))
+            frames.append(rows.assign(point=point["point"], **_columns(point["varied"], rows)))
     if not frames:
         raise SweepError(f"no finished point of the sweep in {folder} logged {table}")
     return pd.concat(frames, ignore_index=True)
 
 
+def _columns(varied: Mapping[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the parameters that vary as columns to add to ``rows``."""
+    columns = {}
+    for name, value in varied.items():
+        cell = json.dumps(value) if isinstance(value, list | dict) else value
+        clashes = name in rows and list(rows[name].unique()) != [cell]
+        columns[f"param.{name}" if clashes else name] = cell
+    return columns
+
+
 def is_sweep(folder: str | Path) -> bool:
-    """Whether a sweep has run in a folder."""
+    """Return whether a sweep has run in ``folder``."""
     return (absolute(folder) / SWEEP_FILE).is_file()
 
 
 def unfinished_points(folder: str | Path) -> list[str]:
-    """The points of the sweep in ``folder`` that have no result, each with its state."""
+    """List the points of the sweep in ``folder`` that have no result, each with its state."""
     folder = absolute(folder)
     records = _recorded(folder, _sweep_of(folder))
     return [f"{p['stage']}, {p['point']}: {r['status']}" for p, r in records if r["status"] != PointState.FINISHED]
 
 
 def _tables(experiment: Experiment, run_ids: Iterable[str], name: str) -> Iterator[pd.DataFrame]:
-    """The table of each run that logged one."""
+    """Yield the table of each run that logged one."""
     import pandas as pd
 
     for run_id in run_ids:
@@ -142,7 +157,7 @@ def _sweep_of(folder: Path) -> dict[str, Any]:
 
 
 def _recorded(folder: Path, sweep: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each point as the sweep listed it, and what is known of it."""
+    """Yield each point as the sweep listed it, with its record."""
     return ((point, _record(folder / point["record"], point["key"])) for point in sweep["points"])
 
 
@@ -168,18 +183,18 @@ class _SweepRun:
             raise
 
     def _run_stage(self, points: Sequence[SweepPoint]) -> bool:
-        """Run a stage's unfinished points; whether all are finished now."""
+        """Run a stage's unfinished points; return whether all are finished now."""
         todo = {point.output: point for point in points if self._wants(point)}
         runs: dict[Path, Run] = {}
 
         def start(job: NotebookJob) -> NotebookJob:
             point = todo[job.output]
-            runs[job.output] = run = self._child_run(point)
+            run = self._child_run(point)
+            runs[job.output] = run
             before = _record(_record_file(point), point.key)["seconds"]
             _save(point, PointState.RUNNING, run_id=run.id)
-            self.board.set(
-                point, PointState.RUNNING, f"started, took {duration(before)} before" if before else "started"
-            )
+            how = f"started, took {duration(before)} before" if before else "started"
+            self.board.set(point, PointState.RUNNING, how)
             own = {"tracking": self.experiment.uri, "run_id": run.id, "point": point.file_name}
             return replace(job, parameters=job.parameters | {k: v for k, v in own.items() if k in point.defaults})
 
@@ -195,10 +210,10 @@ class _SweepRun:
         return all(_state(p) == PointState.FINISHED for p in points)
 
     def _wants(self, point: SweepPoint) -> bool:
-        """Whether a point is to be run; one that is not is shown."""
+        """Return whether a point has to run; print a line for one that has not."""
         record = _record(_record_file(point), point.key)
         if record["status"] == PointState.FINISHED and point.output.exists():
-            self.board.set(point, PointState.FINISHED, "is kept from before")
+            self.board.set(point, PointState.FINISHED, "was finished before")
             return False
         if record["status"] == PointState.FAILED and not self.retry:
             self.board.set(point, PointState.FAILED, f"failed earlier (--retry runs it again): {record['error']}")
@@ -212,20 +227,23 @@ class _SweepRun:
         return self.experiment.start(point.name, defaults | point.parameters, tags, parent=self.parent.id)
 
     def _finish(self, point: SweepPoint, run: Run, outcome: JobOutcome) -> None:
-        failed = outcome.error is not None
         if point.output.exists():
             run.file(point.output)
         run.metrics({"seconds": outcome.seconds})
-        if failed:
-            run.tags({"error": outcome.error[:5000]})
-        run.end(RunStatus.FAILED if failed else RunStatus.FINISHED)
-        state = PointState.FAILED if failed else PointState.FINISHED
+        if outcome.error is None:
+            state = PointState.FINISHED
+            how = f"finished in {duration(outcome.seconds)}"
+            run.end(RunStatus.FINISHED)
+        else:
+            state = PointState.FAILED
+            how = f"failed: {outcome.error}"
+            run.tags({"error": outcome.error[:5000]})  # the store's limit on the length of a tag
+            run.end(RunStatus.FAILED)
         _save(point, state, run_id=run.id, seconds=round(outcome.seconds, 2), error=outcome.error)
-        took = f"finished in {duration(outcome.seconds)}"
-        self.board.set(point, state, f"failed: {outcome.error}" if failed else took)
+        self.board.set(point, state, how)
 
     def _end(self, run: Run, status: RunStatus) -> None:
-        """End a run when something has gone wrong already, which must stay what is raised."""
+        """End a run after a failure; a store that fails too must not hide what is being raised."""
         try:
             run.end(status)
         except TrackingError as failure:
@@ -233,7 +251,7 @@ class _SweepRun:
 
 
 def _literal(text: str) -> Any:
-    """The value of a default; its text where it is an expression."""
+    """Return a parameter's default as a value, or as text when it is an expression."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -241,31 +259,31 @@ def _literal(text: str) -> Any:
 
 
 def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
-    """The sweep's own run: the one of an earlier call where there is one, so that all children stay together."""
+    """Return the sweep's own run, that of an earlier call if there was one, so that all children stay together."""
     try:
         run = experiment.join(_read(spec.path / SWEEP_FILE)["run_id"])
     except (KeyError, TrackingError):
-        given = {"stages": [stage.name for stage in spec.stages], "folder": str(spec.path)}
-        return experiment.start(f"sweep {spec.name}", given, {"sweep": spec.name})
+        params = {"stages": [stage.name for stage in spec.stages], "folder": str(spec.path)}
+        return experiment.start(f"sweep {spec.name}", params, {"sweep": spec.name})
     run.resume()
     abandoned = load_runs(experiment, f"tags.sweep_id = '{run.id}' and attributes.status = 'RUNNING'")
-    for run_id in abandoned["run_id"]:  # a sweep that was killed outright could not say so
+    for run_id in abandoned["run_id"]:  # a sweep that was killed outright could not end them
         experiment.join(run_id).end(RunStatus.KILLED)
     return run
 
 
 @contextmanager
 def only_sweep_in(folder: Path) -> Iterator[None]:
-    """Refuse a second sweep in one folder. The lock belongs to a living process: a dead one leaves none behind."""
+    """Refuse a second sweep in ``folder``; the lock ends with its process, so a dead one leaves none behind."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "sweep.lock", "a+", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            who = f"process {lock.read().strip() or 'not known'}"
+            pid = lock.read().strip() or "not known"
             fix = "wait for it, stop it, or give this one another folder"
-            raise SweepError(f"a sweep is running in {folder} ({who}); {fix}") from None
+            raise SweepError(f"a sweep is running in {folder} (process {pid}); {fix}") from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
@@ -273,7 +291,7 @@ def only_sweep_in(folder: Path) -> Iterator[None]:
 
 
 def _running_in(folder: Path) -> str | None:
-    """The process that runs the sweep in ``folder``, if one does."""
+    """Return the id of the process that runs the sweep in ``folder``, if one does."""
     with open(folder / "sweep.lock", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -291,17 +309,17 @@ def _state(point: SweepPoint) -> str:
 
 
 def _record(file: Path, key: str) -> dict[str, Any]:
-    """What is known of a point from this call and earlier ones; how long another key took is kept as a guess."""
-    found = _read(file)
-    known = found if found.get("key") == key else {"seconds": found.get("seconds")}
+    """Return a point's record; of a run with another key only its time remains, as an estimate."""
+    saved = _read(file)
+    known = saved if saved.get("key") == key else {"seconds": saved.get("seconds")}
     return {"status": PointState.WAITING, "seconds": None, "run_id": None, "error": None} | known
 
 
-def _save(point: SweepPoint, state: PointState, **facts: Any) -> None:
+def _save(point: SweepPoint, state: PointState, **outcome: Any) -> None:
     file = _record_file(point)
     file.parent.mkdir(parents=True, exist_ok=True)
     before = {"seconds": _read(file).get("seconds"), "error": None}
-    _write(file, before | {"key": point.key, "status": state, "parameters": point.parameters} | facts)
+    _write(file, before | {"key": point.key, "status": state, "parameters": point.parameters} | outcome)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -316,24 +334,34 @@ def _write(file: Path, record: Mapping[str, Any]) -> None:
 
 
 def _listed(stages: Sequence[Sequence[SweepPoint]]) -> list[dict[str, Any]]:
-    """What :func:`show_sweep` and :func:`gather_sweep` need of each point."""
-    points = [point for stage in stages for point in stage]
+    """Return what :func:`show_sweep` and :func:`gather_sweep` need of each point."""
     return [
-        {"stage": p.stage, "point": p.label, "varied": dict(p.varied), "key": p.key}
-        | {"record": str(_record_file(p).relative_to(p.folder))}
-        for p in points
+        {
+            "stage": point.stage,
+            "point": point.label,
+            "varied": dict(point.varied),
+            "key": point.key,
+            "record": str(_record_file(point).relative_to(point.folder)),
+        }
+        for point in itertools.chain.from_iterable(stages)
     ]
 
 
 def _frame(stages: Sequence[Sequence[SweepPoint]]) -> pd.DataFrame:
-    """A row per point. A parameter that is called like a column keeps its name with ``param.`` before it."""
+    """Return a row per point; a parameter named like one of the columns gets the prefix ``param.``."""
     import pandas as pd
 
     rows = []
-    for point in (point for points in stages for point in points):
+    for point in itertools.chain.from_iterable(stages):
         record = _record(_record_file(point), point.key)
-        own = {"stage": point.stage, "point": point.label}
-        own |= {name: record[name] for name in ("status", "seconds", "run_id", "error")}
-        own |= {"notebook": str(point.output)}
-        rows.append(own | {f"param.{k}" if k in own else k: v for k, v in point.parameters.items()})
+        row = {
+            "stage": point.stage,
+            "point": point.label,
+            "status": record["status"],
+            "seconds": record["seconds"],
+            "run_id": record["run_id"],
+            "error": record["error"],
+            "notebook": str(point.output),
+        }
+        rows.append(row | {f"param.{name}" if name in row else name: v for name, v in point.parameters.items()})
     return pd.DataFrame(rows)

@@ -1,6 +1,7 @@
-"""What a sweep is: a grid, a list of points or a sequence of stages over notebooks, and the points that follow from it.
+"""The definition of a sweep, and the points that follow from it.
 
-Knows what parameters a notebook takes, from papermill. Knows no process and no MLflow.
+A sweep is a grid, a list of points or a sequence of stages over notebooks. Knows the parameters of a notebook, from
+papermill. Knows no process and no MLflow.
 """
 
 from __future__ import annotations
@@ -22,18 +23,22 @@ from memagent_lib.provenance import code_hash
 from memagent_lib.settings import SettingsError, parse, read_toml
 
 OWN_PARAMETERS = ("tracking", "run_id", "point")
-"""What the sweep itself gives to every notebook that has them."""
-FOLDER_MARK, POINT_MARK = "{folder}", "{point}"
+"""Parameters that the sweep itself sets in every notebook that has them."""
+FOLDER_MARK = "{folder}"
+POINT_MARK = "{point}"
 _TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "dict": dict}
 
 
 class SweepError(UserError, ValueError):
-    """A sweep that cannot start, said before anything runs."""
+    """A sweep cannot start; raised before anything runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepStage:
-    """One notebook at every entry of ``points`` times every combination of ``grid``, over ``parameters``."""
+    """Run one notebook for every entry of ``points`` times every combination of ``grid``.
+
+    Both override ``parameters``, which all points share.
+    """
 
     notebook: str
     name: str = ""
@@ -53,18 +58,18 @@ class SweepStage:
             raise SweepError(f"stage {self.name} has an empty list of points")
 
     def varied(self) -> Iterator[dict[str, Any]]:
-        """What differs between the stage's points, point by point."""
+        """Yield the parameters that differ between the stage's points, point by point."""
         for point, values in itertools.product(self.points, itertools.product(*self.grid.values())):
             yield dict(point) | dict(zip(self.grid, values, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSpec:
-    """A sweep: stages run one after the other, the points of a stage side by side. Of one notebook, ``notebook``,
-    ``grid`` and ``points`` are the one stage.
+    """Stages that run one after the other, the points of a stage side by side.
 
-    ``parameters`` go to every stage whose notebook has them; in their texts ``{folder}`` is the sweep's folder and
-    ``{point}`` a name of what varies. ``tracking`` is an MLflow store: a folder or an address.
+    A sweep of one notebook may set ``notebook``, ``grid`` and ``points`` instead of ``stage``. ``parameters`` go to
+    every stage whose notebook has them; in their text ``{folder}`` is the sweep's folder and ``{point}`` a file name
+    made of what varies. ``tracking`` is an MLflow store: a folder or an address.
     """
 
     name: str
@@ -81,14 +86,15 @@ class SweepSpec:
         if not self.stages:
             raise SweepError(f"the sweep {self.name!r} has no stages; give a notebook, or [[stage]] tables")
         names = [stage.name for stage in self.stages]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
             raise SweepError(f"two stages are called {', '.join(twice)}; names must differ")
         if self.workers < 1:
             raise SweepError(f"workers must be at least 1, got {self.workers}")
 
     @property
     def stages(self) -> tuple[SweepStage, ...]:
-        """All stages, in order."""
+        """All stages in order, the one of ``notebook`` first."""
         if not self.notebook:
             return self.stage
         return (SweepStage(notebook=self.notebook, grid=self.grid, points=self.points), *self.stage)
@@ -99,7 +105,7 @@ class SweepSpec:
 
     @classmethod
     def load(cls, file: str | Path) -> SweepSpec:
-        """Read a TOML file of the fields above; a sweep without a name has the file's."""
+        """Read a TOML file of the fields above; a sweep without a name takes the file's."""
         try:
             return parse(cls, {"name": Path(file).stem} | read_toml(file, "sweep file"), str(file))
         except SettingsError as failure:
@@ -107,7 +113,7 @@ class SweepSpec:
 
 
 class PointState(StrEnum):
-    """How a point stands; what has a run in MLflow is called as it is there."""
+    """The state of a point, in MLflow's own words once it has a run there."""
 
     WAITING = "not run"
     RUNNING = "RUNNING"
@@ -117,7 +123,11 @@ class PointState(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class SweepPoint:
-    """One notebook at one set of parameters; ``varied`` differ in its stage. ``key`` changes when the result might."""
+    """One notebook with one set of parameters.
+
+    ``varied`` are the parameters that differ within its stage, ``defaults`` the notebook's own values as text. ``key``
+    changes when the result might.
+    """
 
     stage: str
     varied: Mapping[str, Any]
@@ -137,27 +147,33 @@ class SweepPoint:
 
     @property
     def file_name(self) -> str:
-        """The label as the name of a file or folder; empty where nothing varies."""
+        """The label as a file name; empty when nothing varies."""
         return _file_name(self.label)
 
     @property
     def output(self) -> Path:
-        """Where the executed copy goes; the point's record is beside it."""
-        return self.folder / "notebooks" / f"{self.stage}{'--' * bool(self.label)}{self.file_name}.ipynb"
+        """The path of the executed copy; the point's record is beside it."""
+        name = f"{self.stage}--{self.file_name}" if self.label else self.stage
+        return self.folder / "notebooks" / f"{name}.ipynb"
 
 
 def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
-    """The points of each stage. Unknown parameters, wrong types and missing notebooks are errors."""
+    """Return the points of each stage; raise :class:`SweepError` for unknown parameters, wrong types and missing files.
+
+    A point's key covers its notebook, its parameters, the library's code and all points of the stages before it.
+    """
     declared = {stage.name: notebook_parameters(absolute(stage.notebook)) for stage in spec.stages}
-    if unused := sorted(set(spec.parameters) - set().union(*declared.values())):
+    unused = sorted(set(spec.parameters) - set().union(*declared.values()))
+    if unused:
         raise SweepError(f"no notebook of the sweep {spec.name!r} has the parameter {', '.join(unused)}")
-    planned, before = [], code_hash()
+    planned = []
+    before = code_hash()
     for stage in spec.stages:
         points = [_point(spec, stage, varied, declared[stage.name], before) for varied in stage.varied()]
-        if len({p.output for p in points}) < len(points):
+        if len({point.output for point in points}) < len(points):
             raise SweepError(f"stage {stage.name} has the same point twice")
         planned.append(points)
-        before = _digest([before, *(p.key for p in points)])
+        before = _digest([before, *(point.key for point in points)])
     return planned
 
 
@@ -166,17 +182,28 @@ def _point(
 ) -> SweepPoint:
     notebook = absolute(stage.notebook)
     shared = {name: value for name, value in spec.parameters.items() if name in known}
-    given = shared | dict(stage.parameters) | varied
-    given = _filled(given, {FOLDER_MARK: str(spec.path), POINT_MARK: _file_name(_label(varied)) or "all"})
-    _check(stage, notebook, known, given)
+    marks = {FOLDER_MARK: str(spec.path), POINT_MARK: _file_name(_label(varied)) or "all"}
+    parameters = _filled(shared | dict(stage.parameters) | varied, marks)
+    _check(stage, notebook, known, parameters)
+    return SweepPoint(
+        stage=stage.name,
+        varied=varied,
+        notebook=notebook,
+        parameters=parameters,
+        defaults={name: declared["default"] for name, declared in known.items()},
+        key=_digest([_source_of(notebook), parameters, before]),
+        folder=spec.path,
+    )
+
+
+def _source_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
+    """Return text, type and tags of each cell: outputs and widget state of a notebook change no result."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    said = [("".join(c["source"]), c["cell_type"], c.get("metadata", {}).get("tags", [])) for c in cells]
-    defaults = {name: each["default"] for name, each in known.items()}
-    return SweepPoint(stage.name, varied, notebook, given, defaults, _digest([said, given, before]), spec.path)
+    return [("".join(cell["source"]), cell["cell_type"], cell.get("metadata", {}).get("tags", [])) for cell in cells]
 
 
 def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:
-    """What papermill finds in the parameters cell, by name: ``inferred_type_name``, ``default`` and ``help``."""
+    """Return what papermill reads from the parameters cell, by name: ``inferred_type_name``, ``default``, ``help``."""
     import nbformat
     from papermill import inspect_notebook
 
@@ -188,47 +215,60 @@ def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:
         raise SweepError(f"{notebook} is not a notebook: {failure}") from failure
     tagged = sum("parameters" in cell.metadata.get("tags", ()) for cell in book.cells)
     if tagged != 1:
+        count = f"{tagged} cells" if tagged else "no cell"
         fix = "give one cell that tag (JupyterLab: the cog at the right, Common Tools)"
-        raise SweepError(f"{notebook} has {tagged or 'no'} cell{'s' * (tagged > 1)} tagged 'parameters'; {fix}")
+        raise SweepError(f"{notebook} has {count} tagged 'parameters'; {fix}")
     if not book.metadata.get("kernelspec", {}).get("name"):
-        raise SweepError(f"{notebook} does not say which kernel runs it; open it in JupyterLab, choose one and save it")
+        raise SweepError(f"{notebook} names no kernel to run it; open it in JupyterLab, choose one and save it")
     return inspect_notebook(str(notebook))
 
 
-def _check(stage: SweepStage, notebook: Path, known: Mapping[str, dict[str, str]], given: Mapping[str, Any]) -> None:
-    """papermill only warns of a parameter that the notebook does not have, and takes a value of any type."""
-    if unknown := sorted(set(given) - set(known)):
+def _check(
+    stage: SweepStage, notebook: Path, known: Mapping[str, dict[str, str]], parameters: Mapping[str, Any]
+) -> None:
+    """Raise for an unknown parameter or a wrong type: papermill only warns of one and accepts the other."""
+    unknown = sorted(set(parameters) - set(known))
+    if unknown:
         raise SweepError(f"{notebook.name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
-    if own := sorted(set(given) & set(OWN_PARAMETERS)):
-        raise SweepError(f"stage {stage.name}: {', '.join(own)} is given by the sweep itself")
-    for name, value in given.items():
-        says = known[name]["inferred_type_name"]
-        wanted = _TYPES.get(says.partition("[")[0])
-        if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
-            raise SweepError(f"{notebook.name}: {name} must be {says}, got {value!r}")
+    own = sorted(set(parameters) & set(OWN_PARAMETERS))
+    if own:
+        raise SweepError(f"stage {stage.name}: {', '.join(own)} is set by the sweep itself; remove it")
+    for name, value in parameters.items():
+        annotation = known[name]["inferred_type_name"]
+        wanted = _TYPES.get(annotation.partition("[")[0])
+        mistaken_bool = isinstance(value, bool) and wanted is not bool  # in Python a bool is an int
+        if wanted and (mistaken_bool or not isinstance(value, wanted)):
+            raise SweepError(f"{notebook.name}: {name} must be {annotation}, got {value!r}")
 
 
 def _filled(value: Any, marks: Mapping[str, str]) -> Any:
+    """Replace each mark in every text of a value, at any depth."""
     if isinstance(value, str):
         for mark, text in marks.items():
             value = value.replace(mark, text)
         return value
     if isinstance(value, list | tuple):
         return [_filled(each, marks) for each in value]
-    return {name: _filled(each, marks) for name, each in value.items()} if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {name: _filled(each, marks) for name, each in value.items()}
+    return value
 
 
 def _label(varied: Mapping[str, Any]) -> str:
-    """What varies, in a line. Paths in the sweep's folder are shown from there."""
-    shown = (f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in varied.items())
-    return ", ".join(shown).replace(f"{FOLDER_MARK}/", "")
+    """Return what varies in one line, with paths relative to the sweep's folder."""
+    values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in varied.items()}
+    label = ", ".join(f"{name}={value}" for name, value in values.items())
+    return label.replace(f"{FOLDER_MARK}/", "")
 
 
 def _file_name(label: str) -> str:
-    """A label as a file name: readable, and never the same for two labels. Of paths it shows the last part."""
-    plain = re.sub(r"[^\w=.,-]+", "_", re.sub(r"[^=, ]*/", "", label))
-    return plain if plain == label and len(plain) <= 80 else f"{plain[:70]}-{_digest(label)[:8]}"
+    """Return a readable file name for a label, different for every label; of paths it has the last part."""
+    without_folders = re.sub(r"[^=, ]*/", "", label)
+    plain = re.sub(r"[^\w=.,-]+", "_", without_folders)
+    if plain == label and len(plain) <= 80:
+        return plain
+    return f"{plain[:70]}-{_digest(label)[:8]}"
 
 
-def _digest(facts: Any) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

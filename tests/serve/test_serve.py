@@ -1,4 +1,4 @@
-"""The endpoint, asked by the real ``openai`` client over a real socket; a scripted model reads."""
+"""The endpoint, called by the real ``openai`` client over a real socket; a scripted model reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUESTION = "What is the code of the bold owl?"
 
 
 def noting(text: str) -> str:
-    """A model that keeps the code once it has seen it."""
+    """A model that notes the code once it has seen it."""
     if "4711" in text:
         return "The code is 4711."
     return "nothing yet" if "Line" in text or "nothing yet" in text else "I have no document."
@@ -60,32 +60,32 @@ def agent(encoder: Encoder) -> Agent:
     return Agent(encoder, Scripted(noting))
 
 
-def ask(client: openai.OpenAI, *messages: tuple[str, str], **given):
-    said = [{"role": role, "content": text} for role, text in messages]
-    return client.chat.completions.create(model="reader", messages=said, **given)
+def ask(client: openai.OpenAI, *messages: tuple[str, str], **options):
+    chat = [{"role": role, "content": text} for role, text in messages]
+    return client.chat.completions.create(model="reader", messages=chat, **options)
 
 
-def test_a_document_longer_than_the_window_is_read_and_answered_with_usage_and_a_trace(agent: Agent) -> None:
+def test_a_long_document_is_answered_with_usage_and_a_trace(agent: Agent) -> None:
     with serving(agent) as client:
         reply = ask(client, ("user", DOCUMENT), ("user", QUESTION))
-        facts = reply.memagent
-        kept = client.get(f"/traces/{facts['trace_id']}", cast_to=object)
+        metadata = reply.memagent
+        stored = client.get(f"/traces/{metadata['trace_id']}", cast_to=object)
         assert [model.id for model in client.models.list()] == ["reader"]
         assert client.models.retrieve("reader").max_model_len == 1 << 30
     assert (reply.choices[0].message.content, reply.choices[0].finish_reason) == ("The code is 4711.", "stop")
-    assert facts["rule"] == "earlier messages" and facts["turns"] == len(agent.backend.requests) > 5
+    assert metadata["rule"] == "earlier messages" and metadata["turns"] == len(agent.backend.requests) > 5
     assert reply.usage.prompt_tokens == sum(len(request.ids) for request in agent.backend.requests)
-    assert reply.id == f"chatcmpl-{facts['trace_id']}"
-    assert len(kept["trace"]["turns"]) == facts["turns"] and kept["trace"]["question"] == QUESTION
+    assert reply.id == f"chatcmpl-{metadata['trace_id']}"
+    assert len(stored["trace"]["turns"]) == metadata["turns"] and stored["trace"]["question"] == QUESTION
 
 
-def test_a_stream_tells_its_progress_then_the_answer_then_why_it_ended_and_the_usage(agent: Agent) -> None:
+def test_a_stream_has_progress_answer_finish_reason_and_usage(agent: Agent) -> None:
     options = {"stream": True, "stream_options": {"include_usage": True}}
     with serving(agent) as client:
         pieces = list(ask(client, ("user", QUESTION), extra_body={"document": DOCUMENT}, **options))
     progress = [p.memagent for p in pieces if getattr(p, "memagent", None) and "rule" not in p.memagent]
-    assert [facts["turns"] for facts in progress] == list(range(1, len(agent.backend.requests) + 1))
-    read = [facts["read_chars"] for facts in progress if "read_chars" in facts]
+    assert [event["turns"] for event in progress] == list(range(1, len(agent.backend.requests) + 1))
+    read = [event["read_chars"] for event in progress if "read_chars" in event]
     assert read == sorted(read) and read[-1] == len(DOCUMENT) == progress[0]["document_chars"]
     assert "".join(p.choices[0].delta.content or "" for p in pieces if p.choices) == "The code is 4711."
     assert [p.choices[0].finish_reason for p in pieces if p.choices][-1] == "stop"
@@ -129,14 +129,14 @@ def test_a_stream_tells_its_progress_then_the_answer_then_why_it_ended_and_the_u
         ),
     ],
 )
-def test_what_is_read_and_what_is_asked_follows_the_stated_rule(agent, messages, body, rule, question, answer) -> None:
+def test_document_and_question_follow_the_stated_rule(agent, messages, body, rule, question, answer) -> None:
     with serving(agent) as client:
         reply = ask(client, *messages, extra_body=body)
     assert (reply.memagent["rule"], reply.memagent["question"]) == (rule, question)
     assert reply.choices[0].message.content == answer
 
 
-def test_parts_of_text_are_one_text_and_a_picture_is_refused(agent: Agent) -> None:
+def test_parts_of_text_are_joined_and_a_picture_is_refused(agent: Agent) -> None:
     with serving(agent) as client:
         parts = [{"type": "text", "text": DOCUMENT}, {"type": "text", "text": f"\n\n{QUESTION}"}]
         assert ask(client, ("user", parts)).choices[0].message.content == "The code is 4711."
@@ -145,7 +145,7 @@ def test_parts_of_text_are_one_text_and_a_picture_is_refused(agent: Agent) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "says"),
+    ("options", "error", "message"),
     [
         ({"n": 2}, openai.BadRequestError, "one reply per request, and n is 2"),
         ({"logprobs": True}, openai.BadRequestError, "this server has no log-probabilities"),
@@ -157,17 +157,17 @@ def test_parts_of_text_are_one_text_and_a_picture_is_refused(agent: Agent) -> No
         ({"extra_body": {"split": "none"}}, openai.BadRequestError, "cannot be divided by the split 'none'"),
     ],
 )
-def test_what_cannot_be_answered_is_an_error_in_openais_form_before_a_model_is_asked(agent, given, error, says) -> None:
-    with serving(agent) as client, pytest.raises(error, match=says) as refused:
-        ask(client, ("user", DOCUMENT), **given)
+def test_a_wrong_request_is_refused_before_the_model_is_called(agent, options, error, message) -> None:
+    with serving(agent) as client, pytest.raises(error, match=message) as refused:
+        ask(client, ("user", DOCUMENT), **options)
     assert set(refused.value.body) == {"message", "type", "param", "code"}
     assert agent.backend.requests == []
 
 
-def test_sampling_that_is_not_the_servers_is_told_back_and_a_stop_word_and_a_limit_hold(agent: Agent) -> None:
+def test_ignored_sampling_is_reported_and_limits_apply(agent: Agent) -> None:
     with serving(agent) as client:
-        given = {"temperature": 0.9, "seed": 3, "top_p": 1.0, "user": "me", "stop": ["4711"], "max_tokens": 5}
-        reply = ask(client, ("user", DOCUMENT), ("user", QUESTION), **given)
+        options = {"temperature": 0.9, "seed": 3, "top_p": 1.0, "user": "me", "stop": ["4711"], "max_tokens": 5}
+        reply = ask(client, ("user", DOCUMENT), ("user", QUESTION), **options)
     assert reply.memagent["ignored"] == ["seed", "temperature"]
     assert reply.choices[0].message.content == "The code is "
     assert [r.max_tokens for r in agent.backend.requests[-2:]] == [24, 5]
@@ -181,19 +181,22 @@ def test_a_failed_model_is_an_error_and_never_an_empty_answer(encoder, failure, 
     def fail(_: str) -> str:
         raise failure
 
-    with serving(Agent(encoder, Scripted(fail))) as client, pytest.raises(openai.APIError, match=str(failure)) as said:
+    with (
+        serving(Agent(encoder, Scripted(fail))) as client,
+        pytest.raises(openai.APIError, match=str(failure)) as raised,
+    ):
         list(ask(client, ("user", DOCUMENT), ("user", QUESTION), stream=stream))
-    assert stream or said.value.status_code == status
+    assert stream or raised.value.status_code == status
 
 
-def test_a_bug_is_said_to_the_client_without_its_words(encoder: Encoder) -> None:
+def test_a_bug_reaches_the_client_without_its_message(encoder: Encoder) -> None:
     def bug(_: str) -> str:
         raise ZeroDivisionError("secret")
 
     with serving(Agent(encoder, Scripted(bug))) as client:
-        with pytest.raises(openai.InternalServerError, match="an error of this server") as said:
+        with pytest.raises(openai.InternalServerError, match="an error of this server") as raised:
             ask(client, ("user", DOCUMENT), ("user", QUESTION))
-        assert "secret" not in str(said.value)
+        assert "secret" not in str(raised.value)
 
 
 class Slow(Scripted):
@@ -230,19 +233,19 @@ def test_a_client_that_goes_away_ends_its_reading(encoder: Encoder, stream: bool
     assert 0 < len(slow.requests) < 6  # of eighteen
 
 
-def test_more_than_may_wait_are_told_to_come_back_and_a_long_body_is_refused(encoder: Encoder) -> None:
+def test_a_full_queue_and_a_long_body_are_refused(encoder: Encoder) -> None:
     with serving(Agent(encoder, Slow(noting)), readings=1, waiting=0, body_mb=1) as client:
         first = threading.Thread(target=lambda: ask(client, ("user", DOCUMENT), ("user", QUESTION)))
         first.start()
         while not client.get("/../health", cast_to=object)["requests"]:
             time.sleep(0.01)
-        with pytest.raises(openai.RateLimitError, match="try again later") as told:
+        with pytest.raises(openai.RateLimitError, match="try again later") as refused:
             ask(client, ("user", "Who is there?"))
-        assert told.value.response.headers["retry-after"] == "10"
+        assert refused.value.response.headers["retry-after"] == "10"
         first.join()
-        with pytest.raises(openai.APIStatusError, match="the request is over 1 MB") as told:
+        with pytest.raises(openai.APIStatusError, match="the request is over 1 MB") as refused:
             ask(client, ("user", "x" * (2 << 20)))
-        assert told.value.status_code == 413
+        assert refused.value.status_code == 413
 
 
 def test_only_this_machines_own_names_are_answered(agent: Agent) -> None:
@@ -253,8 +256,7 @@ def test_only_this_machines_own_names_are_answered(agent: Agent) -> None:
         connection.close()
 
 
-def test_a_cut_answer_says_so(tokenizer) -> None:
-
+def test_a_cut_answer_has_the_finish_reason_length(tokenizer) -> None:
     budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
     cut = Scripted(lambda _: Reply("The code", "length"))
     with serving(Agent(Encoder(tokenizer, Template.load("short"), budget), cut)) as client:

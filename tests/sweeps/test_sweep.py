@@ -33,7 +33,7 @@ APPEND = "import pathlib\nwith open(pathlib.Path(folder) / f'{name}.txt', 'a') a
 
 @pytest.fixture
 def notebook(tmp_path: Path) -> Callable[..., str]:
-    """Make a notebook of code cells below a parameters cell; gives its path."""
+    """Write a notebook of code cells below a parameters cell; return its path."""
 
     def make(*cells: str, name: str = "one", parameters: str | None = PARAMETERS) -> str:
         book = nbformat.v4.new_notebook(
@@ -42,7 +42,8 @@ def notebook(tmp_path: Path) -> Callable[..., str]:
         if parameters is not None:
             book.cells.append(nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}))
         book.cells += [nbformat.v4.new_code_cell(cell) for cell in cells]
-        nbformat.write(book, path := tmp_path / f"{name}.ipynb")
+        path = tmp_path / f"{name}.ipynb"
+        nbformat.write(book, path)
         return str(path)
 
     return make
@@ -50,9 +51,9 @@ def notebook(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def spec(workspace: Path) -> Callable[..., SweepSpec]:
-    def make(*stages: SweepStage, **given) -> SweepSpec:
-        given = {"parameters": {"folder": "{folder}"}, "workers": 2} | given
-        return SweepSpec(name="s", stage=stages, folder=str(workspace / "s"), tracking=str(workspace), **given)
+    def make(*stages: SweepStage, **options) -> SweepSpec:
+        options = {"parameters": {"folder": "{folder}"}, "workers": 2} | options
+        return SweepSpec(name="s", stage=stages, folder=str(workspace / "s"), tracking=str(workspace), **options)
 
     return make
 
@@ -62,7 +63,7 @@ def lines(workspace: Path, name: str = "a") -> list[str]:
     return sorted(file.read_text().split()) if file.exists() else []
 
 
-def test_a_grid_runs_every_point_once_and_each_is_a_child_with_its_parameters(notebook, spec, workspace: Path) -> None:
+def test_each_point_of_a_grid_is_one_child_run(notebook, spec, workspace: Path) -> None:
     log = """
 from memagent_lib.tracking import Experiment
 Experiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"""
@@ -90,9 +91,7 @@ Experiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"""
     assert {s["run_id"]: s["status"] for s in states} == dict(zip(children["run_id"], children["status"], strict=True))
 
 
-def test_finished_points_are_kept_until_their_notebook_parameters_or_an_earlier_stage_change(
-    notebook, spec, workspace: Path
-) -> None:
+def test_a_point_runs_again_only_when_its_inputs_change(notebook, spec, workspace: Path) -> None:
     def stages(x: int, cell: str = APPEND) -> list[SweepStage]:
         first = SweepStage(name="first", notebook=notebook(cell, name="first"), parameters={"name": "first", "x": x})
         return [
@@ -135,7 +134,7 @@ def test_only_code_that_changes_results_changes_a_sweeps_keys(
     assert (plan(sweep)[0][0].key != before) is repeats
 
 
-def test_a_failed_point_leaves_the_others_alone_and_is_run_again_on_request(notebook, spec, workspace: Path) -> None:
+def test_a_failed_point_stops_no_other_and_retry_runs_it_again(notebook, spec, workspace: Path) -> None:
     fails = "import pathlib\nassert x != 2 or pathlib.Path(folder, 'mended').exists(), f'x is {x}'"
     later = SweepStage(name="later", notebook=notebook(APPEND, name="later"), parameters={"name": "later"})
     sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND, fails), grid={"x": [1, 2, 3]}), later)
@@ -153,7 +152,7 @@ def test_a_failed_point_leaves_the_others_alone_and_is_run_again_on_request(note
     assert statuses == ["FINISHED", "FAILED"]
 
 
-def test_a_kernel_that_dies_is_a_failed_point_that_says_so(notebook, spec) -> None:
+def test_a_kernel_that_dies_is_a_failed_point_with_its_reason(notebook, spec) -> None:
     result = run_sweep(
         spec(SweepStage(name="dies", notebook=notebook("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")))
     )
@@ -169,7 +168,7 @@ def test_a_kernel_that_dies_is_a_failed_point_that_says_so(notebook, spec) -> No
         ({"parameters": {"x": True}}, "one.ipynb: x must be int, got True"),
         ({"grid": {"x": []}}, "grid.x must be a list of values, got"),
         ({"grid": {"x": [1, 1]}}, "has the same point twice"),
-        ({"parameters": {"run_id": "1"}}, "run_id is given by the sweep itself"),
+        ({"parameters": {"run_id": "1"}}, "run_id is set by the sweep itself; remove it"),
         ({"notebook": "/nowhere/n.ipynb"}, "no notebook /nowhere/n.ipynb"),
     ],
 )
@@ -206,22 +205,20 @@ def test_a_notebook_without_a_parameters_cell_is_refused(notebook, spec) -> None
         ("", "has no stages"),
     ],
 )
-def test_a_sweep_file_with_an_unknown_key_is_refused_with_the_known_ones(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_a_wrong_sweep_file_is_refused_with_its_error(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(SweepError, match=message):
         SweepSpec.load(tmp_path / "s.toml")
 
 
-def test_a_number_of_workers_below_one_is_refused_like_the_files_own(notebook, spec, workspace: Path) -> None:
+def test_fewer_than_one_worker_is_refused(notebook, spec, workspace: Path) -> None:
     sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND), grid={"x": [1], "name": ["a"]}))
     with pytest.raises(SweepError, match="workers must be at least 1, got 0"):
         run_sweep(sweep, workers=0)
     assert not lines(workspace)
 
 
-def test_a_sweep_file_is_a_sequence_of_stages_or_one_notebook_and_its_grid(tmp_path: Path, notebook) -> None:
+def test_a_sweep_file_has_stages_or_one_notebook_and_its_grid(tmp_path: Path, notebook) -> None:
     path = notebook(APPEND)
     (tmp_path / "one.toml").write_text(
         f"notebook = '{path}'\nfolder = '{tmp_path}/f'\n[grid]\nx = [1, 2]\nname = ['a']"
@@ -243,13 +240,13 @@ def test_a_sweep_file_is_a_sequence_of_stages_or_one_notebook_and_its_grid(tmp_p
     ]
 
 
-def test_a_second_sweep_in_the_folder_is_refused_while_the_first_lives(notebook, spec, workspace: Path) -> None:
+def test_a_second_sweep_is_refused_while_the_first_lives(notebook, spec, workspace: Path) -> None:
     hold = """
 import sys, time
 from pathlib import Path
 from memagent_lib.sweeps.runner import only_sweep_in
 with only_sweep_in(Path(sys.argv[1])):
-    print("held", flush=True)
+    print("locked", flush=True)
     time.sleep(600)
 """
     sweep = spec(SweepStage(name="one", notebook=notebook(APPEND)))
@@ -265,15 +262,15 @@ with only_sweep_in(Path(sys.argv[1])):
     assert (workspace / "s" / "sweep.lock").read_text() == str(os.getpid())
 
 
-def in_background(file: Path, **given) -> subprocess.Popen:
-    """A sweep in its own process, which acts on Ctrl-C although tests in the background are told to ignore it."""
+def in_background(file: Path, **options) -> subprocess.Popen:
+    """Start a sweep in its own process that acts on Ctrl-C, even when the test process ignores it."""
     code = f"from memagent_lib.sweeps import run_sweep; run_sweep({str(file)!r})"
     heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, **given, **heeds)
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, **options, **heeds)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_sweep_leaves_no_kernel_and_goes_on_where_it_was(
+def test_a_stopped_sweep_leaves_no_kernel_and_resumes(
     notebook, workspace: Path, tmp_path: Path, how: signal.Signals
 ) -> None:
     waits = """
@@ -306,9 +303,7 @@ while x == 2 and not pathlib.Path(folder, "go").exists():
     assert runs["parent"].nunique() == 1
 
 
-def test_an_interrupted_cell_puts_things_in_order_before_the_sweep_ends_and_no_later_cell_runs(
-    notebook, workspace: Path, tmp_path: Path
-) -> None:
+def test_an_interrupted_cell_cleans_up_and_no_later_cell_runs(notebook, workspace: Path, tmp_path: Path) -> None:
     tidies = """
 import pathlib, time
 try:
@@ -325,9 +320,9 @@ except KeyboardInterrupt:
     process = in_background(file, stdout=subprocess.PIPE, text=True)
     wait_for((workspace / "s" / "begun").exists)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=120)
-    assert "stopping: the running notebook is given time to clean up; Ctrl-C again ends all at once" in said
-    assert "stopped after 0/1 points; the same command continues from here" in said
+    output, _ = process.communicate(timeout=120)
+    assert "stopping: waiting for the running notebook to clean up; Ctrl-C again ends all at once" in output
+    assert "stopped after 0/1 points; the same command continues from here" in output
     assert (workspace / "s" / "in order").exists()
     assert lines(workspace) == []
     assert set(load_runs(Experiment.open(workspace))["status"]) == {"KILLED"}
@@ -368,12 +363,12 @@ os.execv(sys.executable, [sys.executable, "-m", "ipykernel_launcher", *sys.argv[
 def test_a_kernel_that_dies_before_any_cell_is_started_again(
     notebook, spec, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, starts = tmp_path / "jupyter" / "kernels" / "unlucky", tmp_path / "starts"
-    place.mkdir(parents=True)
+    kernels, starts = tmp_path / "jupyter" / "kernels" / "unlucky", tmp_path / "starts"
+    kernels.mkdir(parents=True)
     starts.touch()
     command = [sys.executable, "-c", UNLUCKY, "-f", "{connection_file}"]
     kernel = {"argv": command, "display_name": "unlucky", "language": "python", "env": {"STARTS": str(starts)}}
-    (place / "kernel.json").write_text(json.dumps(kernel))
+    (kernels / "kernel.json").write_text(json.dumps(kernel))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     book = nbformat.read(path := notebook(APPEND), 4)
     book.metadata["kernelspec"]["name"] = "unlucky"
@@ -390,20 +385,20 @@ def test_the_demo_stops_its_training_when_it_is_stopped() -> None:
 
 
 def test_a_second_demo_beside_the_first_is_refused(tmp_path: Path, capsys) -> None:
-    told = f"a sweep is running in {tmp_path}/demo (process {os.getpid()}); wait for it, stop it, or give this one"
+    message = f"a sweep is running in {tmp_path}/demo (process {os.getpid()}); wait for it, stop it, or give this one"
     with only_sweep_in(tmp_path / "demo"):
         assert main(["demo", "--out", str(tmp_path / "demo")]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_point_is_called_by_what_varies_with_paths_from_the_sweeps_folder(notebook, spec) -> None:
+def test_a_points_name_has_paths_relative_to_the_folder(notebook, spec) -> None:
     stage = SweepStage(name="one", notebook=notebook(APPEND), points=({"name": "{folder}/train/model"},))
     ((point,),) = plan(spec(stage))
     assert (point.name, point.parameters["name"].endswith("/s/train/model")) == ("one name=train/model", True)
 
 
 def test_every_event_is_a_line_where_there_is_no_terminal(notebook, spec, capsys, monkeypatch) -> None:
-    monkeypatch.setenv("JPY_SESSION_NAME", "mine.ipynb")  # it may be begun in a notebook; nobody looks at its points
+    monkeypatch.setenv("JPY_SESSION_NAME", "mine.ipynb")  # it may be begun in a notebook; its points run elsewhere
     fails = "import os; assert 'JPY_SESSION_NAME' not in os.environ; assert x != 2, 'x is 2'"
     sweep = spec(SweepStage(name="grid", notebook=notebook(fails), grid={"x": [1, 2]}), workers=1)
     run_sweep(sweep)
@@ -416,11 +411,11 @@ def test_every_event_is_a_line_where_there_is_no_terminal(notebook, spec, capsys
     ]
     run_sweep(sweep)
     again = capsys.readouterr().out.splitlines()
-    assert again[0] == "[1/2] grid x=1 is kept from before"
+    assert again[0] == "[1/2] grid x=1 was finished before"
     assert again[1].startswith("[1/2] grid x=2 failed earlier (--retry runs it again): AssertionError: x is 2")
 
 
-def test_how_a_sweep_stands_is_told_from_its_folder(notebook, spec, workspace: Path, capsys, tmp_path: Path) -> None:
+def test_a_sweeps_state_is_read_from_its_folder(notebook, spec, workspace: Path, capsys, tmp_path: Path) -> None:
     with pytest.raises(SweepError, match="no sweep has run in"):
         show_sweep(tmp_path / "none")
     fails = "assert x != 2, 'x is [2]'"
@@ -428,17 +423,17 @@ def test_how_a_sweep_stands_is_told_from_its_folder(notebook, spec, workspace: P
     run_sweep(spec(SweepStage(name="grid", notebook=notebook(fails), grid={"x": [1, 2]}), later))
     capsys.readouterr()
     assert not show_sweep(workspace / "s")
-    shown = capsys.readouterr().out
-    rows = [line.split() for line in shown.splitlines()]
+    table = capsys.readouterr().out
+    rows = [line.split() for line in table.splitlines()]
     assert rows[0] == ["s:", "not", "running"]
     assert [row[:3] for row in rows[2:4]] == [["grid", "x=1", "finished"], ["grid", "x=2", "failed"]]
-    assert ["later", "not", "run"] in rows and "x is [2]" in shown
+    assert ["later", "not", "run"] in rows and "x is [2]" in table
     with only_sweep_in(workspace / "s"):
         show_sweep(workspace / "s")
     assert f"running, process {os.getpid()}" in capsys.readouterr().out
 
 
-def test_each_point_is_told_its_name_and_its_parameters_are_columns(notebook, spec, workspace: Path) -> None:
+def test_each_point_gets_its_name_and_its_parameters_as_columns(notebook, spec, workspace: Path) -> None:
     writes = "import pathlib\npathlib.Path(folder, f'{x}.txt').write_text(point)"
     stage = SweepStage(name="grid", notebook=notebook(writes), grid={"x": [1, 2]}, parameters={"name": "b"})
     frame = run_sweep(spec(stage)).frame
@@ -446,7 +441,7 @@ def test_each_point_is_told_its_name_and_its_parameters_are_columns(notebook, sp
     assert frame[["point", "x", "name"]].to_numpy().tolist() == [["x=1", 1, "b"], ["x=2", 2, "b"]]
 
 
-def test_every_points_rows_are_kept_and_gathered_with_what_varies_as_columns(notebook, spec, workspace: Path) -> None:
+def test_gathered_rows_have_what_varies_as_columns(notebook, spec, workspace: Path) -> None:
     logs = """
 import pandas as pd
 from memagent_lib.tracking import Experiment
@@ -462,7 +457,7 @@ Experiment.open(tracking).start('below', parent=run_id).table(rows, 'results.par
         gather_sweep(workspace / "s", "other.parquet")
 
 
-def test_a_text_may_hold_the_name_of_its_point(notebook, spec, workspace: Path) -> None:
+def test_a_parameters_text_may_contain_its_points_name(notebook, spec, workspace: Path) -> None:
     stage = SweepStage(
         name="one", notebook=notebook(APPEND), grid={"x": [1, 2]}, parameters={"folder": "{folder}/{point}"}
     )
