@@ -1,13 +1,13 @@
-"""Looking into memories: what was read, what was remembered, what changed, where the evidence went.
+"""Look into evaluations: what was read, what was remembered, what changed, what became of the evidence.
 
-:func:`show` opens the interactive inspector on a run or on results; ``to_html`` makes a page
-that needs no kernel. Text from documents, questions and models is data here: always escaped, never markup. Knows
-results; knows no model.
+:func:`show` opens the interactive inspector on a run or on results, :func:`to_html` makes a page of it that needs no
+kernel, and :class:`EvaluationReport` a page of all numbers that leads to the readings behind them. Text from documents,
+questions and models is always escaped, never markup. Knows results and runs. Knows no model.
 """
 
 from memagent_lib.inspector.evaluation_report import EvaluationReport
-from memagent_lib.inspector.pages import document, to_html
 from memagent_lib.inspector.readings import Readings
+from memagent_lib.inspector.static_pages import document, to_html
 from memagent_lib.inspector.views import InspectorError, show
 
 __all__ = ["EvaluationReport", "InspectorError", "Readings", "document", "show", "to_html"]

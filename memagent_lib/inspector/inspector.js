@@ -1,12 +1,12 @@
-// The inspector's face, the same in JupyterLab (an anywidget) and in a page of its own. Text of documents and models only ever
-// becomes text nodes. `mount(root, source)` draws; a source answers: catalog, state, story(key), detail(key, turn), phrases(key),
-// search(text). Turns and chunks are counted from 0 here and shown counted from 1.
+// The inspector's front end, the same in JupyterLab (an anywidget) and in a page of its own. Text of documents and models only ever
+// becomes text nodes. `mount(root, source)` draws; a source has: catalog, state, story(key), detail(key, turn), phrases(key),
+// search(text). Turns and chunks count from 0 here and from 1 on the page.
 
-const FATES = { a: "ahead", h: "held", m: "missed", l: "lost", n: "none" };
-const NAMES = { ahead: "not read yet", held: "in memory", missed: "read but never noted", lost: "noted and lost", none: "no memory" };
+const FATES = { a: "ahead", h: "present", m: "missed", l: "lost", n: "none" };
+const NAMES = { ahead: "not read yet", present: "in memory", missed: "read but never noted", lost: "noted and lost", none: "no memory" };
 const FATE_FILTERS = ["noted and lost", "read but never noted", "in memory", "memory cut at its limit"];
 const HELP = "← → turn · n p next or previous change · [ ] reading · Home End";
-const WORST = "namhl"; // of several turns in one column of pixels the worst is drawn
+const WORST = "namhl"; // when several turns share a column of pixels, the worst is drawn
 
 function make(name, attributes = {}, ...children) {
   const node = document.createElement(name);
@@ -18,7 +18,7 @@ function make(name, attributes = {}, ...children) {
   return node;
 }
 
-function choices(select, options, chosen) {
+function fillSelect(select, options, chosen) {
   select.replaceChildren(...options.map(([value, text]) => {
     const node = make("option", { value }, text);
     node.selected = String(value) === String(chosen);
@@ -26,10 +26,11 @@ function choices(select, options, chosen) {
   }));
 }
 
+const ANSWERS = ["answer", "direct", "blind"];
 const unique = (values) => [...new Set(values)];
 const counted = (n, what) => `${n.toLocaleString()} ${what}${n === 1 ? "" : "s"}`;
 
-// Text with some stretches marked; spans are [start, end, class, title] in characters as Python counts them.
+// Text with some spans marked, [start, end, class, title] each. Python counts code points, so the text is split into those.
 function marked(text, spans) {
   const letters = Array.from(text);
   const at = new Set([0, letters.length]);
@@ -44,9 +45,10 @@ function marked(text, spans) {
   });
 }
 
-// The turn of one reading that stands beside a turn of another: the same chunk, else the last one before it; answer beside answer.
+// The turn of reading `to` that belongs beside a turn of `from`: the same chunk, else the last one before it; answer beside answer.
 function aligned(from, to, turn) {
-  const start = from.starts[turn], last = to.starts.length - 1;
+  const start = from.starts[turn];
+  const last = to.starts.length - 1;
   if (start < 0 || turn === from.starts.length - 1) return last;
   if (to.starts[turn] === start) return turn;
   if (to.starts.includes(start)) return to.starts.indexOf(start);
@@ -92,7 +94,7 @@ class Timeline {
     this.draw();
   }
 
-  // Everything is drawn at whole device pixels: edges between pixels would show as stripes that are not in the data.
+  // Everything is drawn at whole device pixels: edges between pixels would look like stripes that are not in the data.
   draw() {
     const { canvas, story } = this;
     const ratio = window.devicePixelRatio || 1, width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
@@ -150,7 +152,7 @@ class Timeline {
   }
 }
 
-// One reading: its head and timeline above, the turn that is looked at below. The chunk between them belongs to the view.
+// One reading: its head and timeline above, its open turn below. The chunk between them belongs to the view.
 class Side {
   constructor(view, own) {
     this.view = view;
@@ -182,27 +184,28 @@ class Side {
   }
 
   fill(d, chunkShared) {
-    const answers = ["answer", "direct", "blind"].includes(d.kind);
-    const what = answers ? ": the answer" : d.kind === "merge" ? ": two memories become one" : d.chunk ? `: chunk ${d.chunk.index + 1}` : "";
-    const parts = [make("p", { class: "ma-turn-head" }, make("span", { class: `ma-dot ma-${FATES[d.letter]}` }), `turn ${d.turn + 1}${what} `, ...this.facts(d))];
+    const answers = ANSWERS.includes(d.kind);
+    const dot = make("span", { class: `ma-dot ma-${FATES[d.letter]}` });
+    const parts = [make("p", { class: "ma-turn-head" }, dot, `turn ${d.turn + 1}${headline(d)} `, ...this.metadata(d))];
     if (d.chunk && !chunkShared) parts.push(chunkBox(d.chunk, this.spans(d)));
     if (d.thinking) parts.push(make("details", {}, make("summary", {}, "thinking"), make("p", { class: "ma-chunk" }, d.thinking)));
-    const said = d.changes.map(([text, change]) => (change === "same" ? text : make(change === "new" ? "ins" : "del", {}, text)));
-    const empty = said.length ? [] : [make("i", {}, "empty")];
-    parts.push(make("div", { class: "ma-memory" }, make("small", {}, answers ? "says " : d.edited ? "memory, edited " : "memory "), ...said, ...empty));
+    const words = d.changes.map(([text, change]) => (change === "same" ? text : make(change === "new" ? "ins" : "del", {}, text)));
+    if (!words.length) words.push(make("i", {}, "empty"));
+    const label = answers ? "answer " : d.edited ? "memory, edited " : "memory ";
+    parts.push(make("div", { class: "ma-memory" }, make("small", {}, label), ...words));
     if (d.editable && this.view.source.rerun?.(this.entry.policy)) parts.push(this.editor(d));
     this.body.replaceChildren(...parts);
     this.body.dataset.turn = d.turn + 1;
   }
 
-  facts(d) {
-    const [prompt, cached, reply] = d.tokens, told = [];
-    if (d.fate) told.push(d.fate);
-    if (d.signal) told.push(d.signal);
-    if (prompt) told.push(`${counted(prompt, "token")} read${cached ? ` (${cached.toLocaleString()} of them from the cache)` : ""}, ${reply.toLocaleString()} written`);
-    const facts = [make("small", {}, told.join(" · "))];
-    if (d.cut) facts.push(" ", make("small", { class: "ma-cut" }, "cut at its token limit"));
-    return facts;
+  metadata(d) {
+    const [prompt, cached, reply] = d.tokens;
+    const notes = [d.fate, d.signal].filter(Boolean);
+    const fromCache = cached ? ` (${cached.toLocaleString()} of them from the cache)` : "";
+    if (prompt) notes.push(`${counted(prompt, "token")} read${fromCache}, ${reply.toLocaleString()} written`);
+    const nodes = [make("small", {}, notes.join(" · "))];
+    if (d.cut) nodes.push(" ", make("small", { class: "ma-cut" }, "cut at its token limit"));
+    return nodes;
   }
 
   spans(d) {
@@ -211,15 +214,17 @@ class Side {
   }
 
   editor(d) {
-    const note = make("small"), text = make("textarea", { rows: 2, "aria-label": "memory to read on with" });
-    const run = make("button", { class: "ma-main" }, "Read on with this memory"), box = make("div", { class: "ma-edit", hidden: true }, text, run, note);
+    const note = make("small");
+    const text = make("textarea", { rows: 2, "aria-label": "memory to read on with" });
+    const run = make("button", { class: "ma-main" }, "Read on with this memory");
+    const box = make("div", { class: "ma-edit", hidden: true }, text, run, note);
     text.value = d.after;
     const open = make("button", { onclick: () => { box.hidden = !box.hidden; text.focus(); } }, "Edit this memory and read on");
     run.addEventListener("click", async () => {
       run.disabled = true;
-      note.textContent = " reading on… (the first time, the model is opened)";
+      note.textContent = " reading… (the first time, the model has to be loaded)";
       try {
-        this.view.took(await this.view.source.rerun(this.entry.policy)(this.key, d.turn, text.value), d.turn);
+        this.view.add(await this.view.source.rerun(this.entry.policy)(this.key, d.turn, text.value), d.turn);
       } catch (failure) {
         note.textContent = ` ${failure.message}`;
       }
@@ -234,15 +239,22 @@ class Side {
       const { phrases, all } = await this.view.source.phrases(key);
       const turn = (at) => make("button", { onclick: () => this.view.go(this === this.view.sides[0] ? at : this.view.turnFor(at)) }, `turn ${at + 1}`);
       const rows = phrases.map((p) => make("tr", {}, make("td", {}, p.text), make("td", {}, turn(p.brought)),
-        make("td", {}, p.dropped === null ? "kept to the end" : turn(p.dropped)), make("td", {}, `${p.start.toLocaleString()} to ${p.end.toLocaleString()}`)));
+        make("td", {}, p.dropped === null ? "still there at the end" : turn(p.dropped)), make("td", {}, `${p.start.toLocaleString()} to ${p.end.toLocaleString()}`)));
       const names = ["words", "brought in", "dropped", "characters"].map((name) => make("th", {}, name));
-      const told = all > phrases.length ? `the first ${phrases.length} of ${all.toLocaleString()} phrases` : all ? "" : "No words of this reading's memories stand in its chunks.";
+      const part = all > phrases.length ? `the first ${phrases.length} of ${all.toLocaleString()} phrases` : "";
+      const note = all ? part : "No words of this reading's memories come from its chunks.";
       const table = all ? make("div", { class: "ma-scroll" }, make("table", {}, make("tr", {}, ...names), ...rows)) : null;
-      this.origin.replaceChildren(...[table, told && make("p", {}, make("small", {}, told))].filter(Boolean));
+      this.origin.replaceChildren(...[table, note && make("p", {}, make("small", {}, note))].filter(Boolean));
     } catch (failure) {
       this.origin.replaceChildren(make("small", { class: "ma-cut" }, failure.message));
     }
   }
+}
+
+function headline(d) {
+  if (ANSWERS.includes(d.kind)) return ": the answer";
+  if (d.kind === "merge") return ": two memories become one";
+  return d.chunk ? `: chunk ${d.chunk.index + 1}` : "";
 }
 
 function chunkBox(chunk, spans) {
@@ -252,7 +264,7 @@ function chunkBox(chunk, spans) {
     const mark = box.querySelector("mark");
     if (mark) box.scrollTop = Math.max(0, mark.offsetTop - box.offsetTop - box.clientHeight / 2);
   };
-  requestAnimationFrame(first); // once it stands in the page
+  requestAnimationFrame(first); // it has a position only once it is in the page
   return box;
 }
 
@@ -261,7 +273,7 @@ class View {
     this.source = source;
     this.entries = new Map(source.catalog.map((entry) => [entry.key, entry]));
     this.state = { policy: "", reader: "", length: "", fate: "", score: "", search: "", key: "", beside: "", turn: 0, ...source.state };
-    this.found = null;
+    this.matches = null; // keys that the search found; null without a search
     this.selects = Object.fromEntries(["policy", "reader", "length", "fate", "score", "key", "beside"].map((name) => [name, make("select", { "aria-label": name === "key" ? "reading" : name })]));
     for (const [name, select] of Object.entries(this.selects)) select.addEventListener("change", () => this.set({ [name]: select.value, ...(name === "key" ? { turn: undefined } : {}) }));
     this.search = make("input", { type: "search", placeholder: "in questions and memories", "aria-label": "search" });
@@ -269,12 +281,12 @@ class View {
     this.search.addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.look(this.search.value.trim()), 250); });
     this.count = make("small", { class: "ma-count" });
     this.question = make("p", { class: "ma-question" });
-    this.about = make("p", { class: "ma-facts" });
+    this.about = make("p", { class: "ma-about" });
     this.chunk = make("div");
     this.sides = [new Side(this, true), new Side(this, false)];
     this.tops = make("div", { class: "ma-sides" }, ...this.sides.map((side) => side.top));
     this.bottoms = make("div", { class: "ma-sides" }, ...this.sides.map((side) => side.bottom));
-    this.box = make("div", { class: "ma ma-inspector", tabindex: "0", role: "application", "aria-label": "memory inspector" },
+    this.box = make("div", { class: "ma-base ma ma-inspector", tabindex: "0", role: "application", "aria-label": "memory inspector" },
       this.bar(), this.question, this.about, legend(), this.tops, this.chunk, this.bottoms, make("p", { class: "ma-help" }, make("small", {}, HELP)));
     this.box.addEventListener("keydown", (event) => this.key(event));
     root.replaceChildren(this.box);
@@ -284,7 +296,7 @@ class View {
   bar() {
     const { policy, reader, length, fate, score, key, beside } = this.selects, label = (name, ...what) => make("label", {}, `${name} `, ...what);
     const step = (by, name, title) => make("button", { title, "aria-label": title, onclick: () => this.move(by) }, name);
-    const filters = make("div", { class: "ma-bar" }, label("policy", policy), label("reader", reader), label("length", length), label("fact", fate), label("answer", score), label("search", this.search));
+    const filters = make("div", { class: "ma-bar" }, label("policy", policy), label("reader", reader), label("length", length), label("evidence", fate), label("answer", score), label("search", this.search));
     this.filters = { reader: reader.parentNode, length: length.parentNode };
     return make("div", {}, filters, make("div", { class: "ma-bar" }, make("span", { class: "ma-pick" }, label("reading", key), step(-1, "‹", "previous reading"), step(1, "›", "next reading"), this.count), label("beside", beside)));
   }
@@ -296,7 +308,7 @@ class View {
   listed() {
     const { policy, reader, length, fate, score } = this.state;
     return this.all().filter((e) => e.policy === policy && (!reader || e.reader === reader) && (!length || String(e.chunks) === String(length))
-      && (!fate || e.fates.includes(fate)) && (!score || e.right === (score === "right")) && (!this.found || this.found.has(e.key)));
+      && (!fate || e.fates.includes(fate)) && (!score || e.right === (score === "right")) && (!this.matches || this.matches.has(e.key)));
   }
 
   others(entry) {
@@ -305,14 +317,14 @@ class View {
 
   async look(text) {
     try {
-      this.found = text ? new Set(await this.source.search(text)) : null;
+      this.matches = text ? new Set(await this.source.search(text)) : null;
       this.set({ search: text });
     } catch (failure) {
       this.count.textContent = failure.message;
     }
   }
 
-  // The one way to change what is shown. A turn that is not given is the first change of the reading.
+  // The only way to change what is displayed. An undefined turn is the one that the reading's story opens with.
   set(change) {
     Object.assign(this.state, change);
     const { state } = this, policies = unique(this.all().map((e) => e.policy));
@@ -324,16 +336,19 @@ class View {
     if (!listed.some((entry) => entry.key === state.key)) this.change(listed);
     const entry = listed.length ? this.entries.get(state.key) : undefined, others = this.others(entry);
     this.offer(policies, own, listed, others);
-    this.question.textContent = entry?.question ?? "No reading is like this; choose other filters.";
+    this.question.textContent = entry?.question ?? "No reading matches; choose other filters.";
     this.about.textContent = entry ? [entry.example, entry.chunks && counted(entry.chunks, "chunk"), counted(entry.turns, "turn"), `accepted: ${entry.answers.join(" | ")}`].filter(Boolean).join(" · ") : "";
-    const shown = [entry, others.find((e) => e.name === state.beside)];
-    this.sides.forEach((side, i) => (shown[i] ? side.begin(shown[i]) : 0, side.hide(!shown[i])));
+    const open = [entry, others.find((e) => e.name === state.beside)];
+    this.sides.forEach((side, i) => {
+      if (open[i]) side.begin(open[i]);
+      side.hide(!open[i]);
+    });
     this.chunk.hidden = !entry;
-    if (entry) this.draw(shown.filter(Boolean).length);
+    if (entry) this.draw(open.filter(Boolean).length);
     this.source.save?.(state);
   }
 
-  // Another reading: of the same example if there is one in the list, else the first.
+  // Choose another reading: one of the same example if the list has any, else the first.
   change(listed) {
     const before = this.entries.get(this.state.key);
     const next = listed.find((e) => before && e.example === before.example && e.document === before.document) ?? listed[0];
@@ -343,14 +358,14 @@ class View {
   offer(policies, own, listed, others) {
     const { state, selects } = this, readers = unique(own.map((e) => e.reader));
     const lengths = unique(this.all().map((e) => e.chunks).filter(Boolean)).sort((a, b) => a - b);
-    choices(selects.policy, policies.map((p) => [p, p]), state.policy);
-    choices(selects.reader, [["", "any"], ...readers.map((r) => [r, r])], state.reader);
-    choices(selects.length, [["", "any"], ...lengths.map((n) => [n, counted(n, "chunk")])], state.length);
-    choices(selects.fate, [["", "any fate"], ...FATE_FILTERS.map((f) => [f, f === "in memory" ? "in memory at the end" : f])], state.fate);
-    choices(selects.score, [["", "any"], ["wrong", "wrong"], ["right", "right"]], state.score);
+    fillSelect(selects.policy, policies.map((p) => [p, p]), state.policy);
+    fillSelect(selects.reader, [["", "any"], ...readers.map((r) => [r, r])], state.reader);
+    fillSelect(selects.length, [["", "any"], ...lengths.map((n) => [n, counted(n, "chunk")])], state.length);
+    fillSelect(selects.fate, [["", "any fate"], ...FATE_FILTERS.map((f) => [f, f === "in memory" ? "in memory at the end" : f])], state.fate);
+    fillSelect(selects.score, [["", "any"], ["wrong", "wrong"], ["right", "right"]], state.score);
     const many = readers.length > 1 && !state.reader, long = lengths.length > 1 && !state.length;
-    choices(selects.key, listed.map((e) => [e.key, [`${e.right ? "✓" : "✗"} ${e.example}`, long && e.chunks && counted(e.chunks, "chunk"), many && e.reader].filter(Boolean).join(" · ")]), state.key);
-    choices(selects.beside, [["", "nothing"], ...unique(others.map((e) => e.name)).map((n) => [n, n])], others.some((e) => e.name === state.beside) ? state.beside : "");
+    fillSelect(selects.key, listed.map((e) => [e.key, [`${e.right ? "✓" : "✗"} ${e.example}`, long && e.chunks && counted(e.chunks, "chunk"), many && e.reader].filter(Boolean).join(" · ")]), state.key);
+    fillSelect(selects.beside, [["", "nothing"], ...unique(others.map((e) => e.name)).map((n) => [n, n])], others.some((e) => e.name === state.beside) ? state.beside : "");
     this.filters.reader.hidden = readers.length < 2;
     this.filters.length.hidden = lengths.length < 2;
     const at = listed.findIndex((e) => e.key === state.key);
@@ -358,8 +373,10 @@ class View {
   }
 
   async draw(number) {
-    const sides = this.sides.slice(0, number), wish = (this.wish = {});
-    const stale = () => this.wish !== wish;
+    const sides = this.sides.slice(0, number);
+    const drawing = {};
+    this.drawing = drawing; // a later call makes this one stale
+    const stale = () => this.drawing !== drawing;
     try {
       const stories = await Promise.all(sides.map((side) => this.source.story(side.key)));
       if (stale()) return;
@@ -380,9 +397,11 @@ class View {
     }
   }
 
-  // A chunk that both have read is shown once, above both.
+  // A chunk that both have read appears once, above both.
   fill(sides, details) {
-    const chunks = details.map((d) => d.chunk), shared = chunks.length === 2 && chunks[0] && chunks[1] && chunks[0].start === chunks[1].start && chunks[0].text === chunks[1].text;
+    const chunks = details.map((d) => d.chunk);
+    const [left, right] = chunks;
+    const shared = left && right && left.start === right.start && left.text === right.text;
     sides.forEach((side, i) => side.fill(details[i], shared || (i === 0 && sides.length === 1)));
     const spans = sides.flatMap((side, i) => side.spans(details[i]));
     this.chunk.replaceChildren(...((shared || sides.length === 1) && chunks[0] ? [chunkBox(chunks[0], spans)] : []));
@@ -397,17 +416,19 @@ class View {
     if (this.sides[0].story) this.set({ turn: Math.max(0, Math.min(this.sides[0].story.fates.length - 1, turn)) });
   }
 
-  took(entry, turn) {
+  add(entry, turn) {
     this.entries.set(entry.key, entry);
     this.sides[1].key = undefined;
     this.set({ beside: entry.name, turn });
   }
 
   nextChange(by) {
-    const [left, right] = this.sides, { turn } = this.state, found = new Set(left.story.changes);
-    if (right.story) for (const i of right.story.changes) found.add(aligned(right.story, left.story, i));
-    const places = [...found].sort((a, b) => a - b);
-    return (by > 0 ? places.find((i) => i > turn) : places.reverse().find((i) => i < turn)) ?? turn;
+    const [left, right] = this.sides;
+    const { turn } = this.state;
+    const changes = new Set(left.story.changes);
+    if (right.story) for (const i of right.story.changes) changes.add(aligned(right.story, left.story, i));
+    const turns = [...changes].sort((a, b) => a - b);
+    return (by > 0 ? turns.find((i) => i > turn) : turns.reverse().find((i) => i < turn)) ?? turn;
   }
 
   move(by) {
@@ -441,40 +462,43 @@ export function mount(root, source) {
   return new View(root, source);
 }
 
-// What a page or a saved notebook holds: what had no room in it is said where somebody looks for it.
-function held({ stories, details, phrases }, gone) {
-  const found = async (value) => {
-    if (value === undefined) throw new Error(gone);
+// The texts inside a page or a saved notebook; `missing` is the error for one that had no room.
+function stored({ stories, details, phrases }, missing) {
+  const present = async (value) => {
+    if (value === undefined) throw new Error(missing);
     return value;
   };
   return {
-    story: (key) => found(stories[key]),
-    detail: (key, turn) => found(details[key]?.[turn]),
-    phrases: (key) => found(phrases[key]),
+    story: (key) => present(stories[key]),
+    detail: (key, turn) => present(details[key]?.[turn]),
+    phrases: (key) => present(phrases[key]),
   };
 }
 
 export function embedded(data) {
-  const said = (e) => [e.question, e.example, e.answer, ...e.answers, ...Object.values(data.details[e.key] ?? {}).map((d) => d.after)];
+  const searched = (e) => [e.question, e.example, e.answer, ...e.answers, ...Object.values(data.details[e.key] ?? {}).map((d) => d.after)];
   return {
     catalog: data.catalog,
     state: data.state,
-    ...held(data, `Not in this page, which holds ${data.room} of texts; inspector.show() has it all.`),
-    search: async (text) => data.catalog.filter((e) => said(e).some((words) => words.toLowerCase().includes(text.toLowerCase()))).map((e) => e.key),
+    ...stored(data, `Not in this page, which has room for ${data.room} of text; inspector.show() has it all.`),
+    search: async (text) => data.catalog.filter((e) => searched(e).some((words) => words.toLowerCase().includes(text.toLowerCase()))).map((e) => e.key),
   };
 }
 
-// The widget: what was saved with the notebook at once, the rest from the kernel, each once.
-function asking(model) {
-  const waiting = new Map(), known = new Map(), saved = held({ stories: {}, details: {}, phrases: {}, ...model.get("saved") }, "");
-  const live = model.get("live"), gone = `The kernel is gone, and this was not saved. To look on: ${live || "run the cells of this notebook again"}`;
+// The widget's source: texts saved with the notebook at once, the others from the kernel, each requested once.
+function fromKernel(model) {
+  const waiting = new Map();
+  const known = new Map();
+  const saved = stored({ stories: {}, details: {}, phrases: {}, ...model.get("saved") }, "");
+  const fix = model.get("live") || "run the cells of this notebook again";
+  const gone = `The kernel is gone, and this was not saved. To continue: ${fix}`;
   let last = 0;
   model.on("msg:custom", ({ id, answer, error }) => {
     const { resolve, reject } = waiting.get(id) ?? {};
     waiting.delete(id);
     if (resolve) error ? reject(new Error(error)) : resolve(answer);
   });
-  const ask = (request) => new Promise((resolve, reject) => {
+  const send = (request) => new Promise((resolve, reject) => {
     const id = `${Date.now()}-${(last += 1)}`;
     waiting.set(id, { resolve, reject });
     const fail = () => waiting.delete(id) && reject(new Error(gone));
@@ -488,14 +512,14 @@ function asking(model) {
   const once = (request, otherwise) => {
     const name = JSON.stringify(request);
     if (!known.has(name)) {
-      const asked = otherwise().catch(() => ask(request));
-      known.set(name, asked);
-      asked.catch(() => known.delete(name));
+      const answer = otherwise().catch(() => send(request));
+      known.set(name, answer);
+      answer.catch(() => known.delete(name)); // so that it is requested again
     }
     return known.get(name);
   };
   const rerun = async (key, turn, memory) => {
-    const entry = await ask({ what: "rerun", key, turn, memory });
+    const entry = await send({ what: "rerun", key, turn, memory });
     for (const name of known.keys()) if (JSON.parse(name).key === entry.key) known.delete(name);
     return entry;
   };
@@ -505,7 +529,7 @@ function asking(model) {
     story: (key) => once({ what: "story", key }, () => saved.story(key)),
     detail: (key, turn) => once({ what: "detail", key, turn }, () => saved.detail(key, turn)),
     phrases: (key) => once({ what: "phrases", key }, () => saved.phrases(key)),
-    search: (text) => ask({ what: "search", text }),
+    search: (text) => send({ what: "search", text }),
     rerun: (policy) => (model.get("can_rerun").includes(policy) ? rerun : null),
     save: (state) => {
       model.set("state", { ...state });
@@ -516,6 +540,6 @@ function asking(model) {
 
 export default {
   render({ model, el }) {
-    mount(el, asking(model));
+    mount(el, fromKernel(model));
   },
 };

@@ -1,8 +1,8 @@
-"""What the inspector shows, as plain JSON types: a list of readings, the story of one, the detail of one turn.
+"""What the inspector displays, as plain JSON types: the list of readings, the story of one, the detail of one turn.
 
-A long reading is sent in two parts: a story with a few numbers per turn, whole, and the texts of a turn when somebody
-looks. Turns and chunks are counted from 0 here, and from 1 by whoever shows them. Knows results and their diagnosis;
-knows no widget and no HTML.
+A long reading is sent in two parts: its story, a few numbers for every turn, and the texts of a turn when somebody
+looks at it. Turns and chunks count from 0 here and from 1 on the page. Knows results and their diagnosis. Knows no
+widget and no HTML.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from memagent_lib.diagnostics import Fate, Provenance, evidence_in
 from memagent_lib.evaluation import Result
@@ -20,91 +20,128 @@ from memagent_lib.plots import line_name
 from memagent_lib.readers import can_continue
 from memagent_lib.trace import Kind, Trace, Turn
 
-LETTERS = {Fate.AHEAD: "a", Fate.IN_MEMORY: "h", Fate.MISSED: "m", Fate.LOST: "l", None: "n"}
-SIGNALS = {"keep": "kept its memory as it was", "done": "stopped reading here"}
+
+class FateOnPage(NamedTuple):
+    """How a fate is sent and displayed: one letter in a story, a CSS class, words."""
+
+    fate: Fate | None
+    letter: str
+    css: str
+
+    @property
+    def words(self) -> str:
+        return str(self.fate) if self.fate else "no memory"
+
+
+# The same letters and classes stand in inspector.js, the classes in inspector.css.
+FATES = (
+    FateOnPage(Fate.AHEAD, "a", "ahead"),
+    FateOnPage(Fate.IN_MEMORY, "h", "present"),
+    FateOnPage(Fate.MISSED, "m", "missed"),
+    FateOnPage(Fate.LOST, "l", "lost"),
+    FateOnPage(None, "n", "none"),
+)
+SIGNALS = {"keep": "left its memory unchanged", "done": "stopped reading here"}
 CUT = "memory cut at its limit"
-PHRASES, NOTABLE = 200, 8
+MOST_PHRASES = 200
+MOST_NOTABLE = 8
+_LETTER_OF = {fate.fate: fate.letter for fate in FATES}
 _ANSWER_CHARS = 200
 
 
 class Readings:
-    """Results of one or more policies by name, failures first; each is found by policy, reader, example and length."""
+    """Results of one or more policies by key, failures first.
+
+    A reading's key is made of its policy, reader, example and length. Results without a trace are left out.
+    """
 
     def __init__(self, results: Mapping[str, Iterable[Result]]):
         self.results: dict[str, Result] = {}
-        self.policies: dict[str, str] = {}  # by key, as results are; a policy's name may hold any sign
+        self.policies: dict[str, str] = {}  # apart from the key, because a policy's name may contain a slash
         self._of_document: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
-        for policy, found in results.items():
-            for result in sorted((r for r in found if r.trace is not None), key=_value):
+        for policy, of_policy in results.items():
+            for result in sorted((r for r in of_policy if r.trace is not None), key=_value):
                 self.add(policy, result)
 
     def add(self, policy: str, result: Result) -> str:
-        """Take one more reading in; returns its key."""
+        """Add a reading; return its key."""
         example = result.example
         key = f"{policy}/{result.reader}/{example.metadata.get('chunks', '')}/{result.document}/{example.id}"
         if key not in self.results:
             self._of_document[example.id, result.document].append(key)
-        self.results[key], self.policies[key] = result, policy
+        self.results[key] = result
+        self.policies[key] = policy
         return key
 
     def catalog(self) -> list[dict[str, Any]]:
-        """One entry per reading: what a list of them needs, and what it can be filtered by."""
+        """Return an entry for every reading."""
         return [self.entry(key) for key in self.results]
 
     def entry(self, key: str) -> dict[str, Any]:
-        result, policy = self._result(key), self.policies[key]
-        e, value = result.example, _value(result)
+        """Return what a list displays of a reading, and what the list can be filtered by."""
+        result = self._result(key)
+        policy = self.policies[key]
+        example = result.example
         return {
             "key": key,
             "policy": policy,
             "reader": result.reader,
             "name": line_name(policy, result.reader),
-            "example": e.id,
-            "chunks": e.metadata.get("chunks"),
+            "example": example.id,
+            "chunks": example.metadata.get("chunks"),
             "document": result.document,
-            "question": e.question,
-            "answers": list(e.answers),
+            "question": example.question,
+            "answers": list(example.answers),
             "answer": result.trace.answer[:_ANSWER_CHARS],
-            "score": value,
+            "score": _value(result),
             "right": result.correct,
             "turns": len(result.trace.turns),
             "fates": _tags(result),
         }
 
     def story(self, key: str) -> dict[str, Any]:
-        """Every turn in a few numbers: the fate of the facts as a letter, tokens of the reply, the place of its chunk.
+        """Return a few numbers for every turn of a reading.
 
-        Also the turns with evidence in their chunk, with those the turns after which the fate is another one, the turn
-        to look at first, and the turns whose reply was cut.
+        For each turn the fate of the evidence as a letter, the reply's length in tokens and the start of its chunk in
+        the document (-1 without a chunk). Then lists of turns: with evidence in their chunk; with evidence or another
+        fate than the turn before; with a reply that was cut; and the turn to open first.
         """
         result = self._result(key)
-        turns, fates = result.trace.turns, result.diagnosis.fates
+        turns = result.trace.turns
+        fates = result.diagnosis.fates
         evidence = [i for i, turn in enumerate(turns) if evidence_in(turn, result.example.evidence)]
+        firsts = [fates.index(fate) for fate in (Fate.LOST, Fate.MISSED, Fate.IN_MEMORY) if fate in fates]
         return {
-            "fates": "".join(LETTERS[fate] for fate in fates),
+            "fates": "".join(_LETTER_OF[fate] for fate in fates),
             "tokens": [turn.reply.reply_tokens or len(turn.reply.text) for turn in turns],
             "starts": [turn.prompt.chunk.start if turn.prompt.chunk else -1 for turn in turns],
             "evidence": evidence,
             "changes": sorted({*evidence, *result.diagnosis.changes}),
-            "first": next((fates.index(fate) for fate in (Fate.LOST, Fate.MISSED, Fate.IN_MEMORY) if fate in fates), 0),
+            "first": firsts[0] if firsts else 0,
             "cut": [i for i, turn in enumerate(turns) if turn.reply.cut],
         }
 
     def detail(self, key: str, turn: int) -> dict[str, Any]:
-        """One turn with its texts: chunk and evidence, what the reply changed, what came in, tokens."""
+        """Return one turn with its texts: the chunk and its evidence, the changes to the memory, the tokens.
+
+        ``brought`` are the spans of the chunk whose words the reply took over.
+        """
         result = self._result(key)
         this = result.trace.turns[turn]
-        prompt, reply = this.prompt, this.reply
-        fate, before = result.diagnosis.fates[turn], _before(this)
+        prompt = this.prompt
+        reply = this.reply
+        fate = result.diagnosis.fates[turn]
+        before = _memory_before(this)
+        changes = [[reply.text, "same"]] if before is None else list(map(list, word_changes(before, reply.text)))
         return {
             "turn": turn,
             "kind": str(prompt.kind),
             "fate": str(fate) if fate else "",
-            "letter": LETTERS[fate],
+            "letter": _LETTER_OF[fate],
             "chunk": asdict(prompt.chunk) if prompt.chunk and prompt.kind != Kind.MERGE else None,
             "evidence": [list(span) for span in evidence_in(this, result.example.evidence)],
             "brought": _brought(this),
-            "changes": [[reply.text, "same"]] if before is None else list(map(list, word_changes(before, reply.text))),
+            "changes": changes,
             "after": reply.text,
             "thinking": reply.thinking,
             "signal": SIGNALS.get(reply.signal, reply.signal.replace("recall: ", "looks back for: ")),
@@ -115,21 +152,27 @@ class Readings:
         }
 
     def phrases(self, key: str) -> dict[str, Any]:
-        """Where the memories' words came from: the first :data:`PHRASES` phrases, and how many there are."""
-        found = Provenance.of(self._result(key).trace).phrases
+        """Return where the words of a reading's memories came from: at most 200 phrases, and how many there are."""
+        phrases = Provenance.of(self._result(key).trace).phrases
         names = ("text", "start", "end", "brought", "dropped")
-        return {"phrases": [{n: getattr(p, n) for n in names} for p in found[:PHRASES]], "all": len(found)}
+        rows = [{name: getattr(phrase, name) for name in names} for phrase in phrases[:MOST_PHRASES]]
+        return {"phrases": rows, "all": len(phrases)}
 
     def search(self, text: str) -> list[str]:
-        """The keys of the readings that have the words in their question, answers or a memory, whatever their case."""
+        """Return the keys of the readings with ``text`` in their question, answers or a memory, in any case."""
         wanted = text.casefold()
-        return [key for key, result in self.results.items() if any(wanted in said.casefold() for said in _said(result))]
+        return [
+            key
+            for key, result in self.results.items()
+            if any(wanted in searched.casefold() for searched in _searched_texts(result))
+        ]
 
     def notable(self, key: str) -> list[int]:
-        """The turns to show when not all can be: evidence, changes of fate, cuts, the last read, the answer."""
+        """Return at most 8 turns for when not all fit: the last two, changes of fate, the first, cut replies."""
         story = self.story(key)
         last = range(len(story["fates"]))[-2:]
-        return sorted(islice(dict.fromkeys((*last, *story["changes"], 0, *story["cut"])), NOTABLE))
+        turns = dict.fromkeys((*last, *story["changes"], 0, *story["cut"]))
+        return sorted(islice(turns, MOST_NOTABLE))
 
     def opening(
         self,
@@ -140,15 +183,15 @@ class Readings:
         beside: str | None = None,
         turn: int | None = None,
     ) -> dict[str, Any]:
-        """Where to begin: the first failure that lost a fact and that another policy got right, at the turn of the
-        loss.
+        """Return the state to open with: the first failure that lost evidence and that another policy got right.
 
-        What is given narrows the choice; an unknown name is an error that lists the known ones. ``beside`` is the other
-        reading's policy (with its reader, unless that is ``overwrite``), ``""`` for none; ``turn`` counts from 1.
+        It opens at the turn of the loss. Arguments narrow the choice; an unknown value raises ``ValueError`` with the
+        known ones. ``beside`` is the other reading's policy (with its reader, unless that is ``overwrite``), ``""`` for
+        none; ``turn`` counts from 1.
         """
         entries = self.catalog()
-        for what, wanted in (("policy", policy), ("reader", reader), ("chunks", chunks), ("example", example)):
-            entries = _narrowed(entries, what, wanted)
+        for field, wanted in (("policy", policy), ("reader", reader), ("chunks", chunks), ("example", example)):
+            entries = _narrowed(entries, field, wanted)
         others = {entry["key"]: self.beside(entry, beside) for entry in entries}
 
         def worth(entry: dict[str, Any]) -> tuple[bool, ...]:
@@ -162,22 +205,33 @@ class Readings:
             )
 
         chosen = min(entries, key=worth)
-        other, at = others[chosen["key"]], self.story(chosen["key"])["first"] if turn is None else turn - 1
+        other = others[chosen["key"]]
         if beside and other is None:
             names = ", ".join(dict.fromkeys(entry["name"] for entry in self.catalog()))
-            raise ValueError(f"beside: no reading of the same example by {beside!r}; there are those of {names}")
-        shown = {"key": chosen["key"], "beside": other["name"] if other else "", "turn": at}
-        filters = {"reader": reader, "length": "", "fate": "", "score": "", "search": ""}
-        return {"policy": chosen["policy"], **shown, **filters}
+            raise ValueError(f"beside: no reading of the same example by {beside!r}; choose from {names}")
+        return {
+            "policy": chosen["policy"],
+            "key": chosen["key"],
+            "beside": other["name"] if other else "",
+            "turn": self.story(chosen["key"])["first"] if turn is None else turn - 1,
+            "reader": reader,
+            "length": "",
+            "fate": "",
+            "score": "",
+            "search": "",
+        }
 
     def embedded(self, keys: Sequence[str], room: float) -> dict[str, Any]:
-        """Stories and texts of some readings within ``room`` bytes; of a long one the turns that matter."""
-        stories, details, phrases = {}, {}, {}
+        """Return the stories of readings, and texts while ``room`` bytes last; of a long reading the notable turns."""
+        stories: dict[str, Any] = {}
+        details: dict[str, Any] = {}
+        phrases: dict[str, Any] = {}
         for key in keys:
             stories[key] = self.story(key)
-            turns = range(len(self._result(key).trace.turns))
-            for chosen in (turns, self.notable(key)):
-                if (size := sum(_size(self._result(key).trace.turns[i]) for i in chosen)) <= room:
+            turns = self._result(key).trace.turns
+            for chosen in (range(len(turns)), self.notable(key)):
+                size = sum(_size(turns[i]) for i in chosen)
+                if size <= room:
                     room -= size
                     details[key] = {i: self.detail(key, i) for i in chosen}
                     break
@@ -186,11 +240,17 @@ class Readings:
         return {"stories": stories, "details": details, "phrases": phrases}
 
     def beside(self, entry: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
-        """The reading of the same document called ``name``; with ``None``, another policy's by this reader."""
+        """Return the reading of the same document called ``name``; with ``None``, another policy's by this reader."""
         for key in self._of_document[entry["example"], entry["document"]]:
-            policy, reader = self.policies[key], self.results[key].reader
-            other = reader == entry["reader"] and policy != entry["policy"]
-            if key != entry["key"] and (other if name is None else line_name(policy, reader) == name):
+            if key == entry["key"]:
+                continue
+            policy = self.policies[key]
+            reader = self.results[key].reader
+            if name is None:
+                matches = reader == entry["reader"] and policy != entry["policy"]
+            else:
+                matches = line_name(policy, reader) == name
+            if matches:
                 return self.entry(key)
         return None
 
@@ -201,48 +261,59 @@ class Readings:
         return self.results[key]
 
 
-def _narrowed(entries: list[dict[str, Any]], what: str, wanted: str | int) -> list[dict[str, Any]]:
-    found = [entry for entry in entries if not wanted or entry[what] == wanted]
-    if not found:
-        known = ", ".join(list(dict.fromkeys(str(entry[what]) for entry in entries))[:20])
-        raise ValueError(f"{what}: no readings of {wanted!r}; there are those of {known}")
-    return found
+def _narrowed(entries: list[dict[str, Any]], field: str, wanted: str | int) -> list[dict[str, Any]]:
+    if not wanted:
+        return entries
+    matching = [entry for entry in entries if entry[field] == wanted]
+    if not matching:
+        known = dict.fromkeys(str(entry[field]) for entry in entries)
+        raise ValueError(f"{field}: no readings of {wanted!r}; choose from {', '.join(islice(known, 20))}")
+    return matching
 
 
 def _tags(result: Result) -> list[str]:
-    """What happened to the facts, for filters: lost at any time, never noted, in memory at the end, a memory cut."""
+    """Return what happened to the evidence, for filters.
+
+    Lost at any time; read but never in memory; in memory at the end; a memory that was cut.
+    """
     fates = result.diagnosis.fates
-    never = Fate.MISSED in fates and Fate.IN_MEMORY not in fates
-    at_the_end = bool(fates) and fates[-1] is Fate.IN_MEMORY
-    found = {Fate.LOST: Fate.LOST in fates, Fate.MISSED: never, Fate.IN_MEMORY: at_the_end}
-    cut = [CUT] if any(turn.reply.cut for turn in result.trace.turns) else []
-    return [str(fate) for fate, is_so in found.items() if is_so] + cut
+    tags = []
+    if Fate.LOST in fates:
+        tags.append(str(Fate.LOST))
+    if Fate.MISSED in fates and Fate.IN_MEMORY not in fates:
+        tags.append(str(Fate.MISSED))
+    if fates and fates[-1] is Fate.IN_MEMORY:
+        tags.append(str(Fate.IN_MEMORY))
+    if any(turn.reply.cut for turn in result.trace.turns):
+        tags.append(CUT)
+    return tags
 
 
-def _before(turn: Turn) -> str | None:
-    """The memory that a turn's reply replaced; ``None`` where it replaced none."""
+def _memory_before(turn: Turn) -> str | None:
+    """Return the memory that a turn's reply replaced, both of a merge; ``None`` for a turn that replaces none."""
     if turn.prompt.kind == Kind.MERGE and turn.prompt.chunk:
         return f"{turn.prompt.memory}\n{turn.prompt.chunk.text}"
     return turn.prompt.memory if turn.prompt.kind.reads else None
 
 
 def _brought(turn: Turn) -> list[list[int]]:
-    """The stretches of a turn's chunk whose words its reply took over."""
+    """Return the spans of a turn's chunk whose words its reply took over."""
     chunk = turn.prompt.chunk
     if not turn.prompt.kind.reads or chunk is None:
         return []
-    fresh = Provenance.of(Trace(turn.prompt.question, (turn,))).phrases
-    return [[phrase.start - chunk.start, phrase.end - chunk.start] for phrase in fresh]
+    new_phrases = Provenance.of(Trace(turn.prompt.question, (turn,))).phrases
+    return [[phrase.start - chunk.start, phrase.end - chunk.start] for phrase in new_phrases]
 
 
-def _said(result: Result) -> Iterable[str]:
+def _searched_texts(result: Result) -> Iterable[str]:
     yield from (result.example.question, result.example.id, *result.example.answers)
     yield from (turn.reply.text for turn in result.trace.turns)
 
 
 def _size(turn: Turn) -> int:
-    """About how many bytes the texts of a turn take."""
-    return 300 + len(turn.prompt.chunk.text if turn.prompt.chunk else "") + 3 * len(turn.reply.text)
+    """Estimate how many bytes the texts of a turn take; a reply stands in it about three times."""
+    chunk = turn.prompt.chunk
+    return 300 + (len(chunk.text) if chunk else 0) + 3 * len(turn.reply.text)
 
 
 def _value(result: Result) -> float:

@@ -1,4 +1,4 @@
-"""Opening the inspector: on a run, a folder or results; as a widget where a person looks on, else as a page."""
+"""Open the inspector on a run, a folder or results: as a widget in Jupyter, elsewhere as a page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from memagent_lib.agent import Agent, open_agent
 from memagent_lib.errors import UserError
 from memagent_lib.evaluation import Result, read_results
-from memagent_lib.inspector.pages import still
 from memagent_lib.inspector.readings import Readings
+from memagent_lib.inspector.static_pages import still
 from memagent_lib.pages import Page
 from memagent_lib.paths import absolute
 from memagent_lib.processes import in_jupyter
@@ -25,7 +25,7 @@ Source = str | Path
 
 
 class InspectorError(UserError, ValueError):
-    """Nothing can be shown; the message says why."""
+    """There is nothing to display; the message names the reason."""
 
 
 def show(
@@ -34,24 +34,25 @@ def show(
     tracking: str = "runs",
     **opening: Any,
 ) -> Inspector | Page:
-    """The inspector of results by policy, or of one or more runs (a run's MLflow id, or a folder that holds its
-    records).
+    """Open the inspector on results by policy, or on one or more runs.
 
-    ``opening`` says where it begins: ``policy``, ``reader``, ``chunks``, ``example``, ``beside``, ``turn``; without it,
-    on the first failure that lost a fact. ``agents`` open, by policy, what reads on from an edited memory; of runs, by
-    default, the runs' models.
+    A run is an MLflow id, or a folder with its results. ``opening`` (``policy``, ``reader``, ``chunks``, ``example``,
+    ``beside``, ``turn``) chooses where it begins; by default on the first failure that lost evidence. ``agents`` are
+    functions, by policy, that open the agent to continue from an edited memory; for runs by default those of their
+    models.
     """
-    live, openers = "", {}
+    live = ""
+    openers: dict[str, Callable[[], Agent]] = {}
     if not isinstance(source, Mapping):
-        named = [str(one) for one in ([source] if isinstance(source, Source) else source)]
-        live = f"inspector.show({json.dumps(named[0] if len(named) == 1 else named)})"  # opens it again
-        source, openers = _kept(named, tracking)
+        sources = [str(one) for one in ([source] if isinstance(source, Source) else source)]
+        live = f"inspector.show({json.dumps(sources[0] if len(sources) == 1 else sources)})"
+        source, openers = _load(sources, tracking)
     readings = Readings(source)
     if not readings.results:
-        raise InspectorError("no readings with a trace to look into; 03_evaluate keeps some of every evaluation")
+        raise InspectorError("no readings with a trace to look into; 03_evaluate saves some of every evaluation")
     try:
         state = readings.opening(**opening)
-    except (ValueError, TypeError) as wrong:
+    except (ValueError, TypeError) as wrong:  # an unknown value, or an unknown argument
         raise InspectorError(str(wrong).replace("Readings.opening()", "show()")) from None
     if not in_jupyter():
         return still(readings, state, live)
@@ -60,21 +61,23 @@ def show(
     return Inspector(readings, state, openers if agents is None else agents, live)
 
 
-def _kept(named: Sequence[str], tracking: str) -> tuple[dict[str, list[Result]], dict[str, Callable[[], Agent]]]:
-    """The results that runs or folders kept, by policy, and how to open the agent of each run's model."""
-    found: dict[str, list[Result]] = {}
+def _load(sources: Sequence[str], tracking: str) -> tuple[dict[str, list[Result]], dict[str, Callable[[], Agent]]]:
+    """Return the results of runs or folders by policy, and functions that open the agents of the runs' models."""
+    results: dict[str, list[Result]] = {}
     openers: dict[str, Callable[[], Agent]] = {}
-    for one in named:
-        if absolute(one).is_dir():
-            found.setdefault(absolute(one).name, []).extend(read_results(absolute(one)))
+    for source in sources:
+        folder = absolute(source)
+        if folder.is_dir():
+            results.setdefault(folder.name, []).extend(read_results(folder))
             continue
         try:
-            run = Experiment.open(tracking).join(one)
-            about = run.experiment.client.get_run(run.id)
-            policy = about.data.params.get("policy", about.info.run_name)
-            found.setdefault(policy, []).extend(load_results(run))
+            run = Experiment.open(tracking).join(source)
+            record = run.experiment.client.get_run(run.id)
+            policy = record.data.params.get("policy", record.info.run_name)
+            results.setdefault(policy, []).extend(load_results(run))
         except TrackingError as missing:
             raise InspectorError(str(missing)) from None
-        if model := about.data.params.get("model"):
-            openers[policy] = partial(open_agent, model, about.data.params.get("backend", "vllm"))
-    return found, openers
+        model = record.data.params.get("model")
+        if model:
+            openers[policy] = partial(open_agent, model, record.data.params.get("backend", "vllm"))
+    return results, openers

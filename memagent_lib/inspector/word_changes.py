@@ -1,44 +1,64 @@
-"""A memory and the one that replaced it, word by word."""
+"""A memory and the one that replaced it, compared word by word."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-Code = tuple[str, int, int, int, int]
-
 
 class WordChange(NamedTuple):
-    """A run of words and what became of it: ``same``, ``new`` or ``gone``."""
+    """A run of words that is the ``same`` in both texts, ``new`` or ``gone``."""
 
     text: str
     change: str
 
 
+class _Stretch(NamedTuple):
+    """Words ``old_start`` to ``old_end`` of one text against those of the other, equal or not."""
+
+    equal: bool
+    old_start: int
+    old_end: int
+    new_start: int
+    new_end: int
+
+
 def word_changes(before: str, after: str) -> list[WordChange]:
-    """All words of both texts in order, each once."""
-    old, new = _words(before), _words(after)
-    pieces: list[WordChange] = []
-    for what, a, b, c, d in _joined(SequenceMatcher(None, old, new, autojunk=False).get_opcodes(), old):
-        if what == "equal":
-            pieces.append(WordChange("".join(old[a:b]), "same"))
+    """Return all words of both texts in order, common ones once."""
+    old = _words(before)
+    new = _words(after)
+    # autojunk would ignore frequent words, and a memory is made of them.
+    opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    stretches = [_Stretch(what == "equal", *bounds) for what, *bounds in opcodes]
+    changes: list[WordChange] = []
+    for stretch in _joined(stretches, old):
+        old_text = "".join(old[stretch.old_start : stretch.old_end])
+        new_text = "".join(new[stretch.new_start : stretch.new_end])
+        if stretch.equal:
+            changes.append(WordChange(old_text, "same"))
             continue
-        both = ((old[a:b], "gone"), (new[c:d], "new"))
-        pieces += [WordChange("".join(words), change) for words, change in both if words]
-    return pieces
+        if old_text:
+            changes.append(WordChange(old_text, "gone"))
+        if new_text:
+            changes.append(WordChange(new_text, "new"))
+    return changes
 
 
-def _joined(codes: list[Code], old: list[str]) -> list[Code]:
-    """Changes with nothing but a blank between them as one change: word by word, two sentences could not be read."""
-    made: list[Code] = []
-    for at, (what, a, b, c, d) in enumerate(codes):
-        blank = what == "equal" and not "".join(old[a:b]).strip() and 0 < at < len(codes) - 1
-        if made and made[-1][0] == "change" and (what != "equal" or blank):
-            made[-1] = ("change", made[-1][1], b, made[-1][3], d)
+def _joined(stretches: Sequence[_Stretch], old: Sequence[str]) -> list[_Stretch]:
+    """Join changes that only blanks separate: old and new words in turn would be unreadable."""
+    joined: list[_Stretch] = []
+    for i, stretch in enumerate(stretches):
+        inside = 0 < i < len(stretches) - 1
+        blank = stretch.equal and inside and not "".join(old[stretch.old_start : stretch.old_end]).strip()
+        changed = not stretch.equal or blank
+        last = joined[-1] if joined else None
+        if changed and last is not None and not last.equal:
+            joined[-1] = last._replace(old_end=stretch.old_end, new_end=stretch.new_end)
         else:
-            made.append((what if what == "equal" else "change", a, b, c, d))
-    return made
+            joined.append(stretch)
+    return joined
 
 
 def _words(text: str) -> list[str]:

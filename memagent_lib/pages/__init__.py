@@ -1,8 +1,8 @@
-"""HTML pages: one look, one template engine, everything that is put into them escaped.
+"""HTML pages: one look, one template engine, every value escaped.
 
 Knows Jinja templates and files. Knows no result, no run and no model.
 """
 
-from memagent_lib.pages.html_pages import Page, render
+from memagent_lib.pages.html_pages import Page, render, style
 
-__all__ = ["Page", "render"]
+__all__ = ["Page", "render", "style"]

@@ -1,4 +1,4 @@
-"""HTML that a notebook shows and a file keeps, from Jinja templates that escape all that is put into them."""
+"""HTML for notebooks and files, from Jinja templates that escape every value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Page:
-    """A piece of HTML: a title, and a body that brings its own style."""
+    """A piece of HTML: a title, and a body with its own style."""
 
     title: str
     body: str = field(repr=False)
@@ -31,8 +31,13 @@ class Page:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Fill in ``ROOM/NAME``, a file of that room's ``templates`` folder; the markup can go into another template."""
+    """Fill in ``ROOM/NAME``, a file of that room's ``templates`` folder; the result can go into another template."""
     return Markup(_environment().get_template(template).render(**values))
+
+
+def style(sheet: str) -> str:
+    """Return the style sheet ``ROOM/NAME`` after the one that all pages share."""
+    return f"{_source('pages/base.css')}\n{_source(sheet)}"
 
 
 @cache

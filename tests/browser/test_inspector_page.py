@@ -25,7 +25,7 @@ QUESTION = "What is the code of the bold owl?"
 
 
 def result(name: str, turns: int, noted: int, lost: int, answer: str, chunk_chars: int = 300) -> Result:
-    """A reading of ``turns`` chunks: the fact stands in chunk ``noted`` and is in memory until turn ``lost``."""
+    """A reading of ``turns`` chunks: the evidence is in chunk ``noted`` and is in memory until turn ``lost``."""
     rng, pieces = random.Random(name), []
     for index in range(turns):
         filler = " ".join(rng.choice(["rain", "owl", "mill", "😀", "train"]) for _ in range(chunk_chars // 5))
@@ -127,7 +127,7 @@ def test_filters_search_and_two_readings_side_by_side(page: Page, readings: Read
     ]:  # fmt: skip
         page.get_by_label(label, exact=True).select_option(value)
         expect(page.locator(".ma-count")).to_have_text(count)
-    expect(page.locator(".ma-question")).to_have_text("No reading is like this; choose other filters.")
+    expect(page.locator(".ma-question")).to_have_text("No reading matches; choose other filters.")
     page.get_by_label("fate", exact=True).select_option("")
     page.get_by_label("search").fill("in chunk 15")
     expect(page.locator(".ma-count")).to_have_text("1 of 1")

@@ -1,4 +1,4 @@
-"""The report: one page of evaluations that says what is missing, mixed or failed, and leads to the readings."""
+"""The report: one page of evaluations with warnings, numbers and links to the readings behind them."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def _refuses(text: str) -> str:
 
 @pytest.fixture
 def evaluated(tokenizer, workspace, tmp_path):
-    """Two policies on needle documents of two lengths, the second of them failing on the long ones when told so."""
+    """Two policies on needle documents of two lengths, the second of them failing on the long ones if it refuses."""
     files = []
     for chunks in (2, 3):
         files.append(tmp_path / f"test_{chunks}.parquet")
@@ -46,8 +46,8 @@ def evaluated(tokenizer, workspace, tmp_path):
     budget = Budget(chunk_tokens=200, memory_tokens=60, answer_tokens=16, question_tokens=64)
     encoder = Encoder(tokenizer, Template.load("short"), budget)
 
-    def run(policy: str, says, lengths=slice(None), reader="overwrite") -> str:
-        agent = Agent(encoder, Scripted(says), reader_named(reader))
+    def run(policy: str, reply, lengths=slice(None), reader="overwrite") -> str:
+        agent = Agent(encoder, Scripted(reply), reader_named(reader))
         plan = EvaluationPlan(files[lengths], readers=[reader])
         with Experiment.open(workspace).run(f"evaluate {policy}", {"policy": policy}) as tracked:
             _, rows = evaluate_files(tracked, agent, plan, workspace / "out" / policy, policy=policy)
@@ -60,7 +60,7 @@ def evaluated(tokenizer, workspace, tmp_path):
     return run
 
 
-def test_a_page_has_every_number_its_interval_and_a_way_to_the_reading_behind_it(evaluated, workspace):
+def test_every_number_has_its_interval_and_a_link_to_a_reading(evaluated, workspace):
     ids = [evaluated("forgets", partial(_reads, forgets=True)), evaluated("keeps", partial(_reads, forgets=False))]
     report = EvaluationReport.of(workspace / "out", workspace, "forgets")
     page = report.page().body
@@ -80,7 +80,7 @@ def test_a_page_has_every_number_its_interval_and_a_way_to_the_reading_behind_it
     assert "keeps minus forgets: <b>+100.0</b>" in page and page.count("<svg") == 1
 
 
-def test_what_is_missing_failed_or_mixed_is_said_first(evaluated, workspace):
+def test_missing_failed_and_mixed_results_are_warnings(evaluated, workspace):
     evaluated("keeps", partial(_reads, forgets=False))
     evaluated("broken", _refuses, slice(1, 2))
     report = EvaluationReport.of(workspace / "out", workspace, "keeps")
@@ -96,7 +96,7 @@ def test_what_is_missing_failed_or_mixed_is_said_first(evaluated, workspace):
     assert "none scored" in page and "4 failed" in page and "–" in page  # failed is not 0 %, unread is neither
 
 
-def test_results_whose_runs_are_not_in_the_store_are_shown_and_that_is_said(evaluated, workspace, tmp_path):
+def test_results_of_runs_outside_the_store_are_listed(evaluated, workspace, tmp_path):
     evaluated("forgets", partial(_reads, forgets=True))
     known = evaluated("keeps", partial(_reads, forgets=False))
     file = workspace / "out" / "forgets.parquet"
@@ -108,10 +108,12 @@ def test_results_whose_runs_are_not_in_the_store_are_shown_and_that_is_said(eval
     assert "forgets: run of another machine, not in the store" in page and f"keeps: run {known}, 2" in page
     assert "<b>0.0</b> [0.0, 49.0]" in page and page.count("data-key=") == 2  # the known run's cells lead to readings
     page = EvaluationReport.of(workspace / "out", tmp_path / "empty").page().body
-    assert "2 of 2 runs are not in" in page and "No reading is shown: their runs are not in the store." in page
+    assert (
+        "2 of 2 runs are not in" in page and "There is no reading to display: their runs are not in the store." in page
+    )
 
 
-def test_the_command_writes_the_page_and_a_wrong_folder_is_one_clear_line(evaluated, workspace, tmp_path, capsys):
+def test_the_command_writes_the_page_or_one_line_of_error(evaluated, workspace, tmp_path, capsys):
     evaluated("keeps", partial(_reads, forgets=False))
     page = tmp_path / "page.html"
     assert main(["report", str(workspace / "out"), "--tracking", str(workspace), "--out", str(page)]) == 0

@@ -6,18 +6,18 @@ from pathlib import Path
 
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector import Readings, document, show, to_html
-from memagent_lib.inspector.pages import marked, still
+from memagent_lib.inspector.static_pages import marked, still
 from memagent_lib.inspector.word_changes import word_changes
 from memagent_lib.pages import Page
 
 
 def page(*results: Result) -> Page:
-    """What is shown of readings of one example by policies a, b, ..."""
+    """The still page of readings of one example by policies a, b, ..."""
     readings = Readings({name: [result] for name, result in zip("ab", results, strict=False)})
     return still(readings, readings.opening(policy="a"))
 
 
-def test_changes_put_together_are_both_memories() -> None:
+def test_word_changes_put_together_are_both_memories() -> None:
     before, after = "The code of the bold owl is 4711.", "The code of the shy owl is 9, I think."
     pieces = word_changes(before, after)
     assert "".join(p.text for p in pieces if p.change != "new") == before
@@ -25,7 +25,7 @@ def test_changes_put_together_are_both_memories() -> None:
     assert [p.text for p in pieces if p.change == "gone"] == ["bold", "4711"]
 
 
-def test_marked_pieces_are_the_text_and_overlapping_spans_are_marked_once() -> None:
+def test_marked_pieces_are_the_text_and_overlaps_are_joined() -> None:
     pieces = marked("abcdefgh", [(-3, 1), (2, 5), (4, 6), (7, 99)])
     assert "".join(text for text, _ in pieces) == "abcdefgh"
     assert "".join(text if inside else "." for text, inside in pieces) == "a.cdef.h"
@@ -40,16 +40,16 @@ def test_turns_and_chunks_are_counted_from_one(lost) -> None:
 def test_turns_that_do_not_matter_are_left_out_and_counted(long_reading) -> None:
     body = page(long_reading(turns=40, noted=10, lost=20, cut=30)).body
     assert [int(n) for n in re.findall(r"turn (\d+): chunk", body)] == [1, 11, 21, 31, 40]
-    assert [int(n) for n in re.findall(r"(\d+) turns? not shown", body)] == [9, 9, 9, 8]
+    assert [int(n) for n in re.findall(r"(\d+) turns? left out", body)] == [9, 9, 9, 8]
     assert body.count("<rect") == 41
 
 
 def test_text_of_documents_and_memories_is_never_markup(lost) -> None:
-    shown = page(lost, lost).body
-    said = re.sub("<del>.*?</del>|</?ins>", "", shown)
-    assert "<script" not in shown
-    assert "&lt;script&gt;alert(1)" in said
-    assert "&lt;b&gt;" in said
+    body = page(lost, lost).body
+    text = re.sub("<del>.*?</del>|</?ins>", "", body)
+    assert "<script" not in body
+    assert "&lt;script&gt;alert(1)" in text
+    assert "&lt;b&gt;" in text
 
 
 def test_a_saved_page_stands_alone(kept, tmp_path: Path) -> None:
@@ -59,14 +59,12 @@ def test_a_saved_page_stands_alone(kept, tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["page.html"]
 
 
-def test_a_document_is_shown_with_its_needle_marked(kept) -> None:
+def test_a_documents_needle_is_marked(kept) -> None:
     assert "<mark>The code of the bold owl is 4711.</mark>" in document(kept.example).body
     assert "<mark>The code of the bold owl is 4711.</mark>" in document(kept.example, most_chars=80).body
 
 
-def test_an_executed_copy_gets_the_story_as_a_page_with_the_line_that_makes_it_live(
-    kept, lost, tmp_path: Path, monkeypatch
-) -> None:
+def test_an_executed_copy_gets_a_still_page(kept, lost, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     still = show({"before": [kept, lost], "after": [replace(lost, trace=kept.trace, score=kept.score)]})
     assert isinstance(still, Page) and "<script" not in still.body
@@ -76,7 +74,7 @@ def test_an_executed_copy_gets_the_story_as_a_page_with_the_line_that_makes_it_l
     assert "run the cells of this notebook again" in still.body
 
 
-def test_an_interactive_page_never_holds_markup_of_a_document(kept, lost) -> None:
+def test_an_interactive_page_never_contains_a_documents_markup(kept, lost) -> None:
     import json
 
     body = to_html({"before": [kept, lost]}, example="lost").body
@@ -84,7 +82,7 @@ def test_an_interactive_page_never_holds_markup_of_a_document(kept, lost) -> Non
     assert "<" not in data and "<b>bold</b>" in json.dumps(json.loads(data))
 
 
-def test_an_interactive_page_says_what_had_no_room(kept, lost) -> None:
+def test_an_interactive_page_counts_the_incomplete_readings(kept, lost) -> None:
     small = to_html(Readings({"before": [kept, lost]}), room_mb=0.003, example="lost")
-    assert re.search(r"1 of 2 readings are not whole here: this page holds 0.003 MB of texts", small.body)
-    assert "are not whole here" not in to_html(Readings({"before": [kept, lost]})).body
+    assert re.search(r"1 of 2 readings are incomplete: this page has room for 0.003 MB of text", small.body)
+    assert "are incomplete" not in to_html(Readings({"before": [kept, lost]})).body

@@ -1,4 +1,4 @@
-"""The interactive inspector without a browser: what it is asked, what it answers, what it remembers."""
+"""The interactive inspector without a browser: requests, answers, and what a notebook saves."""
 
 from __future__ import annotations
 
@@ -34,12 +34,10 @@ def opened(results, agents=None, live="") -> Inspector:
     return Inspector(readings, readings.opening(), agents or {}, live)
 
 
-def asked(inspector: Inspector, what: str, **given):
-    """What the kernel sends back to one request of the browser."""
-    sent = []
-    inspector.send = sent.append
-    inspector._asked(inspector, {"id": "1", "what": what, **given}, None)
-    (message,) = sent
+def request(inspector: Inspector, what: str, **arguments):
+    """Return what the kernel answers to one request of the browser."""
+    message = inspector.respond({"id": "1", "what": what, **arguments})
+    assert message.pop("id") == "1"
     return message
 
 
@@ -47,14 +45,14 @@ def read_by(result, reader: str, *turns: Turn):
     return replace(result, reader=reader, trace=Trace(result.trace.question, turns, reader=reader))
 
 
-def test_the_catalog_puts_failures_first_and_says_what_became_of_their_facts(both):
+def test_the_catalog_puts_failures_first_with_their_fates(both):
     entries = Readings(both).catalog()
     assert [(e["policy"], e["example"], e["right"]) for e in entries] == [
         ("before", "lost", False), ("before", "kept", True), ("after", "lost", True)]  # fmt: skip
     assert [e["fates"] for e in entries] == [["noted and lost"], ["in memory"], ["in memory"]]
 
 
-def test_readings_are_told_apart_by_policy_reader_example_and_length(kept):
+def test_readings_differ_by_policy_reader_example_and_length(kept):
     longer = replace(kept, example=replace(kept.example, metadata={"chunks": 64}))
     others = [replace(kept, reader=reader) for reader in ("truncated", "blind")]
     readings = Readings({"runs/demo/train/model": [kept, longer, *others], "other": [kept]})
@@ -68,7 +66,7 @@ def test_readings_are_told_apart_by_policy_reader_example_and_length(kept):
     ]
 
 
-def test_a_reading_cut_at_its_limit_and_one_that_never_noted_are_named(long_reading):
+def test_cut_memories_and_evidence_never_noted_are_tagged(long_reading):
     cut = long_reading(turns=40, noted=10, lost=20, cut=30)
     never = long_reading(turns=40, noted=10, lost=10, cut=0)
     one, other = Readings({"p": [cut]}).catalog() + Readings({"p": [never]}).catalog()
@@ -85,7 +83,7 @@ def test_a_story_is_small_and_whole(long_reading):
     assert len(json.dumps(story)) < 12_000
 
 
-def test_a_detail_holds_the_turn_word_by_word(both):
+def test_a_detail_has_the_turn_word_by_word(both):
     readings = Readings(both)
     detail = readings.detail(key_of(readings, "before", "lost"), 1)
     text = detail["chunk"]["text"]
@@ -95,12 +93,12 @@ def test_a_detail_holds_the_turn_word_by_word(both):
     assert not detail["cut"] and detail["tokens"][0] == 20
 
 
-def test_all_readers_are_told_by_what_their_turns_did(lost):
+def test_every_reader_has_fates_and_details(lost):
     chunks, q = [t.prompt.chunk for t in lost.trace.reads], lost.trace.question
     fact, nothing = "The code of the bold owl is 4711.", "nothing"
 
-    def read(kind: Kind, memory: str, chunk: int, said: str, signal: str = "") -> Turn:
-        return Turn(Prompt(kind, q, memory, chunks[chunk]), Reply(said, signal=signal))
+    def read(kind: Kind, memory: str, chunk: int, reply: str, signal: str = "") -> Turn:
+        return Turn(Prompt(kind, q, memory, chunks[chunk]), Reply(reply, signal=signal))
 
     answer = Turn(Prompt(Kind.ANSWER, q, fact), Reply("\\boxed{4711}"))
     gated = read_by(lost, "gated", read(GATE, "", 0, nothing), read(GATE, nothing, 1, fact),
@@ -112,26 +110,26 @@ def test_all_readers_are_told_by_what_their_turns_did(lost):
                      Turn(joined, Reply(f"{fact} rain")), answer)  # fmt: skip
     blind = read_by(lost, "blind", Turn(Prompt(Kind.BLIND, q), Reply("\\boxed{1}")))
     readings = Readings({"p": [gated, slots, merged, blind]})
-    told = {result.reader: (key, readings.story(key)["fates"]) for key, result in readings.results.items()}
-    assert {name: fates for name, (_, fates) in told.items()} == {
+    by_reader = {result.reader: (key, readings.story(key)["fates"]) for key, result in readings.results.items()}
+    assert {name: fates for name, (_, fates) in by_reader.items()} == {
         "gated": "ahhh", "multislot": "ahhh", "map_merge": "hhhh", "blind": "n"}  # fmt: skip
-    assert readings.detail(told["gated"][0], 2)["signal"] == "kept its memory as it was"
-    new = [text for text, change in readings.detail(told["multislot"][0], 2)["changes"] if change == "new"]
+    assert readings.detail(by_reader["gated"][0], 2)["signal"] == "left its memory unchanged"
+    new = [text for text, change in readings.detail(by_reader["multislot"][0], 2)["changes"] if change == "new"]
     assert new == ["rain"]  # the slot was empty: nothing of the other slots is gone
-    merge = readings.detail(told["map_merge"][0], 2)
+    merge = readings.detail(by_reader["map_merge"][0], 2)
     assert merge["chunk"] is None and "gone" not in {change for text, change in merge["changes"] if text.strip()}
-    assert [readings.detail(told[name][0], 0)["editable"] for name in ("gated", "multislot", "map_merge", "blind")] == [
+    assert [readings.detail(by_reader[name][0], 0)["editable"] for name in ("gated", "multislot", "map_merge", "blind")] == [
         True, True, False, False]  # fmt: skip
 
 
-def test_where_the_words_came_from_and_when_they_went(both):
+def test_phrases_have_the_turns_they_came_and_went(both):
     readings = Readings(both)
     (found,) = readings.phrases(key_of(readings, "before", "lost"))["phrases"]
     assert (found["text"], found["brought"]) == ("The code of the bold owl is 4711", 1)
     assert found["dropped"] is not None
 
 
-def test_it_opens_on_the_first_failure_that_lost_its_fact_beside_the_policy_that_kept_it(kept, lost):
+def test_it_opens_on_the_first_loss_beside_a_success(kept, lost):
     other = replace(lost, example=replace(lost.example, id="other"))
     never = replace(
         lost, example=replace(lost.example, id="never"), trace=replace(lost.trace, turns=lost.trace.turns[2:])
@@ -151,11 +149,9 @@ def test_it_opens_on_the_first_failure_that_lost_its_fact_beside_the_policy_that
 
 def test_where_it_opens_is_checked(both):
     readings = Readings(both)
-    with pytest.raises(ValueError, match="policy: no readings of 'trained'; there are those of before, after"):
+    with pytest.raises(ValueError, match="policy: no readings of 'trained'; choose from before, after"):
         readings.opening(policy="trained")
-    with pytest.raises(
-        ValueError, match="beside: no reading of the same example by 'x'; there are those of before, after"
-    ):
+    with pytest.raises(ValueError, match="beside: no reading of the same example by 'x'; choose from before, after"):
         readings.opening(beside="x")
     with pytest.raises(InspectorError, match="unexpected keyword argument 'chapter'"):
         show(both, chapter=3)
@@ -170,20 +166,20 @@ def test_search_looks_into_questions_answers_and_memories(both):
     assert readings.search("no such words") == []
 
 
-def test_the_widget_answers_and_says_what_went_wrong(both):
+def test_the_widget_answers_requests_and_reports_errors(both):
     inspector = opened(both)
     key = key_of(inspector.readings, "before", "lost")
-    assert asked(inspector, "story", key=key)["answer"]["fates"] == "ahlll"
-    assert asked(inspector, "detail", key=key, turn=4)["answer"]["kind"] == "answer"
-    assert asked(inspector, "search", text="mole")["answer"] == [key]
-    assert "no reading 'nowhere'" in asked(inspector, "story", key="nowhere")["error"]
+    assert request(inspector, "story", key=key)["answer"]["fates"] == "ahlll"
+    assert request(inspector, "detail", key=key, turn=4)["answer"]["kind"] == "answer"
+    assert request(inspector, "search", text="mole")["answer"] == [key]
+    assert "no reading 'nowhere'" in request(inspector, "story", key="nowhere")["error"]
     assert inspector.can_rerun == []
 
 
-def test_a_saved_notebook_keeps_what_it_opened_with_and_a_page_for_those_without_a_kernel(both, long_reading):
+def test_a_saved_notebook_has_its_opening_texts_and_a_page(both, long_reading):
     inspector = opened(both, live='inspector.show("abc")')
-    shown = {key_of(inspector.readings, policy, "lost") for policy in ("before", "after")}
-    assert set(inspector.saved["stories"]) == shown == set(inspector.saved["details"])
+    opening = {key_of(inspector.readings, policy, "lost") for policy in ("before", "after")}
+    assert set(inspector.saved["stories"]) == opening == set(inspector.saved["details"])
     data, _ = inspector._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert "inspector.show(&#34;abc&#34;)" in data["text/html"] and "<script" not in data["text/html"]
@@ -196,7 +192,7 @@ def agent_that(tokenizer, say) -> Agent:
     return Agent(Encoder(tokenizer, Template.load("short"), budget), Scripted(say))
 
 
-def test_reading_on_with_another_memory_keeps_what_was_before_and_asks_only_what_comes_after(lost, tokenizer):
+def test_reading_on_repeats_only_the_later_turns(lost, tokenizer):
     prompts = []
 
     def say(prompt):
@@ -210,7 +206,7 @@ def test_reading_on_with_another_memory_keeps_what_was_before_and_asks_only_what
     assert again.score.value == 1 and lost.score.value == 0
 
 
-def test_the_widget_reads_on_with_an_agent_that_is_opened_once_and_when_needed(both, tokenizer):
+def test_the_widget_opens_an_agent_once_and_when_needed(both, tokenizer):
     calls = []
 
     def opener() -> Agent:
@@ -220,16 +216,16 @@ def test_the_widget_reads_on_with_an_agent_that_is_opened_once_and_when_needed(b
     inspector = opened(both, agents={"before": opener})
     assert inspector.can_rerun == ["before"] and not calls
     key = key_of(inspector.readings, "before", "lost")
-    entry = asked(inspector, "rerun", key=key, turn=1, memory="mine")["answer"]
+    entry = request(inspector, "rerun", key=key, turn=1, memory="mine")["answer"]
     assert entry["policy"] == "before, other memory after turn 2" and entry["right"]
     assert entry in inspector.catalog
     assert set(inspector.saved["details"]) == {key, entry["key"]}  # what a notebook opened again shows
-    assert asked(inspector, "rerun", key=key, turn=2, memory="mine")["answer"]["right"] and len(calls) == 1
+    assert request(inspector, "rerun", key=key, turn=2, memory="mine")["answer"]["right"] and len(calls) == 1
     other = key_of(inspector.readings, "after", "lost")
-    assert "no agent is given for 'after'" in asked(inspector, "rerun", key=other, turn=1, memory="mine")["error"]
+    assert "no agent for 'after'" in request(inspector, "rerun", key=other, turn=1, memory="mine")["error"]
 
 
-def test_runs_are_shown_by_their_ids_and_a_wrong_one_is_one_line(both, workspace, monkeypatch):
+def test_runs_open_by_id_and_an_unknown_one_is_one_line(both, workspace, monkeypatch):
     from memagent_lib.tracking import Experiment, log_readings
 
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
@@ -252,7 +248,7 @@ def test_runs_are_shown_by_their_ids_and_a_wrong_one_is_one_line(both, workspace
         show(bare.id, tracking=workspace)
 
 
-def test_a_trace_file_cut_in_half_shows_what_is_whole(both, tmp_path, monkeypatch):
+def test_a_results_file_cut_in_half_opens_with_what_is_whole(both, tmp_path, monkeypatch):
     from memagent_lib.evaluation import write_results
 
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
