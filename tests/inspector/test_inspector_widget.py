@@ -118,8 +118,8 @@ def test_every_reader_has_fates_and_details(lost):
     assert new == ["rain"]  # the slot was empty: nothing of the other slots is gone
     merge = readings.detail(by_reader["map_merge"][0], 2)
     assert merge["chunk"] is None and "gone" not in {change for text, change in merge["changes"] if text.strip()}
-    assert [readings.detail(by_reader[name][0], 0)["editable"] for name in ("gated", "multislot", "map_merge", "blind")] == [
-        True, True, False, False]  # fmt: skip
+    editable = {name: readings.detail(key, 0)["editable"] for name, (key, _) in by_reader.items()}
+    assert editable == {"gated": True, "multislot": True, "map_merge": False, "blind": False}
 
 
 def test_phrases_have_the_turns_they_came_and_went(both):
