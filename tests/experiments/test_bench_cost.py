@@ -18,7 +18,7 @@ def test_a_turns_arithmetic_is_that_worked_out_by_hand():
     assert SHAPE.turn_flops(10, 3, cached=4) == 12_000 + 1_680 + 900
 
 
-def test_causal_attention_is_the_sum_over_tokens_of_what_each_sees():
+def test_causal_attention_sums_what_each_token_sees():
     seen = sum(4 * SHAPE.layers * SHAPE.hidden * (token + 0.5) for token in range(10))
     assert SHAPE.turn_flops(10, 0) - 2 * SHAPE.body * 10 == pytest.approx(seen)
 
@@ -30,7 +30,7 @@ def test_at_the_crossover_both_cost_the_same():
     assert length > 0
 
 
-def test_a_crossing_lies_between_two_measured_lengths_and_is_none_where_one_side_is_always_cheaper():
+def test_a_crossing_lies_between_two_measured_lengths_or_is_nan():
     def rows(agent, full):
         sides = {"agent": agent, "full": full}
         return [
@@ -42,7 +42,7 @@ def test_a_crossing_lies_between_two_measured_lengths_and_is_none_where_one_side
     assert math.isnan(crossing(rows(lambda n: n, lambda n: 2 * n), "seconds"))
 
 
-def test_a_models_body_is_what_its_tables_of_words_leave_and_a_reading_costs_the_sum_of_its_turns():
+def test_a_body_excludes_embeddings_and_a_reading_sums_its_turns():
     from transformers import Qwen2Config
 
     sizes = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2}

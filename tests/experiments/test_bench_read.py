@@ -24,12 +24,10 @@ def test_ratios_are_paired_by_round_and_judged_by_their_median():
     ]
     ratios = paired(rows, "who", "a", "b", "s")
     assert ratios == (3, 2, 5)
-    met, missed, untold = (
-        Ratio("m", "w", ratios, at_least=3),
-        Ratio("m", "w", ratios, at_most=2.5),
-        Ratio("m", "w", ratios),
-    )
-    assert (met.value, met.met, missed.met, untold.met) == (3, True, False, None)
+    met = Ratio("m", "w", ratios, at_least=3)
+    missed = Ratio("m", "w", ratios, at_most=2.5)
+    unbounded = Ratio("m", "w", ratios)
+    assert (met.value, met.met, missed.met, unbounded.met) == (3, True, False, None)
     assert met.row() == {
         "measure": "m",
         "what": "w",
@@ -41,7 +39,7 @@ def test_ratios_are_paired_by_round_and_judged_by_their_median():
     assert "missed" in table([missed])
 
 
-def test_both_orders_say_the_same_words():
+def test_both_orders_have_the_same_words():
     assert orders()["chunk_first"].chunk_first and not orders()["memory_first"].chunk_first
     assert sorted(orders()["memory_first"].read.split("\n")) == sorted(orders()["chunk_first"].read.split("\n"))
 
@@ -51,7 +49,7 @@ def test_prose_is_a_function_of_its_seed():
 
 
 @pytest.mark.slow
-def test_every_measure_runs_and_is_written_down(tokenizer, tmp_path):
+def test_every_measure_runs_and_is_written_to_a_file(tokenizer, tmp_path):
     pytest.importorskip("vllm")
     tokenizer.hf.save_pretrained(tmp_path / "tokenizer")
     found = bench_read(replace(SMALL, model=str(tmp_path / "tokenizer")), report=lambda line: None)
@@ -64,7 +62,7 @@ def test_every_measure_runs_and_is_written_down(tokenizer, tmp_path):
     assert all(ratio["rounds"] for measure in record["measures"].values() for ratio in measure["ratios"])
 
 
-def test_what_is_asked_wrongly_is_refused_with_the_choices():
+def test_an_unknown_measure_is_refused_with_the_choices():
     with pytest.raises(ValueError, match="no measure speed; choose from order, overhead"):
         ReadBench(measures=("speed",))
     with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
@@ -72,12 +70,12 @@ def test_what_is_asked_wrongly_is_refused_with_the_choices():
     assert Measured([]).note == ""
 
 
-def test_the_command_names_its_benches_and_refuses_a_wrong_size_with_the_known_ones(capsys):
+def test_the_command_lists_its_benches_and_refuses_wrong_sizes(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
-    shown = capsys.readouterr().out
-    assert all(f"    {name} " in shown for name in ("data", "read", "sweep"))
+    printed = capsys.readouterr().out
+    assert all(f"    {name} " in printed for name in ("data", "read", "sweep"))
     assert main(["read", "speed=1"]) == 2
     assert capsys.readouterr().err.startswith("bench read: the bench has no key speed; it has chunk_tokens, ")
     assert main(["train", "verl=False"]) == 2
@@ -87,12 +85,12 @@ def test_the_command_names_its_benches_and_refuses_a_wrong_size_with_the_known_o
     assert made(ReadBench, ["lengths=[500, 1000]", "rounds=1"]) == ReadBench(lengths=(500, 1000), rounds=1)
 
 
-def test_the_command_prints_a_table_and_writes_every_row_with_its_settings(monkeypatch, capsys, tmp_path):
-    said = Measured([Ratio("data", "naive over ours", (2.5,), at_least=2)], [{"generator": "ours"}], "a note")
-    monkeypatch.setattr("experiments.studies.speed.data.bench_data", lambda settings, report: {"data": said})
+def test_the_command_prints_a_table_and_writes_every_row(monkeypatch, capsys, tmp_path):
+    measured = Measured([Ratio("data", "naive over ours", (2.5,), at_least=2)], [{"generator": "ours"}], "a note")
+    monkeypatch.setattr("experiments.studies.speed.data.bench_data", lambda settings, report: {"data": measured})
     assert main(["data", "n=3", "task=vt", "--out", str(tmp_path / "new" / "b.json")]) == 0
-    shown = capsys.readouterr().out
-    assert "met" in shown and "data: a note" in shown
+    printed = capsys.readouterr().out
+    assert "met" in printed and "data: a note" in printed
     record = json.loads((tmp_path / "new" / "b.json").read_text())
     assert (record["settings"]["n"], record["settings"]["task"]) == (3, "vt")
     assert record["measures"]["data"]["rows"] == [{"generator": "ours"}]

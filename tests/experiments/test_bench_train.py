@@ -1,4 +1,4 @@
-"""The bench of training: its arithmetic by hand, and once, very small, both loops for real."""
+"""The bench of training: its arithmetic by hand, and once, very small, both loops on the real stack."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from waiting import has_ended, wait_for
 
 from experiments.studies.speed.processes import Watched, role, spent_between, watch
-from experiments.studies.speed.train import TrainBench, _ends, _rows, _step_ratios, bench_train
-from experiments.studies.speed.verl_command import _hydra
+from experiments.studies.speed.train import TrainBench, bench_train, run_ends, step_ratios, step_rows
+from experiments.studies.speed.verl_command import hydra_value
 from memagent_lib.paths import root
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -32,18 +32,18 @@ def watched(step: float) -> Watched:
     return Watched(rows, [30 + step * n for n in range(3)], spent, 40 + 3 * step, total, 100.0, 4)
 
 
-def test_the_first_step_warms_up_and_start_and_end_are_what_is_around_the_steps():
+def test_the_first_step_is_left_out_and_start_and_end_are_apart():
     seen = watched(4.0)
-    rows = _rows("memagent", 0, seen)
+    rows = step_rows("memagent", 0, seen)
     assert [row["cpu"] for row in rows] == [{"actor": 2, "engine": 2}] * 2
     assert spent_between(seen, 0, 2) == {"actor": 4, "engine": 4}
-    ends = _ends("memagent", 0, seen)
+    ends = run_ends("memagent", 0, seen)
     assert (ends["start_s"], ends["end_s"], ends["cpu_s"]) == (26.0, 14.0, 27 - 12)
 
 
 def test_verls_step_over_ours_is_paired_step_by_step():
-    rows = _rows("memagent", 0, watched(4.0)) + _rows("verl", 0, watched(10.0))
-    ratios = {ratio.what: ratio for ratio in _step_ratios(rows)}
+    rows = step_rows("memagent", 0, watched(4.0)) + step_rows("verl", 0, watched(10.0))
+    ratios = {ratio.what: ratio for ratio in step_ratios(rows)}
     assert ratios["verl over memagent, wall"].rounds == (2.5, 2.5)
     assert ratios["verl over memagent, wall"].met
     assert ratios["verl over memagent, processor"].met is False
@@ -57,7 +57,7 @@ def test_processes_are_known_by_their_command_lines():
 
 
 @pytest.mark.parametrize("status", [0, 3])
-def test_what_a_watched_command_leaves_is_ended_and_no_other_process_is(tmp_path: Path, status: int):
+def test_only_what_a_watched_command_leaves_behind_is_ended(tmp_path: Path, status: int):
     command, log = [sys.executable, "-c", LEAVES_ONE, str(status)], tmp_path / "log"
     with subprocess.Popen(SLEEPS) as other:
         try:
@@ -72,12 +72,12 @@ def test_what_a_watched_command_leaves_is_ended_and_no_other_process_is(tmp_path
             other.kill()
 
 
-def test_a_command_that_cannot_be_started_is_an_error_with_its_reason(tmp_path: Path):
+def test_a_command_that_cannot_start_is_an_error_with_its_reason(tmp_path: Path):
     with pytest.raises(RuntimeError, match=r"no-such-command ended with 1:(?s:.)*FileNotFoundError"):
         watch(["no-such-command"], {}, tmp_path, tmp_path / "metrics.jsonl", tmp_path / "log")
 
 
-def test_a_watched_command_ends_with_the_bench_whatever_ends_that(tmp_path: Path):
+def test_a_watched_command_ends_when_the_bench_is_killed(tmp_path: Path):
     code = f"""
 from pathlib import Path
 from experiments.studies.speed.processes import watch
@@ -94,7 +94,7 @@ watch([*{SLEEPS[:2]!r}, "import os, time; print(os.getpid(), flush=True); time.s
 
 
 def test_values_are_written_as_hydra_reads_them():
-    assert _hydra({"a": ["x", 1], "b": None, "c": True}) == "{a:['x',1],b:null,c:True}"
+    assert hydra_value({"a": ["x", 1], "b": None, "c": True}) == "{a:['x',1],b:null,c:True}"
 
 
 def test_one_step_would_measure_the_warm_up():

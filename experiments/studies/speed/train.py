@@ -79,10 +79,10 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
                 runs.append({"side": name, "round": round_, "seen": seen})
                 report(_summary(seen))
         engine = _engine_alone(s, recipe) if s.engine else []
-    rows = [row for run in runs for row in _rows(**run)]
-    ends = [_ends(**run) for run in runs]
+    rows = [row for run in runs for row in step_rows(**run)]
+    ends = [run_ends(**run) for run in runs]
     return {
-        "step": Measured(_step_ratios(rows), rows, _parts(rows)),
+        "step": Measured(step_ratios(rows), rows, _parts(rows)),
         "rollout": Measured(_rollout_ratios(rows, engine), engine, _roles(rows)),
         "start and end": Measured(_end_ratios(ends), ends, "from the command to the first step, and after the last"),
     }
@@ -162,14 +162,16 @@ def _engine_alone(s: TrainBench, recipe: Recipe) -> list[dict[str, Any]]:
     return rows[1:]  # the first step warms the engine up
 
 
-def _rows(side: str, round: int, seen: Watched) -> list[dict[str, Any]]:
+def step_rows(side: str, round: int, seen: Watched) -> list[dict[str, Any]]:
+    """Return the metrics and the processor seconds by process of every step but the first."""
     return [
         {"side": side, "round": round, "cpu": spent_between(seen, at - 1, at)} | seen.rows[at]
         for at in range(1, len(seen.rows))
     ]
 
 
-def _ends(side: str, round: int, seen: Watched) -> dict[str, Any]:
+def run_ends(side: str, round: int, seen: Watched) -> dict[str, Any]:
+    """Return the seconds before the first step and after the last one, and the processor seconds of both."""
     start = seen.times[0] - seen.rows[0][STEP]
     end = seen.seconds - seen.times[-1]
     # Processor time around the steps: all of it, less an average step for each step.
@@ -185,7 +187,8 @@ def _ends(side: str, round: int, seen: Watched) -> dict[str, Any]:
     }
 
 
-def _step_ratios(rows: list[dict[str, Any]]) -> list[Ratio]:
+def step_ratios(rows: list[dict[str, Any]]) -> list[Ratio]:
+    """Return wall and processor seconds of a step by side, and the other sides over ours, step by step."""
     found = [Ratio("step", f"{side}, wall", _column(rows, side, STEP), unit=" s") for side in _sides(rows)]
     found += [Ratio("step", f"{side}, processor", _cpu(rows, side), unit=" s") for side in _sides(rows)]
     for other, bound in (("base", None), ("shared", None), ("verl", 2.0)):

@@ -40,7 +40,7 @@ def arguments(recipe: Recipe, folder: RunFolder, device: str) -> list[str]:
         chosen |= {"+ray_kwargs.ray_init.num_gpus": 1, "ray_kwargs.ray_init.num_cpus": 32}
     chosen |= {"+ray_kwargs.ray_init.include_dashboard": False}
     chosen |= {"hydra.run.dir": str(folder.path / "hydra")}  # by default a folder in the checkout
-    return [f"{name}={_hydra(value)}" for name, value in chosen.items()]
+    return [f"{name}={hydra_value(value)}" for name, value in chosen.items()]
 
 
 def verl_environment(folder: RunFolder, device: str, checkout: str) -> dict[str, str]:
@@ -53,11 +53,12 @@ def verl_environment(folder: RunFolder, device: str, checkout: str) -> dict[str,
     return environment(device, 1, folder) | own | ({"VERL_ENGINE_DEVICE": "cuda"} if device == "cpu" else {})
 
 
-def _hydra(value: Any) -> str:
+def hydra_value(value: Any) -> str:
+    """Write a value as Hydra's override grammar reads it: strings quoted, None as null."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_hydra(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{hydra_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_hydra, value)) + "]"
+        return "[" + ",".join(map(hydra_value, value)) + "]"
     if value is None:
         return "null"
     return f"'{value}'" if isinstance(value, str | Path) else str(value)
