@@ -10,7 +10,7 @@ from memagent_lib.cli.arguments import Verbs, add_verb, file_of, option, switch
 
 EXAMPLES = """\
 examples:
-  memagent train RECIPE.toml train.steps=12 train.rollouts=16        the file's settings, some of them changed
+  memagent train RECIPE.toml train.seed=1 verl.actor_rollout_ref.rollout.n=16    some settings changed
   memagent train experiments/recipes/7b_8gpu.toml --dry-run      its tokens, hours and bytes, on any machine
   memagent train experiments/recipes/7b_8gpu.toml --out runs/seven --detach
   memagent follow runs/seven                   its progress, from any terminal

@@ -27,7 +27,13 @@ ROOT = Path(__file__).parents[2]
 TRAINED = "runs/demo/train"
 MOST_CLICKS = 5
 WIDE, NARROW = (1440, 900), (1024, 768)
-SMALL = ["train.steps=6", "train.eval_every=3", "train.prompts_per_step=8", "train.rollouts=4", "data.eval_examples=24"]
+SMALL = [
+    "verl.trainer.total_training_steps=6",
+    "verl.trainer.test_freq=3",
+    "verl.data.train_batch_size=8",
+    "verl.data.val_max_samples=24",
+    "verl.actor_rollout_ref.rollout.n=4",
+]
 GRID = """
 notebook = "notebooks/03_evaluate.ipynb"
 folder = "runs/sizes"

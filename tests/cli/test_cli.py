@@ -192,8 +192,8 @@ def test_a_file_of_another_verb_is_answered_with_that_verb(capsys):
 
 def test_a_recipe_is_found_from_a_folder_below_the_root_too(monkeypatch, capsys):
     monkeypatch.chdir(ROOT / "experiments" / "pocket" / "recipes")
-    assert main(["train", "pocket_demo.toml", "train.rollouts=1", "--dry-run"]) == 2
-    assert "rollouts" in capsys.readouterr().err
+    assert main(["train", "pocket_demo.toml", "verl.actor_rollout_ref.rollout.n=1", "--dry-run"]) == 2
+    assert "verl.actor_rollout_ref.rollout.n must be at least 2" in capsys.readouterr().err
     assert main(["train", "missing.toml", "--dry-run"]) == 2
     assert str(ROOT / "missing.toml") in capsys.readouterr().err
 

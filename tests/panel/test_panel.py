@@ -223,14 +223,14 @@ def test_a_run_is_the_same_run_wherever_it_is_tracked_and_another_recipe_is_anot
         "model": {"path": "policy"},
         "data": {"train": "a.parquet", "eval": "b.parquet"},
         "reading": {},
-        "train": {"steps": 10},
+        "verl": {"trainer.total_training_steps": 10},
     }
     kept = resolved(Recipe.from_tables(tables), held)
     held.config.write_text(json.dumps({"config": kept.to_tables()}))
     elsewhere = Recipe.from_tables(tables | {"tracking": {"uri": "sqlite:///elsewhere.db", "experiment": "other"}})
     assert begin(elsewhere, held.path).folder == held
     with pytest.raises(RunError, match="a run is active"):
-        begin(Recipe.from_tables(tables | {"train": {"steps": 11}}), held.path)
+        begin(Recipe.from_tables(tables | {"verl": {"trainer.total_training_steps": 11}}), held.path)
 
 
 def test_a_run_that_is_just_being_stopped_is_waited_for_and_gone_on_with(held: RunFolder) -> None:
@@ -238,7 +238,7 @@ def test_a_run_that_is_just_being_stopped_is_waited_for_and_gone_on_with(held: R
         "model": {"path": "policy"},
         "data": {"train": "a.parquet", "eval": "b.parquet"},
         "reading": {},
-        "train": {"steps": 10},
+        "verl": {"trainer.total_training_steps": 10},
     }
     recipe = Recipe.from_tables(tables)
     held.config.write_text(json.dumps({"config": resolved(recipe, held).to_tables()}))

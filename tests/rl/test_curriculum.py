@@ -15,7 +15,7 @@ TABLES = {
     "model": {"path": "policy"},
     "data": {"eval": "e.parquet"},
     "reading": {"template": "short"},
-    "train": {"steps": 10, "prompts_per_step": 4},
+    "verl": {"trainer.total_training_steps": 10, "data.train_batch_size": 4},
 }
 
 
@@ -91,12 +91,15 @@ def test_a_recipe_has_the_stages_that_its_steps_reach():
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({}, "or [[data.stages]] be given; got neither"),
-        ({"train": "a.parquet", "stages": [{"files": "a.parquet"}]}, "got both"),
+        ({}, "or [[data.stages]] must be set; got nothing"),
+        ({"train": "a.parquet", "stages": [{"files": "a.parquet"}]}, "train and [[data.stages]] are both set"),
         ({"stages": [{"files": "a.parquet"}, {"files": "b.parquet"}]}, "every stage but the last needs steps"),
         ({"stages": [{"files": [], "steps": 2}]}, "files must be a path"),
         ({"stages": [{"files": "a.parquet", "step": 2}]}, "has no key step; it has files, steps"),
-        ({"stages": [{"files": "a.parquet", "steps": 3}]}, "train.steps is 10 and the stages have 3 in all"),
+        (
+            {"stages": [{"files": "a.parquet", "steps": 3}]},
+            "verl.trainer.total_training_steps is 10 and the stages have 3 steps in all",
+        ),
         ({"train": "a.parquet", "mix": "lengths"}, "data.mix must be 'tasks', 'files' or 'examples', got 'lengths'"),
     ],
 )
@@ -130,8 +133,11 @@ def test_verls_own_ways_to_draw_examples_are_refused_and_not_ignored(tmp_path, t
     from memagent_lib.rl.verl.verl_settings import verl_settings
 
     tokenizer.hf.save_pretrained(tmp_path / "policy")
-    tables = TABLES | {"data": TABLES["data"] | {"train": "a.parquet"}, "verl": {"data.shuffle": False}}
-    with pytest.raises(SettingsError, match=r"\[verl\] has data.shuffle; .* is said in \[data\]"):
+    tables = TABLES | {
+        "data": TABLES["data"] | {"train": "a.parquet"},
+        "verl": TABLES["verl"] | {"data.shuffle": False},
+    }
+    with pytest.raises(SettingsError, match=r"\[verl\] sets data.shuffle; \[data\] decides"):
         verl_settings(Recipe.from_tables(tables), RunFolder(tmp_path), "cpu")
 
 

@@ -36,8 +36,8 @@ def recipe(tmp_path, examples=EXAMPLES, bad: str = "refuse", prompts: int = 1) -
     save(examples, tmp_path / "train.parquet")
     save([example("e")], tmp_path / "eval.parquet")
     files = {"train": str(tmp_path / "train.parquet"), "eval": str(tmp_path / "eval.parquet"), "bad_examples": bad}
-    train = {"steps": 1, "prompts_per_step": prompts}
-    return Recipe.from_tables({"model": {"path": "x"}, "data": files, "reading": {}, "train": train})
+    verl = {"trainer.total_training_steps": 1, "data.train_batch_size": prompts}
+    return Recipe.from_tables({"model": {"path": "x"}, "data": files, "reading": {}, "verl": verl})
 
 
 def test_bad_examples_are_named_with_what_is_wrong_and_good_ones_are_not(tmp_path, encoder) -> None:
@@ -101,5 +101,7 @@ def test_a_file_that_pandas_wrote_again_is_loaded_beside_one_that_it_did_not(tmp
 
 
 def test_too_few_examples_for_one_step_are_refused(tmp_path, encoder) -> None:
-    with pytest.raises(SettingsError, match="2 examples can be trained on and a step takes prompts_per_step = 3"):
+    with pytest.raises(
+        SettingsError, match=r"2 examples can be trained on and a step takes data\.train_batch_size = 3"
+    ):
         checked_data(recipe(tmp_path, [example("a"), example("b")], prompts=3), encoder, RunFolder(tmp_path / "run"))

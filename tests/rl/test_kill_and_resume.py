@@ -41,17 +41,18 @@ memory_tokens = 48
 answer_tokens = 48
 question_tokens = 32
 [train]
-steps = {STEPS}
-prompts_per_step = 4
-rollouts = 4
-mini_batches = 2
-lr = 3e-4
-warmup_steps = 3
 dynamic_sampling = true
-eval_every = {STEPS}
-eval_first = false
-save_every = 1
 traces_per_step = 8
+[verl]
+trainer.total_training_steps = {STEPS}
+trainer.test_freq = {STEPS}
+trainer.val_before_train = false
+trainer.save_freq = 1
+data.train_batch_size = 4
+actor_rollout_ref.rollout.n = 4
+actor_rollout_ref.actor.ppo_mini_batch_size = 2
+actor_rollout_ref.actor.optim.lr = 3e-4
+actor_rollout_ref.actor.optim.lr_warmup_steps = 3
 """
 SAME = (
     "rollout/acc",

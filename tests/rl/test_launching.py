@@ -37,14 +37,22 @@ def config(tmp_path, tokenizer, monkeypatch) -> Recipe:
     reading = {"template": "short", "chunk_tokens": 64, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}
     model = {"path": str(tmp_path / "policy"), "device": "cpu"}
     return Recipe.from_tables(
-        {"model": model, "data": data, "reading": reading, "train": {"steps": 2, "prompts_per_step": 1}}
+        {
+            "model": model,
+            "data": data,
+            "reading": reading,
+            "verl": {"trainer.total_training_steps": 2, "data.train_batch_size": 1},
+        }
     )
 
 
-TABLES = ("model", "data", "reading", "train")
+TABLES = ("model", "data", "reading")
+ACTOR = "actor_rollout_ref.actor"
 
 
 def but(config: Recipe, table: str, **values) -> Recipe:
+    if table == "verl":
+        return dataclasses.replace(config, verl={**config.verl, **values})
     return dataclasses.replace(config, **{table: dataclasses.replace(getattr(config, table), **values)})
 
 
@@ -80,7 +88,7 @@ def test_a_window_that_the_model_does_not_have_is_refused_with_the_numbers(confi
 
 
 def test_a_window_that_verl_was_told_to_make_too_small_is_refused(config, tmp_path):
-    small = dataclasses.replace(config, verl={"actor_rollout_ref.rollout.max_model_len": 80})
+    small = but(config, "verl", **{"actor_rollout_ref.rollout.max_model_len": 80})
     with pytest.raises(BudgetError, match="max_model_len allows 80"):
         launch(small, tmp_path / "run")
 
@@ -109,8 +117,9 @@ def test_the_command_says_in_one_line_why_a_run_was_refused_and_how_one_ended(co
     folder.config.write_text("{}")
     folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1, steps=2))
     recipe = tmp_path / "recipe.toml"
-    tables = config.to_tables() | {"train": {"steps": 2}}
+    tables = config.to_tables()
     lines = [f"{name}.{key} = {json.dumps(tables[name][key])}" for name in TABLES for key in tables[name]]
+    lines += ["verl.trainer.total_training_steps = 2", "verl.data.train_batch_size = 1"]
     recipe.write_text("\n".join(line for line in lines if not line.endswith("null")))
     assert main(["train", str(recipe), "--out", str(folder.path), "--tracking", str(tmp_path / "runs")]) == 2
     assert "holds a run that stopped without a checkpoint; resume it (--resume)" in capsys.readouterr().err
@@ -159,9 +168,10 @@ def with_checkpoint(config: Recipe, path) -> RunFolder:
 @pytest.mark.parametrize(
     ("table", "values", "named"),
     [
-        ("train", {"lr": 0.5}, "train.lr was 1e-06 and is 0.5"),
-        ("train", {"clip_high": 0.28, "seed": 1}, "train.clip_high was 0.2 and is 0.28; train.seed was 0 and is 1"),
-        ("model", {"workers": 2}, "model.workers was 1 and is 2"),
+        ("verl", {f"{ACTOR}.optim.lr": 0.5}, f"verl.{ACTOR}.optim.lr was 1e-06 and is 0.5"),
+        ("verl", {f"{ACTOR}.clip_ratio_high": 0.28}, f"verl.{ACTOR}.clip_ratio_high was 0.2 and is 0.28"),
+        ("train", {"seed": 1, "credit": "split"}, "train.credit was shared and is split; train.seed was 0 and is 1"),
+        ("verl", {"trainer.n_gpus_per_node": 2}, "verl.trainer.n_gpus_per_node was 1 and is 2"),
         ("reading", {"memory_tokens": 17}, "reading.memory_tokens was 16 and is 17"),
     ],
 )
@@ -177,7 +187,7 @@ def test_a_run_is_not_resumed_as_another_one(config, tmp_path, table, values, na
 def test_a_run_is_not_resumed_with_other_weights_or_settings_of_verl_that_change_the_objective(config, tmp_path):
     (tmp_path / "policy" / "model.safetensors").write_bytes(b"one")
     folder = with_checkpoint(config, tmp_path / "run")
-    other = dataclasses.replace(config, verl={"algorithm.use_kl_in_reward": True})
+    other = but(config, "verl", **{"algorithm.use_kl_in_reward": True})
     with pytest.raises(RunError, match=r"verl.algorithm.use_kl_in_reward was None and is True"):
         launch(other, folder.path, resume=True)
     (tmp_path / "policy" / "model.safetensors").write_bytes(b"two")
@@ -187,18 +197,19 @@ def test_a_run_is_not_resumed_with_other_weights_or_settings_of_verl_that_change
 
 def test_what_is_kept_measured_and_how_fast_may_change_when_a_run_is_resumed(config, tmp_path):
     folder = with_checkpoint(config, tmp_path / "run")
-    changed = but(config, "train", steps=3, save_every=1, eval_every=1, hang_minutes=5.0)
-    changed = dataclasses.replace(changed, verl={"actor_rollout_ref.rollout.gpu_memory_utilization": 0.4})
+    changed = but(config, "train", hang_minutes=5.0)
+    often = {"trainer.total_training_steps": 3, "trainer.save_freq": 1, "trainer.test_freq": 1}
+    changed = but(changed, "verl", **often, **{"actor_rollout_ref.rollout.gpu_memory_utilization": 0.4})
     with pytest.raises(AssertionError, match="a process was started"):
         launch(changed, folder.path, resume=True)
     assert folder.checkpoint_note.read_text() == "1"
 
 
 def test_with_a_rate_that_falls_to_the_last_step_more_steps_are_another_objective(config, tmp_path):
-    config = but(config, "train", final_lr=0.1)
+    config = but(config, "verl", **{f"{ACTOR}.optim.min_lr_ratio": 0.1})
     folder = with_checkpoint(config, tmp_path / "run")
-    with pytest.raises(RunError, match=r"train\.steps was 2 and is 3"):
-        launch(but(config, "train", steps=3), folder.path, resume=True)
+    with pytest.raises(RunError, match=r"trainer\.total_training_steps was 2 and is 3"):
+        launch(but(config, "verl", **{"trainer.total_training_steps": 3}), folder.path, resume=True)
 
 
 def test_a_run_that_has_made_all_its_steps_is_not_started_again(config, tmp_path):
@@ -206,4 +217,4 @@ def test_a_run_that_has_made_all_its_steps_is_not_started_again(config, tmp_path
     folder.write_status(TrainingStatus(state=TrainingState.FINISHED, step=2, steps=2))
     assert launch(config, folder.path, resume=True).status().state is TrainingState.FINISHED
     with pytest.raises(AssertionError, match="a process was started"):
-        launch(but(config, "train", steps=3), folder.path, resume=True)
+        launch(but(config, "verl", **{"trainer.total_training_steps": 3}), folder.path, resume=True)

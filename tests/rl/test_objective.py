@@ -143,11 +143,15 @@ def write_case(folder: Path, rows: list[Row]) -> None:
         for row in rows
     ]
     torch.save(save, folder / "rows.pt")
-    train = {"steps": 1, "prompts_per_step": 4, "rollouts": 3, "mini_batches": MINI_BATCHES, "lr": LR, "kl_loss": KL}
-    train |= {"entropy_bonus": ENTROPY, "clip_low": CLIP_LOW, "clip_high": CLIP_HIGH, "temperature": TEMPERATURE}
+    actor = {"ppo_mini_batch_size": 1, "kl_loss_coef": KL, "entropy_coeff": ENTROPY, "optim": {"lr": LR}}
+    actor |= {"clip_ratio_low": CLIP_LOW, "clip_ratio_high": CLIP_HIGH}
+    actor["optim"]["weight_decay"] = 0.0
+    rollout = {"n": 3, "temperature": TEMPERATURE}
+    verl = {"trainer": {"total_training_steps": 1}, "data": {"train_batch_size": 4}}
+    verl["actor_rollout_ref"] = {"actor": actor, "rollout": rollout}
     reading = {"template": "short", "chunk_tokens": 32, "memory_tokens": 8, "answer_tokens": 8, "question_tokens": 8}
     recipe = {"model": {"path": str(folder / "policy"), "device": "cpu"}, "data": {"train": "x", "eval": "x"}}
-    recipe |= {"reading": reading, "train": train, "verl": {"actor_rollout_ref.actor.optim.weight_decay": 0.0}}
+    recipe |= {"reading": reading, "verl": verl}
     extra = {"num_mini_batch": MINI_BATCHES, "global_batch_size": len(rows) // MINI_BATCHES, "epochs": 1, "seed": 3}
     extra |= {"temperature": TEMPERATURE, "calculate_entropy": True, "dataloader_kwargs": {"shuffle": True}}
     case = {"recipe": recipe, "extra_info": extra, "clip_grad": CLIP_GRAD, "micro_batch_tokens": 48}

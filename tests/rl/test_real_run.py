@@ -16,7 +16,17 @@ from memagent_lib.text import Tokenizer, chunks
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 STEPS, MINI_BATCHES, CHUNK_TOKENS = 3, 2, 24
 REPLIES = {"memory_tokens": 8, "answer_tokens": 6, "question_tokens": 8}
-TRAIN = {"prompts_per_step": 4, "rollouts": 3, "lr": 1e-2, "entropy_bonus": 0.01, "kl_loss": 1e-3, "eval_first": False}
+VERL = {
+    "trainer.total_training_steps": STEPS,
+    "trainer.test_freq": STEPS,
+    "trainer.val_before_train": False,
+    "data.train_batch_size": 4,
+    "actor_rollout_ref.rollout.n": 3,
+    "actor_rollout_ref.actor.ppo_mini_batch_size": 4 // MINI_BATCHES,
+    "actor_rollout_ref.actor.optim.lr": 1e-2,
+    "actor_rollout_ref.actor.entropy_coeff": 0.01,
+    "actor_rollout_ref.actor.kl_loss_coef": 1e-3,
+}
 
 
 def make_policy(folder, tokenizer: Tokenizer, seed: int = 0) -> None:
@@ -81,7 +91,7 @@ def finished(tmp_path_factory, tokenizer) -> TrainingRun:
             },
             "data": {"stages": stages, "eval": str(home / "eval.parquet")},
             "reading": {"template": "short", "chunk_tokens": CHUNK_TOKENS, **REPLIES},
-            "train": TRAIN | {"steps": STEPS, "mini_batches": MINI_BATCHES, "eval_every": STEPS},
+            "verl": VERL,
         }
     )
     run = launch(config, home / "run")
@@ -122,7 +132,7 @@ def test_the_run_finished_and_says_so_everywhere(finished):
     entry = store.get_run(status.mlflow_run)
     assert entry.info.status == "FINISHED"
     assert [m.step for m in store.get_metric_history(status.mlflow_run, "rollout/acc")] == [1, 2, 3]
-    assert entry.data.params["train.rollouts"] == "3"
+    assert entry.data.params["verl.actor_rollout_ref.rollout.n"] == "3"
     assert sorted(seen.dataset.name for seen in entry.inputs.dataset_inputs) == [
         "both.parquet",
         "eval.parquet",

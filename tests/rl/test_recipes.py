@@ -2,15 +2,17 @@
 
 import re
 import subprocess
+import tomllib
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from omegaconf import OmegaConf
 
 from memagent_lib.data import Example, save
-from memagent_lib.rl import Recipe, RunFolder
+from memagent_lib.rl import Recipe, RunFolder, flatten
 from memagent_lib.settings import SettingsError
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +25,7 @@ SHAPES = {
     "Qwen/Qwen3-0.6B": ("qwen3", 1024, 3072, 28, 16, 8, 151936),
 }
 ACTOR = "actor_rollout_ref.actor"
+PACKED = "actor_rollout_ref.model.use_remove_padding"
 TIED = ("Qwen/Qwen3-0.6B", "Qwen/Qwen2.5-1.5B-Instruct")
 
 
@@ -39,6 +42,8 @@ def test_a_recipe_loads_and_opens_with_what_it_shows_and_needs(path):
     assert Recipe.from_tables(recipe.to_tables()) == recipe
     if recipe.model.device == "cuda":
         assert any("--dry-run" in line for line in lines[:10])
+        assert "make install EXTRA=gpu" in opening
+        assert "never run" in opening
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +98,7 @@ def hours_are_those_of_the_plan(path, plan):
     hours = {name.split(" 24 ")[0].split(" 80 ")[0]: plan.hours(shape) for name, shape in GPUS.items()}
     assert float(step) == pytest.approx(hours[gpu], abs=0.005)
     assert a100 is None or float(a100) == pytest.approx(hours["A100"], abs=0.005)
-    assert (int(total), int(steps)) == (round(hours[gpu] * plan.recipe.train.steps), plan.recipe.train.steps)
+    assert (int(total), int(steps)) == (round(hours[gpu] * plan.recipe.steps), plan.recipe.steps)
     assert "Data:" in text
     assert "Differences from the published settings" in text
 
@@ -103,18 +108,20 @@ def test_the_dry_run_of_a_recipe_passes_verls_validation_and_fits(path, models, 
     pytest.importorskip("verl")
     plan = planned(path, models, tmp_path)
     plan.check()
-    train, verl = plan.recipe.train, plan.verl
-    rollout, actor = verl.actor_rollout_ref.rollout, verl.actor_rollout_ref.actor
-    assert (rollout.n, verl.data.train_batch_size, actor.optim.lr) == (train.rollouts, train.prompts_per_step, train.lr)
-    assert verl.algorithm.norm_adv_by_std_in_grpo == (train.advantage == "deviation")
-    assert verl.trainer.v1.memagent.dynamic_sampling == train.dynamic_sampling
+    recipe = plan.recipe
+    verl = plan.verl
+    rollout = verl.actor_rollout_ref.rollout
+    actor = verl.actor_rollout_ref.actor
+    assert {name: OmegaConf.select(verl, name.removeprefix("+")) for name in recipe.verl} == recipe.verl
+    assert set(flatten(tomllib.loads(path.read_text())["verl"])) <= set(recipe.verl)
+    assert verl.trainer.v1.memagent.dynamic_sampling == recipe.train.dynamic_sampling
     assert not verl.algorithm.filter_groups.enable  # ours follows from the seed
-    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (train.clip_low, train.clip_high, 3.0)
-    assert actor.use_kl_loss == (train.kl_loss > 0)
+    assert (actor.clip_ratio_c, actor.kl_loss_type, actor.loss_agg_mode) == (3.0, "low_var_kl", "token-mean")
+    assert actor.use_kl_loss == (path.stem in ("7b_8gpu", "paper_7b", "paper_14b"))
     assert rollout.max_model_len >= plan.recipe.reading.chunk_tokens + 2 * plan.recipe.reading.memory_tokens
     assert ("hf_model" in actor.checkpoint.save_contents) == (plan.device == "cpu")
     report = "\n".join(plan.lines())
-    assert f"{train.prompts_per_step} prompts x {train.rollouts} rollouts" in report
+    assert f"{recipe.prompts} prompts x {recipe.rollouts} rollouts" in report
     assert rollout.tensor_model_parallel_size == (2 if path.stem == "paper_14b" else 1)
     if plan.device == "cuda":
         assert verl.actor_rollout_ref.model.override_config.attn_implementation in ("sdpa", "flash_attention_2")
@@ -151,7 +158,7 @@ def test_shared_prefixes_take_an_attention_that_masks_trees_and_room_for_logits_
 ):
     pytest.importorskip("verl")
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
-    packed, trees = (planned(path, models, tmp_path, f"train.share_prefixes={on}") for on in ("false", "true"))
+    packed, trees = (planned(path, models, tmp_path, f"verl.{PACKED}={on}") for on in ("true", "false"))
     model = trees.verl.actor_rollout_ref.model
     assert (packed.verl.actor_rollout_ref.model.use_remove_padding, model.use_remove_padding) == (True, False)
     assert model.override_config.attn_implementation == "sdpa"
@@ -175,7 +182,9 @@ def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
     held = r"no GPU holds \d+ GB of training, or \d+ GB of sampling beside 0 that stay; add workers"
     with pytest.raises(PlanError, match=held):
-        planned(path, models, tmp_path, "model.workers=1", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=200000").check()
+        planned(
+            path, models, tmp_path, "verl.trainer.n_gpus_per_node=1", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=200000"
+        ).check()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +200,7 @@ def test_what_leaves_a_gpu_too_little_is_offloaded_without_being_told(
 ):
     pytest.importorskip("verl")
     path = next(p for p in RECIPES if p.stem == "qwen2.5_1.5b_80gb")
-    plan = planned(path, models, tmp_path, f"model.path={models[model]}", f"model.workers={workers}")
+    plan = planned(path, models, tmp_path, f"model.path={models[model]}", f"verl.trainer.n_gpus_per_node={workers}")
     where = plan.verl.actor_rollout_ref.actor.fsdp_config
     assert (where.param_offload, where.optimizer_offload, where.offload_policy) == (away, away, always)
     assert (plan.kept_bytes() == 0) == away
@@ -211,9 +220,10 @@ def test_examples_that_cannot_be_trained_on_are_named_by_the_dry_run(models, tmp
     assert [line for line in plan.lines() if line.startswith("data")] == [f"data        {plan.unusable[0]}"]
     with pytest.raises(PlanError, match=r"1 of 2 examples of .*x.parquet cannot be used: '1': its judge 'boxed' gives"):
         plan.check()
-    with pytest.raises(SettingsError, match="2 examples can be trained on and a step takes prompts_per_step = 32"):
+    refusal = r"2 examples can be trained on and a step takes data\.train_batch_size = 32"
+    with pytest.raises(SettingsError, match=refusal):
         planned(path, models, tmp_path, data, "data.bad_examples=leave_out").check()
-    planned(path, models, tmp_path, data, "data.bad_examples=leave_out", "train.prompts_per_step=2").check()
+    planned(path, models, tmp_path, data, "data.bad_examples=leave_out", "verl.data.train_batch_size=2").check()
 
 
 @pytest.mark.parametrize(
@@ -289,7 +299,7 @@ def test_the_companions_for_clusters_are_well_formed_and_say_what_memagent_takes
     job = yaml.safe_load((folder / "kuberay.yaml").read_text())
     groups = job["spec"]["rayClusterSpec"]
     nodes = 1 + groups["workerGroupSpecs"][0]["replicas"]
-    asked = Recipe.load(folder.parent / "paper_7b.toml").model
+    asked = Recipe.load(folder.parent / "paper_7b.toml")
     assert (nodes, 8) == (asked.nodes, asked.workers)
     for text in ((folder / "slurm.sh").read_text(), job["spec"]["entrypoint"]):
         assert "memagent train" in text

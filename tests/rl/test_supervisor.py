@@ -65,7 +65,7 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
             "model": {"path": str(tmp_path / "start")},
             "data": {"train": [str(tmp_path / "train.parquet")], "eval": [str(tmp_path / "test.parquet")]},
             "reading": {},
-            "train": {"steps": 2, "save_every": 1},
+            "verl": {"trainer.total_training_steps": 2, "trainer.save_freq": 1},
             "tracking": {"uri": f"sqlite:///{tmp_path}/mlflow.db"},
         }
     )
@@ -126,7 +126,7 @@ def test_a_training_that_is_given_a_run_is_that_run_and_one_that_goes_on_in_anot
         supervisor._complete(entry, TrainingState.STOPPED, "")
     runs = load_runs(ledger)
     assert set(runs["run_id"]) == {point.id for point in points}
-    assert set(runs["tags.sweep_id"]) == {"s"} and set(runs["params.train.steps"]) == {"2"}
+    assert set(runs["tags.sweep_id"]) == {"s"} and set(runs["params.verl.trainer.total_training_steps"]) == {"2"}
     assert set(runs["params.settings"]) == {'["train.lr=1"]'} and set(runs["status"]) == {"KILLED"}
     curves = [load_curve(point, ["critic/score/mean"])[["step", "value"]].to_numpy().tolist() for point in points]
     assert curves == [[[1, 0.25]], [[1, 0.25], [2, 0.5]]]

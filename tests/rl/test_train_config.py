@@ -1,17 +1,21 @@
 """Recipes: what is wrong is refused at once, and the message names what would be right."""
 
 import json
+import re
 
 import pytest
+from omegaconf import OmegaConf
 
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.readers import READERS
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.verl_settings import verl_settings
+from memagent_lib.rl.verl.verl_keys import ACTOR, DEFAULTS, KINDS, MINI_BATCH, RENAMED, ROLLOUT
+from memagent_lib.rl.verl.verl_settings import compose, verl_settings
 from memagent_lib.settings import SettingsError
 from memagent_lib.trace import Kind
 
+LR = f"{ACTOR}.optim.lr"
 RECIPE = """
 [model]
 path = "policy"
@@ -21,9 +25,9 @@ eval = ["a.parquet", "b.parquet"]
 [reading]
 template = "short"
 chunk_tokens = 160
-[train]
-steps = 3
-lr = 1
+[verl]
+trainer.total_training_steps = 3
+actor_rollout_ref.actor.optim.lr = 1
 [verl.actor_rollout_ref.rollout]
 max_num_seqs = 8
 """
@@ -40,9 +44,16 @@ def test_a_recipe_is_read_with_its_types(recipe):
     config = Recipe.load(recipe)
     assert config.data.eval == ("a.parquet", "b.parquet")
     assert config.data.train == ("train.parquet",)
-    assert config.train.lr == 1.0
-    assert isinstance(config.train.lr, float)
-    assert config.verl == {"actor_rollout_ref.rollout.max_num_seqs": 8}
+    assert config.verl[LR] == 1.0
+    assert isinstance(config.verl[LR], float)
+    assert config.steps == 3
+    assert config.verl[f"{ROLLOUT}.max_num_seqs"] == 8
+
+
+def test_published_values_fill_in_what_a_recipe_leaves_out(recipe):
+    config = Recipe.load(recipe)
+    assert (config.prompts, config.rollouts, config.mini_batches, config.nodes, config.workers) == (128, 16, 1, 1, 1)
+    assert config.verl == DEFAULTS | {"trainer.total_training_steps": 3, LR: 1.0, f"{ROLLOUT}.max_num_seqs": 8}
 
 
 def test_a_recipe_survives_being_written_down(recipe):
@@ -51,41 +62,46 @@ def test_a_recipe_survives_being_written_down(recipe):
 
 
 def test_overrides_win_and_may_be_bare_words(recipe):
-    config = Recipe.load(
-        recipe,
-        ["train.steps=9", "model.path=/some/where", "verl.trainer.balance_batch=false", "train.reuse_logprobs=true"],
-    )
-    assert (config.train.steps, config.model.path, config.train.reuse_logprobs) == (9, "/some/where", True)
-    assert config.verl == {"actor_rollout_ref.rollout.max_num_seqs": 8, "trainer.balance_batch": False}
+    overrides = ["train.seed=9", "model.path=/some/where", "verl.trainer.balance_batch=false", f"verl.{LR}=1e-4"]
+    config = Recipe.load(recipe, overrides)
+    assert (config.train.seed, config.model.path) == (9, "/some/where")
+    assert (config.verl["trainer.balance_batch"], config.verl[LR]) == (False, 1e-4)
+    assert config.verl[f"{ROLLOUT}.max_num_seqs"] == 8
+    nested = Recipe.load(recipe, ["verl.actor_rollout_ref.actor={optim.lr=1e-4, clip_ratio_high=0.28}"])
+    assert (nested.verl[LR], nested.verl[f"{ACTOR}.clip_ratio_high"]) == (1e-4, 0.28)
 
 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("train.step=3", ["train has no key step", "steps", "rollouts"]),
-        ("trains.steps=3", ["has no key trains", "data, model, reading"]),
-        ("train.steps=0", ["steps must be at least 1, got 0"]),
-        ("train.steps=three", ["train.steps must be a valid integer, got 'three'"]),
-        ("train.rollouts=1", ["rollouts must be at least 2, got 1"]),
-        ("train.temperature=0", ["temperature must be above 0"]),
+        ("train.sed=3", ["train has no key sed", "keep_checkpoints", "seed"]),
+        ("trains.seed=3", ["has no key trains", "data, model, reading"]),
+        ("verl.trainer.total_training_steps=0", ["verl.trainer.total_training_steps must be at least 1, got 0"]),
+        ("verl.trainer.total_training_steps=three", ["must be a whole number, got 'three'"]),
+        ("verl.trainer.save_freq=-1", ["verl.trainer.save_freq must be at least 1, got -1"]),
+        (f"verl.{ROLLOUT}.n=1", [f"verl.{ROLLOUT}.n must be at least 2, got 1"]),
+        (f"verl.{ROLLOUT}.temperature=0", [f"verl.{ROLLOUT}.temperature must be above 0"]),
+        (f"verl.{ROLLOUT}.temperature=nan", ["temperature must be above 0, got nan"]),
         ("train.keep_checkpoints=0", ["keep_checkpoints must be at least 1"]),
         ("model.device=gpu", ["no device 'gpu'", "auto, cpu, cuda"]),
         ("reading.template=shorts", ["no template 'shorts'", "short"]),
         ("reading.reader=overwrit", ["no reader 'overwrit'", "overwrite"]),
-        ("train.advantage=std", ["train.advantage must be 'mean' or 'deviation', got 'std'"]),
+        ("verl.algorithm.norm_adv_by_std_in_grpo=std", ["norm_adv_by_std_in_grpo must be true or false, got 'std'"]),
         ("train.credit=last", ["train.credit must be 'shared', 'final' or 'split', got 'last'"]),
-        ("train.final_lr=0", ["final_lr must be above 0"]),
-        ("train.lr=nan", ["lr must be at least 0, got nan"]),
-        ("train.lr=inf", ["lr must be at least 0, got inf"]),
-        ("train.temperature=nan", ["temperature must be above 0, got nan"]),
-        ("train.weight_decay=-1", ["weight_decay must be at least 0, got -1"]),
-        ("train.entropy_bonus=-1", ["entropy_bonus must be at least 0, got -1"]),
+        (f"verl.{ACTOR}.optim.min_lr_ratio=0", [f"verl.{ACTOR}.optim.min_lr_ratio must be above 0"]),
+        (f"verl.{LR}=nan", [f"verl.{LR} must be at least 0, got nan"]),
+        (f"verl.{LR}=inf", [f"verl.{LR} must be at least 0, got inf"]),
+        (f"verl.{LR}=high", [f"verl.{LR} must be a number, got 'high'"]),
+        (f"verl.{ACTOR}.optim.weight_decay=-1", ["weight_decay must be at least 0, got -1"]),
+        (f"verl.{ACTOR}.entropy_coeff=-1", ["entropy_coeff must be at least 0, got -1"]),
         ("train.seed=-1", ["seed must be at least 0, got -1"]),
         ("train.failed_share=2", ["failed_share must be at most 1"]),
-        ("train.mini_batches=4096", ["mini_batches must be at most prompts_per_step x rollouts = 2048, got 4096"]),
-        ("data.train=''", ["train must be a path", "got an empty one"]),
+        (f"verl.{MINI_BATCH}=48", [f"verl.{MINI_BATCH} must divide data.train_batch_size = 128, got 48"]),
+        (f"verl.{MINI_BATCH}=4096", ["must divide data.train_batch_size = 128, got 4096"]),
+        (f"verl.{MINI_BATCH}=0", ["ppo_mini_batch_size must be at least 1, got 0"]),
+        ("data.train=''", ["train must be a path", "got an empty path"]),
         ("data.eval=''", ["eval must be a path"]),
-        ("data.eval_examples=0", ["eval_examples must be at least 1, or -1 for all, got 0"]),
+        ("verl.data.val_max_samples=0", ["val_max_samples must be at least 1, or -1 for all, got 0"]),
         (
             "cluster.address=somewhere",
             ['address must be "local", "auto" or an address such as 10.0.0.1:6379', "somewhere"],
@@ -101,9 +117,32 @@ def test_a_wrong_setting_is_refused_with_what_would_be_right(recipe, override, w
         assert word in str(refused.value)
 
 
-def test_reused_logprobs_need_a_single_optimizer_step(recipe):
-    with pytest.raises(SettingsError, match="mini_batches = 1"):
-        Recipe.load(recipe, ["train.reuse_logprobs=true", "train.mini_batches=2"])
+@pytest.mark.parametrize(("name", "now"), RENAMED.items())
+def test_an_old_key_is_refused_with_verls_name(recipe, name, now):
+    with pytest.raises(SettingsError, match=f"{re.escape(name)} has verl's own name now; write {re.escape(now)}"):
+        Recipe.load(recipe, [f"{name}=1"])
+
+
+def test_every_new_name_of_an_old_key_is_one_of_verls():
+    pytest.importorskip("verl")
+    known = flatten(OmegaConf.to_container(compose({}), resolve=False))
+    assert {now.removeprefix("verl.").split(" ")[0] for now in RENAMED.values()} <= set(known)
+    assert set(KINDS) <= set(known)
+
+
+def test_reused_log_probs_need_a_single_optimizer_step(recipe):
+    reuse = "verl.algorithm.rollout_correction.bypass_mode=true"
+    assert Recipe.load(recipe, [reuse]).mini_batches == 1
+    with pytest.raises(SettingsError, match=r"bypass_mode needs .*ppo_mini_batch_size = data\.train_batch_size = 128"):
+        Recipe.load(recipe, [reuse, f"verl.{MINI_BATCH}=64"])
+
+
+def test_a_slip_in_a_name_of_verls_is_answered_with_the_name():
+    pytest.importorskip("verl")
+    with pytest.raises(SettingsError, match=rf"no setting 'actor.optim.lr'; did you mean .*{LR}"):
+        compose({"actor.optim.lr": 1e-4})
+    with pytest.raises(SettingsError, match=rf"no setting '{LR}s'; did you mean .*{LR}"):
+        compose({f"{LR}s": 1e-4})
 
 
 def test_a_missing_table_and_a_missing_file_are_named(tmp_path, recipe):
@@ -131,33 +170,35 @@ def save_policy(folder, tokenizer) -> None:
 
 
 @pytest.mark.parametrize("reader", ["overwrite", "gated", "recall", "multislot", "map_merge"])
-def test_verl_is_given_room_for_the_longest_prompt_of_the_reader_that_is_trained(recipe, tmp_path, tokenizer, reader):
+def test_verl_has_room_for_the_readers_longest_prompt(recipe, tmp_path, tokenizer, reader):
     save_policy(tmp_path / "policy", tokenizer)
     config = Recipe.load(recipe, [f"reading.reader={reader}", f"model.path={tmp_path / 'policy'}"])
     chosen = verl_settings(config, RunFolder(tmp_path / "run"), "cuda")
-    encoder, shown = Encoder(tokenizer, Template.load("short"), config.reading.budget), READERS[reader].prompts
-    longest = max(encoder.prompt_limit(kind, memories) for kind, memories in shown.items())
+    encoder = Encoder(tokenizer, Template.load("short"), config.reading.budget)
+    memories = READERS[reader].prompts
+    longest = max(encoder.prompt_limit(kind, count) for kind, count in memories.items())
     assert chosen["data.max_prompt_length"] == longest
-    assert chosen["actor_rollout_ref.rollout.max_model_len"] == encoder.window_of(shown)
+    assert chosen["actor_rollout_ref.rollout.max_model_len"] == encoder.window_of(memories)
     assert reader in ("overwrite", "map_merge") or longest > encoder.prompt_limit(Kind.READ)
 
 
 def rates(recipe, tmp_path, tokenizer, *settings: str) -> list[float]:
-    """The learning rate of each of five steps, from verl's own schedule with what the recipe tells verl."""
+    """The learning rate of each of five steps, from verl's own schedule as the recipe sets it."""
     torch = pytest.importorskip("torch")
     from verl.utils.torch_functional import get_cosine_schedule_with_warmup
 
     save_policy(tmp_path / "policy", tokenizer)
+    steps = ["verl.trainer.total_training_steps=5", f"verl.{LR}=0.8"]
     chosen = verl_settings(
-        Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}", "train.steps=5", "train.lr=0.8", *settings]),
+        Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}", *steps, *settings]),
         RunFolder(tmp_path / "run"),
         "cuda",
     )
-    told = {name.rpartition(".")[2]: value for name, value in chosen.items() if ".actor.optim." in name}
-    assert told["lr_scheduler_type"] == "cosine"
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=told["lr"])
+    optim = {name.rpartition(".")[2]: value for name, value in chosen.items() if ".actor.optim." in name}
+    assert optim["lr_scheduler_type"] == "cosine"
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=optim["lr"])
     schedule = get_cosine_schedule_with_warmup(
-        optimizer, told["lr_warmup_steps"], 5, told["min_lr_ratio"], zero_indexed_step=told["zero_indexed_step"]
+        optimizer, optim["lr_warmup_steps"], 5, optim["min_lr_ratio"], zero_indexed_step=optim["zero_indexed_step"]
     )
     found = []
     for _ in range(5):
@@ -175,13 +216,13 @@ def test_no_prompt_is_split_on_a_cpu(recipe, tmp_path, tokenizer):
     assert chosen["actor_rollout_ref.rollout.enable_chunked_prefill"] is False
 
 
-def test_no_step_of_a_warm_up_has_a_rate_of_zero_and_the_rate_then_stays(recipe, tmp_path, tokenizer):
-    given = rates(recipe, tmp_path, tokenizer, "train.warmup_steps=2")
-    assert given == pytest.approx([0.4, 0.8, 0.8, 0.8, 0.8])
+def test_a_warm_up_starts_above_zero_and_the_rate_then_stays(recipe, tmp_path, tokenizer):
+    warmed = rates(recipe, tmp_path, tokenizer, f"verl.{ACTOR}.optim.lr_warmup_steps=2")
+    assert warmed == pytest.approx([0.4, 0.8, 0.8, 0.8, 0.8])
     assert rates(recipe, tmp_path, tokenizer) == pytest.approx([0.8] * 5)
 
 
 def test_a_final_rate_is_reached_at_the_last_step(recipe, tmp_path, tokenizer):
-    given = rates(recipe, tmp_path, tokenizer, "train.final_lr=0.1")
+    falling = rates(recipe, tmp_path, tokenizer, f"verl.{ACTOR}.optim.min_lr_ratio=0.1")
     # 0.8 (0.1 + 0.9 (1 + cos(pi x)) / 2) for x = 1/5 .. 1
-    assert given == pytest.approx([0.73125, 0.55125, 0.32875, 0.14875, 0.08], abs=1e-4)
+    assert falling == pytest.approx([0.73125, 0.55125, 0.32875, 0.14875, 0.08], abs=1e-4)

@@ -43,13 +43,21 @@ def address() -> Iterator[str]:
 def recipe(address: str, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     home, tokenizer = tmp_path_factory.mktemp("two"), Tokenizer.load(POLICY)
     save(make(pocket_task("needle"), 12, 1, tokenizer, chunks=2), home / "x.parquet")
-    train = {"steps": STEPS, "prompts_per_step": 4, "rollouts": 2, "save_every": 1, "kl_loss": 0.0, "lr": 1e-4}
+    verl = {
+        "trainer.nnodes": 2,
+        "trainer.total_training_steps": STEPS,
+        "trainer.save_freq": 1,
+        "data.train_batch_size": 4,
+        "actor_rollout_ref.rollout.n": 2,
+        "actor_rollout_ref.actor.use_kl_loss": False,
+        "actor_rollout_ref.actor.optim.lr": 1e-4,
+    }
     return Recipe.from_tables(
         {
-            "model": {"path": str(POLICY), "device": "cpu", "workers": 1, "nodes": 2},
+            "model": {"path": str(POLICY), "device": "cpu"},
             "data": {"train": str(home / "x.parquet"), "eval": str(home / "x.parquet")},
             "reading": READING,
-            "train": train,
+            "verl": verl,
             "cluster": {"address": address},
             "tracking": {"uri": f"sqlite:///{home}/mlflow.db"},
         }
@@ -102,7 +110,7 @@ def test_it_resumes_on_the_same_cluster_and_finishes(interrupted, recipe: Recipe
     run, _, _ = interrupted
     done = run.status().step
     last = run.folder.latest_checkpoint().step + 2
-    shorter = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, steps=last))
+    shorter = dataclasses.replace(recipe, verl={**recipe.verl, "trainer.total_training_steps": last})
     resumed = launch(shorter, run.folder.path, resume=True)
     assert resumed.wait().step == last
     rows = resumed.folder.rows()

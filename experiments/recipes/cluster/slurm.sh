@@ -29,5 +29,5 @@ if [[ -e $out/config.json ]]; then resume=(--resume); fi
 # Half an hour before the end of the job's time: stop after the step, with a checkpoint.
 trap 'memagent stop "$out"; scontrol requeue "$SLURM_JOB_ID"' TERM
 memagent train "$recipe" --out "$out" "${resume[@]}" \
-    model.nodes="$SLURM_JOB_NUM_NODES" model.workers=8 cluster.address="$head:$port" &
+    verl.trainer.nnodes="$SLURM_JOB_NUM_NODES" verl.trainer.n_gpus_per_node=8 cluster.address="$head:$port" &
 wait $!

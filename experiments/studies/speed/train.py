@@ -36,7 +36,7 @@ PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
 class TrainBench:
     """Sizes: ``prompts`` x ``rollouts`` readings of ``chunks`` chunks a step; ``base`` is a checkout to compare with.
 
-    ``shared`` adds a side that computes shared prefixes once (``train.share_prefixes``), which on a CPU all of ours do.
+    ``shared`` adds a side that computes shared prefixes once (``use_remove_padding=false``), as a CPU always does.
     """
 
     prompts: int = 8
@@ -98,11 +98,11 @@ def _recipe(s: TrainBench, folder: Path) -> Recipe:
         f"data.train=['{folder / 'train.parquet'}']",
         f"data.eval=['{folder / 'eval.parquet'}']",
         f"model.device={s.device}",
-        f"train.steps={s.steps}",
-        f"train.prompts_per_step={s.prompts}",
-        f"train.rollouts={s.rollouts}",
-        "train.eval_every=0",
-        "train.warmup_steps=0",
+        f"verl.trainer.total_training_steps={s.steps}",
+        f"verl.data.train_batch_size={s.prompts}",
+        f"verl.actor_rollout_ref.rollout.n={s.rollouts}",
+        "verl.trainer.test_freq=-1",
+        "verl.actor_rollout_ref.actor.optim.lr_warmup_steps=0",
         f"tracking.uri='sqlite:///{folder / 'mlflow.db'}'",
     ]
     recipe = folder / "recipe.toml"
@@ -112,7 +112,7 @@ def _recipe(s: TrainBench, folder: Path) -> Recipe:
 
 
 def _shared(recipe: Recipe, out: Path, checkout: str) -> Watched:
-    return _ours(recipe, out, checkout, "train.share_prefixes=true")
+    return _ours(recipe, out, checkout, "verl.actor_rollout_ref.model.use_remove_padding=false")
 
 
 def _ours(recipe: Recipe, out: Path, checkout: str, *more: str) -> Watched:
@@ -125,7 +125,7 @@ def _ours(recipe: Recipe, out: Path, checkout: str, *more: str) -> Watched:
 
 def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
     from experiments.studies.speed.verl_command import arguments, verl_environment
-    from memagent_lib.rl.run_folder import RunFolder
+    from memagent_lib.rl import RunFolder
     from memagent_lib.rl.verl.verl_settings import leave_out_slow_imports
 
     folder = RunFolder(out)
@@ -139,7 +139,7 @@ def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
 def _engine_alone(s: TrainBench, recipe: Recipe) -> list[dict[str, Any]]:
     """Read the documents of one step at a time, all rollouts at once, with the engine in a thread of this process."""
     examples = list(load(recipe.data.train[0]))
-    sampling = Sampling(temperature=recipe.train.temperature, seed=s.seed)
+    sampling = Sampling(temperature=recipe.verl["actor_rollout_ref.rollout.temperature"], seed=s.seed)
     reading = recipe.reading
     options = {"template": reading.template, "budget": reading.budget, "sampling": sampling}
     agent = open_agent(recipe.model.path, "vllm", **options)

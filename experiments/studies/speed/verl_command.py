@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.prompts import Budget
-from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.verl_settings import AGENT_FILE, ROLLOUT, environment, verl_settings
+from memagent_lib.rl import Recipe, RunFolder
+from memagent_lib.rl.verl.verl_settings import AGENT_FILE, environment, verl_settings
 
 LOOP = "experiments.studies.speed.verl_loop"
 OURS = (
@@ -30,13 +29,13 @@ def arguments(recipe: Recipe, folder: RunFolder, device: str) -> list[str]:
     """Return the arguments of ``python -m verl.trainer.main_ppo``: the recipe's settings without those of ours."""
     folder.path.mkdir(parents=True, exist_ok=True)
     chosen = {name: value for name, value in verl_settings(recipe, folder, device).items() if name not in OURS}
-    name = chosen[f"{ROLLOUT}.agent.default_agent_loop"]  # rows of our data name their loop so
+    name = chosen["actor_rollout_ref.rollout.agent.default_agent_loop"]  # rows of our data name their loop so
     agent = {"name": name, "_target_": f"{LOOP}.PlainLoop", "template": recipe.reading.template}
     budget = {name: getattr(recipe.reading.budget, name) for name in Budget.__dataclass_fields__}
     (folder.path / AGENT_FILE).write_text(json.dumps([agent | {"budget": budget}]), encoding="utf-8")
-    chosen[f"{ROLLOUT}.agent.num_workers"] = 1
+    chosen["actor_rollout_ref.rollout.agent.num_workers"] = 1
     if device == "cpu":
-        chosen[f"+{ROLLOUT}.engine_kwargs.vllm"]["worker_extension_cls"] = f"{LOOP}.VerlWeights"
+        chosen["+actor_rollout_ref.rollout.engine_kwargs.vllm"]["worker_extension_cls"] = f"{LOOP}.VerlWeights"
         chosen |= {"+ray_kwargs.ray_init.num_gpus": 1, "ray_kwargs.ray_init.num_cpus": 32}
     chosen |= {"+ray_kwargs.ray_init.include_dashboard": False}
     chosen |= {"hydra.run.dir": str(folder.path / "hydra")}  # by default a folder in the checkout

@@ -42,7 +42,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         f"{rollout}.enable_chunked_prefill": False,
         f"{rollout}.free_cache_engine": False,
         f"+{rollout}.enable_sleep_mode": False,
-        f"{rollout}.max_num_seqs": min(256, recipe.train.prompts_per_step * recipe.train.rollouts),
+        f"{rollout}.max_num_seqs": min(256, recipe.prompts * recipe.rollouts),
         f"+{rollout}.engine_kwargs.vllm": {
             "worker_extension_cls": "memagent_lib.rl.cpu.weights.CpuWeights",
             "distributed_executor_backend": "uni",  # a worker of its own waits for the engine by spinning
@@ -71,8 +71,8 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
 
 def rollout_servers(recipe: Recipe) -> int:
     """Servers of all workers: two of one thread each are faster than one of two, whose Python is one thread."""
-    workers = recipe.model.workers
-    return recipe.model.nodes * workers * min(MOST_SERVERS, max(1, cores() // workers))
+    workers = recipe.workers
+    return recipe.nodes * workers * min(MOST_SERVERS, max(1, cores() // workers))
 
 
 def _bucket_mb(model: str) -> int:

@@ -16,23 +16,56 @@ from memagent_lib.rl.run.data_check import checked_data
 from memagent_lib.rl.run.export import shapes_of
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder, TrainingState
-from memagent_lib.rl.verl.verl_settings import ACTOR, ROLLOUT, encoder_of
+from memagent_lib.rl.verl.verl_keys import ACTOR, FINAL_LR, MINI_BATCH, NODES, ROLLOUT, ROLLOUTS, STEPS, WORKERS
+from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.settings import SettingsError
 from memagent_lib.tokenizer import looks_like_path
 
 OVERHEAD_BYTES = 1 << 30  # logs, traces, Ray's session files
 STATE_COPIES = 5  # fp32 weights, two AdamW moments, the exported folder, and room
 
+# What may differ when a run is resumed: where it runs and is tracked, and what is measured and saved.
+FREE = (
+    "model.device",
+    "data.bad_examples",
+    "data.eval",
+    "train.failed_share",
+    "train.hang_minutes",
+    "train.keep_checkpoints",
+    "train.traces_per_step",
+    "cluster.",
+    "tracking.",
+)
+# Of verl's settings, what may not: the objective, the batch, the sampler and the number of workers.
+FIXED_IN_VERL = (
+    "algorithm.",
+    "data.",
+    f"{ACTOR}.clip_ratio",
+    f"{ACTOR}.entropy_coeff",
+    f"{ACTOR}.fsdp_config.fsdp_size",
+    f"{ACTOR}.kl_loss",
+    f"{ACTOR}.loss_agg_mode",
+    f"{ACTOR}.optim",
+    f"{ACTOR}.policy_loss",
+    f"{ACTOR}.use_kl_loss",
+    f"{ROLLOUT}.temperature",
+    MINI_BATCH,
+    ROLLOUTS,
+    NODES,
+    WORKERS,
+)
+VALIDATION = "data.val_"
+
 
 def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
-    """The recipe with the data that can be trained on (:mod:`memagent_lib.rl.run.data_check`).
+    """Return the recipe with the data that can be trained on (:mod:`memagent_lib.rl.run.data_check`).
 
     Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` for a run that could not finish.
     """
     _check_leftovers(folder, resume)
     for path in (*recipe.data.files, *recipe.data.eval):
         if not Path(path).is_file():
-            make = f"memagent data TASK --out {path}, or what the recipe's first lines say"
+            make = f"memagent data TASK --out {path}, or the command in the recipe's first lines"
             raise SettingsError(f"no examples at {path}; make some with: {make}")
     encoder = window_checked(recipe)
     _check_average(recipe.model)
@@ -43,32 +76,36 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
     return recipe
 
 
-# What may differ when a run is resumed: where it runs and is tracked, and what is measured and kept.
-_FREE = (
-    "model.device",
-    "data.bad_examples",
-    "data.eval",
-    "train.eval_",
-    "train.failed_share",
-    "train.hang_minutes",
-    "train.keep_checkpoints",
-    "train.save_every",
-    "train.traces_per_step",
-    "cluster.",
-    "tracking.",
-)
-_FIXED_IN_VERL = ("algorithm.", "data.", f"{ACTOR}.optim", f"{ACTOR}.policy_loss", f"{ACTOR}.fsdp_config.fsdp_size")
+def window_checked(recipe: Recipe) -> Encoder:
+    """Return what counts the tokens of the recipe's prompts; :class:`BudgetError` where the window is too small."""
+    model = recipe.model.path
+    if looks_like_path(model) and not (Path(model) / "config.json").is_file():
+        raise SettingsError(f"no model at {model}: the folder must hold config.json, a tokenizer and weights")
+    from transformers import AutoConfig
+
+    encoder = encoder_of(recipe)
+    encoder.require_window(AutoConfig.from_pretrained(model).max_position_embeddings, f"the model {model}")
+    chosen = recipe.verl.get(f"{ROLLOUT}.max_model_len")
+    if chosen is not None:
+        encoder.require_window(chosen, f"verl's {ROLLOUT}.max_model_len")
+    return encoder
+
+
+def active(folder: RunFolder) -> RunError:
+    return RunError(f"a run is active in {folder.path}; attach to it, stop it, or choose another folder")
 
 
 def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
     """A resumed run is the same run: same model, workers, data and objective."""
-    before, now = (flatten(each.to_tables()) for each in (folder.recipe()[0], recipe))
+    before = flatten(folder.recipe()[0].to_tables())
+    now = flatten(recipe.to_tables())
     differ = [
         f"{name} was {before.get(name)} and is {now.get(name)}"
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name) and not _may_differ(name, recipe)
     ]
-    if (weights := folder.weights()) and weights != model_hash(recipe.model.path):
+    weights = folder.weights()
+    if weights and weights != model_hash(recipe.model.path):
         differ.append(f"the weights in {recipe.model.path} are not those that the run was started with")
     if differ:
         raise RunError(
@@ -78,15 +115,12 @@ def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
 
 
 def _may_differ(name: str, recipe: Recipe) -> bool:
-    if name == "train.steps":  # with a falling rate, the number of steps is a part of the objective
-        return recipe.train.final_lr == 1
-    if name.startswith("verl"):  # bare where a recipe has none
-        return not name.removeprefix("verl.").lstrip("+").startswith(_FIXED_IN_VERL)
-    return name.startswith(_FREE)
-
-
-def active(folder: RunFolder) -> RunError:
-    return RunError(f"a run is active in {folder.path}; attach to it, stop it, or choose another folder")
+    if not name.startswith("verl."):
+        return name.startswith(FREE)
+    setting = name.removeprefix("verl.").lstrip("+")
+    if setting == STEPS:  # with a falling rate, the number of steps is a part of the objective
+        return recipe.verl[FINAL_LR] == 1
+    return setting.startswith(VALIDATION) or not setting.startswith(FIXED_IN_VERL)
 
 
 def _check_leftovers(folder: RunFolder, resume: bool) -> None:
@@ -103,25 +137,11 @@ def _check_leftovers(folder: RunFolder, resume: bool) -> None:
     raise RunError(f"{folder.path} holds a run that {status.state} {at}; {advice}")
 
 
-def window_checked(recipe: Recipe) -> Encoder:
-    """What counts the tokens of the recipe's prompts; :class:`BudgetError` where the model's window is too small."""
-    model = recipe.model.path
-    if looks_like_path(model) and not (Path(model) / "config.json").is_file():
-        raise SettingsError(f"no model at {model}: the folder must hold config.json, a tokenizer and weights")
-    from transformers import AutoConfig
-
-    encoder = encoder_of(recipe)
-    encoder.require_window(AutoConfig.from_pretrained(model).max_position_embeddings, f"the model {model}")
-    given = recipe.verl.get(f"{ROLLOUT}.max_model_len")
-    if given is not None:
-        encoder.require_window(given, f"verl's {ROLLOUT}.max_model_len")
-    return encoder
-
-
 def _check_average(model: ModelConfig) -> None:
     if not model.average_with:
         return
-    shapes, others = (shapes_of(Path(folder)) for folder in (model.path, model.average_with))
+    shapes = shapes_of(Path(model.path))
+    others = shapes_of(Path(model.average_with))
     if not shapes or shapes != others:
         differ = [name for name in sorted(shapes.keys() | others.keys()) if shapes.get(name) != others.get(name)]
         first = f"; {differ[0]} has {others.get(differ[0])} and {shapes.get(differ[0])}" if differ else ""
@@ -134,7 +154,7 @@ def _check_average(model: ModelConfig) -> None:
 def _check_disk(recipe: Recipe, folder: RunFolder) -> None:
     weights = bytes_of(recipe.model.path, "*.safetensors")
     needed = OVERHEAD_BYTES + STATE_COPIES * weights * (2 + recipe.train.keep_checkpoints)
-    existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
+    existing = next(path for path in (folder.path, *folder.path.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if free < needed:
         sizes = f"{free / 1e9:.1f} GB free and the run may need {needed / 1e9:.1f} GB"

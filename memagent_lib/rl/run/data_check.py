@@ -76,9 +76,10 @@ def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
 
 def require_enough(recipe: Recipe, there: int) -> None:
     """:class:`SettingsError` where a step takes more examples than there are."""
-    if there < (needed := recipe.train.prompts_per_step):
+    needed = recipe.prompts
+    if there < needed:
         raise SettingsError(
-            f"{there:,} examples can be trained on and a step takes prompts_per_step = {needed:,}; "
+            f"{there:,} examples can be trained on and a step takes data.train_batch_size = {needed:,}; "
             "lower it, or make more examples"
         )
 

@@ -75,7 +75,7 @@ def chosen_device(device: str) -> str:
 def _complete(recipe: Recipe, folder: RunFolder) -> bool:
     """Whether nothing is left to do: all steps are made and the policy is exported."""
     status = folder.status() if folder.config.is_file() else None
-    return status is not None and status.state is TrainingState.FINISHED and status.step >= recipe.train.steps
+    return status is not None and status.state is TrainingState.FINISHED and status.step >= recipe.steps
 
 
 def _lock(folder: RunFolder) -> int:
@@ -101,7 +101,7 @@ def _prepare(recipe: Recipe, trained: Recipe, folder: RunFolder, device: str, re
     folder.write_recipe(recipe, device, trained)
     leave_out_slow_imports(folder)
     step = last.step if last else 0
-    folder.write_status(TrainingStatus(state=TrainingState.STARTING, step=step, steps=recipe.train.steps))
+    folder.write_status(TrainingStatus(state=TrainingState.STARTING, step=step, steps=recipe.steps))
 
 
 def _start(folder: RunFolder, lock: int) -> None:

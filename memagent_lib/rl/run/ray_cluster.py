@@ -151,21 +151,21 @@ def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) ->
     if address == LOCAL:
         own |= {"include_dashboard": False}
         if device == "cpu":
-            own |= {"num_gpus": recipe.model.workers, "num_cpus": LOGICAL_CPUS, "object_store_memory": STORE_BYTES}
+            own |= {"num_gpus": recipe.workers, "num_cpus": LOGICAL_CPUS, "object_store_memory": STORE_BYTES}
     else:  # on another machine a worker inherits nothing of this process
-        runtime["env_vars"] |= environment(device, recipe.model.workers, folder)
+        runtime["env_vars"] |= environment(device, recipe.workers, folder)
     given = OmegaConf.to_container(verl.ray_kwargs.get("ray_init", {}), resolve=True) or {}
     return own | {key: value for key, value in given.items() if value is not None} | {"runtime_env": runtime}
 
 
 def require_devices(recipe: Recipe, resources: dict[str, float]) -> None:
     """:class:`RunError` where a cluster has fewer devices than the recipe asks for."""
-    wanted, found = recipe.model.nodes * recipe.model.workers, int(resources.get("GPU", 0))
+    wanted, found = recipe.nodes * recipe.workers, int(resources.get("GPU", 0))
     if found < wanted:
         at = recipe.cluster.address
         raise RunError(
-            f"the Ray cluster at {at} has {found} GPUs and the run needs {recipe.model.nodes} nodes x "
-            f"{recipe.model.workers} = {wanted}; add nodes, or lower model.nodes or model.workers"
+            f"the Ray cluster at {at} has {found} GPUs and the run needs {recipe.nodes} nodes x "
+            f"{recipe.workers} = {wanted}; add nodes, or lower trainer.nnodes or trainer.n_gpus_per_node"
         )
 
 

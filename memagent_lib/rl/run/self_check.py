@@ -56,7 +56,14 @@ def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> R
     for name, n, seed in (("train", STEPS * PROMPTS, 0), ("eval", 2, 1)):
         examples = make("needle", n, seed, own, chunks=CHUNKS, chunk_tokens=settings.budget.chunk_tokens)
         save(examples, folder / f"{name}.parquet")
-    train = {"steps": STEPS, "prompts_per_step": PROMPTS, "rollouts": ROLLOUTS, "lr": 1e-4, "kl_loss": 0.0}
+    verl = {
+        "trainer.total_training_steps": STEPS,
+        "data.train_batch_size": PROMPTS,
+        "actor_rollout_ref.rollout.n": ROLLOUTS,
+        "actor_rollout_ref.actor.optim.lr": 1e-4,
+        "actor_rollout_ref.actor.use_kl_loss": False,
+        "actor_rollout_ref.actor.entropy_coeff": 0.01,  # random replies are never right: only this moves the weights
+    }
     shipped = settings.template if isinstance(settings.template, str) else "chunk_first"
     reading = {"template": shipped, "reader": settings.reader, **asdict(settings.budget)}
     return Recipe.from_tables(
@@ -64,8 +71,7 @@ def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> R
             "model": {"path": model, "device": device},
             "data": {"train": str(folder / "train.parquet"), "eval": str(folder / "eval.parquet")},
             "reading": reading,
-            # Random replies are never right: only an entropy bonus moves the weights.
-            "train": train | {"entropy_bonus": 0.01, "eval_every": 0},
+            "verl": verl,
             "tracking": {"uri": f"sqlite:///{folder / 'mlflow.db'}"},
         }
     )

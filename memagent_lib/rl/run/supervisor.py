@@ -138,7 +138,7 @@ class Supervisor:
         self.folder.stop_request.touch()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        own = environment(self.device, self.config.model.workers, self.folder) | cluster_environment(self.config)
+        own = environment(self.device, self.config.workers, self.folder) | cluster_environment(self.config)
         command = [
             sys.executable,
             "-m",
@@ -194,7 +194,7 @@ class Supervisor:
 
         The last step waits for the end, because its numbers are those of the exported policy.
         """
-        while self.unlogged and (over or self.unlogged[0][0] < self.config.train.steps):
+        while self.unlogged and (over or self.unlogged[0][0] < self.config.steps):
             step, numbers = self.unlogged[0]
             try:
                 entry.metrics(numbers, step, self._model_of(entry, step))
@@ -210,7 +210,7 @@ class Supervisor:
         if step in self.models:
             return self.models[step]
         last = self.folder.latest_checkpoint()
-        if step == self.config.train.steps and self.folder.model.is_dir():
+        if step == self.config.steps and self.folder.model.is_dir():
             self.models[step] = entry.model(self.folder.model, self.folder.path.name, step)
         elif last and last.step == step and any(last.huggingface.glob("*.safetensors")):
             self.models[step] = entry.model(last.huggingface, f"{self.folder.path.name} step {step}", step)
@@ -228,7 +228,7 @@ class Supervisor:
         self._say(replace(self.status, state=TrainingState.RUNNING, **now))
 
     def _end(self, trainer: subprocess.Popen[bytes]) -> tuple[TrainingState, str]:
-        if trainer.returncode == 0 and self.status.step >= self.config.train.steps:
+        if trainer.returncode == 0 and self.status.step >= self.config.steps:
             self._export()
             return TrainingState.FINISHED, ""
         if self.stop_asked_at:

@@ -76,7 +76,7 @@ class Work:
     @classmethod
     def of(cls, recipe: Recipe, encoder: Encoder) -> Work:
         chunks, source = chunks_per_document(recipe, encoder)
-        rollouts, turns = recipe.train.prompts_per_step * recipe.train.rollouts, turns_by_kind(recipe, encoder, chunks)
+        rollouts, turns = recipe.prompts * recipe.rollouts, turns_by_kind(recipe, encoder, chunks)
         prompts = {kind: encoder.prompt_limit(kind, shown) for kind, shown in recipe.reading.shows.items()}
         replies = {kind: encoder.reply_limit(kind) for kind in prompts}
         return cls(
@@ -110,14 +110,14 @@ def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
         counts = [-(-len(encoder.tokenizer.encode(document)) // size) for document in documents]
         weighted += stage.steps * sum(counts) / len(counts)
         seen += len(counts)
-    return weighted / recipe.train.steps, f"from the first {seen} examples"
+    return weighted / recipe.steps, f"from the first {seen} examples"
 
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
     """What each stage trains on; how often it uses an example, where its files are on this machine."""
     first = 1
     for stage in recipe.stages:
-        prompts, last = stage.steps * recipe.train.prompts_per_step, first + stage.steps - 1
+        prompts, last = stage.steps * recipe.prompts, first + stage.steps - 1
         where = f"steps {first:,} to {last:,}: {prompts:,} prompts of {', '.join(map(_short, stage.files))}"
         if all(Path(path).is_file() for path in stage.files):
             uses = uses_of(stage.files, recipe.data.mix, prompts)
@@ -126,7 +126,7 @@ def stage_lines(recipe: Recipe) -> Iterator[str]:
         yield f"stage       {where}"
         first = last + 1
     if unreached := recipe.data.stages[len(recipe.stages) :]:
-        yield f"stage       {len(unreached)} not reached: the run has {recipe.train.steps:,} steps"
+        yield f"stage       {len(unreached)} not reached: the run has {recipe.steps:,} steps"
 
 
 def uses_of(files: Sequence[str], mix: str, prompts: int) -> list[float]:
@@ -168,7 +168,7 @@ class TrainingPlan:
 
     @property
     def workers(self) -> int:
-        return self.recipe.model.nodes * self.recipe.model.workers
+        return self.recipe.nodes * self.recipe.workers
 
     @property
     def flops(self) -> dict[str, float]:
@@ -177,8 +177,8 @@ class TrainingPlan:
         parts = {
             "prefill": self.shape.forward_flops(self.work.prompt_tokens, self.work.longest_row),
             "decode": self.shape.forward_flops(self.work.reply_tokens, self.work.longest_row),
-            "old log-probabilities": 0.0 if self.recipe.train.reuse_logprobs else once,
-            "reference": once if self.recipe.train.kl_loss else 0.0,
+            "old log-probabilities": 0.0 if self.verl.algorithm.rollout_correction.bypass_mode else once,
+            "reference": once if self.verl.actor_rollout_ref.actor.use_kl_loss else 0.0,
             "update": 4 * once,
         }
         return {name: value for name, value in parts.items() if value}
@@ -265,13 +265,14 @@ class TrainingPlan:
 
     def lines(self) -> Iterator[str]:
         """The report, line by line."""
-        train, work = self.recipe.train, self.work
+        recipe = self.recipe
+        work = self.work
         yield f"model       {_in_letters(self.shape.parameters)} parameters on {self.workers} x {self.device}"
         yield (
-            f"a step      {train.prompts_per_step} prompts x {train.rollouts} rollouts x {work.turns:.1f} turns = "
-            f"{work.rows:,.0f} rows, {train.mini_batches} optimizer steps ({work.chunks_from})"
+            f"a step      {recipe.prompts} prompts x {recipe.rollouts} rollouts x {work.turns:.1f} turns = "
+            f"{work.rows:,.0f} rows, {recipe.mini_batches} optimizer steps ({work.chunks_from})"
         )
-        yield from stage_lines(self.recipe)
+        yield from stage_lines(recipe)
         yield from (f"data        {told}" for told in self.unusable)
         yield (
             f"tokens      at most {work.prompt_tokens / 1e6:,.2f}M of prompts and {work.reply_tokens / 1e6:,.2f}M "
@@ -281,7 +282,7 @@ class TrainingPlan:
         if self.device != "cpu":
             yield from self._gpu_lines()
         size, policy, free = (n / 1e9 for n in (self.checkpoint_bytes(), self.export_bytes(), self.free_disk))
-        kept = f"{train.keep_checkpoints + 2} checkpoints of {size:.2f} GB, the policy of {policy:.2f} GB"
+        kept = f"{recipe.train.keep_checkpoints + 2} checkpoints of {size:.2f} GB, the policy of {policy:.2f} GB"
         yield f"disk        {kept}; {free:,.0f} GB free here"
 
     def _gpu_lines(self) -> Iterator[str]:
@@ -294,7 +295,7 @@ class TrainingPlan:
         for name, gpu in GPUS.items():
             hours = self.hours(gpu)
             fits = "fits" if self.fits(gpu) else "does not fit"
-            yield f"{name:<15} {fits}; {hours:.2f} h a step, {hours * self.recipe.train.steps:,.0f} h in all"
+            yield f"{name:<15} {fits}; {hours:.2f} h a step, {hours * self.recipe.steps:,.0f} h in all"
         yield (
             f"assumed     {UPDATE_SHARE:.0%} of peak in passes over rows, {PREFILL_SHARE:.0%} in prefill, "
             f"{DECODE_SHARE:.0%} in decoding"

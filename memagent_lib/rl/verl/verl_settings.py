@@ -1,10 +1,11 @@
-"""A recipe in verl's own settings: ours for its device, then the user's raw overrides.
+"""A recipe as verl's own configuration: our settings for its device, then everything that the recipe's ``[verl]`` says.
 
-Writes the file from which verl builds agent loops. Knows verl's configuration, starts nothing.
+Also writes the file from which verl builds agent loops. Loads verl's configuration only to compose it; starts nothing.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import json
 import os
@@ -14,59 +15,74 @@ from typing import Any
 from memagent_lib.backends import shape_of
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
-from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.cpu import cpu_environment, cpu_settings
 from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl.verl_keys import ACTOR, MINI_BATCH, PACKED, REUSE_LOGPROBS, ROLLOUT, SAVE_FREQ, TEST_FREQ
 from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer
 
-ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 AGENT_FILE = "agent_loop.json"
 DRAWING = {f"data.{name}" for name in ("shuffle", "train_files", "train_max_samples", "filter_overlong_prompts")}
 MICRO_BATCH_TOKENS = 16_384  # at least, on a GPU: twice a small window would make micro-batches of two or three rows
-MOST_IN_UPDATE, MOST_BESIDE_SAMPLING = 0.6, 0.4  # shares of a GPU's memory
+MOST_IN_UPDATE = 0.6  # of a GPU's memory, for weights, gradients and moments during the update
+MOST_BESIDE_SAMPLING = 0.4  # of a GPU's memory, for the same while vLLM samples
 ASSUMED_GPU_BYTES = 80e9  # where a run is planned on a machine without one
 POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 
 
 def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
-    """verl's settings by dotted name; those that start with ``+`` are not in verl's own configuration."""
-    if taken := DRAWING & set(recipe.verl):
-        raise SettingsError(f"[verl] has {', '.join(sorted(taken))}; which examples a step trains on is said in [data]")
+    """Return verl's settings by dotted name; a name that starts with ``+`` is not in verl's own configuration."""
+    refused = DRAWING & set(recipe.verl)
+    if refused:
+        raise SettingsError(f"[verl] sets {', '.join(sorted(refused))}; [data] decides which examples a step trains on")
     encoder = encoder_of(recipe)
-    own = cpu_settings(recipe, encoder) if device == "cpu" else _cuda(recipe, encoder)
-    chosen = _model_and_data(recipe, encoder) | _training(recipe) | _rollout(recipe, folder, encoder)
-    chosen |= _trainer(recipe, folder) | own
-    given = {name.removeprefix("+") for name in recipe.verl}
-    return {name: value for name, value in chosen.items() if name.removeprefix("+") not in given} | dict(recipe.verl)
+    settings = _model_and_data(recipe, encoder) | _objective(recipe) | _rollout(recipe, folder, encoder)
+    settings |= _trainer(recipe, folder)
+    settings |= cpu_settings(recipe, encoder) if device == "cpu" else _cuda(recipe, encoder)
+    chosen = {name.removeprefix("+") for name in recipe.verl}
+    settings = {name: value for name, value in settings.items() if name.removeprefix("+") not in chosen}
+    return settings | dict(recipe.verl)
 
 
 def encoder_of(recipe: Recipe) -> Encoder:
-    """What counts the tokens of the recipe's prompts."""
+    """Return what counts the tokens of the recipe's prompts."""
     reading = recipe.reading
     return Encoder(Tokenizer.load(recipe.model.path), Template.load(reading.template), reading.budget, reading.shows)
 
 
-def compose(chosen: dict[str, Any]) -> Any:
-    """verl's whole configuration with ``chosen`` in it, as its own main function would get it."""
+def compose(settings: dict[str, Any]) -> Any:
+    """Return verl's whole configuration with ``settings`` in it, as verl's own main function would get it."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
     from omegaconf import OmegaConf
 
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra_compose("ppo_trainer")
-    for name, value in chosen.items():
-        add, key = name.startswith("+"), name.removeprefix("+")
+    for name, value in settings.items():
+        added = name.startswith("+")
+        key = name.removeprefix("+")
         parent, _, leaf = key.rpartition(".")
-        known = set((OmegaConf.select(config, parent) if parent else config) or ())  # a set, because it sees ??? values
-        if not add and leaf not in known:
-            raise SettingsError(f"verl has no setting {key!r}; to add one that it does not know, write '+{key}'")
+        table = OmegaConf.select(config, parent) if parent else config
+        known = set(table or ())  # a set, because `in` on the table overlooks values that are still missing (???)
+        if not added and leaf not in known:
+            raise SettingsError(f"verl has no setting {key!r}; {_nearest(config, key)}to add it, write '+{key}'")
         OmegaConf.update(config, key, value, force_add=True, merge=True)
     return config
 
 
+def _nearest(config: Any, key: str) -> str:
+    """Name the settings of verl that ``key`` may be a slip of."""
+    from omegaconf import OmegaConf
+
+    names = flatten(OmegaConf.to_container(config, resolve=False))
+    near = [name for name in names if name.endswith(f".{key.rpartition('.')[2]}")]
+    near = near or difflib.get_close_matches(key, names, n=3, cutoff=0.8)
+    return f"did you mean {' or '.join(near[:3])}? Or, " if near else ""
+
+
 def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
-    """The file from which verl builds one agent loop per rollout."""
+    """Write the file from which verl builds one agent loop per rollout."""
     folder.traces.mkdir(parents=True, exist_ok=True)
     entry = {
         "name": "memagent",
@@ -86,24 +102,26 @@ def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
 
 
 def leave_out_slow_imports(folder: RunFolder) -> None:
-    """Ray imports jsonschema, which builds a grammar of web addresses wherever Jupyter's package for it is installed.
+    """Keep the run's processes from importing a module that costs 1.6 of the 2.2 processor seconds of ``import ray``.
 
-    It costs 1.6 of the 2.2 processor seconds of ``import ray``, in a dozen processes, and Ray has no use for it.
+    Ray imports jsonschema, which builds a grammar of web addresses wherever Jupyter's package for it is installed. A
+    dozen processes would build it, and Ray never uses it.
     """
     text = 'raise ImportError("left out: nothing in a training run checks web addresses")\n'
     write_atomically(folder.left_out / "rfc3987_syntax.py", text)
 
 
 def environment(device: str, workers: int, folder: RunFolder) -> dict[str, str]:
-    """Environment variables that verl, vLLM and Ray read, for the process that trains and all that it starts."""
+    """Return the variables that verl, vLLM and Ray read, for the process that trains and all that it starts."""
     paths = [str(folder.left_out), os.environ.get("PYTHONPATH", "")]
-    return {
+    variables = {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "VERL_FILE_LOGGER_PATH": str(folder.verl_metrics),
         "PYTHONDONTWRITEBYTECODE": "",  # where it is set, ten processes compile all of verl and vLLM each time
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
-    } | (cpu_environment(workers, folder.key) if device == "cpu" else {})
+    }
+    return variables | (cpu_environment(workers, folder.key) if device == "cpu" else {})
 
 
 def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
@@ -112,8 +130,6 @@ def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "actor_rollout_ref.model.external_lib": "memagent_lib.rl.verl.reply_engine",  # registers it and the loss
         "data.train_files": list(recipe.data.files),
         "data.val_files": list(recipe.data.eval),
-        "data.val_max_samples": recipe.data.eval_examples,
-        "data.train_batch_size": recipe.train.prompts_per_step,
         "data.max_prompt_length": encoder.longest_prompt,
         "data.max_response_length": encoder.longest_reply,
         "data.seed": recipe.train.seed,
@@ -121,45 +137,27 @@ def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def _training(recipe: Recipe) -> dict[str, Any]:
-    train = recipe.train
-    importance = train.importance_cap > 0 and not train.reuse_logprobs
+def _objective(recipe: Recipe) -> dict[str, Any]:
+    reused = recipe.verl[REUSE_LOGPROBS]
     return {
         "algorithm.adv_estimator": "grpo",
-        "algorithm.norm_adv_by_std_in_grpo": train.advantage == "deviation",
-        "algorithm.rollout_correction.bypass_mode": train.reuse_logprobs,
-        "algorithm.rollout_correction.rollout_is": "token" if importance else None,
-        "algorithm.rollout_correction.rollout_is_threshold": train.importance_cap or 2.0,
+        "algorithm.rollout_correction.rollout_is": None if reused else "token",
+        "algorithm.rollout_correction.rollout_is_threshold": 2.0,
         f"{ACTOR}.strategy": "fsdp2",
         f"{ACTOR}.policy_loss.loss_mode": "memagent",
-        f"{ACTOR}.ppo_mini_batch_size": max(1, train.prompts_per_step // train.mini_batches),
+        MINI_BATCH: recipe.prompts,
         f"{ACTOR}.use_dynamic_bsz": True,
-        f"{ACTOR}.use_kl_loss": train.kl_loss > 0,
-        f"{ACTOR}.kl_loss_coef": train.kl_loss,
-        f"{ACTOR}.kl_loss_type": "low_var_kl",
-        f"{ACTOR}.entropy_coeff": train.entropy_bonus,
-        f"{ACTOR}.clip_ratio": train.clip_low,
-        f"{ACTOR}.clip_ratio_low": train.clip_low,
-        f"{ACTOR}.clip_ratio_high": train.clip_high,
-        f"{ACTOR}.loss_agg_mode": "token-mean",
         f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra"],  # the export follows at the end
-        f"{ACTOR}.data_loader_seed": train.seed,
-        f"{ACTOR}.fsdp_config.seed": train.seed,
-        f"{ACTOR}.optim.lr": train.lr,
-        f"{ACTOR}.optim.lr_warmup_steps": train.warmup_steps,
-        f"{ACTOR}.optim.lr_scheduler_type": "cosine",
-        f"{ACTOR}.optim.min_lr_ratio": train.final_lr,
+        f"{ACTOR}.data_loader_seed": recipe.train.seed,
+        f"{ACTOR}.fsdp_config.seed": recipe.train.seed,
         f"{ACTOR}.optim.zero_indexed_step": False,  # else the first step has a rate of zero
-        f"{ACTOR}.optim.weight_decay": train.weight_decay,
     }
 
 
 def _rollout(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, Any]:
     return {
         f"{ROLLOUT}.name": "vllm",
-        f"{ROLLOUT}.n": recipe.train.rollouts,
         f"{ROLLOUT}.seed": recipe.train.seed,
-        f"{ROLLOUT}.temperature": recipe.train.temperature,
         f"{ROLLOUT}.max_model_len": encoder.window,
         f"{ROLLOUT}.agent.agent_loop_config_path": str(folder.path / AGENT_FILE),
         f"{ROLLOUT}.agent.default_agent_loop": "memagent",
@@ -173,22 +171,18 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
         "trainer.project_name": recipe.tracking.experiment,
         "trainer.experiment_name": recipe.tracking.run_name or folder.path.name,
         "trainer.logger": ["console", "file"],
-        "trainer.nnodes": recipe.model.nodes,
-        "trainer.n_gpus_per_node": recipe.model.workers,
-        "trainer.total_training_steps": train.steps,
         "trainer.total_epochs": 1 << 30,
-        "trainer.test_freq": train.eval_every or -1,
-        "trainer.val_before_train": bool(train.eval_every) and train.eval_first,
-        "trainer.save_freq": train.save_every or train.steps,
+        "trainer.val_before_train": recipe.verl[TEST_FREQ] > 0,
+        SAVE_FREQ: recipe.steps,
         "trainer.max_actor_ckpt_to_keep": None,  # our trainer deletes, once a newer one was read back
         "trainer.default_local_dir": str(folder.checkpoints),
         "trainer.resume_mode": "auto",
-        "trainer.v1.trainer_mode": "sync",  # what our trainer is a kind of; verl asks for it by this name
+        "trainer.v1.trainer_mode": "sync",  # the trainer that ours extends
         "+trainer.v1.memagent": {
             "stages": [asdict(stage) for stage in recipe.stages],
             "mix": recipe.data.mix,
             "seed": train.seed,
-            "mini_batches": train.mini_batches,
+            "mini_batches": recipe.mini_batches,
             "credit": str(train.credit),
             "evidence_reward": train.evidence_reward,
             "dynamic_sampling": train.dynamic_sampling,
@@ -203,34 +197,36 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
 
 
 def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
-    trees = recipe.train.share_prefixes
-    flash = importlib.util.find_spec("flash_attn") is not None and not trees
+    packed = recipe.verl.get(PACKED, True)
+    flash = packed and importlib.util.find_spec("flash_attn") is not None
+    micro_batch = max(MICRO_BATCH_TOKENS, 2 * encoder.window)
     return {
         "trainer.device": "cuda",
-        "actor_rollout_ref.model.use_remove_padding": not trees,
+        PACKED: True,
         # PyTorch's own attention keeps packed rows apart by their positions; the objective's test proves it.
         "+actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
-        f"{ACTOR}.ppo_max_token_len_per_gpu": max(MICRO_BATCH_TOKENS, 2 * encoder.window),
-        f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * max(MICRO_BATCH_TOKENS, 2 * encoder.window),
+        f"{ACTOR}.ppo_max_token_len_per_gpu": micro_batch,
+        f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * micro_batch,
         f"{ROLLOUT}.gpu_memory_utilization": 0.6,
         f"{ROLLOUT}.tensor_model_parallel_size": 1,  # verl's own 2 halves the replicas, and fails on one GPU
-    } | _placement(recipe)
+    } | _sharding(recipe)
 
 
-def _placement(recipe: Recipe) -> dict[str, Any]:
-    """In which shards weights, gradients and moments lie, and whether on the GPU: 16 bytes a parameter in all.
+def _sharding(recipe: Recipe) -> dict[str, Any]:
+    """Choose how weights, gradients and moments (16 bytes a parameter in all) are sharded, and what is offloaded.
 
-    Shards span one machine: weights are gathered at every layer, and over the network only gradients go. What would
-    leave vLLM too little is on the host while it samples, and what would leave the update too little always.
+    Shards span one machine: weights are gathered at every layer, and only gradients cross the network. What would leave
+    vLLM too little memory is on the host while it samples; what would leave the update too little is there always.
     """
     import torch
 
     gpu = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else ASSUMED_GPU_BYTES
-    state = 16 * shape_of(recipe.model.path).parameters / recipe.model.workers
+    state = 16 * shape_of(recipe.model.path).parameters / recipe.workers
     lora = bool(recipe.verl.get("actor_rollout_ref.model.lora_rank"))  # most of it has neither gradient nor moments
+    in_the_way = not lora and state > MOST_BESIDE_SAMPLING * gpu
     return {
-        f"{ACTOR}.fsdp_config.fsdp_size": recipe.model.workers if recipe.model.nodes > 1 else -1,
+        f"{ACTOR}.fsdp_config.fsdp_size": recipe.workers if recipe.nodes > 1 else -1,
         f"{ACTOR}.fsdp_config.offload_policy": not lora and state > MOST_IN_UPDATE * gpu,
-        f"{ACTOR}.fsdp_config.param_offload": not lora and state > MOST_BESIDE_SAMPLING * gpu,
-        f"{ACTOR}.fsdp_config.optimizer_offload": not lora and state > MOST_BESIDE_SAMPLING * gpu,
+        f"{ACTOR}.fsdp_config.param_offload": in_the_way,
+        f"{ACTOR}.fsdp_config.optimizer_offload": in_the_way,
     }

@@ -1,0 +1,142 @@
+"""verl's settings that a recipe sets: the values they have when it leaves them out, and the values that are refused.
+
+Loads no verl. The names are those of verl's own configuration (``verl/trainer/config/ppo_trainer.yaml``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+ACTOR = "actor_rollout_ref.actor"
+ROLLOUT = "actor_rollout_ref.rollout"
+STEPS = "trainer.total_training_steps"
+PROMPTS = "data.train_batch_size"
+ROLLOUTS = f"{ROLLOUT}.n"
+MINI_BATCH = f"{ACTOR}.ppo_mini_batch_size"
+REUSE_LOGPROBS = "algorithm.rollout_correction.bypass_mode"
+SAVE_FREQ = "trainer.save_freq"
+TEST_FREQ = "trainer.test_freq"
+NODES = "trainer.nnodes"
+WORKERS = "trainer.n_gpus_per_node"
+FINAL_LR = f"{ACTOR}.optim.min_lr_ratio"
+PACKED = "actor_rollout_ref.model.use_remove_padding"
+
+# The published objective (arXiv 2507.02259) on one device; verl's own defaults train PPO with GAE on eight.
+DEFAULTS: dict[str, Any] = {
+    PROMPTS: 128,
+    "data.val_max_samples": -1,
+    ROLLOUTS: 16,
+    f"{ROLLOUT}.temperature": 1.0,
+    "algorithm.norm_adv_by_std_in_grpo": False,
+    REUSE_LOGPROBS: False,
+    f"{ACTOR}.clip_ratio_low": 0.2,
+    f"{ACTOR}.clip_ratio_high": 0.2,
+    f"{ACTOR}.use_kl_loss": True,
+    f"{ACTOR}.kl_loss_coef": 1e-3,
+    f"{ACTOR}.entropy_coeff": 0.0,
+    f"{ACTOR}.loss_agg_mode": "token-mean",
+    f"{ACTOR}.optim.lr": 1e-6,
+    f"{ACTOR}.optim.lr_warmup_steps": 0,
+    f"{ACTOR}.optim.lr_scheduler_type": "cosine",
+    FINAL_LR: 1.0,
+    f"{ACTOR}.optim.weight_decay": 0.01,
+    NODES: 1,
+    WORKERS: 1,
+    TEST_FREQ: -1,
+}
+
+AT_LEAST_ONE = (STEPS, PROMPTS, MINI_BATCH, SAVE_FREQ, NODES, WORKERS)
+AT_LEAST_ZERO = (
+    f"{ACTOR}.clip_ratio_low",
+    f"{ACTOR}.clip_ratio_high",
+    f"{ACTOR}.kl_loss_coef",
+    f"{ACTOR}.entropy_coeff",
+    f"{ACTOR}.optim.lr",
+    f"{ACTOR}.optim.lr_warmup_steps",
+    f"{ACTOR}.optim.weight_decay",
+)
+KINDS = {name: type(default) for name, default in DEFAULTS.items()} | dict.fromkeys((STEPS, MINI_BATCH, SAVE_FREQ), int)
+KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+# Keys of recipes before 2026-11-26, and what says the same now.
+RENAMED = {
+    "model.workers": f"verl.{WORKERS}",
+    "model.nodes": f"verl.{NODES}",
+    "data.eval_examples": "verl.data.val_max_samples",
+    "train.steps": f"verl.{STEPS}",
+    "train.prompts_per_step": f"verl.{PROMPTS}",
+    "train.rollouts": f"verl.{ROLLOUTS}",
+    "train.mini_batches": f"verl.{MINI_BATCH} (prompts in one optimizer step)",
+    "train.lr": f"verl.{ACTOR}.optim.lr",
+    "train.warmup_steps": f"verl.{ACTOR}.optim.lr_warmup_steps",
+    "train.final_lr": f"verl.{FINAL_LR}",
+    "train.weight_decay": f"verl.{ACTOR}.optim.weight_decay",
+    "train.temperature": f"verl.{ROLLOUT}.temperature",
+    "train.advantage": "verl.algorithm.norm_adv_by_std_in_grpo (true for deviation)",
+    "train.clip_low": f"verl.{ACTOR}.clip_ratio_low",
+    "train.clip_high": f"verl.{ACTOR}.clip_ratio_high",
+    "train.kl_loss": f"verl.{ACTOR}.kl_loss_coef (and use_kl_loss = false for none)",
+    "train.entropy_bonus": f"verl.{ACTOR}.entropy_coeff",
+    "train.reuse_logprobs": f"verl.{REUSE_LOGPROBS}",
+    "train.importance_cap": "verl.algorithm.rollout_correction.rollout_is_threshold (and rollout_is)",
+    "train.share_prefixes": f"verl.{PACKED} = false",
+    "train.eval_every": f"verl.{TEST_FREQ}",
+    "train.eval_first": "verl.trainer.val_before_train",
+    "train.save_every": f"verl.{SAVE_FREQ}",
+}
+
+
+def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``chosen`` with :data:`DEFAULTS` for what it leaves out.
+
+    ``ValueError`` names, by verl's name, a value that could not train.
+    """
+    values = DEFAULTS | dict(chosen)
+    if STEPS not in values:
+        raise ValueError(f"verl.{STEPS} is missing; set it to the number of steps that the run makes")
+    for name, kind in KINDS.items():
+        if kind is float and type(values[name]) is int:
+            values[name] = float(values[name])
+        if name in values and type(values[name]) is not kind:
+            raise ValueError(f"verl.{name} must be {KIND_NAMES[kind]}, got {values[name]!r}")
+    _check_numbers(values)
+    _check_batches(values)
+    return values
+
+
+def mini_batches(values: Mapping[str, Any]) -> int:
+    """Return how many optimizer steps one batch of prompts makes."""
+    return values[PROMPTS] // values.get(MINI_BATCH, values[PROMPTS])
+
+
+def _check_numbers(values: Mapping[str, Any]) -> None:
+    for least, names in ((1, AT_LEAST_ONE), (0, AT_LEAST_ZERO)):
+        for name in names:
+            if name in values and not least <= values[name] < math.inf:
+                raise ValueError(f"verl.{name} must be at least {least}, got {values[name]}")
+    if values[ROLLOUTS] < 2:
+        reason = "a rollout is compared with the others of its group"
+        raise ValueError(f"verl.{ROLLOUTS} must be at least 2, got {values[ROLLOUTS]}: {reason}")
+    temperature = values[f"{ROLLOUT}.temperature"]
+    if not 0 < temperature < math.inf:
+        reason = "equal rollouts teach nothing"
+        raise ValueError(f"verl.{ROLLOUT}.temperature must be above 0, got {temperature}: {reason}")
+    if not 0 < values[FINAL_LR] <= 1:
+        raise ValueError(f"verl.{FINAL_LR} must be above 0 and at most 1, got {values[FINAL_LR]}")
+    examples = values["data.val_max_samples"]
+    if examples < 1 and examples != -1:
+        raise ValueError(f"verl.data.val_max_samples must be at least 1, or -1 for all, got {examples}")
+
+
+def _check_batches(values: Mapping[str, Any]) -> None:
+    prompts = values[PROMPTS]
+    mini_batch = values.get(MINI_BATCH, prompts)
+    if prompts % mini_batch:
+        raise ValueError(f"verl.{MINI_BATCH} must divide {PROMPTS} = {prompts}, got {mini_batch}")
+    if values[REUSE_LOGPROBS] and mini_batch != prompts:
+        raise ValueError(
+            f"verl.{REUSE_LOGPROBS} needs {MINI_BATCH} = {PROMPTS} = {prompts}, got {mini_batch}: "
+            "with more optimizer steps a batch, the policy is no longer the one that sampled"
+        )
