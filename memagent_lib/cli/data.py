@@ -201,6 +201,8 @@ def _print_tasks(only: str | None) -> int:
         needs = f" (needs {about.needs})" if about.needs else ""
         table.add_row(f"  {name}", about.description + needs, f"{100 * about.chance:.0f} %")
     if only is None:
+        table.add_row("[bold]your own[/bold]")
+        table.add_row("  FILE.py:NAME", "a memagent_lib.data.Preset in a Python file, or an entry of its PRESETS", "")
         table.add_row("[bold]--from[/bold]")
         for name, known in FORMATS.items():
             options = f"; takes {', '.join(f'{option}=' for option in known.options)}" if known.options else ""

@@ -29,7 +29,7 @@ def agent(encoder, replies: dict[str, str | Exception], reader=blind) -> Agent:
     return Agent(encoder, Scripted(answer), reader)
 
 
-def test_what_any_agent_knows_without_the_document_is_told_from_what_could_not_be_asked(encoder):
+def test_known_unknown_and_failed_questions_are_three_verdicts(encoder):
     examples = [capital(i, answer) for i, answer in enumerate(["Oslo", "Rome", "Lima", "Bern", "Cairo"])]
     one = agent(encoder, {"country 0": "\\boxed{oslo}", "country 3": BackendError("down")})
     two = agent(encoder, {"country 2": "I guess lima, or not", "country 4": "\\boxed{Giza}"})
@@ -38,7 +38,7 @@ def test_what_any_agent_knows_without_the_document_is_told_from_what_could_not_b
     assert len(one.backend.requests) == 10
 
 
-def test_the_filter_never_shows_the_document(encoder):
+def test_the_filter_never_sends_the_document(encoder):
     shown = agent(encoder, {})
     known_without_document([Example(id="a", task="t", question="Who?", document="SECRET", answers=("b",))], [shown])
     assert all("SECRET" not in request.text for request in shown.backend.requests)
@@ -55,7 +55,7 @@ def test_an_agent_that_reads_the_document_cannot_filter(encoder):
         known_without_document([capital(1, "x")], [agent(encoder, {})], samples=0)
 
 
-def test_the_overview_frames_say_how_long_how_deep_and_where(tokenizer, tmp_path):
+def test_the_overview_frames_have_lengths_depths_and_positions(tokenizer, tmp_path):
     examples = [*make("vt", 3, 1, tokenizer, length_tokens=900), *make("multihop_2", 4, 1, tokenizer, documents=12)]
     found = data_files([save(examples[:3], tmp_path / "x.parquet"), save(examples[3:], tmp_path / "y.parquet")])
     assert {name: tuple(frame.columns) for name, frame in found.items()} == COLUMNS
@@ -74,7 +74,7 @@ def test_the_overview_frames_say_how_long_how_deep_and_where(tokenizer, tmp_path
     assert gold["depth"].tolist() == (gold["place"] / 11).tolist()
 
 
-def test_tasks_without_gold_documents_have_an_empty_frame_with_its_columns(tokenizer, tmp_path):
+def test_without_gold_documents_the_frame_has_only_columns(tokenizer, tmp_path):
     path = save(make("vt", 2, 1, tokenizer, length_tokens=900), tmp_path / "x.parquet")
     gold = data_files([path])["gold"]
     assert (len(gold), tuple(gold.columns)) == (0, COLUMNS["gold"])

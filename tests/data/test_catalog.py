@@ -58,7 +58,7 @@ def test_frequent_words_follow_zipfs_law(tokenizer):
 
 
 @pytest.mark.parametrize("name", OFFLINE)
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(name, tokenizer, tmp_path):
+def test_one_seed_is_one_set_of_bytes(name, tokenizer, tmp_path):
     size = {"chunks": 2, "chunk_tokens": 4200}
     files = [
         save(make(name, 3, seed, tokenizer, **size), tmp_path / f"{i}.parquet") for i, seed in enumerate((5, 5, 6))
@@ -67,7 +67,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(name, tokeni
     assert {e.document for e in load(files[0])}.isdisjoint({e.document for e in load(files[2])})
 
 
-def test_the_same_seed_gives_the_same_bytes_on_any_number_of_workers(tokenizer, tmp_path):
+def test_any_number_of_workers_makes_the_same_bytes(tokenizer, tmp_path):
     def file(workers: int) -> str:
         examples = make("multihop_2", 7, 3, tokenizer, length_tokens=4500, workers=workers)
         return data_hash(save(examples, tmp_path / f"{workers}.parquet"))
@@ -152,7 +152,7 @@ def test_an_error_in_a_worker_reaches_the_caller(tokenizer):
         list(make("vt", 3, 1, tokenizer, length_tokens=30, workers=2))
 
 
-def test_essays_come_from_the_folder_in_order_and_only_so_much_of_them(tokenizer, essays, tmp_path):
+def test_essays_come_from_the_folder_in_order(tokenizer, essays, tmp_path):
     (example,) = make("niah_single_2", 1, 1, tokenizer, length_tokens=2000, haystack_path=essays)
     text = (tmp_path.__class__(essays) / "0.txt").read_text().split("\n\n")
     assert example.document.replace(example.document[slice(*example.evidence[0])] + " ", "").startswith(
@@ -160,7 +160,7 @@ def test_essays_come_from_the_folder_in_order_and_only_so_much_of_them(tokenizer
     )
 
 
-def test_a_haystack_shorter_than_asked_for_is_an_error_and_may_be_repeated(tokenizer, tmp_path):
+def test_a_haystack_that_is_too_short_is_an_error_or_repeated(tokenizer, tmp_path):
     (tmp_path / "one.txt").write_text("A short essay. It has two sentences.", encoding="utf-8")
     with pytest.raises(
         ValueError, match=r"the haystack .*one.txt has \d+ tokens and [\d,]+ are needed; add files to it"
@@ -172,7 +172,7 @@ def test_a_haystack_shorter_than_asked_for_is_an_error_and_may_be_repeated(token
     assert example.document.count("A short essay.") > 10
 
 
-def test_a_missing_haystack_or_pool_says_what_to_download_and_from_where(tokenizer, tmp_path):
+def test_a_missing_haystack_or_pool_is_an_error_with_its_source(tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"no file is named; set haystack_path.*github.com/NVIDIA/RULER"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900))
     with pytest.raises(FileNotFoundError, match=r"no haystack at .*nowhere; set haystack_path"):

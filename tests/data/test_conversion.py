@@ -44,7 +44,7 @@ def test_files_with_documents_of_their_own_are_chosen_from_alike(tmp_path):
         asked("plain", path, length=Length(documents=3))
 
 
-def test_questions_of_another_data_set_are_left_out_and_told(hotpot_file, tmp_path, tokenizer):
+def test_questions_of_another_data_set_are_left_out_and_counted(hotpot_file, tmp_path, tokenizer):
     first = save(convert("hotpot", [hotpot_file], Selection(n=20, seed=1))[1], tmp_path / "first.parquet")
     choice = Selection(n=30, seed=2, apart_from=(first,))
     chosen, examples = convert("hotpot", [hotpot_file], choice, length=Length(documents=12), tokenizer=tokenizer)
@@ -54,7 +54,7 @@ def test_questions_of_another_data_set_are_left_out_and_told(hotpot_file, tmp_pa
     assert chosen.summary() == "20 in another data set"
 
 
-def test_known_questions_are_replaced_by_later_ones_until_there_are_enough(hotpot_file):
+def test_known_questions_are_replaced_by_later_ones(hotpot_file):
     seen: list[str] = []
 
     def known(examples):
@@ -83,7 +83,7 @@ def data(*words: str | int) -> int:
     return main(["data", *map(str, words), "--model", POCKET])
 
 
-def test_the_hotpot_recipe_makes_training_and_evaluation_sets_that_share_no_question(empty_folder, capsys):
+def test_hotpot_training_and_evaluation_sets_share_no_question(empty_folder, capsys):
     train = ("--from", "hotpot", "hotpot_train_v1.1.json", "--rule", "boxed", "--seed", 0)
     assert data(*train, "--n", 20, "--length-tokens", 3000, "--out", "train.parquet") == 0
     assert "20 questions of hotpot_train_v1.1.json in train.parquet (none left out)" in capsys.readouterr().out
@@ -134,7 +134,7 @@ def test_every_format_is_converted_by_one_command(empty_folder):
         assert len(load("out.parquet")) == 1
 
 
-def test_a_judge_is_named_by_an_option_or_by_the_formats_own_word(empty_folder):
+def test_a_judge_is_an_option_of_command_and_format_alike(empty_folder):
     (empty_folder / "mine.jsonl").write_text(json.dumps({"question": "q?", "document": "d", "answers": ["a"]}))
     asked = {"dataset": "qasper", "input": "q?", "context": "c", "answers": ["a"], "_id": "x"}
     (empty_folder / "qasper.jsonl").write_text(json.dumps(asked))
@@ -237,7 +237,7 @@ def test_every_parameter_that_the_list_shows_can_be_given(capsys):
 
 
 @pytest.mark.slow
-def test_questions_that_the_policy_knows_without_the_document_are_dropped(empty_folder, capsys):
+def test_questions_that_the_policy_knows_are_dropped(empty_folder, capsys):
     words = ("--from", "squad", "dev-v2.0.json", "--drop-known", POCKET, "--backend", "transformers", "--samples", 1)
     assert data(*words, "--out", "x.parquet") == 0
     assert "10 questions of dev-v2.0.json" in capsys.readouterr().out

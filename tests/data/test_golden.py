@@ -34,7 +34,7 @@ def digest(*values: object) -> str:
 
 
 @pytest.mark.parametrize("name", DIGESTS)
-def test_a_seed_asks_the_same_question_about_the_same_facts_on_every_machine(name):
+def test_a_seed_is_the_same_plan_on_every_machine(name):
     plan = TASKS[name].task.plan(ExampleKey(name, 7, 1, Length(tokens=9000)))
     sentences, depths = (tuple(statement[i] for statement in plan.statements) for i in (0, 1))
     assert digest(plan.question, plan.answers, sentences, depths) == DIGESTS[name]

@@ -41,9 +41,7 @@ def unit(name: str) -> int:
 
 @pytest.mark.parametrize("name", [n for n in OFFLINE if n != "needle"])
 @pytest.mark.parametrize("tokens", [3100, 12_345])
-def test_a_document_is_never_over_its_token_budget_and_at_least_98_percent_of_it_where_units_allow(
-    name, tokens, tokenizer
-):
+def test_a_document_fills_its_tokens_to_98_percent_or_one_unit(name, tokens, tokenizer):
     tokens = max(tokens, LEAST.get(name, 0))
     for example in make(name, 3, 8, tokenizer, length_tokens=tokens):
         counted = tokenizer.count(example.document)
@@ -53,7 +51,7 @@ def test_a_document_is_never_over_its_token_budget_and_at_least_98_percent_of_it
 
 @pytest.mark.parametrize("name", OFFLINE)
 @pytest.mark.parametrize(("number", "size"), [(1, 3300), (5, 900)])
-def test_a_document_fills_the_chunks_asked_for_and_no_more(name, number, size, tokenizer):
+def test_a_document_fills_its_chunks_and_no_more(name, number, size, tokenizer):
     size = max(size, LEAST.get(name, 0) // number + 300)
     for example in make(name, 2, 8, tokenizer, chunks=number, chunk_tokens=size):
         assert len(chunks(example.document, tokenizer, size)) == number
@@ -61,7 +59,7 @@ def test_a_document_fills_the_chunks_asked_for_and_no_more(name, number, size, t
 
 
 @pytest.mark.parametrize("name", ["niah_single_1", "niah_multikey_2", "cwe", "fwe", "qa1", "multihop_2"])
-def test_a_document_too_long_to_count_at_once_is_within_its_budget_too(name, tokenizer, monkeypatch):
+def test_a_document_whose_length_is_estimated_stays_within_it(name, tokenizer, monkeypatch):
     monkeypatch.setattr(plans, "COUNTED_TOKENS", 4096)
     monkeypatch.setattr(lengths, "BLOCK_CHARS", 10_000)
     for tokens in (20_000, 61_000):
@@ -78,7 +76,7 @@ def test_the_question_of_a_seed_is_the_same_at_every_length(tokenizer):
 
 
 @pytest.mark.parametrize("depth", [0.0, 0.25, 0.5, 1.0])
-def test_a_needle_stands_at_the_depth_that_is_asked_for_and_recorded(depth, tokenizer):
+def test_a_needle_is_at_the_requested_and_recorded_depth(depth, tokenizer):
     for name in ("niah_single_1", "niah_multikey_2"):
         (example,) = make(name, 1, 4, tokenizer, length_tokens=6000, depth=depth)
         ((start, end),) = example.evidence
@@ -110,7 +108,7 @@ def test_depths_and_gold_places_are_spread_over_the_document(tokenizer):
         ("niah_single_1", {"chunks": 1, "chunk_tokens": 12}),
     ],
 )
-def test_a_length_too_small_for_the_facts_is_an_error_with_the_numbers(name, size, tokenizer):
+def test_too_short_a_length_is_an_error_with_the_numbers(name, size, tokenizer):
     with pytest.raises(
         ValueError, match=rf"task '{name}'.*(need|needs) [\d,]+ (tokens|chunks).* were requested; request"
     ):
@@ -151,7 +149,7 @@ def plan(statements: list[Statement], filler: Filler | None = None, **more) -> D
     fillers=st.lists(st.text("ab", min_size=1, max_size=9), max_size=12),
     numbered=st.booleans(),
 )
-def test_weaving_puts_every_fact_where_it_says_and_loses_no_filler(depths, fillers, numbered):
+def test_insert_reports_true_positions_and_loses_no_filler(depths, fillers, numbered):
     statements = [Statement(f"<{i}>" * (1 + i), depth) for i, depth in enumerate(depths)]
     texts = [statement.text for statement in statements]
     text, spans, positions = insert(fillers, statements, "\n\n" if numbered else "|", numbered)
@@ -171,7 +169,7 @@ STOCK = ("A cat sat.", "Rain fell on the long grey road to town.", "So it goes, 
 
 @settings(max_examples=25, deadline=None)
 @given(tokens=st.integers(60, 900), seed=st.integers(0, 99))
-def test_a_document_is_short_of_its_length_by_one_unit_of_filler_at_most(tokens, seed, tokenizer):
+def test_a_document_misses_its_length_by_one_unit_at_most(tokens, seed, tokenizer):
     for filler in (noise(), prose(seed), drawn(lambda rng: rng.choice(STOCK), seed), Filler(lambda: iter(STOCK * 60))):
         made = plan([Statement("Hi.", 0.5)], filler, separator=" ")
         key = ExampleKey("x", seed, 0, Length(tokens=tokens))
@@ -184,7 +182,7 @@ def test_a_document_is_short_of_its_length_by_one_unit_of_filler_at_most(tokens,
         assert tokens < tokenizer.count(more) + longest_unit
 
 
-def test_filler_that_ends_too_early_is_an_error_with_the_numbers_and_the_fix(tokenizer):
+def test_filler_that_runs_out_is_an_error_with_the_fix(tokenizer):
     short = plan([Statement("Hi.", 0.5)], Filler(lambda: iter(STOCK), "the stock", "add to it"))
     with pytest.raises(ValueError, match=r"the stock has \d+ tokens and \d+ are needed; add to it"):
         short.example(ExampleKey("x", 0, 0, Length(tokens=900)), Meter(tokenizer))

@@ -18,7 +18,7 @@ def test_needles_are_a_pure_function_of_their_seed(tokenizer, needles):
     assert next(make("needle", 1, 6, tokenizer, chunks=3, chunk_tokens=200)).document != needles[0].document
 
 
-def test_needles_fill_their_chunks_and_know_where_the_fact_is(tokenizer, needles):
+def test_needles_fill_their_chunks_and_have_one_evidence_span(tokenizer, needles):
     for example in needles:
         assert len(chunks(example.document, tokenizer, 200)) == 3
         (span,) = example.evidence
@@ -28,7 +28,7 @@ def test_needles_fill_their_chunks_and_know_where_the_fact_is(tokenizer, needles
     assert len({e.metadata["depth"] for e in needles}) == len(needles)
 
 
-def test_other_codes_begin_like_the_asked_one_as_often_as_is_said(tokenizer):
+def test_half_alike_is_the_share_of_codes_that_begin_alike(tokenizer):
     shares = []
     for half_alike in (0.0, 0.5, 1.0):
         found = []
@@ -46,7 +46,7 @@ def test_examples_survive_parquet_and_doubled_ids_do_not(tmp_path, needles):
         save([needles[0], needles[0]], tmp_path / "twice.parquet")
 
 
-def test_an_example_refuses_what_cannot_be_scored():
+def test_an_example_that_cannot_be_scored_is_refused():
     good = {"id": "1", "task": "t", "question": "q", "document": "d", "answers": ("a",)}
     for wrong, says in [
         ({"answers": ()}, "no accepted answer"),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from foreign_records import OPTIONS, RECORDS
 
 from memagent_lib.data import FORMATS, load, make, read_original, save
 from memagent_lib.data.formats import read_pool
@@ -29,7 +30,7 @@ def read(path, form, **options):
     return list(read_original(path, form, **options))
 
 
-def test_ruler_jsonl_is_told_apart_into_document_and_question(tmp_path):
+def test_ruler_jsonl_is_split_into_document_and_question(tmp_path):
     noise = "The grass was wet.\nNothing moved.\nThe magic number for red-fox is: 1234567.\nNothing moved."
     record = {
         "index": 3,
@@ -50,7 +51,7 @@ def test_ruler_jsonl_is_told_apart_into_document_and_question(tmp_path):
     assert (again.id, again.task) == (example.id, example.task) == ("niah_single_1-1", "ruler/niah_single_1")
 
 
-def test_rulers_qa_and_counting_prompts_are_told_apart_too(tmp_path):
+def test_rulers_qa_and_counting_prompts_are_split_too(tmp_path):
     documents = "Document 1:\nA town.\n\nDocument 2:\nA river."
     told = "Answer the question based on the given documents. Only give the answer."
     qa = f"Answer it.\n\n{documents}\n\n{told}\n\nQuestion: Which river?"
@@ -73,7 +74,7 @@ def test_rulers_qa_and_counting_prompts_are_told_apart_too(tmp_path):
         read(path, "ruler", rule="contains")
 
 
-def test_hotpots_distractor_json_gives_its_ten_paragraphs_and_the_supporting_sentences(hotpot_file):
+def test_hotpots_json_is_paragraphs_and_supporting_sentences(hotpot_file):
     examples, raw = read(hotpot_file, "hotpot"), json.loads(Path(hotpot_file).read_text(encoding="utf-8"))
     assert len(examples) == len(raw) == 60
     for example, record in zip(examples, raw, strict=True):
@@ -92,7 +93,7 @@ def test_the_hotpot_pool_is_memagents(hotpot_file):
     )
 
 
-def test_supporting_facts_past_the_end_are_passed_over_as_the_published_file_has_them(tmp_path):
+def test_supporting_facts_past_the_end_are_skipped(tmp_path):
     record = {
         "_id": "1",
         "question": "Who?",
@@ -105,7 +106,7 @@ def test_supporting_facts_past_the_end_are_passed_over_as_the_published_file_has
     assert [example.document[s.start : s.end] for s in example.evidence] == ["Ann came."]
 
 
-def test_squad_asks_only_what_can_be_answered_and_knows_where(squad_file):
+def test_squad_has_answerable_questions_with_their_spans(squad_file):
     examples = read(squad_file, "squad")
     assert len(examples) == 10
     for example in examples:
@@ -119,9 +120,7 @@ def test_squad_asks_only_what_can_be_answered_and_knows_where(squad_file):
 @pytest.mark.parametrize(
     ("name", "kind"), [("qa_1", "squad_file"), ("qa_2", "hotpot_file"), ("ruler_hqa", "hotpot_file")]
 )
-def test_document_questions_fill_a_length_or_a_count_with_the_questions_own_documents_first(
-    name, kind, tokenizer, request
-):
+def test_a_questions_own_documents_come_before_others(name, kind, tokenizer, request):
     path = request.getfixturevalue(kind)
     pool = read_pool(path, kind.removesuffix("_file"))
     found = {asked.question: asked for asked in pool.questions}
@@ -136,7 +135,7 @@ def test_document_questions_fill_a_length_or_a_count_with_the_questions_own_docu
     assert tokenizer.count(by_length.document) <= 700
 
 
-def test_a_seed_chooses_the_questions_and_stretches_of_one_order_share_none(tokenizer, hotpot_file):
+def test_stretches_of_one_seeds_order_share_no_question(tokenizer, hotpot_file):
     def asked(n: int, seed: int, first: int = 0) -> list[str]:
         examples = make("ruler_hqa", n, seed, tokenizer, documents=4, pool_path=hotpot_file, first=first)
         return [example.metadata["question_id"] for example in examples]
@@ -148,7 +147,7 @@ def test_a_seed_chooses_the_questions_and_stretches_of_one_order_share_none(toke
     assert set(asked(12, 1)) != set(everything[:12])
 
 
-def test_gold_documents_stand_in_other_places_in_every_example(tokenizer, hotpot_file):
+def test_gold_documents_are_elsewhere_in_every_example(tokenizer, hotpot_file):
     places = [
         tuple(e.metadata["gold_places"])
         for e in make("ruler_hqa", 20, 3, tokenizer, documents=60, pool_path=hotpot_file)
@@ -156,7 +155,7 @@ def test_gold_documents_stand_in_other_places_in_every_example(tokenizer, hotpot
     assert len(set(places)) > 15
 
 
-def test_too_many_questions_documents_or_tokens_for_a_pool_are_errors(tokenizer, squad_file):
+def test_requests_beyond_a_pool_are_errors_with_its_size(tokenizer, squad_file):
     for size, n, said in [
         (
             {"documents": 11},
@@ -170,7 +169,7 @@ def test_too_many_questions_documents_or_tokens_for_a_pool_are_errors(tokenizer,
             list(make("qa_1", n, 1, tokenizer, pool_path=squad_file, **size))
 
 
-def test_memagents_parquet_and_evaluation_json_are_read_and_written(tmp_path, tokenizer, hotpot_file):
+def test_memagents_training_and_evaluation_files_are_read(tmp_path, tokenizer, hotpot_file):
     rows = [
         {
             "data_source": "hotpotqa",
@@ -304,7 +303,7 @@ def test_longbench_is_scored_by_its_own_metrics(tmp_path):
         read(lines(tmp_path / "new.jsonl", record("newqa", 1)), "longbench")
 
 
-def test_babilongs_closed_answers_leave_out_what_the_question_names(tmp_path):
+def test_babilongs_labels_leave_out_those_of_the_question(tmp_path):
     folder = tmp_path / "qa3"
     folder.mkdir()
     record = {"input": "Long story.", "question": "Where was the milk before the kitchen?", "target": "garden"}
@@ -320,7 +319,7 @@ def test_babilongs_closed_answers_leave_out_what_the_question_names(tmp_path):
         read(tmp_path / "data.json", "babilong", task="qa99")
 
 
-def test_infinitebench_files_are_judged_by_what_their_tasks_ask(tmp_path):
+def test_infinitebench_files_have_their_tasks_judges(tmp_path):
     def one(task, reply, **record):
         (example,) = read(
             lines(tmp_path / f"{task}.jsonl", {"id": 0, "context": "c", "input": "q", "options": []} | record),
@@ -352,8 +351,8 @@ def test_every_reader_gives_examples_that_can_be_stored(tmp_path, hotpot_file, s
     assert set(FORMATS) == names
 
 
-MINE = {"id": "one", "question": "q", "document": "d", "answers": ["a"]}
-GOOD = {"index": 0, "input": "text\nQuestion: q?", "outputs": ["a"]}
+MINE = RECORDS["plain"]
+GOOD = RECORDS["ruler"]
 
 
 @pytest.mark.parametrize(
@@ -433,7 +432,7 @@ def test_bytes_that_are_not_utf8_are_an_error_with_the_line(tmp_path):
         read(tmp_path / "h.json", "hotpot")
 
 
-def test_an_unknown_format_a_missing_or_an_empty_file_is_an_error(tmp_path):
+def test_unknown_formats_and_missing_or_empty_files_are_errors(tmp_path):
     with pytest.raises(ValueError, match="no format 'csv'; choose from babilong, hotpot"):
         read_original(tmp_path / "x", "csv")
     with pytest.raises(FileNotFoundError, match=r"no file at .*; these files are their projects' own"):
@@ -443,20 +442,6 @@ def test_an_unknown_format_a_missing_or_an_empty_file_is_an_error(tmp_path):
         read(tmp_path / "x", "ruler")
 
 
-SQUAD = {"id": "1", "question": "q", "is_impossible": False, "answers": [{"text": "c", "answer_start": 0}]}
-WHOLE = {
-    "babilong": {"input": "x", "question": "q", "target": "garden"},
-    "hotpot": {
-        "_id": "1", "question": "q", "answer": "a",
-        "supporting_facts": [["T", 0]], "context": [["T", ["s"]]], "type": "t",
-    },
-    "infinitebench": {"id": 0, "context": "c", "input": "q", "answer": ["Amy"], "options": ["Bob", "Amy"]},
-    "longbench": {"dataset": "trec", "input": "q", "context": "c", "answers": ["A"], "all_classes": ["A"], "_id": "1"},
-    "memagent": {"input": "q", "context": "c", "answers": ["a"], "num_docs": 1, "index": 0},
-    "plain": MINE,
-    "ruler": GOOD,
-    "squad": {"data": [{"paragraphs": [{"context": "c", "qas": [SQUAD]}]}]},
-}  # fmt: skip
 ODD = (None, 5, -1.5, "", " ", "x", "\\ud800", [], {}, [[]], [None], [{"a": 1}], {"a": []}, True)
 
 
@@ -472,14 +457,14 @@ def changed(rng: random.Random, value):
     return rng.choice(ODD)
 
 
-def test_a_record_of_any_other_shape_is_read_or_is_an_error_in_one_line_that_names_the_file(tmp_path):
+def test_a_record_of_any_shape_is_read_or_a_one_line_error(tmp_path):
     rng, errors = random.Random(7), Counter()
     for number in range(800):
-        form = rng.choice(list(WHOLE))
-        text = json.dumps(changed(rng, WHOLE[form])).replace("\\\\ud800", "\\ud800")
+        form = rng.choice(list(RECORDS))
+        text = json.dumps(changed(rng, RECORDS[form])).replace("\\\\ud800", "\\ud800")
         path = tmp_path / f"{number}.json"
         path.write_text(text if form == "squad" else f"[{text}]")
-        options = {"babilong": {"task": "qa1"}, "infinitebench": {"task": "longbook_choice_eng"}}.get(form, {})
+        options = OPTIONS.get(form, {})
         with suppress(ValueError):
             examples = read(path, form, **options)
             assert not examples or load(save(examples, tmp_path / "x.parquet"))
@@ -487,10 +472,10 @@ def test_a_record_of_any_other_shape_is_read_or_is_an_error_in_one_line_that_nam
         errors[form] += 1
         with pytest.raises(ValueError, match=rf"^[^\n]*/{path.name}\b[^\n]*$"):
             read(path, form, **options)
-    assert errors.keys() == WHOLE.keys()
+    assert errors.keys() == RECORDS.keys()
 
 
-def test_a_record_nested_without_end_or_with_a_number_without_end_is_an_error_with_its_line(tmp_path):
+def test_endless_nesting_or_digits_are_errors_with_their_line(tmp_path):
     for odd, why in ((f'{{"input": {"[" * 100_000}', "nested too deeply"), (f'{{"input": {"1" * 5000}}}', "digits")):
         with pytest.raises(ValueError, match=f"line 1: .*{why}"):
             read(lines(tmp_path / "x.jsonl", odd), "ruler")

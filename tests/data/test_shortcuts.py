@@ -111,7 +111,7 @@ HABITS = {
 
 
 @pytest.mark.parametrize("name", CANDIDATES)
-def test_ignoring_the_names_of_a_question_scores_no_more_than_a_pick_among_candidates(name, tokenizer):
+def test_ignoring_the_questions_names_is_a_guess(name, tokenizer):
     size, candidates = CANDIDATES[name]
     rng, chance, scores = random.Random(0), 0.0, dict.fromkeys(HABITS, 0.0)
     n = N if "documents" in size else 3 * N
@@ -145,14 +145,14 @@ def test_comparing_without_the_documents_of_the_two_is_a_guess(name, tokenizer):
 
 @pytest.mark.parametrize(("shape", "hops"), [("bridge", 2), ("chain", 3), ("chain", 4)])
 @pytest.mark.parametrize("documents", [24, 60, 200])
-def test_a_document_of_any_length_has_at_least_five_complete_decoy_chains(shape, hops, documents, tokenizer):
+def test_every_document_has_five_complete_decoy_chains(shape, hops, documents, tokenizer):
     name = f"multihop_{hops}"
     for example in make(name, 4, 3, tokenizer, documents=documents):
         ends = chain_ends(example.question, example.document)
         assert len(set(ends) - set(example.answers)) >= 5
 
 
-def test_every_route_and_comparison_is_asked():
+def test_every_route_and_comparison_comes_up():
     asked = [
         MultiHop(hops=hops, shape=shape).plan(ExampleKey("x", 1, i, Length(documents=40))).question
         for shape, hops in (("bridge", 2), ("chain", 3), ("chain", 4), ("comparison", 2), ("comparison", 4))

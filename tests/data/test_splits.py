@@ -7,7 +7,7 @@ import pytest
 from memagent_lib.data import load, make_splits
 
 
-def test_each_length_has_its_file_and_an_empty_split_needs_no_numbers(tmp_path, tokenizer) -> None:
+def test_each_length_of_a_split_has_its_file(tmp_path, tokenizer) -> None:
     splits = {"train": ([1, 2], [3, 2]), "test": ([2], [4]), "other": ([], [64, 64, 32])}
     made = make_splits(tmp_path, "needle", splits, tokenizer, seed=1, chunk_tokens=64, distractors=0.5)
     assert made[["split", "chunks", "examples"]].values.tolist() == [["train", 1, 3], ["train", 2, 2], ["test", 2, 4]]

@@ -47,7 +47,7 @@ def test_what_is_written_is_what_is_read_in_order(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["x.parquet"]
 
 
-def test_a_document_is_stored_once_however_many_questions_share_it(tmp_path):
+def test_a_document_is_stored_once_for_all_its_questions(tmp_path):
     books = [f"one two book {i} " + "lorem ipsum " * 4000 for i in range(3)]
     for order in ([0] * 40 + [1] * 25 + [2] * 31, [i % 3 for i in range(96)]):
         path = save((example(i, books[book]) for i, book in enumerate(order)), tmp_path / "x.parquet")
@@ -69,7 +69,7 @@ def test_row_groups_end_only_where_a_new_document_begins(tmp_path, monkeypatch):
     assert [e.document for e in stream(path)] == rows
 
 
-def test_row_groups_stay_below_what_a_plain_reader_can_hold(tmp_path, monkeypatch):
+def test_row_groups_stay_below_a_plain_readers_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "READ_CHARS", 5000)
     text = "one two " + "x" * 992
     path = save((example(i, text) for i in range(23)), tmp_path / "x.parquet")
@@ -77,7 +77,7 @@ def test_row_groups_stay_below_what_a_plain_reader_can_hold(tmp_path, monkeypatc
     assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [5, 5, 5, 5, 3]
 
 
-def test_any_parquet_reader_sees_verls_columns_and_whole_documents(tmp_path):
+def test_any_parquet_reader_sees_verls_columns(tmp_path):
     path = save([example(i) for i in range(5)], tmp_path / "x.parquet")
     table = pq.read_table(path)
     assert tuple(table.column_names) == COLUMNS
@@ -98,7 +98,7 @@ def test_hugging_face_datasets_reads_the_file_as_verl_does(tmp_path):
     assert [Example.from_record(row) for row in rows] == [example(i) for i in range(7)]
 
 
-def test_writing_takes_a_stream_and_leaves_nothing_behind_when_it_breaks(tmp_path):
+def test_a_stream_that_breaks_leaves_no_file_behind(tmp_path):
     def broken():
         yield example(1)
         raise RuntimeError("the generator broke")
@@ -108,7 +108,7 @@ def test_writing_takes_a_stream_and_leaves_nothing_behind_when_it_breaks(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_write_keeps_the_file_that_was_there(tmp_path):
+def test_a_failed_write_leaves_the_old_file_in_place(tmp_path):
     path = save([example(1)], tmp_path / "x.parquet")
     with pytest.raises(ValueError, match="two examples are called 'e2'; ids must differ"):
         save([example(2), example(2, "another one")], path)
@@ -117,7 +117,7 @@ def test_a_failed_write_keeps_the_file_that_was_there(tmp_path):
     assert load(path) == [example(1)]
 
 
-def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):
+def test_a_missing_or_foreign_file_is_an_error_with_the_fix(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no examples at .*; make some with: memagent data TASK"):
         load(tmp_path / "x.parquet")
     (tmp_path / "x.parquet").write_text('{"input": 1}')
@@ -150,7 +150,7 @@ def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path):
             load(path)
 
 
-def test_a_file_that_is_not_called_parquet_is_not_written_as_parquet(tmp_path):
+def test_a_file_to_write_must_end_in_parquet(tmp_path):
     with pytest.raises(ValueError, match=r"examples are written as parquet, .*end the name .*x.jsonl in .parquet"):
         save([example(1)], tmp_path / "x.jsonl")
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ def test_all_policies_are_there():
 
 
 @pytest.mark.parametrize("folder", [path.parent for path in POLICIES], ids=lambda folder: folder.name)
-def test_a_committed_policy_has_the_recipes_tokenizer_shape_and_way_of_reading(folder):
+def test_a_committed_policy_is_what_the_recipe_makes(folder):
     from transformers import AutoModelForCausalLM
 
     tokenizer = build_tokenizer()

@@ -11,7 +11,7 @@ from memagent_lib.prompts import Template
 from memagent_lib.text import Tokenizer
 
 
-def test_a_lookup_that_works_is_told_from_one_that_does_not() -> None:
+def test_margins_separate_a_working_lookup_from_a_broken_one() -> None:
     turns = lookups(60, seed=0)
     assert [len(turn.triples) for turn in turns[:3]] == [1, 2, 1]  # one fact, two, the last of several values
     assert not any(triple.text in turn.text for turn in turns for triple in turn.triples)
@@ -34,7 +34,7 @@ def test_a_memory_is_in_the_words_of_the_policy() -> None:
     assert noted(model, tokenizer, template, turns) == [plain(turn) for turn in turns]
 
 
-def test_a_value_that_no_text_told_is_seen() -> None:
+def test_a_value_that_no_text_states_is_counted() -> None:
     turns, unknown = lookups(60, seed=2), Tokenizer(build_tokenizer()).encode(" unknown")
     model = AutoModelForCausalLM.from_pretrained("experiments/pocket/warm_start")
     assert false_values(model, turns)["false"].mean() < 0.1
@@ -44,7 +44,7 @@ def test_a_value_that_no_text_told_is_seen() -> None:
     assert found["false"].mean() > 0.5 and found.groupby("kind").size().tolist() == [20, 20, 20]
 
 
-def test_a_true_value_that_is_not_taken_is_seen() -> None:
+def test_a_true_value_that_is_not_taken_is_counted() -> None:
     turns = lookups(60, seed=3)
     assert all(triple.text in turn.stating(triple, Random(0)) for turn in turns for triple in turn.triples)
     assert len(turns[0].stating(turns[0].triples[0], Random(0)).split(". ")) == len(turns[0].text.split(". "))

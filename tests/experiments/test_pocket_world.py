@@ -54,7 +54,7 @@ def boxed(values):
 
 @pytest.mark.parametrize("chunk_count", LENGTHS)
 @pytest.mark.parametrize("ask", list(QuestionKind))
-def test_every_question_can_be_answered_from_its_text_and_is_as_long_as_asked(ask, chunk_count, pocket_tokenizer):
+def test_a_text_answers_its_question_and_fills_its_chunks(ask, chunk_count, pocket_tokenizer):
     for example in examples(ask, pocket_tokenizer, chunk_count):
         assert len(chunks(example.document, pocket_tokenizer, 96)) == chunk_count
         assert score(example.rule, boxed(solve(example.question, example.document)), example.answers).value == 1, (
@@ -63,7 +63,7 @@ def test_every_question_can_be_answered_from_its_text_and_is_as_long_as_asked(as
 
 
 @pytest.mark.parametrize("ask", list(QuestionKind))
-def test_evidence_is_whole_facts_and_needed_ones_only(ask, pocket_tokenizer):
+def test_evidence_is_whole_statements_and_needed_ones_only(ask, pocket_tokenizer):
     for example in examples(ask, pocket_tokenizer, 4):
         told = [example.document[start:end] for start, end in example.evidence]
         assert all(FACT.fullmatch(text) for text in told)
@@ -72,7 +72,7 @@ def test_evidence_is_whole_facts_and_needed_ones_only(ask, pocket_tokenizer):
 
 
 @pytest.mark.parametrize("ask", list(QuestionKind))
-def test_without_its_needed_facts_a_text_does_not_tell_the_answer(ask, pocket_tokenizer):
+def test_without_its_evidence_a_text_does_not_answer(ask, pocket_tokenizer):
     for example in examples(ask, pocket_tokenizer, 4):
         text = example.document
         for start, end in example.evidence:
@@ -84,7 +84,7 @@ def test_without_its_needed_facts_a_text_does_not_tell_the_answer(ask, pocket_to
         assert not set(found) & set(example.answers)  # of updates, an older one is still told
 
 
-def test_examples_are_a_function_of_the_seed_and_ask_the_same_at_every_length(pocket_tokenizer):
+def test_a_seed_has_the_same_questions_at_every_length(pocket_tokenizer):
     for ask in QuestionKind:
         short, long = examples(ask, pocket_tokenizer, 2, 5), examples(ask, pocket_tokenizer, 9, 5)
         assert [e.question for e in short] == [e.question for e in long]
@@ -130,7 +130,7 @@ def test_the_first_of_several_updates_is_not_the_answer(pocket_tokenizer):
     assert not any(right)
 
 
-def test_half_matching_names_are_common_and_never_the_asked_one(pocket_tokenizer):
+def test_half_matching_names_are_common_and_never_the_right_one(pocket_tokenizer):
     half = whole = 0
     for example in examples(QuestionKind.NEEDLE, pocket_tokenizer, 8):
         adjective, noun = re.search(r"the (\w+) (\w+)\?", example.question).groups()
@@ -141,7 +141,7 @@ def test_half_matching_names_are_common_and_never_the_asked_one(pocket_tokenizer
 
 
 @pytest.mark.parametrize("ask", list(QuestionKind))
-def test_texts_tell_something_else_of_what_is_asked(ask, pocket_tokenizer):
+def test_texts_state_other_relations_of_the_same_key(ask, pocket_tokenizer):
     """The relation counts, too: a thing whose code is asked has a keeper. Of a chain it would be another link."""
     beside = facts = 0
     for example in examples(ask, pocket_tokenizer, 8, same_key=0.2):
@@ -155,7 +155,7 @@ def test_texts_tell_something_else_of_what_is_asked(ask, pocket_tokenizer):
     assert beside == 0 if ask is QuestionKind.CHAIN else 0.1 < beside / facts < 0.3
 
 
-def test_a_bridge_is_told_in_both_orders_and_its_leads_fit_a_memory(pocket_tokenizer):
+def test_bridges_come_in_both_orders_and_fit_a_memory(pocket_tokenizer):
     orders = []
     for example in examples(QuestionKind.BRIDGE, pocket_tokenizer, 12):
         first = example.document[slice(*example.evidence[0])]
@@ -166,7 +166,7 @@ def test_a_bridge_is_told_in_both_orders_and_its_leads_fit_a_memory(pocket_token
 
 
 @pytest.mark.parametrize("ask", list(QuestionKind))
-def test_of_what_no_text_told_the_answer_is_unknown(ask, pocket_tokenizer):
+def test_the_answer_to_what_no_text_states_is_unknown(ask, pocket_tokenizer):
     for example in examples(ask, pocket_tokenizer, 4, untold=1.0, half_matching=0.9):
         assert (example.answers, example.evidence) == (("unknown",), ())
         asked = re.findall(r"the (\w+ \w+)(?= and|\?)", example.question) or [example.question.split()[-1][:-1]]
@@ -176,14 +176,14 @@ def test_of_what_no_text_told_the_answer_is_unknown(ask, pocket_tokenizer):
         assert len(chunks(example.document, pocket_tokenizer, 96)) == 4
 
 
-def test_documents_of_which_a_share_tells_nothing_are_as_before_where_it_does(pocket_tokenizer):
+def test_a_share_of_untold_documents_leaves_the_others_solvable(pocket_tokenizer):
     half = examples("needle", pocket_tokenizer, 2, untold=0.5)
     assert 20 <= sum(example.answers == ("unknown",) for example in half) <= 40
     told = [example for example in half if example.answers != ("unknown",)]
     assert all(solve(example.question, example.document) == list(example.answers) for example in told)
 
 
-def test_facts_that_are_told_in_order_stand_in_chunks_of_their_own_where_they_are_apart(pocket_tokenizer):
+def test_statements_that_are_apart_are_in_chunks_of_their_own(pocket_tokenizer):
     def of_one_chunk(examples):
         """In how many documents a chunk tells two values of the asked key."""
         crowded = 0

@@ -26,7 +26,7 @@ def parts(teacher, turn):
     return shown, teacher.tokenizer.decode(turn.reply)
 
 
-def test_a_read_turn_copies_facts_of_memory_and_text_in_order(teacher):
+def test_a_read_turn_copies_statements_in_order(teacher):
     rng, sizes = random.Random(0), Counter()
     for _ in range(400):
         shown, reply = parts(teacher, teacher.read(rng, 96))
@@ -42,7 +42,7 @@ def test_a_read_turn_copies_facts_of_memory_and_text_in_order(teacher):
 
 
 @pytest.mark.parametrize("several", [0.0, 1.0])
-def test_what_is_kept_does_not_depend_on_the_question(teacher, several):
+def test_what_is_copied_does_not_depend_on_the_question(teacher, several):
     """The target is drawn from the facts alone: needed facts are kept as often as any other."""
     rng, needed, others = random.Random(1), [], []
     for _ in range(3000):
@@ -70,7 +70,7 @@ def test_turns_of_one_key_copy_several_of_its_values(teacher):
     assert of_one_key > 2 * usual > 0
 
 
-def test_a_memory_that_tells_a_fact_twice_is_followed_by_replies_that_tell_it_once(teacher):
+def test_replies_never_repeat_what_a_memory_repeats(teacher):
     rng, crowded = random.Random(4), 0
     for _ in range(400):
         turn = teacher.turn(rng, 96, Shares(twice=0.5))
@@ -84,7 +84,7 @@ def test_a_memory_that_tells_a_fact_twice_is_followed_by_replies_that_tell_it_on
     assert 100 < crowded < 300
 
 
-def test_an_answer_from_a_text_names_what_the_text_tells_or_says_unknown(teacher):
+def test_a_direct_answer_is_from_the_text_or_unknown(teacher):
     """Half-matching facts are no answer, and a value is never made up."""
     rng, unknown, half_matching = random.Random(5), [], 0
     for _ in range(600):
@@ -112,7 +112,7 @@ def test_the_subset_is_uniform():
 
 
 @pytest.mark.parametrize("ask", QuestionKind)
-def test_whoever_keeps_ideal_memories_answers_every_document_and_keeps_no_more(teacher, ask):
+def test_ideal_memories_answer_every_document_and_hold_no_more(teacher, ask):
     """The whole: documents of 20 chunks as the tasks make them, decoys, half-matching facts and all."""
     rng, crowd, sizes = random.Random(f"ideal {ask}"), Crowd(density=0.8, half_matching=0.9, same_key=0.1), Counter()
     for _ in range(40):
@@ -129,7 +129,7 @@ def test_whoever_keeps_ideal_memories_answers_every_document_and_keeps_no_more(t
     assert max(sizes) == needed[ask]
 
 
-def test_an_ideal_reader_keeps_codes_of_people_until_it_knows_whose(teacher):
+def test_an_ideal_reader_collects_codes_until_it_knows_whose(teacher):
     asked = Question(QuestionKind.BRIDGE, ("red fox",), (), ("bell",))
     before = ideal(asked, facts(["code Ada bell", "code red owl maple", "code Ben lily"]))
     assert before == facts(["keeper red fox unknown", "code Ada bell", "code Ben lily"])
@@ -139,7 +139,7 @@ def test_an_ideal_reader_keeps_codes_of_people_until_it_knows_whose(teacher):
     )
 
 
-def test_an_aware_teacher_shows_ideal_memories(teacher):
+def test_an_aware_teacher_writes_ideal_memories(teacher):
     aware, rng, kinds, half_matching = Teacher(teacher.tokenizer, aware=True), random.Random(6), Counter(), 0
     for _ in range(400):
         turn = aware.turn(rng, 96, Shares(answers=0.0, several=0.4, twice=0.3))

@@ -12,7 +12,7 @@ from experiments.pocket.warm_start import READING, Phase, make
 from memagent_lib.agent import AgentSettings
 
 
-def test_a_warm_start_keeps_its_wording_and_follows_from_its_seed(tmp_path, monkeypatch):
+def test_a_warm_start_is_a_function_of_its_seed_and_wording(tmp_path, monkeypatch):
     monkeypatch.setattr(
         warm_start, "PHASES", (Phase(24, 1, drill=1.0), Phase(32, 1, shares=Shares(several=0.5, direct=0.2)))
     )
@@ -25,7 +25,7 @@ def test_a_warm_start_keeps_its_wording_and_follows_from_its_seed(tmp_path, monk
     assert not torch.equal(one.lm_head.weight, other.lm_head.weight)
 
 
-def test_ideal_memories_go_on_from_a_warm_start_and_keep_its_wording(tmp_path, monkeypatch):
+def test_ideal_memories_continue_a_warm_start_in_its_wording(tmp_path, monkeypatch):
     monkeypatch.setattr(warm_start, "PHASES", (Phase(24, 1, drill=1.0),))
     monkeypatch.setattr(warm_start, "AWARE", (Phase(32, 1),))
     make(tmp_path / "start", template="chunk_first")
