@@ -1,4 +1,4 @@
-"""A workbench for memory agents: read documents of any length with a small window, and train what to keep.
+"""A workbench for memory agents: read documents of any length with a small window, and train what to remember.
 
     from memagent_lib import open_agent, read_files
 
@@ -6,7 +6,7 @@
     reading = read_files(agent, ["contract.pdf"], ["Who signs?"])
     reading.answers
 
-These names are loaded when they are first used; the rooms below hold everything else.
+These names are imported on first use, so that ``import memagent_lib`` is light; everything else is in the rooms below.
 """
 
 from importlib import import_module

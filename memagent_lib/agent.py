@@ -1,8 +1,8 @@
-"""An agent: a reader, a model and a wording; :func:`open_agent` builds one, and one loop drives it everywhere.
+"""An agent: a reader, a model and a wording. :func:`open_agent` builds one, and :func:`drive` runs it everywhere.
 
-The evaluator, the command line, the notebooks, the inspector and the verl rollout all read through :func:`drive`. Knows
-readers, encoders and backends; knows no examples and no scores. Chunking and tokenisation run in worker threads, so a
-long document never holds up the other readings.
+The evaluator, the command line, the notebooks, the inspector and the verl rollout all read through :func:`drive`.
+Chunking and tokenisation run in worker threads, so a long document never delays other readings. Knows readers, encoders
+and backends; knows no examples and no scores.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ _LOOP_LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """How a model was trained to read. A model folder keeps it as ``memagent.json``; :func:`open_agent` takes its
-    defaults there.
+    """How a model was trained to read: ``memagent.json`` in its folder, from which :func:`open_agent` takes defaults.
 
-    ``template`` is the name of one that ships with the library, or the words themselves.
+    ``template`` is the name of one that ships with the library, or a table of its entries.
     """
 
     template: str | dict[str, str | dict[str, str]] = "chunk_first"
@@ -47,7 +46,7 @@ class AgentSettings:
 
     @classmethod
     def load(cls, model: str | Path) -> AgentSettings:
-        """The settings in a model folder; the published ones where it has none or ``model`` is no folder."""
+        """Load the settings in a model folder; the published ones where it has none or ``model`` is no folder."""
         path = paths.absolute(model) / SETTINGS_FILE
         if not path.is_file():
             return cls()
@@ -76,13 +75,12 @@ def open_agent(
     tokenizer: str | Path | Tokenizer | None = None,
     **options: Any,
 ) -> Agent:
-    """An agent, from names or from objects. What is not given comes from the model's ``memagent.json``, else from the
-    paper.
+    """Open an agent, from names or from objects. Defaults are the model's ``memagent.json``, else the paper's settings.
 
-    ``model`` is a folder, a hub name, or a server's name for its model; then ``tokenizer`` says whose tokenizer counts.
-    ``budget`` may name single sizes (``{"chunk_tokens": 2000}``). ``options`` are the backend's own: ``base_url``,
-    ``api_key`` and ``api`` of ``openai``, ``threads`` of ``vllm`` and ``transformers``, ``drafts`` of ``transformers``,
-    ``window`` of all; those that are ``None``, empty or 0 are left out.
+    ``model`` is a folder, a hub name, or a server's name for its model; then ``tokenizer`` names a model with the same
+    tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may have single sizes (``{"chunk_tokens": 2000}``).
+    ``options`` are the backend's own: ``base_url``, ``api_key`` and ``api`` of ``openai``, ``threads`` of ``vllm`` and
+    ``transformers``, ``drafts`` of ``transformers``, ``window`` of all; ``None``, empty and 0 stand for the default.
     """
     path = paths.model_path(str(model))
     trained = AgentSettings.load(path)
@@ -92,39 +90,40 @@ def open_agent(
     reader = reader_named(reader) if isinstance(reader, str) else reader
     template = Template.of(template or trained.template)
     if not isinstance(tokenizer, Tokenizer):
-        tokenizer = _tokenizer(paths.model_path(str(tokenizer or model)), told=bool(tokenizer))
+        tokenizer = _tokenizer(paths.model_path(str(tokenizer or model)), named=bool(tokenizer))
     encoder = Encoder(tokenizer, template, budget)
     if isinstance(backend, str):
-        given = {name: value for name, value in options.items() if value is False or value not in (None, "", 0)}
-        backend = open_backend(backend, path, sampling, **given)
+        set_options = {name: value for name, value in options.items() if value is False or value not in (None, "", 0)}
+        backend = open_backend(backend, path, sampling, **set_options)
     return Agent(encoder, backend, reader, provenance.model_hash(str(model)))
 
 
-def _tokenizer(model: str, told: bool) -> Tokenizer:
+def _tokenizer(model: str, named: bool) -> Tokenizer:
     try:
         return Tokenizer.load(model)
     except FileNotFoundError:
         raise
     except OSError as unknown:
-        hint = "" if told else ", or name the tokenizer (--tokenizer) of a model that only a server has a name for"
+        hint = "" if named else ", or name the tokenizer (--tokenizer) of a model that only a server has a name for"
         raise OSError(f"{unknown}{hint}") from unknown
 
 
 class TurnStore(Protocol):
-    """Where finished turns are kept and found again by a later try (:class:`memagent_lib.journal.Journal`)."""
+    """Stores finished turns for a later try (:meth:`memagent_lib.journal.Journal.reading` has one)."""
 
-    def find(self, prompt: Prompt) -> Reply | None: ...
+    def find(self, prompt: Prompt) -> Reply | None:
+        """Return the stored reply to ``prompt``; of equal prompts, the replies in their order."""
 
-    def append(self, prompt: Prompt, reply: Reply) -> None: ...
+    def append(self, prompt: Prompt, reply: Reply) -> None:
+        """Store a finished turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
-    """What happens beside a reading, in worker threads: ``store`` keeps each turn as it finishes, ``on_turn`` sees
-    them in order.
+    """What happens beside a reading, in worker threads: ``store`` gets each turn as it finishes, ``on_turn`` in order.
 
-    ``lean`` drops what only training needs (token ids) and the text of chunks that have been read, after ``on_turn``
-    saw it.
+    ``lean`` then drops the text of chunks that have been read and what only training needs, so that a gigabyte can be
+    read in little memory.
     """
 
     store: TurnStore | None = None
@@ -223,7 +222,7 @@ async def drive(session: ReaderSession, encoder: Encoder, backend: Backend, obse
 
 @dataclass(frozen=True)
 class Agent:
-    """A model that reads documents: encoder + backend + reader; ``aread`` for asynchronous code, else ``read``."""
+    """A model that reads documents: encoder + backend + reader. :meth:`aread` is for asynchronous code."""
 
     encoder: Encoder
     backend: Backend
@@ -257,7 +256,7 @@ class Agent:
         previous: Trace | None = None,
         observer: Observer | None = None,
     ) -> Trace:
-        """Read a document, or continue ``previous`` with a document that follows what it has read."""
+        """Read a document, or continue the reading ``previous`` with a document that follows."""
         if previous is not None and not self.reader.continues:
             able = ", ".join(name for name, reader in READERS.items() if reader.continues)
             raise ValueError(f"the reader {self.reader.name!r} cannot continue a reading; choose from {able}")
@@ -277,7 +276,7 @@ class Agent:
 
 
 def chunks_after(previous: Trace, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """``chunks`` numbered and placed as what follows the chunks that ``previous`` has read."""
+    """Number ``chunks`` and move their offsets so that they follow the chunks that ``previous`` has read."""
     read = [turn.prompt.chunk for turn in previous.reads if turn.prompt.chunk]
     index = max((chunk.index for chunk in read), default=-1) + 1
     end = max((chunk.end for chunk in read), default=0)
@@ -286,7 +285,7 @@ def chunks_after(previous: Trace, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 
 async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of coroutines that run side by side. The first error cancels the others and is raised as it is."""
+    """Return the results of coroutines that run side by side. The first error cancels the others and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
@@ -296,10 +295,10 @@ async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine from synchronous code, also where an event loop is already running (a notebook cell).
+    """Run a coroutine from synchronous code, also inside a running event loop (a notebook cell).
 
-    All such work shares one background loop, because engines belong to the loop that first used them. An interrupt
-    (Ctrl-C, a notebook's stop button) cancels the work.
+    All calls share one background loop, because an engine belongs to the loop that first used it. An interrupt (Ctrl-C,
+    a notebook's stop button) cancels the work.
     """
     running = asyncio.run_coroutine_threadsafe(work, _loop())
     try:
@@ -309,8 +308,8 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-async def _in_thread(work: Callable[..., T], *given: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(_TOKENIZERS, work, *given)
+async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_TOKENIZERS, work, *arguments)
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -1,8 +1,8 @@
 """What a long job has finished, in one append-only file: kill the process at any moment, start again, and it continues.
 
-Line 1 says what the replies depend on (the identity); then one line per finished turn; then, per finished reading, one
-record with everything in it. A turn is found again by the content of its prompt, so a reader needs no state of its own
-to resume. One ``write`` per line survives the death of the process (not of the machine). Knows prompts and replies;
+Line 1 is the identity, which is everything that the replies depend on. Then follow one line for each finished turn and
+one record for each finished reading. A turn is found by the content of its prompt, so a reader needs no state of its
+own to resume. One ``write`` per line survives the death of the process (not of the machine). Knows prompts and replies;
 knows no example and no score.
 """
 
@@ -26,7 +26,7 @@ _LONGEST_HEADER = 1 << 22
 
 
 class JournalError(UserError, ValueError):
-    """A file that is no journal, or belongs to another job, or is damaged, or that another process is writing."""
+    """A file that is no journal, belongs to another job, is damaged, or is being written by another process."""
 
 
 class _Line(NamedTuple):
@@ -35,11 +35,9 @@ class _Line(NamedTuple):
 
 
 class Journal:
-    """The turns and records of readings that share an ``identity``: all that changes their replies, beside their
-    examples.
+    """The turns and records of readings that share an ``identity``. A context manager.
 
-    Opening a file that is no journal, or one with another identity, is an error and leaves it untouched. A context
-    manager.
+    Opening a file that is no journal, or one with another identity, raises :class:`JournalError` and changes nothing.
     """
 
     def __init__(self, path: str | Path, identity: Mapping[str, Any]):
@@ -64,22 +62,34 @@ class Journal:
         self.close()
 
     def reading(self, key: str = "") -> ReadingTurns:
-        """Where the turns of one reading are kept."""
+        """Return the store for the turns of one reading."""
         return ReadingTurns(self, key)
 
+    def take_reply(self, key: str, turn: str) -> Reply | None:
+        """Return the next reply stored for a turn of a reading; each is returned once."""
+        with self._lock:
+            waiting = self._turns[key].get(turn)
+            line = waiting.popleft() if waiting else None
+        return None if line is None else Reply(**self._read(line)["reply"])
+
+    def append_reply(self, key: str, turn: str, reply: Reply) -> None:
+        """Append the reply to a turn of a reading."""
+        stored = {name: getattr(reply, name) for name in REPLY_FIELDS}
+        self._write({"reading": key, "turn": turn, "reply": stored})
+
     def finish(self, key: str, record: Mapping[str, Any], failed: bool = False) -> None:
-        """Append the record of a reading; the last of a key counts. Turns of a ``failed`` one stay for the next try."""
+        """Append the record of a reading; the last of a key counts. Turns of a ``failed`` reading stay for a retry."""
         line = self._write({"reading": key, "record": record} | ({"failed": True} if failed else {}))
         with self._lock:
             self._ended(key, line, failed)
 
     def record(self, key: str) -> dict[str, Any] | None:
-        """The record of a finished reading."""
+        """Return the record of a finished reading; ``None`` if there is none."""
         line = self._records.get(key)
         return None if line is None else self._read(line)["record"]
 
     def close(self) -> None:
-        """Release the file, which stays for a later try."""
+        """Release the file, which stays for a later run."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -94,11 +104,11 @@ class Journal:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
             raise JournalError(
-                f"another process is writing {self.path}; wait for it, or give another journal"
+                f"another process is writing {self.path}; wait for it, or choose another journal"
             ) from taken
 
     def _load(self) -> int:
-        """Look at the whole file, and only then cut off a line that a killed process left half written."""
+        """Index the whole file, and only then cut off a line that a killed process left half written."""
         header = self._header()
         with open(self.path, "rb") as file:
             first = file.readline(_LONGEST_HEADER)
@@ -130,15 +140,19 @@ class Journal:
     def _require_same(self, first: bytes) -> None:
         try:
             header = json.loads(first)
-            version, before = header["memagent_journal"], header["identity"]
+            version = header["memagent_journal"]
+            before = header["identity"]
         except (ValueError, KeyError, TypeError) as odd:
-            raise JournalError(f"{self.path} is no journal, and was left as it is; give another path") from odd
+            raise JournalError(f"{self.path} is no journal, and was left as it is; choose another path") from odd
         if version != VERSION:
-            raise JournalError(f"{self.path} is a journal of version {version}, this is {VERSION}; give another path")
-        if changed := list(_differences(before, self._identity)):
+            raise JournalError(
+                f"{self.path} is a journal of version {version}, and this library writes {VERSION}; choose another path"
+            )
+        changed = list(_differences(before, self._identity))
+        if changed:
             raise JournalError(
                 f"{self.path} belongs to another job: {'; '.join(changed)}; "
-                "give another journal, or delete this one to start over"
+                "choose another journal, or delete this one to start over"
             )
 
     def _header(self) -> bytes:
@@ -162,41 +176,35 @@ class Journal:
 
 
 class ReadingTurns(NamedTuple):
-    """Finds and keeps the turns of one reading of a journal."""
+    """The turns of one reading in a journal (a :class:`memagent_lib.agent.TurnStore`)."""
 
     journal: Journal
     key: str
 
     def find(self, prompt: Prompt) -> Reply | None:
-        """The kept reply to ``prompt``. A prompt that was asked twice has two replies, in their order."""
-        journal = self.journal
-        with journal._lock:
-            waiting = journal._turns[self.key].get(key_of(prompt))
-            line = waiting.popleft() if waiting else None
-        return None if line is None else Reply(**journal._read(line)["reply"])
+        """Return the stored reply to ``prompt``; a prompt that came twice has two replies, in their order."""
+        return self.journal.take_reply(self.key, key_of(prompt))
 
     def append(self, prompt: Prompt, reply: Reply) -> None:
-        said = {name: getattr(reply, name) for name in REPLY_FIELDS}
-        self.journal._write({"reading": self.key, "turn": key_of(prompt), "reply": said})
+        self.journal.append_reply(self.key, key_of(prompt), reply)
 
 
 def records(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The records in a journal, or in any file of such lines that another process may be appending to; the last of each
-    reading.
+    """Yield the last record of each reading in a journal, or in any file of such lines, which may be growing.
 
     A last line that was cut short is left out; any other damage is a :class:`JournalError` that names the line.
     """
-    places: dict[str, _Line] = {}
+    lines: dict[str, _Line] = {}
     with open(path, "rb") as file:
         end = 0
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n") and b'"record"' in line:
                 try:
-                    places[json.loads(line)["reading"]] = _Line(end, len(line))
+                    lines[json.loads(line)["reading"]] = _Line(end, len(line))
                 except (ValueError, KeyError, TypeError) as odd:
                     raise JournalError(f"{path}: line {number} is damaged ({odd}); remove that line") from odd
             end += len(line)
-        for line in places.values():
+        for line in lines.values():
             file.seek(line.start)
             yield json.loads(file.read(line.size))["record"]
 
@@ -211,13 +219,14 @@ def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None
 
 
 def key_of(prompt: Prompt) -> str:
-    """What a prompt is found by: everything that it shows and asks."""
+    """Return a digest of everything in a prompt, by which its reply is found."""
     chunk = prompt.chunk
-    place = f"{chunk.index} {chunk.start} {chunk.end}\0{chunk.text}" if chunk else ""
-    return digest("\0".join((str(prompt.kind), prompt.question, prompt.memory, str(prompt.memories), place)))
+    chunk_text = f"{chunk.index} {chunk.start} {chunk.end}\0{chunk.text}" if chunk else ""
+    return digest("\0".join((prompt.kind.name, prompt.question, prompt.memory, str(prompt.memories), chunk_text)))
 
 
 def digest(text: str) -> str:
+    """Return 32 hex digits of a text, which may contain lone surrogates."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -226,6 +235,7 @@ def _encoded(entry: Mapping[str, Any]) -> bytes:
 
 
 def _differences(before: Any, now: Any, where: str = "") -> Iterator[str]:
+    """Describe each value that differs between two trees of tables, with its dotted name."""
     if isinstance(before, dict) and isinstance(now, dict):
         for name in sorted(before.keys() | now.keys()):
             yield from _differences(before.get(name), now.get(name), f"{where}.{name}" if where else name)

@@ -1,7 +1,7 @@
-"""Where things are and how they are written: the project's root, models by name, whole files or none.
+"""Where files are and how they are written: the project's root, models by name, files that appear whole or not at all.
 
-Notebooks work alike from JupyterLab (opened in ``notebooks/``) and from papermill (run from the root), because every
-relative path they are given is relative to :func:`root`.
+Every relative path of a user is relative to :func:`root`, so that a notebook works alike from JupyterLab (opened in
+``notebooks/``) and from papermill (run from the root).
 """
 
 from __future__ import annotations
@@ -22,39 +22,42 @@ _MARKS = ("pyproject.toml", "notebooks")
 
 
 def root() -> Path:
-    """The first folder from the working directory upward that holds ``pyproject.toml`` and ``notebooks``.
+    """Return the first folder from the working directory upwards with ``pyproject.toml`` and ``notebooks``.
 
-    Where there is none (the library was installed, not cloned) it is the folder itself.
+    Without one (the library was installed, not cloned) it is the working directory.
     """
     here = Path.cwd().resolve()
-    return next((p for p in (here, *here.parents) if all((p / mark).exists() for mark in _MARKS)), here)
+    for folder in (here, *here.parents):
+        if all((folder / mark).exists() for mark in _MARKS):
+            return folder
+    return here
 
 
 def absolute(path: str | Path) -> Path:
-    """An absolute path; a relative one is relative to :func:`root`."""
+    """Return an absolute path; a relative one is relative to :func:`root`."""
     return root() / Path(path).expanduser()
 
 
 def display(path: Path) -> str:
-    """A path as people give it: from :func:`root` where it lies below."""
+    """Return a path for people to read: relative to :func:`root` if it is below."""
     return str(path.relative_to(root()) if path.is_relative_to(root()) else path)
 
 
 def require_replaceable(*paths: str | Path) -> None:
-    """:class:`ValueError` where something stands that is no file, such as a folder, or where no file may be."""
+    """Raise :class:`ValueError` for a path that is no file, such as a folder, or where none can be written."""
     for path in map(Path, paths):
         if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is no file that could be replaced; give another path")
+            raise ValueError(f"{path} is no file that could be replaced; choose another path")
         above = next(parent for parent in path.absolute().parents if parent.exists())
         if not above.is_dir():
-            raise ValueError(f"{above} is a file, so {path} cannot be in it; give another path")
+            raise ValueError(f"{above} is a file, so {path} cannot be in it; choose another path")
         if not os.access(above, os.W_OK):
-            raise ValueError(f"{path} cannot be written: {above} is not yours to write in; give another path")
+            raise ValueError(f"{path} cannot be written: {above} is not yours to write in; choose another path")
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A path beside ``path`` to write to; its file becomes ``path`` when the block ends without an error."""
+    """Yield a path beside ``path`` to write to; that file becomes ``path`` when the block ends without an error."""
     path = Path(path)
     require_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,14 +69,14 @@ def replacing(path: str | Path) -> Iterator[Path]:
         if unfinished.name not in str(failure):
             raise
         why = os.strerror(failure.errno) if failure.errno else type(failure).__name__
-        raise type(failure)(f"{path} cannot be written ({why}); give another path") from failure
+        raise type(failure)(f"{path} cannot be written ({why}); choose another path") from failure
     finally:
         with suppress(OSError):
             unfinished.unlink()
 
 
 def write_atomically(path: str | Path, content: str | bytes) -> Path:
-    """Write a file that others see whole or not at all; its folder is made. Lone surrogates in a text become "?"."""
+    """Write a file that others see whole or not at all, and its folder. Lone surrogates in a text become "?"."""
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     with replacing(path) as unfinished:
         unfinished.write_bytes(data)
@@ -81,12 +84,12 @@ def write_atomically(path: str | Path, content: str | bytes) -> Path:
 
 
 def read_lines(path: str | Path) -> list[dict[str, Any]]:
-    """The JSON lines of a file, none where there is none. A last line that was cut short is left out."""
+    """Read the JSON lines of a file; none if it is missing. A last line that was cut short is left out."""
     return read_lines_from(path, 0)[0]
 
 
 def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """:func:`read_lines` of a file that another process may be appending to, and the offset to continue from."""
+    """Read the JSON lines from ``offset`` on, of a file that may be growing; also return where to continue."""
     if not Path(path).is_file():
         return [], 0
     with open(path, "rb") as file:
@@ -97,7 +100,7 @@ def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]]
 
 
 def first_model(names: Sequence[str]) -> str:
-    """The first of some model folders that is there, by the name it was given."""
+    """Return the first of some model folders that exists, as it was named."""
     found = next((name for name in names if (absolute(name) / "config.json").is_file()), None)
     if found is None:
         raise MissingFile(f"no model at {', '.join(map(str, names))}; `make demo` trains one")
@@ -105,20 +108,21 @@ def first_model(names: Sequence[str]) -> str:
 
 
 def model_path(name: str) -> str:
-    """A model folder as an absolute path, or a hub name as it is.
+    """Return a model folder as an absolute path, or a hub name as it is.
 
-    A folder that is not below :func:`root` is looked for beside the library too: a clone's own models, from anywhere.
+    A folder that is not below :func:`root` is looked for beside the library: a clone's own models, from anywhere.
     """
     folders = (absolute(name), PACKAGE.parent / name)
     return next((str(folder) for folder in folders if folder.is_dir()), name)
 
 
 def default_model() -> str:
-    """The model of commands that name none: ``[tool.memagent] model`` in the project's ``pyproject.toml``."""
+    """Return the model of commands that name none: ``[tool.memagent] model`` in the project's ``pyproject.toml``."""
     for folder in (root(), PACKAGE.parent):
         project = folder / "pyproject.toml"
         table = tomllib.loads(project.read_text(encoding="utf-8")) if project.is_file() else {}
-        if name := table.get("tool", {}).get("memagent", {}).get("model", ""):
+        name = table.get("tool", {}).get("memagent", {}).get("model", "")
+        if name:
             return model_path(name)
     raise MissingFile(
         f"no model is named, and {root()} has no pyproject.toml with a [tool.memagent] model; "
@@ -127,5 +131,5 @@ def default_model() -> str:
 
 
 def bytes_of(folder: str | Path, pattern: str = "**/*") -> int:
-    """The size of all files of a folder that match."""
+    """Return the size of all files in a folder that match."""
     return sum(path.stat().st_size for path in Path(folder).glob(pattern) if path.is_file())

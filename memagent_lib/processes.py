@@ -1,8 +1,8 @@
-"""Processes: how one ends, whether another still lives, and how one leaves nothing behind. Found by descent and start
-time, never by name.
+"""Processes: how one ends, whether another is alive, and how to leave none behind.
 
-:func:`adopt_orphans` and :func:`die_with_parent` are Linux's ``prctl``: a supervisor adopts every orphan below it, so
-whatever a killed trainer had started (Ray's servers, vLLM's engine) can still be found and ended. Knows no run.
+Processes are found by descent and start time, never by name. :func:`adopt_orphans` and :func:`die_with_parent` are
+Linux's ``prctl``: a supervisor adopts every orphan below it, so that whatever a killed trainer had started (Ray's
+servers, vLLM's engine) can still be found and ended. Knows no run.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Terminated(SystemExit):
-    """The process was asked to end (SIGTERM)."""
+    """The process got SIGTERM."""
 
 
 SESSION = "JPY_SESSION_NAME"
-"""What Jupyter's server gives the kernels of its sessions, which papermill does not."""
+"""An environment variable that Jupyter's server sets for the kernels of its sessions, and papermill does not."""
 
 
 def in_jupyter() -> bool:
-    """Whether this is the kernel of a notebook that a person has opened."""
+    """Whether this process is the kernel of a notebook that a person has opened."""
     return SESSION in os.environ
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Turn SIGTERM into :class:`Terminated` meanwhile, so that what is open gets closed. Only the main thread can."""
+    """Turn SIGTERM into :class:`Terminated` during the block, so that what is open gets closed.
+
+    Does nothing outside the main thread, where Python allows no signal handlers.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -54,7 +57,7 @@ def terminable() -> Iterator[None]:
 
 
 def this_process() -> str:
-    """Names this process among all that were and will be, here and elsewhere: ``host process-namespace pid start``."""
+    """Return a name of this process that no other ever has: ``host process-namespace pid start``."""
     return f"{_host()} {os.getpid()} {psutil.Process().create_time():.0f}"
 
 
@@ -75,18 +78,21 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when ``parent``, which must be its parent, is gone."""
+    """Have the kernel kill this process when ``parent``, which must be its parent, ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it went before we asked
+    if os.getppid() != parent:  # it ended before the line above
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def end_descendants() -> int:
-    """Ask every descendant to end, then kill those that have not; how many there were."""
+    """Send SIGTERM to every descendant, then SIGKILL to those that remain; return how many there were."""
     children = psutil.Process().children(recursive=True)
     _signal(children, signal.SIGTERM)
     _, alive = psutil.wait_procs(children, timeout=GRACE_S)
-    while alive := [*alive, *psutil.Process().children(recursive=True)]:
+    while True:
+        alive = [*alive, *psutil.Process().children(recursive=True)]  # those that were started meanwhile
+        if not alive:
+            break
         _signal(alive, signal.SIGKILL)
         _, alive = psutil.wait_procs(alive, timeout=GRACE_S)
         _reap()
@@ -105,7 +111,7 @@ def _signal(processes: list[psutil.Process], number: int) -> None:
 
 
 def _reap() -> None:
-    """Collect adopted children that have ended."""
+    """Reap adopted children that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,4 +1,4 @@
-"""What a number came from: weights, code and environment, each as something that can be compared later.
+"""What a number came from: weights, code and environment, in a form that can be compared later.
 
 Knows git, the package's own files and the installed packages. Knows no run.
 """
@@ -22,17 +22,20 @@ _HASHED_WHOLE_BYTES = 64 << 20
 
 
 def model_hash(model: str | Path) -> str:
-    """16 hex digits for a model folder's weights: of their content, or of size and time where they are large; a hub
-    name as it is.
+    """Return 16 hex digits for a model folder's weights, or a hub name as it is.
+
+    Of large files name, size and time are hashed instead of the content: reading 28 GB would delay every command.
     """
     folder = absolute(model)
     if not folder.is_dir():
         return str(model)
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
-        facts = path.stat()
-        small = facts.st_size <= _HASHED_WHOLE_BYTES
-        digest.update(path.read_bytes() if small else f"{path.name} {facts.st_size} {facts.st_mtime_ns}".encode())
+        status = path.stat()
+        if status.st_size <= _HASHED_WHOLE_BYTES:
+            digest.update(path.read_bytes())
+        else:
+            digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()[:16]
 
 
@@ -50,22 +53,24 @@ def code_hash() -> str:
 
 
 def code_version() -> dict[str, str]:
-    """What ran: the git commit, whether anything tracked was changed since, and :func:`code_hash`. ``unknown`` without
-    git.
+    """Return the git commit, whether a tracked file was changed since, and :func:`code_hash`.
+
+    Without git, commit and changes are ``unknown``.
     """
-    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    commit = _git("rev-parse", "HEAD")
+    changes = _git("status", "--porcelain", "--untracked-files=no")
     dirty = "unknown" if changes is None else str(bool(changes)).lower()
     return {"git_commit": commit or "unknown", "git_dirty": dirty, "code_hash": code_hash()}
 
 
 def cores() -> int:
-    """How many cores this process may use; macOS cannot say, and has all."""
+    """Return how many cores this process may use; where the system does not report it (macOS), all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)
 def environment() -> dict[str, Any]:
-    """What it ran on: Python, system, cores, and the version of every installed package."""
+    """Return Python, system, cores, and the version of every installed package."""
     packages = {d.metadata["Name"]: d.version for d in metadata.distributions()}
     return {
         "python": platform.python_version(),

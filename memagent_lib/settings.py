@@ -1,6 +1,6 @@
-"""Settings from a TOML or JSON table: a small frozen dataclass comes out, or an error that says what would be right.
+"""Settings from a TOML or JSON table: a small frozen dataclass, or an error that says what would be right.
 
-Values are taken by their exact types (an integer is also a float, a list is also a tuple). Knows no setting.
+Values must have the exact type (an integer is also a float, a list is also a tuple). Knows no setting.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from memagent_lib.errors import UserError
 
 T = TypeVar("T")
-_UNKNOWN, _MISSING = "unexpected_keyword_argument", ("missing", "missing_argument", "missing_keyword_only_argument")
+# pydantic's names of errors.
+_UNKNOWN = "unexpected_keyword_argument"
+_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 
 
 class SettingsError(UserError, ValueError):
-    """A setting that cannot be used; the message says which, what it was and what would do."""
+    """A setting that cannot be used; the message has its key, its value and what would be right."""
 
 
 def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
-    """Build the dataclass ``cls``, nested ones too, from ``table``, which errors call ``where``.
+    """Build the dataclass ``cls``, with nested ones, from ``table``, which errors call ``where``.
 
-    Raises :class:`SettingsError`. An unknown key is an error that lists the known ones; what ``__post_init__`` refuses
-    keeps its words.
+    Raises :class:`SettingsError`: an unknown key with the known ones, and what ``__post_init__`` refuses with its own
+    message.
     """
     from pydantic import TypeAdapter, ValidationError
     from pydantic_core import to_json
@@ -34,22 +36,23 @@ def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     if not isinstance(table, Mapping):
         raise SettingsError(f"{where} must be a table, got {table!r}")
     try:
-        # By way of JSON: from Python objects, strict takes no list for a tuple and no dict for a dataclass.
-        written = to_json(dict(table), inf_nan_mode="constants", fallback=repr)
-        return TypeAdapter(cls).validate_json(written, strict=True, extra="forbid")
+        # By way of JSON: from Python objects, strict mode takes no list for a tuple and no dict for a dataclass.
+        document = to_json(dict(table), inf_nan_mode="constants", fallback=repr)
+        return TypeAdapter(cls).validate_json(document, strict=True, extra="forbid")
     except ValidationError as refused:
         raise SettingsError("; ".join(dict.fromkeys(_messages(cls, where, refused)))) from None
 
 
 def require_at_least(table: Any, least: float, *names: str) -> None:
-    """:class:`ValueError` where one of the named fields is less, or no finite number."""
+    """Raise :class:`ValueError` where one of the named fields is less than ``least`` or not finite."""
     for name in names:
-        if not (value := getattr(table, name)) >= least or value == math.inf:
+        value = getattr(table, name)
+        if not value >= least or value == math.inf:  # "not >=" also catches nan
             raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """The tables of a TOML file; a :class:`SettingsError` calls a missing one ``what``."""
+    """Read the tables of a TOML file; the :class:`SettingsError` of a missing one calls it ``what``."""
     path = Path(path)
     if not path.is_file():
         raise SettingsError(f"no {what} at {path}")
@@ -60,7 +63,7 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
 
 
 def key_value(text: str) -> tuple[str, Any]:
-    """``key=value`` with a TOML value, or a bare word for a string."""
+    """Split ``key=value`` with a TOML value; a value that is not TOML is taken as a string."""
     key, found, value = text.partition("=")
     if not found:
         raise SettingsError(f"a setting is key=value, got {text!r}")
@@ -92,7 +95,7 @@ def _in(where: str, path: str) -> str:
 
 
 def _fields(cls: type, path: list[str | int]) -> list[str]:
-    """The fields of the dataclass at ``path`` below ``cls``; numbers and tags of a union are passed over."""
+    """Return the fields of the dataclass at ``path`` below ``cls``; indices and tags of a union are passed over."""
     for part in path:
         hint = get_type_hints(cls).get(part) if isinstance(part, str) else None
         kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and dataclasses.is_dataclass(kind)]

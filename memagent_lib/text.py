@@ -1,7 +1,7 @@
-"""Text as a tokenizer sees it: exact, token-bounded chunks with their place in the source.
+"""Text as a tokenizer sees it: exact, token-bounded chunks with their offsets in the source.
 
-Knows no model, no prompt and no backend. A document may be a string or a stream of strings; a stream is held in memory
-one block at a time, so a gigabyte costs no more than a page.
+A document is a string or a stream of strings; of a stream one block at a time is in memory, so a gigabyte costs no more
+than a page. Knows no model, no prompt and no backend.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from memagent_lib.tokenizer import LONG_CHARS, Tokenizer, Tokens
 
 BLOCK_CHARS = 1 << 17
 UNSETTLED_TOKENS = 4096
+"""How many tokens at the end of a block may still change with the text that follows."""
 SNAP_SHARE = 0.25
+"""The share of a chunk, at its end, in which a sentence end is looked for."""
 _SENTENCE_ENDS = ".!?。！？…\n"
 
 
@@ -34,9 +36,9 @@ class Chunk:
 
 
 def whole_characters(text: str) -> str:
-    """``text`` with halves of surrogate pairs put together, or replaced by U+FFFD: no tokenizer and no file takes them.
+    """Join the halves of surrogate pairs in ``text``, and replace single ones by U+FFFD: no tokenizer takes them.
 
-    They come in from JSON (``"\\ud83e"``), from names of files and from command lines that are not UTF-8.
+    They come from JSON (``"\\ud83e"``), and from file names and command lines that are not UTF-8.
     """
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -45,40 +47,49 @@ def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int)
     """Cut a document into chunks of at most ``chunk_tokens`` tokens that, concatenated, are the document.
 
     A chunk ends at the last sentence end within its final quarter, else at the last white space there, else at the last
-    whole character that fits. Where the cuts fall does not depend on how the text was split into ``blocks``.
+    whole character that fits. The cuts do not depend on how the text is split into ``blocks``.
     """
     if chunk_tokens < 1:
         raise ValueError(f"chunk_tokens must be at least 1, got {chunk_tokens}")
     block_chars = max(BLOCK_CHARS, 16 * chunk_tokens)
     unsettled = min(8 * chunk_tokens, chunk_tokens + UNSETTLED_TOKENS)
-    index = start = 0
-    pending, source, finished = "", _sliced(blocks, block_chars), False
+    source = _sliced(blocks, block_chars)
+    index = 0
+    start = 0  # of the chunk, in the document
+    pending = ""
+    finished = False
     while not finished:
         pending, finished = _fill(pending, source, block_chars)
-        block, at = tokenizer.tokens(pending), 0
+        block = tokenizer.tokens(pending)
         starts = block.starts
-        reserve = 0 if finished else unsettled  # the tokens of an unfinished block's end may still change
+        at = 0  # where the chunk begins in the block
+        reserve = 0 if finished else unsettled
         while at < len(pending) and len(starts) - bisect_right(starts, at - 1) > reserve:
             cut, tokens = _cut(pending, block, at, tokenizer, chunk_tokens)
-            yield Chunk(index, pending[at:cut], start, start + cut - at, tokens)
-            index, start, at = index + 1, start + cut - at, cut
+            end = start + cut - at
+            yield Chunk(index, pending[at:cut], start, end, tokens)
+            index += 1
+            start = end
+            at = cut
         pending = pending[at:]
     if not index:
         yield Chunk(0, "", 0, 0, 0)
 
 
 def chunks(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk]:
-    """:func:`chunk_stream` of a document that is in memory. An empty document is one empty chunk."""
+    """Cut a document that is in memory, as :func:`chunk_stream` does. An empty document is one empty chunk."""
     return list(chunk_stream([document], tokenizer, chunk_tokens))
 
 
 def _sliced(blocks: Iterable[str], size: int) -> Iterator[str]:
-    """``blocks`` in pieces of at most ``size``: tokenising takes two hundred times a text's size."""
+    """Split ``blocks`` into pieces of at most ``size``: tokenising takes two hundred times a text's size in memory."""
     return (block[at : at + size] for block in blocks for at in range(0, len(block), size))
 
 
 def _fill(pending: str, source: Iterator[str], size: int) -> tuple[str, bool]:
-    parts, have = [pending], len(pending)
+    """Add blocks to ``pending`` until it has ``size`` characters; also return whether the source is at its end."""
+    parts = [pending]
+    have = len(pending)
     for block in source:
         parts.append(block)
         have += len(block)
@@ -88,7 +99,7 @@ def _fill(pending: str, source: Iterator[str], size: int) -> tuple[str, bool]:
 
 
 def _cut(text: str, block: Tokens, at: int, tokenizer: Tokenizer, limit: int) -> tuple[int, int]:
-    """Where the chunk that begins at character ``at`` ends, and how many tokens it has on its own."""
+    """Return where the chunk that begins at character ``at`` ends, and how many tokens it has on its own."""
     starts = block.starts
     first = bisect_right(starts, at - 1)
     size = limit
@@ -99,29 +110,30 @@ def _cut(text: str, block: Tokens, at: int, tokenizer: Tokenizer, limit: int) ->
         else:
             floor = starts[first + int(size * (1 - SNAP_SHARE))]
             cut = _natural_break(text, starts, last, max(floor, at + 1)) or starts[last]
-        if cut <= at:  # one character of more tokens than a chunk holds cannot be split
+        if cut <= at:  # a character is never split, even one of more tokens than a chunk may have
             cut = next((s for s in starts[last:] if s > at), len(text))
             return cut, tokenizer.count(text[at:cut])
-        tokens = _count_alone(text[at:cut], block, at, first, tokenizer)  # can be more than in its surroundings
-        if tokens <= limit:
+        tokens = _count_alone(text[at:cut], block, at, first, tokenizer)
+        if tokens <= limit:  # can be more than in the block, where its ends have neighbours
             return cut, tokens
         size = max(0, min(size, len(starts) - first) - (tokens - limit))
 
 
 def _count_alone(chunk: str, block: Tokens, at: int, first: int, tokenizer: Tokenizer) -> int:
-    """How many tokens a chunk has on its own; those it has in the block are kept for the prompt that will show it."""
+    """Count a chunk's tokens on its own, and cache those it has in the block for the prompt that will contain it."""
     if len(chunk) < LONG_CHARS:
         return tokenizer.count(chunk)
     last = bisect_left(block.starts, at + len(chunk))
     known = Tokens(block.ids[first:last], array("I", [start - at for start in block.starts[first:last]]))
-    shown = chunk.strip()
+    stripped = chunk.strip()  # as a template displays it
     margin = len(chunk) - len(chunk.lstrip())
-    inner = slice(bisect_left(known.starts, margin), bisect_left(known.starts, margin + len(shown)))
-    tokenizer.remember(shown, Tokens(known.ids[inner], array("I", [s - margin for s in known.starts[inner]])))
+    inner = slice(bisect_left(known.starts, margin), bisect_left(known.starts, margin + len(stripped)))
+    tokenizer.remember(stripped, Tokens(known.ids[inner], array("I", [s - margin for s in known.starts[inner]])))
     return len(tokenizer.encode_parts([chunk], [known]))
 
 
 def _natural_break(text: str, starts: Sequence[int], last: int, floor: int) -> int | None:
+    """Return the last sentence end between ``floor`` and token ``last``, else the last white space, else ``None``."""
     space = None
     for token in range(last, -1, -1):
         at = starts[token]

@@ -1,6 +1,7 @@
-"""A policy's own tokenizer: exact ids, places of tokens, chat frames. Nothing in a document can act as a control token.
+"""A policy's own tokenizer: exact ids, character offsets, chat frames; documents cannot smuggle in control tokens.
 
-Long texts are encoded once and put together from known tokens. Knows no prompt and no model.
+A long text is encoded once; a prompt that contains it is put together from its known tokens and the freshly encoded
+seams around them, with the same ids as encoding the whole prompt. Knows no prompt and no model.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from memagent_lib.errors import MissingFile
 
 THINKING = "<think>"
 END_OF_THINKING = "</think>"
-LONG_CHARS, LONG_TOKENS = 500, 250
-"""A text so long is not encoded a second time but for its ends,"""
-MARGIN_TOKENS, SAME_TOKENS = 24, 10
-"""which are this long, and have this many tokens in common with what is known of it."""
+LONG_CHARS = 500
+LONG_TOKENS = 250
+"""A text of this length is encoded once; later only its ends are, because tokens there depend on what is beside it."""
+MARGIN_TOKENS = 24
+"""The length of an end that is encoded again."""
+SAME_TOKENS = 10
+"""How many tokens inside a text must come out as before for the rest of it to be taken as it was."""
 REMEMBERED_TEXTS = 256
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
@@ -36,40 +40,56 @@ class Tokens(NamedTuple):
 
 
 class _Anchor(NamedTuple):
-    """Token number ``at`` of a long part, whose text begins ``shift`` characters into a seam's text."""
+    """Token number ``index`` of a long part, whose text begins ``shift`` characters into the text of a seam."""
 
     tokens: Tokens
-    at: int
+    index: int
     shift: int
 
-    def met(self, seam: Tokens, before: bool) -> int | None:
-        """Which token of the seam is this one, if the tokens beside it, inside the part, are the same in both."""
-        place = self.tokens.starts[self.at] + self.shift
-        found = bisect_left(seam.starts, place)
-        if found == len(seam.starts) or seam.starts[found] != place or found < before * SAME_TOKENS:
+    def find(self, seam: Tokens, before: bool) -> int | None:
+        """Return the index of this token in the seam, if the tokens next to it are the same in part and seam.
+
+        The tokens compared are those inside the part: ``before`` this one for the anchor at a part's end.
+        """
+        start = self.tokens.starts[self.index] + self.shift
+        found = bisect_left(seam.starts, start)
+        if found == len(seam.starts) or seam.starts[found] != start or found < before * SAME_TOKENS:
             return None
-        back = -SAME_TOKENS if before else 0
-        here = seam.ids[found + back : found + back + SAME_TOKENS]
-        there = self.tokens.ids[self.at + back : self.at + back + SAME_TOKENS]
-        return found if here == there else None
+        offset = -SAME_TOKENS if before else 0
+        in_seam = seam.ids[found + offset : found + offset + SAME_TOKENS]
+        in_part = self.tokens.ids[self.index + offset : self.index + offset + SAME_TOKENS]
+        return found if in_seam == in_part else None
 
 
-def _ends(tokens: Tokens) -> tuple[int, ...] | None:
-    """The tokens between which a long text's ends are encoded again, two at each end; ``None`` for a short one."""
+class _Borders(NamedTuple):
+    """Four token numbers of a long text, each the first token of a character.
+
+    The ends ``[:head_stop]`` and ``[tail_start:]`` are encoded again, the tokens ``[head:tail]`` are taken as they are.
+    """
+
+    head: int
+    head_stop: int
+    tail_start: int
+    tail: int
+
+
+def _borders(tokens: Tokens) -> _Borders | None:
+    """Return the borders of a long text; ``None`` for a short one, or one of characters with very many tokens."""
     n = len(tokens.ids)
     if n < LONG_TOKENS:
         return None
-    borders = (MARGIN_TOKENS, 2 * MARGIN_TOKENS, n - 2 * MARGIN_TOKENS, n - MARGIN_TOKENS)
-    whole = tuple(_begins_character(tokens.starts, at) for at in borders)
-    return None if None in whole else whole
+    wanted = (MARGIN_TOKENS, 2 * MARGIN_TOKENS, n - 2 * MARGIN_TOKENS, n - MARGIN_TOKENS)
+    found = [_next_character(tokens.starts, index) for index in wanted]
+    return None if None in found else _Borders(*found)
 
 
-def _begins_character(starts: array[int], at: int) -> int | None:
-    return next((i for i in range(at, min(at + 8, len(starts))) if starts[i] > starts[i - 1]), None)
+def _next_character(starts: array[int], index: int) -> int | None:
+    """Return the first of a few tokens from ``index`` on that begins a character."""
+    return next((i for i in range(index, min(index + 8, len(starts))) if starts[i] > starts[i - 1]), None)
 
 
 class Tokenizer:
-    """A policy's own tokenizer, in which nothing that a document says can act as a control token.
+    """A policy's own tokenizer. No text in a document can act as a control token.
 
     Wraps any Hugging Face *fast* tokenizer. ``encode`` never parses special tokens; only :meth:`chat` adds them.
     """
@@ -79,27 +99,27 @@ class Tokenizer:
         if backend is None:
             raise TypeError(
                 f"{type(hf_tokenizer).__name__} is not a fast tokenizer; memagent needs character offsets, "
-                "which only fast ones give"
+                "which only fast ones have"
             )
-        self._given, self.backend = hf_tokenizer, backend
+        self.source = hf_tokenizer
+        self.backend = backend
         self._plain = copy.deepcopy(backend)
         self._plain.encode_special_tokens = True
         self._plain.no_truncation()
         self._plain.no_padding()
-        self._lately: dict[str, Tokens] = {}
+        self._recent: dict[str, Tokens] = {}
         self._lock = threading.Lock()
 
     @classmethod
     def load(cls, model: str | Path) -> Tokenizer:
-        """The tokenizer of a model folder or hub name, from its files alone: transformers would import torch."""
-        if looks_like_path(model) and not Path(model).is_dir():
-            raise MissingFile(
-                f"no model folder {str(model)!r}; give one that holds config.json and tokenizer.json, or a hub name"
-            )
+        """Load the tokenizer of a model folder or hub name, from its files alone: transformers would import torch."""
         folder = Path(model) if Path(model).is_dir() else None
-        if folder and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-            inside = f"; its folder {folder / 'model'} may be one" if (folder / "model").is_dir() else ""
-            raise ValueError(f"{folder} is no model folder: it has none of {', '.join(_TOKENIZER_FILES)}{inside}")
+        if folder is None and looks_like_path(model):
+            raise MissingFile(
+                f"no model folder {str(model)!r}; give one with config.json and tokenizer.json, or a hub name"
+            )
+        if folder is not None:
+            _require_tokenizer_file(folder)
         try:
             files = folder or _downloaded(str(model))
             if (files / "tokenizer.json").is_file():
@@ -117,11 +137,11 @@ class Tokenizer:
     @cached_property
     def hf(self) -> Any:
         """The tokenizer as transformers' own object."""
-        if not isinstance(self._given, TokenizerFiles):
-            return self._given
+        if not isinstance(self.source, TokenizerFiles):
+            return self.source
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(str(self._given.folder))
+        return AutoTokenizer.from_pretrained(str(self.source.folder))
 
     def encode(self, text: str) -> list[int]:
         return self._plain.encode(text, add_special_tokens=False).ids
@@ -130,66 +150,74 @@ class Tokenizer:
         return len(self.encode(text))
 
     def tokens(self, text: str) -> Tokens:
-        """The tokens of ``text`` with their places."""
+        """Encode ``text`` to ids with the character at which each token starts."""
         encoding = self._plain.encode(text, add_special_tokens=False)
         return Tokens(array("I", encoding.ids), array("I", [start for start, _ in encoding.offsets]))
 
     def known_tokens(self, text: str) -> Tokens:
-        """The tokens of a text in some surroundings; a long one that was met lately is not encoded again."""
-        if (known := self._lately.get(text)) is None:
-            self.remember(text, known := self.tokens(text))
+        """Return the tokens of a text in some surroundings; a long one that was used recently is not encoded again."""
+        known = self._recent.get(text)
+        if known is None:
+            known = self.tokens(text)
+            self.remember(text, known)
         return known
 
     def remember(self, text: str, tokens: Tokens) -> None:
-        """Keep the tokens of a long text, known from some surroundings, for the prompts that will show it."""
+        """Cache the tokens of a long text, known from some surroundings, for prompts that will contain it."""
         if len(tokens.ids) < LONG_TOKENS:
             return
         with self._lock:
-            self._lately.pop(text, None)
-            self._lately[text] = tokens
-            while len(self._lately) > REMEMBERED_TEXTS:
-                del self._lately[next(iter(self._lately))]
+            self._recent.pop(text, None)
+            self._recent[text] = tokens
+            while len(self._recent) > REMEMBERED_TEXTS:
+                del self._recent[next(iter(self._recent))]
 
     def encode_parts(self, parts: Sequence[str], known: Sequence[Tokens | None] | None = None) -> list[int]:
-        """The ids of ``"".join(parts)``. Long parts are not encoded again but for their ends, where tokens may differ.
+        """Return the ids of ``"".join(parts)``, without encoding the middle of long parts again.
 
-        ``known`` are the tokens of the parts in some surroundings (of those met lately, if not given). An end is
-        encoded with what stands beside it; where the tokens found there do not meet the known ones, all is encoded.
+        ``known`` are the tokens of the parts in some surroundings (default: those used recently). The text between two
+        middles, a *seam*, is encoded as one piece; where its tokens do not join the known ones, everything is encoded.
         """
         if known is None:
             known = [self.known_tokens(part) if len(part) >= LONG_CHARS else None for part in parts]
         ids: list[int] = []
-        seam, left = "", None  # text since the last long part, from within its end
+        seam = ""  # the text since the last long part's middle
+        left: _Anchor | None = None  # where that middle ended
         for part, tokens in zip(parts, known, strict=True):
-            ends = tokens and _ends(tokens)
-            if not ends:
+            borders = _borders(tokens) if tokens else None
+            if borders is None:
                 seam += part
                 continue
-            first, upto, since, last = ends
-            found = self._seam(seam + part[: tokens.starts[upto]], left, _Anchor(tokens, first, len(seam)))
-            if found is None:
+            head_text = part[: tokens.starts[borders.head_stop]]
+            joined = self._encode_seam(seam + head_text, left, _Anchor(tokens, borders.head, len(seam)))
+            if joined is None:
                 return self.encode("".join(parts))
-            ids += [*found, *tokens.ids[first:last]]
-            seam, left = part[tokens.starts[since] :], _Anchor(tokens, last, -tokens.starts[since])
-        found = self._seam(seam, left, None)
-        return self.encode("".join(parts)) if found is None else ids + found
+            ids += joined
+            ids += tokens.ids[borders.head : borders.tail]
+            tail_start = tokens.starts[borders.tail_start]
+            seam = part[tail_start:]
+            left = _Anchor(tokens, borders.tail, -tail_start)
+        rest = self._encode_seam(seam, left, None)
+        return self.encode("".join(parts)) if rest is None else ids + rest
 
-    def _seam(self, text: str, left: _Anchor | None, right: _Anchor | None) -> list[int] | None:
-        """The ids of ``text`` between its anchors; ``None`` where it does not meet them with the same tokens."""
-        if left is right is None:
+    def _encode_seam(self, text: str, left: _Anchor | None, right: _Anchor | None) -> list[int] | None:
+        """Return the ids of ``text`` between its anchors; ``None`` where its tokens do not join theirs."""
+        if left is None and right is None:
             return self.encode(text)
         seam = self.tokens(text)
-        begin = 0 if left is None else left.met(seam, before=True)
-        end = len(seam.ids) if right is None else right.met(seam, before=False)
-        return None if begin is None or end is None or begin > end else seam.ids[begin:end].tolist()
+        begin = 0 if left is None else left.find(seam, before=True)
+        end = len(seam.ids) if right is None else right.find(seam, before=False)
+        if begin is None or end is None or begin > end:
+            return None
+        return seam.ids[begin:end].tolist()
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids`` without special tokens. Ids past the vocabulary (a padded embedding can emit them) go."""
-        size = self.backend.get_vocab_size()
+        """Return the text of ``ids``, without special tokens."""
+        size = self.backend.get_vocab_size()  # a padded embedding can sample ids past it
         return self.backend.decode([i for i in ids if i < size], skip_special_tokens=True)
 
     def chat(self, *parts: str) -> list[int]:
-        """The ids of one user message that says ``parts`` in a row, up to where the model's reply begins."""
+        """Return the ids of one user message with ``parts`` in a row, up to where the model's reply begins."""
         before, after = self._chat_frame
         return [*before, *self.encode_parts(parts), *after]
 
@@ -211,19 +239,19 @@ class Tokenizer:
 
     @cached_property
     def _chat_frame(self) -> tuple[list[int], list[int]]:
-        if not self._given.chat_template:
+        if not self.source.chat_template:
             return [], self.encode("\n")
         mark = "<<memagent content>>"
         messages = [{"role": "user", "content": mark}]
-        shown = self._given.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        before, found, after = shown.partition(mark)
+        framed = self.source.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        before, found, after = framed.partition(mark)
         if not found:
-            raise ValueError("the tokenizer's chat template does not show the user's message as it is")
+            raise ValueError("the tokenizer's chat template does not contain the user's message as it is")
         return tuple(self.backend.encode(part, add_special_tokens=False).ids for part in (before, after))
 
 
 class TokenizerFiles:
-    """What the files of a model folder say about its tokenizer, with the names that transformers gives it."""
+    """A tokenizer read from the files of a model folder, with the attributes of transformers' own."""
 
     def __init__(self, folder: Path):
         import tokenizers
@@ -246,13 +274,13 @@ class TokenizerFiles:
         self.chat_template: str | None = path.read_text(encoding="utf-8") if path.is_file() else template
 
     def apply_chat_template(self, messages: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
-        """The template's text for ``messages``, rendered as transformers does it."""
+        """Render the chat template for ``messages``, as transformers does."""
         assert not tokenize, "ids are the caller's"
         from jinja2.ext import Extension, loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         class Generation(Extension):
-            """The block that marks the assistant's words for training: its body, as it is."""
+            """The block that marks the assistant's text for training; only its body matters here."""
 
             tags = {"generation"}  # noqa: RUF012
 
@@ -266,23 +294,35 @@ class TokenizerFiles:
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
         )
-        environment.filters["tojson"] = lambda value, **given: json.dumps(value, **({"ensure_ascii": False} | given))
+        environment.filters["tojson"] = lambda value, **how: json.dumps(value, **({"ensure_ascii": False} | how))
         environment.globals["raise_exception"] = refuse
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         template = environment.from_string(self.chat_template)
-        given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": add_generation_prompt}
-        return template.render(**given, **self._special)
+        return template.render(
+            messages=messages,
+            tools=None,
+            documents=None,
+            add_generation_prompt=add_generation_prompt,
+            **self._special,
+        )
 
 
 def _downloaded(model: str) -> Path:
-    """The folder with a hub model's tokenizer files, downloaded where they are not there yet."""
+    """Return a folder with a hub model's tokenizer files, downloading those that are missing."""
     from huggingface_hub import snapshot_download
 
     wanted = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
     try:
         return Path(snapshot_download(model, allow_patterns=wanted))
-    except ValueError as odd:  # no name that the hub allows
+    except ValueError as odd:  # a name that the hub does not allow
         raise OSError(str(odd)) from odd
+
+
+def _require_tokenizer_file(folder: Path) -> None:
+    if any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        return
+    inside = f"; its folder {folder / 'model'} may be one" if (folder / "model").is_dir() else ""
+    raise ValueError(f"{folder} is no model folder: it has none of {', '.join(_TOKENIZER_FILES)}{inside}")
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def test_a_path_where_no_file_can_be_is_named_as_it_was_given(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(ValueError, match=r"a\.txt is a file, so .*a\.txt/b/c\.json cannot be in it"):
         require_replaceable(tmp_path / "a.txt" / "b" / "c.json")
-    with pytest.raises(OSError, match=r"^/proc/x\.txt cannot be written \(.*\); give another path$"):
+    with pytest.raises(OSError, match=r"^/proc/x\.txt cannot be written \(.*\); choose another path$"):
         write_atomically("/proc/x.txt", "text")
 
 

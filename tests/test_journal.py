@@ -85,7 +85,7 @@ def test_a_journal_of_another_job_is_refused_with_the_difference(tmp_path):
     Journal(tmp_path / "j", SETTINGS | {"template": {"read": "x", "gate": "y"}}).close()
     with pytest.raises(
         JournalError,
-        match=r"another job: model was 'small' and is 'large'; template\.gate was 'y' and is 'z'; give another",
+        match=r"another job: model was 'small' and is 'large'; template\.gate was 'y' and is 'z'; choose another",
     ):
         Journal(tmp_path / "j", SETTINGS | {"model": "large", "template": {"read": "x", "gate": "z"}})
 
@@ -102,7 +102,7 @@ def test_a_journal_of_another_job_is_refused_with_the_difference(tmp_path):
 )
 def test_a_foreign_file_is_refused_and_left_as_it_is(tmp_path, foreign):
     (tmp_path / "other").write_bytes(foreign)
-    with pytest.raises(JournalError, match="other is no journal, and was left as it is; give another path"):
+    with pytest.raises(JournalError, match="other is no journal, and was left as it is; choose another path"):
         Journal(tmp_path / "other", SETTINGS)
     assert (tmp_path / "other").read_bytes() == foreign
 

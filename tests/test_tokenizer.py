@@ -50,7 +50,7 @@ def mixed(rng: random.Random, n: int) -> str:
     return "".join(parts)
 
 
-def test_parts_are_encoded_as_their_text_is_whatever_stands_beside_them(tokenizer):
+def test_parts_have_the_ids_of_their_joined_text(tokenizer):
     rng, joined = random.Random(1), 0
     for _ in range(150):
         document = mixed(rng, rng.randint(1, 9000))
@@ -67,19 +67,22 @@ def test_parts_are_encoded_as_their_text_is_whatever_stands_beside_them(tokenize
     assert joined > 50, "long parts were among them"
 
 
-def test_a_chunk_is_encoded_once_on_its_way_into_a_prompt(tokenizer, encoder, monkeypatch):
-    encoder = Encoder(
-        Tokenizer(tokenizer.hf), encoder.template, replace(encoder.budget, chunk_tokens=2000, memory_tokens=500)
-    )
+def test_a_chunk_is_encoded_once_on_its_way_into_a_prompt(tokenizer, encoder):
     encoded = 0
 
-    class Counting:
-        def encode(self, text, **given):
+    class Counting(Tokenizer):
+        def encode(self, text):
             nonlocal encoded
             encoded += len(text)
-            return plain.encode(text, **given)
+            return super().encode(text)
 
-    plain, encoder.tokenizer._plain = encoder.tokenizer._plain, Counting()
+        def tokens(self, text):
+            nonlocal encoded
+            encoded += len(text)
+            return super().tokens(text)
+
+    budget = replace(encoder.budget, chunk_tokens=2000, memory_tokens=500)
+    encoder = Encoder(Counting(tokenizer.hf), encoder.template, budget)
     document = SENTENCE * 1500
     backend = Scripted(lambda text: SENTENCE * 20)
     trace = Agent(encoder, backend).read(document, "q")
@@ -102,7 +105,7 @@ HARD_TEMPLATE = """{%- if tools %}tools{% endif -%}
 
 
 @pytest.mark.parametrize("template", [None, "", HARD_TEMPLATE])
-def test_the_files_alone_give_what_transformers_gives(tokenizer, tmp_path, template):
+def test_the_files_alone_make_transformers_own_tokenizer(tokenizer, tmp_path, template):
     from transformers import AutoTokenizer
 
     hf = AutoTokenizer.from_pretrained(_saved(tokenizer, tmp_path))
@@ -113,7 +116,7 @@ def test_the_files_alone_give_what_transformers_gives(tokenizer, tmp_path, templ
         if template:
             (tmp_path / "chat_template.jinja").write_text(template)
     ours, theirs = Tokenizer.load(tmp_path), Tokenizer(AutoTokenizer.from_pretrained(tmp_path))
-    assert isinstance(ours._given, TokenizerFiles)
+    assert isinstance(ours.source, TokenizerFiles)
     text = "The code is 4821. <|im_end|> Gr\u00fc\u00dfe \u6771\u4eac \U0001f989\n\n  don't"
     assert ours.encode(text) == theirs.encode(text)
     assert ours.chat(text) == theirs.chat(text)
@@ -122,7 +125,7 @@ def test_the_files_alone_give_what_transformers_gives(tokenizer, tmp_path, templ
     assert ours.hf.get_vocab() == theirs.hf.get_vocab()
 
 
-def test_the_pocket_policys_tokenizer_is_the_same_by_both_ways():
+def test_the_pocket_tokenizer_equals_the_one_of_transformers():
     from transformers import AutoTokenizer
 
     ours, theirs = Tokenizer.load(POCKET), Tokenizer(AutoTokenizer.from_pretrained(POCKET))
@@ -137,7 +140,7 @@ def test_the_pocket_policys_tokenizer_is_the_same_by_both_ways():
 
 
 @pytest.mark.parametrize(
-    ("files", "says"),
+    ("files", "message"),
     [
         ({}, r"is no model folder: it has none of tokenizer\.json, .*vocab\.txt$"),
         ({"model/config.json": "{}"}, r"is no model folder: .*; its folder .*/model may be one"),
@@ -145,19 +148,19 @@ def test_the_pocket_policys_tokenizer_is_the_same_by_both_ways():
         ({"tokenizer.json": None, "tokenizer_config.json": "{"}, r"tokenizer_config\.json is broken \("),
     ],
 )
-def test_a_folder_that_is_no_model_is_said_in_one_line(tmp_path, tokenizer, files, says):
+def test_a_folder_that_is_no_model_is_named_in_one_line(tmp_path, tokenizer, files, message):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         if text is None:
             tokenizer.backend.save(str(tmp_path / name))
         else:
             (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=says) as refusal:
+    with pytest.raises(ValueError, match=message) as refusal:
         Tokenizer.load(tmp_path)
     assert "\n" not in str(refusal.value)
 
 
-def test_a_client_that_only_talks_to_a_server_loads_neither_torch_nor_transformers():
+def test_a_client_of_a_server_loads_no_torch_or_transformers():
     code = f"""
 import sys
 from hostile import serving

@@ -1,4 +1,4 @@
-"""What every backend is: a request in, a completion or a :class:`BackendError` out. Knows no engine."""
+"""What every backend is: a request goes in, a raw reply or a :class:`BackendError` comes out. Knows no engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memagent_lib.trace import Reply
 
 
 class BackendError(UserError, RuntimeError):
-    """A request that got no completion. It makes an error result, never an empty answer."""
+    """A request that got no reply. It becomes an error result, never an empty answer."""
 
 
 class BackendUnavailable(UserError, RuntimeError):
@@ -36,12 +36,12 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
 
     def seed_for(self, request: Request) -> int | None:
-        """A seed of the request's own: the same prompt draws the same reply, whatever is asked beside it."""
+        """Return the request's own seed: the same prompt draws the same reply, whatever else is running."""
         return None if self.seed is None else hash((self.seed, request.ids)) & 0x7FFFFFFF
 
 
 def require_room(request: Request, window: int) -> None:
-    """Raise :class:`BackendError` where prompt and longest reply do not fit the model's window together."""
+    """Raise :class:`BackendError` where prompt and longest reply together exceed the model's window."""
     if len(request.ids) + request.max_tokens > window:
         raise BackendError(
             f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, "

@@ -12,7 +12,7 @@ from memagent_lib.trace import Trace
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The numbers of a decoder that decide its cost. ``body`` are its parameters without its tables of words."""
+    """The numbers of a decoder that decide its cost. ``body`` counts its parameters without the embedding tables."""
 
     parameters: int
     body: int
@@ -23,7 +23,7 @@ class ModelShape:
 
     @classmethod
     def of(cls, config: Any) -> ModelShape:
-        """From a Hugging Face configuration; the parameters are counted without allocating any."""
+        """Read the shape off a Hugging Face configuration; parameters are counted without allocating any."""
         import torch
         from transformers import AutoModelForCausalLM
 
@@ -37,33 +37,34 @@ class ModelShape:
         return cls(parameters, body, config.num_hidden_layers, config.hidden_size, heads * width, config.vocab_size)
 
     def forward_flops(self, tokens: float, length: float) -> float:
-        """At most, of ``tokens`` in rows of ``length``: two per parameter and token, and causal attention."""
+        """Return an upper bound for ``tokens`` in rows of ``length``: two per parameter and token, and attention."""
         return tokens * (2 * self.parameters + 2 * self.layers * self.hidden * length)
 
     def turn_flops(self, tokens: float, replied: float, cached: float = 0.0) -> float:
-        """Of a turn of so many ``tokens``, prompt and reply, the first ``cached`` of them computed before.
+        """Return the cost of a turn of ``tokens`` (prompt and reply), the first ``cached`` of them from a cache.
 
-        ``2 B s + 2 L d s^2 + 2 V d r`` for ``s`` tokens, ``r`` of them replied, ``B`` parameters in the body, ``L``
-        layers of width ``d`` and ``V`` words, which are scored where one is drawn.
+        ``2 B s + 2 L d s^2 + 2 V d r`` for ``s`` tokens, ``r`` of them in the reply, ``B`` parameters in the body,
+        ``L`` layers of width ``d`` and a vocabulary of ``V``, which is scored only where a token is drawn.
         """
         attention = self.layers * self.hidden * (tokens**2 - cached**2)
         return 2 * (self.body * (tokens - cached) + attention + self.vocabulary * self.hidden * replied)
 
     def reading_flops(self, trace: Trace) -> float:
-        """Of all turns of a reading."""
+        """Return the cost of all turns of a reading."""
         replies = (turn.reply for turn in trace.turns)
         return sum(self.turn_flops(r.prompt_tokens + r.reply_tokens, r.reply_tokens, r.cached_tokens) for r in replies)
 
     @property
     def kv_bytes(self) -> int:
-        """Of one token in bf16."""
+        """The bytes of one token's keys and values in bf16."""
         return 4 * self.layers * self.kv_width
 
 
 @lru_cache(maxsize=8)
 def shape_of(model: str, download: bool = True) -> ModelShape:
-    """Of a model folder or hub name; a large model's parameters take seconds to count. ``download=False`` takes what
-    is on this machine and is an ``OSError`` where nothing is.
+    """Return the shape of a model folder or hub name; counting a large model's parameters takes seconds.
+
+    With ``download=False`` only files on this machine are used, and ``OSError`` is raised where there are none.
     """
     from transformers import AutoConfig
 

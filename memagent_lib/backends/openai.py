@@ -1,9 +1,9 @@
 """Any OpenAI-compatible server as a backend: vLLM, SGLang, llama.cpp, hosted models.
 
-``api="completions"`` sends our exact token ids, so special tokens in a document stay plain text and prompts are those
-seen in training; ``api="chat"`` sends the words and the server wraps them, for hosted models that offer nothing else.
-Built on aiohttp rather than the ``openai`` package or httpx: a turn of small chunks costs a tenth of their processor
-time.
+``api="completions"`` sends exact token ids, so special tokens in a document stay plain text and prompts are those of
+training; ``api="chat"`` sends the message and the server applies its chat template, for hosted models that offer
+nothing else. Built on aiohttp rather than the ``openai`` package or httpx: a turn of small chunks costs a tenth of
+their processor time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from urllib.parse import unquote, urlsplit
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying
-from memagent_lib.prompts import END_OF_THINKING, Request
+from memagent_lib.prompts import Request
 from memagent_lib.text import whole_characters
+from memagent_lib.tokenizer import END_OF_THINKING, THINKING
 from memagent_lib.trace import Reply
 
 if TYPE_CHECKING:
@@ -37,10 +38,11 @@ _RETRYABLE = (408, 409, 425, 429)
 
 
 class OpenAICompatible:
-    """A model on a server. ``base_url`` ends where ``/models`` and ``/chat/completions`` begin (mostly in ``/v1``).
+    """A model on a server. ``base_url`` is the address without ``/models`` or ``/chat/completions`` (mostly .../v1).
 
-    Asks the server for its models and the model's window before the first turn; ``window`` overrides what it says and
-    is needed where it says nothing. ``extra`` goes into every body.
+    Requests the server's list of models at once: a wrong address, key or name is found before any turn, and the
+    model's window is read there. ``window`` overrides it, and is needed where the server reports none. ``extra`` goes
+    into every request's body.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class OpenAICompatible:
     ):
         if api not in APIS:
             raise ValueError(f"no api {api!r}; choose from {', '.join(APIS)}")
-        self.model, self._api, self.sampling = model, api, sampling
+        self.model = model
+        self.sampling = sampling
+        self._api = api
         self.base_url, self._headers = _address(base_url, api_key)
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         self._extra = extra or {}
@@ -70,7 +74,7 @@ class OpenAICompatible:
         require_room(request, self.window)
         if self._client is None:
             self._open()
-        async with self._places:  # waiting for a connection is no part of a request's deadline
+        async with self._slots:  # waiting for a connection is no part of a request's deadline
             return await retrying(lambda: self._once(request), self._policy, self._circuit)
 
     async def close(self) -> None:
@@ -79,7 +83,7 @@ class OpenAICompatible:
             self._client = None
 
     def _open(self) -> None:
-        """Client and places belong to the event loop that first uses them."""
+        """Create what belongs to the event loop that first uses it."""
         import aiohttp
 
         self._client = aiohttp.ClientSession(
@@ -88,13 +92,13 @@ class OpenAICompatible:
             headers={**self._headers, "Content-Type": "application/json"},
             trust_env=True,
         )
-        self._places = asyncio.Semaphore(CONNECTIONS)
+        self._slots = asyncio.Semaphore(CONNECTIONS)
 
     def _model_card(self) -> dict[str, Any]:
-        """What the server says about the model. Also finds a wrong address, key or name, before any turn."""
-        asked = urllib.request.Request(f"{self.base_url}/models", headers=self._headers)
+        """Return the server's entry for the model; :class:`BackendUnavailable` where there is no server or no entry."""
+        listing = urllib.request.Request(f"{self.base_url}/models", headers=self._headers)
         try:
-            with urllib.request.urlopen(asked, timeout=min(FIRST_ANSWER_S, self._policy.attempt_s)) as answer:
+            with urllib.request.urlopen(listing, timeout=min(FIRST_ANSWER_S, self._policy.attempt_s)) as answer:
                 cards = {card["id"]: card for card in json.load(answer)["data"]}
         except urllib.error.HTTPError as refusal:
             with refusal:
@@ -102,12 +106,12 @@ class OpenAICompatible:
         except OSError as failure:
             reason = getattr(failure, "reason", failure)
             raise BackendUnavailable(
-                f"no server answers at {self.base_url} ({_named(reason)}); start one there, or give its base_url "
+                f"no server answers at {self.base_url} ({_describe(reason)}); start one there, or give its base_url "
                 "(mostly it ends in /v1)"
             ) from failure
         except (ValueError, KeyError, TypeError, RecursionError) as odd:
             raise BackendUnavailable(
-                f"{self.base_url}/models is not what an OpenAI-compatible server says; check base_url"
+                f"{self.base_url}/models is not an OpenAI-compatible server's list of models; check base_url"
             ) from odd
         if self.model not in cards:
             raise BackendUnavailable(
@@ -124,32 +128,32 @@ class OpenAICompatible:
             async with asyncio.timeout(self._policy.attempt_s):
                 data = json.dumps(self._body(request)).encode()
                 async with self._client.post(f"{self.base_url}/{path}", data=data) as answer:
-                    said = await answer.read()
+                    content = await answer.read()
         except TimeoutError as late:
             raise RetryableError(f"no reply within {self._policy.attempt_s:g} s") from late
         except (aiohttp.ClientError, OSError) as failure:
-            raise RetryableError(_named(failure)) from failure
+            raise RetryableError(_describe(failure)) from failure
         if answer.status >= 400:
-            raise self._refused(answer.status, answer.headers, said)
+            raise self._refused(answer.status, answer.headers, content)
         try:
-            body = json.loads(said)
+            body = json.loads(content)
         except (ValueError, RecursionError) as broken:
-            raise RetryableError(f"half a reply: {_begins(said)}") from broken
+            raise RetryableError(f"half a reply: {_begins(content)}") from broken
         try:
-            return _completion(body, len(request.ids))
+            return _reply(body, len(request.ids))
         except (KeyError, TypeError, IndexError, AttributeError) as odd:
-            why = f"a reply of another form: {_begins(said)}"
+            why = f"a reply of another form: {_begins(content)}"
             raise RetryableError(why, attempts=ATTEMPTS_WITHOUT_TEXT) from odd
 
     def _body(self, request: Request) -> dict[str, Any]:
-        s = self.sampling
         body: dict[str, Any] = {
             "model": self.model,
             "max_tokens": request.max_tokens,
-            "temperature": s.temperature,
-            "top_p": s.top_p,
+            "temperature": self.sampling.temperature,
+            "top_p": self.sampling.top_p,
         }
-        if (seed := s.seed_for(request)) is not None:
+        seed = self.sampling.seed_for(request)
+        if seed is not None:
             body["seed"] = seed
         if self._api == "completions":
             body["prompt"] = request.ids
@@ -158,85 +162,88 @@ class OpenAICompatible:
         return body | self._extra
 
     def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Exception:
-        """The error that a status means: worth another try, wrong for this request, or wrong for every request."""
-        said = _said(body)
+        """Return the error that a status means: worth another try, wrong for this request, or for every request."""
+        why = _error_message(body)
         for secret in self._secrets:
-            said = said.replace(secret, "***")
+            why = why.replace(secret, "***")
         if status in _RETRYABLE or status >= 500:
-            return RetryableError(f"status {status}{said}", after=headers.get("Retry-After"))
+            return RetryableError(f"status {status}{why}", after=headers.get("Retry-After"))
         if status in (401, 403):
             return BackendUnavailable(
-                f"the server at {self.base_url} refuses the API key (status {status}){said}; give the right api_key"
+                f"the server at {self.base_url} refuses the API key (status {status}){why}; give the right api_key"
             )
         if status == 402:
-            return BackendUnavailable(f"the server at {self.base_url} wants to be paid first (status 402){said}")
+            return BackendUnavailable(f"the server at {self.base_url} wants to be paid first (status 402){why}")
         if status == 404:
             fix = "; servers without token prompts need the chat api" if self._api == "completions" else ""
             return BackendUnavailable(
                 f"the server at {self.base_url} does not know this address or the model {self.model!r} "
-                f"(status 404){said}{fix}"
+                f"(status 404){why}{fix}"
             )
-        return BackendError(f"the server refuses the request (status {status}){said}")
+        return BackendError(f"the server refuses the request (status {status}){why}")
 
 
 def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
-    """The address without user name and password, and the headers that say who asks. Errors show no secret."""
+    """Split the address into the one without user name and password, and the headers that authenticate.
+
+    Errors repeat neither: the address may hold a password.
+    """
     try:
         parts = urlsplit(base_url)
-        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # a port that is no number
-        known = False
-    if not known or parts.query or parts.fragment or not (base_url.isprintable() and " " not in base_url):
+        usable = False
+    if not usable or parts.query or parts.fragment or not base_url.isprintable() or " " in base_url:
         raise ValueError("base_url must be an address such as http://localhost:8000/v1, without spaces, ? and #")
-    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+    public = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
     if api_key:
         if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
-            raise ValueError(
-                "the API key holds a line break, a space or a character that no key has; give the key alone"
-            )
-        return shown, {"Authorization": f"Bearer {api_key}"}
+            raise ValueError("the API key has a line break, a space or a character that no key has; give the key alone")
+        return public, {"Authorization": f"Bearer {api_key}"}
     if parts.username or parts.password:
         pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-        return shown, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-    return shown, {}
+        return public, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+    return public, {}
 
 
-def _completion(body: dict[str, Any], asked_tokens: int) -> Reply:
-    """The completion in a reply. One that says nothing, thinking aside, is neither a memory nor an answer: it is tried
-    again, unless a filter took it or its tokens ran out.
+def _reply(body: dict[str, Any], prompt_tokens: int) -> Reply:
+    """Return the reply in a server's answer; ``prompt_tokens`` are taken where the server reports none.
 
-    A server's empty reply cannot be told from one that it lost. An engine in this process shows its tokens: a model
-    that ends its turn at once has said nothing itself, and is judged for it, as in training.
+    A text that is empty, thinking aside, is neither a memory nor an answer and is tried again, unless a filter removed
+    it or its tokens ran out: a reply that the server lost looks the same. An engine in this process reports its tokens,
+    so there an empty reply is known to be the model's own, and is scored as in training.
     """
-    choice, usage = body["choices"][0], body.get("usage")
+    choice = body["choices"][0]
+    usage = body.get("usage")
     details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
     message = choice.get("message") or {}
     text = choice["text"] if "text" in choice else message.get("content")
     thinking = message.get("reasoning_content") or message.get("reasoning")
-    finish = choice.get("finish_reason")
-    if finish == "content_filter":
+    finish_reason = choice.get("finish_reason")
+    if finish_reason == "content_filter":
         raise BackendError("the server's content filter took the reply (finish_reason 'content_filter')")
-    if thinking and not text and finish == "length":
-        text, thinking = f"<think>{thinking}", None  # cut before it was done: told like any other unfinished thought
+    if thinking and not text and finish_reason == "length":
+        text = f"{THINKING}{thinking}"  # cut while it was thinking; the driver reports every unfinished thought
+        thinking = None
     if not isinstance(text, str) or not text.rpartition(END_OF_THINKING)[2].strip():
-        told = "a tool call" if message.get("tool_calls") else "no text"
-        why = f"{told} in the reply (finish_reason {finish!r})"
-        if finish == "length":
+        what = "a tool call" if message.get("tool_calls") else "no text"
+        why = f"{what} in the reply (finish_reason {finish_reason!r})"
+        if finish_reason == "length":
             raise BackendError(f"{why}; {MORE_ROOM}")
         raise RetryableError(f"{why}; {WHERE_TEXT_GOES}", attempts=ATTEMPTS_WITHOUT_TEXT)
     if thinking:
         text = f"{thinking}{END_OF_THINKING}{text}"
     return Reply(
         whole_characters(text),
-        "length" if finish == "length" else "stop",
-        _counted(usage, "prompt_tokens") or asked_tokens,
-        _counted(usage, "completion_tokens"),
-        _counted(details, "cached_tokens"),
+        "length" if finish_reason == "length" else "stop",
+        _token_count(usage, "prompt_tokens") or prompt_tokens,
+        _token_count(usage, "completion_tokens"),
+        _token_count(details, "cached_tokens"),
     )
 
 
-def _counted(table: Any, name: str) -> int:
-    """A number of tokens; 0 where the server tells none that can be one."""
+def _token_count(table: Any, name: str) -> int:
+    """Return a number of tokens in a server's table; 0 where it reports none, or something else."""
     count = table.get(name) if isinstance(table, dict) else 0
     return count if isinstance(count, int) and count > 0 else 0
 
@@ -244,27 +251,27 @@ def _counted(table: Any, name: str) -> int:
 def _window(card: dict[str, Any], model: str, base_url: str) -> int:
     for table in (card, card.get("meta") or {}):
         for field in _WINDOW_FIELDS:
-            if isinstance(size := table.get(field), int) and size > 0:
+            size = table.get(field)
+            if isinstance(size, int) and size > 0:
                 return size
-    raise ValueError(
-        f"the server at {base_url} does not say how long a prompt {model!r} takes; give its window, in tokens"
-    )
+    raise ValueError(f"the server at {base_url} does not report the window of {model!r}; give its window, in tokens")
 
 
-def _said(body: bytes) -> str:
+def _error_message(body: bytes) -> str:
+    """Return ``": message"`` from the body of an error, or "" where there is none."""
     try:
         table = json.loads(body)
         error = table.get("error", table)
-        words = error.get("message", "") if isinstance(error, dict) else str(error)
+        message = error.get("message", "") if isinstance(error, dict) else str(error)
     except (ValueError, AttributeError):
-        words = body.decode(errors="replace")
-    words = " ".join(words.split()) if isinstance(words, str) else ""
-    return f": {words[:300]}" if words else ""
+        message = body.decode(errors="replace")
+    message = " ".join(message.split()) if isinstance(message, str) else ""
+    return f": {message[:300]}" if message else ""
 
 
 def _begins(body: bytes) -> str:
     return repr(body[:80].decode(errors="replace"))
 
 
-def _named(failure: object) -> str:
+def _describe(failure: object) -> str:
     return f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__

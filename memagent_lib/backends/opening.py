@@ -1,18 +1,22 @@
-"""A backend by name; its engine is imported when it is opened, and says what to install when it is missing."""
+"""The list of backends. An engine is imported when it is opened; where it is missing, the error names its install."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from memagent_lib.backends.interface import Backend, Sampling
 
-_CLASSES = {"openai": "OpenAICompatible", "transformers": "Transformers", "vllm": "VLLM"}
+BACKENDS = {
+    "vllm": "memagent_lib.backends.vllm:VLLM",
+    "transformers": "memagent_lib.backends.transformers:Transformers",
+    "openai": "memagent_lib.backends.openai:OpenAICompatible",
+}
+"""The class of each backend by its name; the first is the default."""
 
 
 def open_backend(kind: str, model: str, sampling: Sampling | None = None, **options: Any) -> Backend:
-    """A backend by name: ``vllm``, ``openai`` (any server) or ``transformers``; each class names its ``options``."""
-    if kind not in _CLASSES:
-        raise ValueError(f"no backend {kind!r}; choose from {', '.join(_CLASSES)}")
-    backend = getattr(import_module(f"memagent_lib.backends.{kind}"), _CLASSES[kind])
-    return backend(model, sampling or Sampling(), **options)
+    """Open a backend of :data:`BACKENDS` for a model. ``options`` are those of its class."""
+    if kind not in BACKENDS:
+        raise ValueError(f"no backend {kind!r}; choose from {', '.join(BACKENDS)}")
+    return resolve_name(BACKENDS[kind])(model, sampling or Sampling(), **options)

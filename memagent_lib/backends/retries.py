@@ -1,7 +1,7 @@
-"""When to ask a server again, how long to wait, and when to give up on it altogether. Knows no protocol.
+"""When to send a request again, how long to wait, and when to give up on a server altogether. Knows no protocol.
 
-Loop and waits (full jitter) are tenacity's; ours are the times that a server names and the circuit that all requests
-share.
+Loop and waits (full jitter) are tenacity's; the waits that a server names and the circuit that all requests share are
+ours.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ class RetryableError(Exception):
 
     def __init__(self, reason: str, after: str | None = None, attempts: int | None = None):
         super().__init__(reason)
-        self.after, self.attempts = after, attempts
+        self.after = after
+        self.attempts = attempts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long a request is worth waiting for, and a server.
+    """How long to wait for a request, and when to give a server up.
 
     A request is tried until ``deadline_s``, each attempt for at most ``attempt_s``. Waits double from ``first_wait_s``
     to ``longest_wait_s``, each drawn uniformly below its bound ("full jitter"), unless the server names a time. The
     server counts as gone when nothing has succeeded for ``gone_after_s`` and at least ``gone_after_failures`` attempts
-    in a row have failed, and as unusable when it refuses ``same_refusals`` requests in a row with the same words.
+    in a row have failed, and as unusable when it refuses ``same_refusals`` requests in a row with the same message.
     """
 
     attempt_s: float = 300.0
@@ -56,26 +57,33 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if (value := getattr(self, field.name)) <= 0:
+            value = getattr(self, field.name)
+            if value <= 0:
                 raise ValueError(f"{field.name} must be above 0, got {value}")
 
     def wait_s(self, state: RetryCallState) -> float:
-        """How long to wait after a failed attempt."""
-        if (asked := seconds_of(_failure(state).after)) is not None:
-            return asked + random.uniform(0, self.first_wait_s)
+        """Return how long to wait after a failed attempt."""
+        requested_s = seconds_of(_failure(state).after)
+        if requested_s is not None:
+            return requested_s + random.uniform(0, self.first_wait_s)
         return wait_random_exponential(self.first_wait_s, self.longest_wait_s)(state)
 
 
 class Circuit:
-    """Shared by all requests to one server; once open it stays open, and every request raises without being sent."""
+    """A circuit breaker shared by all requests to one server. Once open it stays open, and nothing is sent any more."""
 
     def __init__(self, policy: RetryPolicy, server: str, clock: Callable[[], float] = time.monotonic):
-        self._policy, self._server, self._clock = policy, server, clock
-        self._failures, self._first_failure = 0, 0.0
-        self._refusals, self._last_refusal = 0, ""
+        self._policy = policy
+        self._server = server
+        self._clock = clock
+        self._failures = 0  # in a row
+        self._first_failure = 0.0
+        self._refusals = 0  # in a row, with the message of the last one
+        self._last_refusal = ""
         self._verdict: str | None = None
 
     def check(self) -> None:
+        """Raise :class:`BackendUnavailable` if the circuit is open."""
         if self._verdict is not None:
             raise BackendUnavailable(self._verdict)
 
@@ -83,35 +91,39 @@ class Circuit:
         self._failures = self._refusals = 0
 
     def failed(self, failure: RetryableError) -> None:
-        """Count a retryable failure; raises when it was one too many, or the server's own time is past any deadline."""
+        """Count a retryable failure; open the circuit after too many, or when the server asks for a pause past the
+        deadline.
+        """
         if not self._failures:
             self._first_failure = self._clock()
         self._failures += 1
-        asked, silent_s = seconds_of(failure.after), self._clock() - self._first_failure
-        if asked is not None and asked > self._policy.deadline_s:
-            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + asked))
+        silent_s = self._clock() - self._first_failure
+        requested_s = seconds_of(failure.after)
+        if requested_s is not None and requested_s > self._policy.deadline_s:
+            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + requested_s))
             self.open(f"the server at {self._server} asks to be left alone until {until} ({failure}); try again then")
         if self._failures >= self._policy.gone_after_failures and silent_s >= self._policy.gone_after_s:
             self.open(
                 f"the server at {self._server} is gone: {self._failures} attempts in a row failed over "
                 f"{silent_s:.0f} s, the last with {failure}; start it again and run the same command, finished turns "
-                "are kept in the journal"
+                "are in the journal"
             )
 
     def refused(self, refusal: BackendError) -> None:
-        """Count a refusal that no retry will change; raises when it was the same once too often."""
+        """Count a refusal that no retry will change; open the circuit when it was the same once too often."""
         self._refusals = self._refusals + 1 if str(refusal) == self._last_refusal else 1
         self._last_refusal = str(refusal)
         if self._refusals >= self._policy.same_refusals:
             self.open(f"{self._refusals} requests in a row met the same refusal: {refusal}; mend that and run again")
 
     def open(self, verdict: str) -> None:
+        """Open the circuit: this call and every later :meth:`check` raise ``verdict``."""
         self._verdict = verdict
         self.check()
 
 
 async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circuit: Circuit) -> T:
-    """The first success of ``once``, tried again while it raises :class:`RetryableError` and time is left."""
+    """Return the first success of ``once``, called again while it raises :class:`RetryableError` and time is left."""
     ends = time.monotonic() + policy.deadline_s
     reason = RetryableError("no reply before the deadline")
 
@@ -122,7 +134,8 @@ async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circui
             async with asyncio.timeout(max(0.0, ends - time.monotonic())):
                 result = await once()
         except (RetryableError, TimeoutError) as failure:
-            reason = failure if isinstance(failure, RetryableError) else reason  # the deadline's end hides none
+            if isinstance(failure, RetryableError):  # the deadline's own timeout must not hide why attempts failed
+                reason = failure
             circuit.failed(reason)
             raise reason from failure
         except BackendUnavailable as failure:
@@ -136,7 +149,8 @@ async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circui
     late = stop_before_delay(policy.deadline_s)
 
     def stop(state: RetryCallState) -> bool:
-        return late(state) or state.attempt_number >= (_failure(state).attempts or state.attempt_number + 1)
+        attempts = _failure(state).attempts
+        return late(state) or (attempts is not None and state.attempt_number >= attempts)
 
     try:
         tries = AsyncRetrying(wait=policy.wait_s, stop=stop, retry=retry_if_exception_type(RetryableError))
@@ -156,7 +170,7 @@ def _failure(state: RetryCallState) -> RetryableError:
 
 
 def seconds_of(retry_after: str | None) -> float | None:
-    """A Retry-After header in seconds from now (RFC 9110, section 10.2.3); ``None`` where there is none."""
+    """Read a Retry-After header as seconds from now (RFC 9110, section 10.2.3); ``None`` if there is none."""
     if retry_after is None:
         return None
     try:

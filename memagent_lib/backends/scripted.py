@@ -9,20 +9,20 @@ from memagent_lib.trace import Reply
 
 
 class Scripted:
-    """A backend that answers by a function of the prompt's text. Deterministic, instant; for tests and for looking at
-    readers.
+    """A backend that answers at once with a function of the prompt's text, for tests and for exploring readers.
 
     The function returns the reply's text or a whole :class:`Reply`, or raises.
     """
 
     def __init__(self, answer: Callable[[str], str | Reply], window: int = 1 << 30):
-        self._answer, self.window = answer, window
+        self._answer = answer
+        self.window = window
         self.requests: list[Request] = []
 
     async def complete(self, request: Request) -> Reply:
         self.requests.append(request)
-        said = self._answer(request.text)
-        return said if isinstance(said, Reply) else Reply(said, prompt_tokens=len(request.ids))
+        reply = self._answer(request.text)
+        return reply if isinstance(reply, Reply) else Reply(reply, prompt_tokens=len(request.ids))
 
     async def close(self) -> None:
         return None

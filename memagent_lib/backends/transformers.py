@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
@@ -17,14 +18,15 @@ from memagent_lib.tokenizer import Tokenizer
 from memagent_lib.trace import Reply
 
 BATCH = 64  # requests answered together
-CHECKS = 3  # passes over a draft: after a word that differs, the rest of it may still be right
-WORTHWHILE = 0.3  # the share of drafts that has to be right, word for word, for the next to be checked
-PAD = 0  # never seen
-LOOK_AGAIN = 16  # batches after which drafts that did not hold are tried again
+CHECKS = 3  # passes over a draft: after a token that differs, the rest of it may still be right
+WORTHWHILE = 0.3  # the share of drafts that has to be right, token for token, for the next to be checked
+RETRY_DRAFTS = 16  # batches after which drafts that were mostly wrong are checked again
+PAD = 0  # masked, so the model never attends to it
+Ids = tuple[int, ...]
 
 
 class Transformers:
-    """A model folder or hub name, on the best device there is; a CPU's ``threads`` are all unless given.
+    """A model folder or hub name, on the best device there is; ``threads`` limits a CPU's (default: all cores).
 
     Without ``drafts`` every token of a greedy reply takes a pass of its own; the replies are the same.
     """
@@ -51,27 +53,29 @@ class Transformers:
             disable_progress_bar()
         self._torch = torch
         self.device = _best_device(torch)
-        self._model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()
-        self.sampling, self._threads, self._drafts = sampling, threads, drafts and not sampling.temperature
-        self.window = window or self._model.config.max_position_embeddings
+        self.model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()
+        self.sampling = sampling
+        self._threads = threads
+        self._drafts = drafts and not sampling.temperature
+        self.window = window or self.model.config.max_position_embeddings
         self._waiting: list[tuple[Request, asyncio.Future]] = []
         self._worker: asyncio.Task | None = None
-        eos = self._model.generation_config.eos_token_id
-        self._ends = () if eos is None else tuple(eos) if isinstance(eos, list) else (eos,)
-        # A model's own generation_config.json may hold a repetition penalty (Qwen2.5-Instruct has 1.05), which punishes
+        self._ends = _end_tokens(self.model.generation_config.eos_token_id)
+        # A model's own generation_config.json may have a repetition penalty (Qwen2.5-Instruct has 1.05), which punishes
         # copying; training and vLLM here have none.
-        self._model.generation_config = GenerationConfig(eos_token_id=list(self._ends) or None, pad_token_id=PAD)
-        self._right, self._batches = 1.0, 0  # the share of the last batch's drafts that were
+        self.model.generation_config = GenerationConfig(eos_token_id=list(self._ends) or None, pad_token_id=PAD)
+        self._right_share = 1.0  # how many of the last batch's drafts were right as a whole
+        self._batches = 0
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
 
     async def complete(self, request: Request) -> Reply:
         require_room(request, self.window)
-        answered = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, answered))
+        reply = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, reply))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
-        return await answered
+        return await reply
 
     async def close(self) -> None:
         if self._worker is not None and not self._worker.done():
@@ -83,95 +87,119 @@ class Transformers:
     async def _work(self) -> None:
         await asyncio.sleep(0)  # let everyone who is ready join the batch
         while self._waiting:
-            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            batch = [(request, future) for request, future in batch if not future.done()]
+            batch = [(request, future) for request, future in self._waiting[:BATCH] if not future.done()]
+            self._waiting = self._waiting[BATCH:]
             try:
-                completions = await asyncio.to_thread(self._generate, [request for request, _ in batch])
-            except (
-                Exception
-            ) as failure:  # nobody may be left waiting; what is no engine's failure is a bug and stays one
-                ours = isinstance(failure, RuntimeError | ValueError)
-                told = BackendError(f"transformers gave no reply: {failure}") if ours else failure
-                _hand_out(batch, [told] * len(batch))
+                replies = await asyncio.to_thread(self._generate, [request for request, _ in batch])
+            except Exception as failure:  # whatever it is, nobody may be left waiting
+                expected = isinstance(failure, RuntimeError | ValueError)  # what torch and transformers raise
+                error = BackendError(f"transformers gave no reply: {failure}") if expected else failure
+                _hand_out(batch, [error] * len(batch))
             else:
-                _hand_out(batch, completions)
+                _hand_out(batch, replies)
 
     def _generate(self, requests: list[Request]) -> list[Reply]:
         if self._threads is not None:
-            self._torch.set_num_threads(self._threads)  # of the calling thread, one of the event loop's workers
+            self._torch.set_num_threads(self._threads)  # counts for the calling thread alone
         with self._torch.inference_mode():
-            said = self._checked(requests)
-            begun = [i for i, request in enumerate(requests) if not self._finished(request, said[i])]
-            rest = self._continued([requests[i] for i in begun], [said[i] for i in begun])
-        for i, more in zip(begun, rest, strict=True):
-            said[i] = (said[i] + more)[: requests[i].max_tokens]
-        return [self._completion(*each) for each in zip(requests, said, strict=True)]
+            replies = self._from_drafts(requests)
+            unfinished = [i for i, request in enumerate(requests) if not self._finished(request, replies[i])]
+            rest = self._continue([requests[i] for i in unfinished], [replies[i] for i in unfinished])
+        for i, more in zip(unfinished, rest, strict=True):
+            replies[i] = (replies[i] + more)[: requests[i].max_tokens]
+        return [self._reply(request, ids) for request, ids in zip(requests, replies, strict=True)]
 
-    def _checked(self, requests: list[Request]) -> list[tuple[int, ...]]:
-        """The beginnings of the greedy replies, as far as the drafts lead; some are whole."""
-        said = [()] * len(requests)
+    def _from_drafts(self, requests: list[Request]) -> list[Ids]:
+        """Return the beginnings of the greedy replies, as far as the drafts lead; some are whole replies."""
+        replies: list[Ids] = [()] * len(requests)
         self._batches += 1
-        if not self._drafts or (self._right < WORTHWHILE and self._batches % LOOK_AGAIN):
-            return said
+        hopeless = self._right_share < WORTHWHILE and self._batches % RETRY_DRAFTS != 0
+        if not self._drafts or hopeless:
+            return replies
         drafts = [(*r.draft, *self._ends[:1])[: r.max_tokens] if r.draft else () for r in requests]
         for check in range(CHECKS):
             rows = [
                 i
                 for i, draft in enumerate(drafts)
-                if len(said[i]) < len(draft) and not self._finished(requests[i], said[i])
+                if len(replies[i]) < len(draft) and not self._finished(requests[i], replies[i])
             ]
             if not rows:
                 break
-            left = [drafts[i][len(said[i]) :] for i in rows]
-            held = self._agreed([requests[i].ids + said[i] for i in rows], left)
-            for i, tokens in zip(rows, held, strict=True):
-                said[i] += tokens
+            remaining = [drafts[i][len(replies[i]) :] for i in rows]
+            agreed = self._agree([requests[i].ids + replies[i] for i in rows], remaining)
+            for i, tokens in zip(rows, agreed, strict=True):
+                replies[i] += tokens
             if check == 0:
-                self._right = sum(map(tuple.__eq__, held, left)) / len(left)
-        return said
+                self._right_share = sum(map(tuple.__eq__, agreed, remaining)) / len(remaining)
+        return replies
 
-    def _agreed(self, begun: list[tuple[int, ...]], drafts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """What the model says after ``begun`` as long as it says the draft, and its first token that differs."""
-        torch, agreed = self._torch, []
-        width = max(len(ids) + len(draft) for ids, draft in zip(begun, drafts, strict=True))
+    def _agree(self, begun: list[Ids], drafts: list[Ids]) -> list[Ids]:
+        """Return the model's greedy tokens after ``begun`` while they equal the draft, and the first that differs.
+
+        One pass over all rows, padded on the right: with a causal mask nothing after a token can change it.
+        """
+        torch = self._torch
         rows = [[*ids, *draft] for ids, draft in zip(begun, drafts, strict=True)]
+        width = max(map(len, rows))
         ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows], device=self.device)
-        states = self._model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        head = self._model.get_output_embeddings()
+        states = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        head = self.model.get_output_embeddings()
+        agreed = []
         for state, known, draft in zip(states, begun, drafts, strict=True):
-            likeliest = head(state[len(known) - 1 : len(known) - 1 + len(draft)]).argmax(-1).tolist()
-            same = next((at for at, pair in enumerate(zip(likeliest, draft, strict=True)) if len(set(pair)) > 1), None)
-            agreed.append(tuple(likeliest if same is None else likeliest[: same + 1]))
+            first = len(known) - 1  # the state of each token predicts the next one
+            likeliest = head(state[first : first + len(draft)]).argmax(-1).tolist()
+            agreed.append(_up_to_first_difference(likeliest, draft))
         return agreed
 
-    def _finished(self, request: Request, said: tuple[int, ...]) -> bool:
-        return len(said) == request.max_tokens or (bool(said) and said[-1] in self._ends)
+    def _finished(self, request: Request, ids: Ids) -> bool:
+        return len(ids) == request.max_tokens or (bool(ids) and ids[-1] in self._ends)
 
-    def _continued(self, requests: list[Request], said: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """The tokens that follow ``said``, by one left-padded batch."""
+    def _continue(self, requests: list[Request], begun: list[Ids]) -> list[Ids]:
+        """Return the tokens that follow ``begun``, by one left-padded batch."""
         if not requests:
             return []
         torch = self._torch
-        rows = [request.ids + tokens for request, tokens in zip(requests, said, strict=True)]
+        rows = [request.ids + ids for request, ids in zip(requests, begun, strict=True)]
         width = max(map(len, rows))
         ids = torch.tensor([[PAD] * (width - len(row)) + list(row) for row in rows], device=self.device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self.device)
-        s, drawn = self.sampling, {"do_sample": False}
-        if s.temperature:
-            drawn = {"do_sample": True, "temperature": s.temperature, "top_p": s.top_p, "top_k": 0}
-        most = max(request.max_tokens - len(tokens) for request, tokens in zip(requests, said, strict=True))
-        out = self._model.generate(ids, attention_mask=mask, max_new_tokens=most, **drawn)
+        sampling = {"do_sample": False}
+        if self.sampling.temperature:
+            sampling = {
+                "do_sample": True,
+                "temperature": self.sampling.temperature,
+                "top_p": self.sampling.top_p,
+                "top_k": 0,
+            }
+        most = max(request.max_tokens - len(ids) for request, ids in zip(requests, begun, strict=True))
+        out = self.model.generate(ids, attention_mask=mask, max_new_tokens=most, **sampling)
         return [self._up_to_end(row) for row in out[:, width:].tolist()]
 
-    def _up_to_end(self, row: list[int]) -> tuple[int, ...]:
-        return tuple(row[: next((i + 1 for i, token in enumerate(row) if token in self._ends), None)])
+    def _up_to_end(self, row: list[int]) -> Ids:
+        for number, token in enumerate(row, 1):
+            if token in self._ends:
+                return tuple(row[:number])
+        return tuple(row)
 
-    def _completion(self, request: Request, said: tuple[int, ...]) -> Reply:
-        finish = "stop" if said and said[-1] in self._ends else "length"
-        return Reply(self._tokenizer.decode(said), finish, len(request.ids), len(said), token_ids=said)
+    def _reply(self, request: Request, ids: Ids) -> Reply:
+        finish_reason = "stop" if ids and ids[-1] in self._ends else "length"
+        return Reply(self._tokenizer.decode(ids), finish_reason, len(request.ids), len(ids), token_ids=ids)
 
 
-def _hand_out(batch: list[tuple[Request, asyncio.Future]], replies: list[Reply | Exception]) -> None:
+def _end_tokens(eos: int | list[int] | None) -> Ids:
+    if eos is None:
+        return ()
+    return tuple(eos) if isinstance(eos, list) else (eos,)
+
+
+def _up_to_first_difference(tokens: list[int], draft: Sequence[int]) -> Ids:
+    for number, (token, drafted) in enumerate(zip(tokens, draft, strict=True), 1):
+        if token != drafted:
+            return tuple(tokens[:number])
+    return tuple(tokens)
+
+
+def _hand_out(batch: list[tuple[Request, asyncio.Future]], replies: Sequence[Reply | Exception]) -> None:
     for (_, future), reply in zip(batch, replies, strict=True):
         if future.done():  # its reading was cancelled
             continue

@@ -31,9 +31,9 @@ CPU_SETTINGS = {
 
 
 class VLLM:
-    """An engine over a model folder or hub name. ``engine`` options are vLLM's own ``EngineArgs``.
+    """An engine for a model folder or hub name. ``engine`` options are vLLM's own ``EngineArgs``.
 
-    ``threads`` bounds the CPU engine's OpenMP threads; more threads than free cores make it several times slower.
+    ``threads`` limits the CPU engine's OpenMP threads; more threads than free cores make it several times slower.
     """
 
     def __init__(
@@ -46,15 +46,17 @@ class VLLM:
         self.window = self._engine.model_config.max_model_len
 
     def drawing(self, sampling: Sampling) -> VLLM:
-        """The same engine with replies drawn in another way."""
+        """Return a backend that shares this engine and draws replies in another way."""
         other = copy(self)
         other.sampling = sampling
         return other
 
     async def generate(self, request: Request) -> Any:
-        """vLLM's own last ``RequestOutput``."""
-        prompt, name = {"prompt_token_ids": list(request.ids)}, f"memagent-{next(self._ids)}"
-        return [output async for output in self._engine.generate(prompt, self._params(request), name)][-1]
+        """Return vLLM's own final ``RequestOutput``."""
+        prompt = {"prompt_token_ids": list(request.ids)}
+        name = f"memagent-{next(self._ids)}"
+        outputs = [output async for output in self._engine.generate(prompt, self._params(request), name)]
+        return outputs[-1]
 
     async def complete(self, request: Request) -> Reply:
         require_room(request, self.window)
@@ -62,16 +64,16 @@ class VLLM:
             final = await self.generate(request)
         except BackendError:
             raise
-        except Exception as failure:  # vLLM's own have another base in each of its versions
+        except Exception as failure:  # the base class of vLLM's errors changes with its versions
             raise BackendError(f"vLLM gave no reply: {failure}") from failure
-        said = final.outputs[0]
+        output = final.outputs[0]
         return Reply(
-            self._tokenizer.decode(said.token_ids),
-            said.finish_reason,
+            self._tokenizer.decode(output.token_ids),
+            output.finish_reason,
             len(request.ids),
-            len(said.token_ids),
+            len(output.token_ids),
             final.num_cached_tokens or 0,
-            token_ids=tuple(said.token_ids),
+            token_ids=tuple(output.token_ids),
         )
 
     def _params(self, request: Request) -> Any:
@@ -97,7 +99,7 @@ class VLLM:
 
 
 def _start(model: str, window: int | None, threads: int | None, options: dict[str, Any]) -> Any:
-    """vLLM's ``AsyncLLM``, or on a CPU what stands for it."""
+    """Start vLLM's ``AsyncLLM``, or on a CPU the thread engine with the same methods."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else vLLM's NUMA binding is a red line in every notebook
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_KV_CACHE_GB)

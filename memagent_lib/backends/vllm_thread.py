@@ -1,6 +1,6 @@
 """vLLM's engine in one thread of this process: no second process, no sockets, no shared memory.
 
-One step of the engine serves every waiting request, so turns of different readings are batched as they come.
+A step of the engine serves every waiting request, so turns of different readings share batches.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ CLOSED = "vLLM's engine has stopped: it was closed"
 
 
 class ThreadEngine:
-    """A :class:`LoopEngine` in a thread with an event loop of its own, with the methods of ``AsyncLLM`` that we call.
-    They may be called from any thread and any event loop.
-    """
+    """A :class:`LoopEngine` in a thread with its own event loop; its methods work from any thread and event loop."""
 
     def __init__(self, settings: dict[str, Any], threads: int | None = None):
-        self._door, self._closed = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="memagent-vllm", daemon=True)
         self._thread.start()
@@ -38,16 +37,16 @@ class ThreadEngine:
         atexit.register(self.shutdown)
 
     async def generate(self, prompt: Any, params: Any, name: str) -> AsyncIterator[Any]:
-        """Yields vLLM's final ``RequestOutput``; a cancelled call withdraws its request."""
-        yield await self._given(self._last_output(prompt, params, name))
+        """Yield vLLM's final ``RequestOutput``; cancelling the call aborts the request."""
+        yield await self._in_engine_loop(self._last_output(prompt, params, name))
 
     async def reset_prefix_cache(self) -> None:
-        await self._given(self._engine.reset_prefix_cache())
+        await self._in_engine_loop(self._engine.reset_prefix_cache())
 
     def shutdown(self) -> None:
-        """Stop the engine; requests that still wait fail. A second call does nothing."""
+        """Stop the engine and fail the requests that still wait. A second call does nothing."""
         atexit.unregister(self.shutdown)
-        with self._door:  # after this nothing more is given to the thread
+        with self._lock:  # from here on no call reaches the thread
             if self._closed:
                 return
             self._closed = True
@@ -59,9 +58,9 @@ class ThreadEngine:
         self._thread.join()
         self._loop.close()
 
-    async def _given(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What comes of ``work`` in the engine's loop."""
-        with self._door:
+    async def _in_engine_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run ``work`` in the engine's loop and return its result."""
+        with self._lock:
             if self._closed:
                 work.close()
                 raise BackendError(CLOSED)
@@ -69,7 +68,8 @@ class ThreadEngine:
         return await asyncio.wrap_future(future)
 
     async def _last_output(self, prompt: Any, params: Any, name: str) -> Any:
-        return [output async for output in self._engine.generate(prompt, params, name)][-1]
+        outputs = [output async for output in self._engine.generate(prompt, params, name)]
+        return outputs[-1]
 
     async def _stop(self) -> None:
         self._engine.fail(BackendError(CLOSED))
@@ -81,7 +81,7 @@ async def _engine(settings: dict[str, Any], threads: int | None) -> LoopEngine:
 
     set_num_threads = torch.set_num_threads
     if threads is not None:
-        set_num_threads(threads)  # OpenMP counts threads per calling thread, so this binds the engine's alone
+        set_num_threads(threads)  # OpenMP counts threads per calling thread: this limits the engine's alone
     try:
         with engine_lock, environment(VLLM_ENABLE_V1_MULTIPROCESSING="0"):
             from vllm import EngineArgs
@@ -93,7 +93,7 @@ async def _engine(settings: dict[str, Any], threads: int | None) -> LoopEngine:
 
 @contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Environment variables that an engine reads only while it starts."""
+    """Set environment variables that an engine reads only while it starts, and restore them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

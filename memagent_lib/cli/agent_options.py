@@ -11,18 +11,18 @@ from memagent_lib.cli.arguments import option
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent
 
-BACKENDS = ("vllm", "transformers", "openai")
 TOKENS = {"chunk": "read at a time", "memory": "remembered", "answer": "of an answer", "question": "of a question"}
 
 
 def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = False) -> None:
     """Model, backend, reader, template, budget and sampling. :func:`agent_of` reads them."""
+    from memagent_lib.backends import BACKENDS
     from memagent_lib.readers import READERS
 
     model = verb.add_argument_group("model")
     option(model, "--model", "MODEL", "a model folder, a hub name, or a server's name for its model", required=True)
     where = "vllm or transformers on this machine, or openai: a server"
-    option(model, "--backend", "NAME", where, choices=BACKENDS, default=BACKENDS[0])
+    option(model, "--backend", "NAME", where, choices=list(BACKENDS), default=next(iter(BACKENDS)))
     option(model, "--base-url", "URL", "an OpenAI-compatible server, mostly ending in /v1; for --backend openai")
     how = "how the server is asked: completions, or chat where it takes no token ids"
     option(model, "--api", "NAME", how, choices=["completions", "chat"])

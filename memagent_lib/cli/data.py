@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.cli.agent_options import BACKENDS
 from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
 from memagent_lib.paths import default_model, model_path
 from memagent_lib.settings import key_value
@@ -33,6 +32,8 @@ USAGE = """memagent data --list [TASK]
 
 
 def add_parser(verbs: Verbs) -> None:
+    from memagent_lib.backends import BACKENDS
+
     verb = add_verb(
         verbs, "data", run, "make examples of a task, convert other projects' files, or list both", EXAMPLES
     )
@@ -60,7 +61,7 @@ def add_parser(verbs: Verbs) -> None:
     option(files, "--drop-known", "MODEL", known, action="append", default=[])
     option(files, "--samples", "N", "how often each of those models is asked each question; 2 unless given")
     run_by = "how those models run: vllm (unless given), transformers or openai"
-    option(files, "--backend", "NAME", run_by, choices=BACKENDS)
+    option(files, "--backend", "NAME", run_by, choices=list(BACKENDS))
     option(files, "--base-url", "URL", "their server, for --backend openai")
 
 

@@ -121,7 +121,7 @@ class Asked(NamedTuple):
 def passes_and_replies(model_folder, batches: list[list[Request]]) -> list[Asked]:
     """The replies to each batch by one engine, and how often the model was run for them."""
     backend, passes, asked = open_backend("transformers", str(model_folder), threads=1), [], []
-    backend._model.base_model.register_forward_hook(lambda *_: passes.append(1))
+    backend.model.base_model.register_forward_hook(lambda *_: passes.append(1))
     for batch in batches:
         passes.clear()
         replies = [reply.token_ids for reply in ask(backend, batch)]
@@ -234,7 +234,7 @@ def test_a_model_folder_that_is_not_there_is_named():
     for kind in ("vllm", "transformers"):
         with pytest.raises(FileNotFoundError, match=r"no model folder '\./nowhere'"):
             open_backend(kind, "./nowhere")
-    with pytest.raises(ValueError, match=r"no backend 'abacus'; choose from openai, transformers, vllm"):
+    with pytest.raises(ValueError, match=r"no backend 'abacus'; choose from vllm, transformers, openai"):
         open_backend("abacus", "x")
 
 

@@ -233,7 +233,7 @@ async def test_a_thought_that_the_server_cut_is_an_error_and_never_a_memory(enco
 
 @pytest.mark.parametrize("key", ["secret\nX-Evil: 1", "secret key", "s\u00e9cret"])
 def test_a_key_that_is_none_is_refused_and_not_printed(key):
-    with pytest.raises(ValueError, match="the API key holds a line break") as refusal:
+    with pytest.raises(ValueError, match="the API key has a line break") as refusal:
         OpenAICompatible("small", Sampling(), api_key=key)
     assert "secret" not in str(refusal.value) and "cret" not in str(refusal.value)
 
@@ -302,9 +302,7 @@ def test_a_wrong_key_a_missing_model_and_an_absent_server_are_found_before_the_f
 
 def test_a_server_that_does_not_say_its_window_needs_one_given():
     with serving(window=None) as server:
-        with pytest.raises(
-            ValueError, match="does not say how long a prompt 'small' takes; give its window, in tokens"
-        ):
+        with pytest.raises(ValueError, match="does not report the window of 'small'; give its window, in tokens"):
             opened(server)
         assert opened(server, window=512).window == 512
 
@@ -432,7 +430,7 @@ def test_the_command_reads_through_a_chat_server_with_a_key_and_says_what_its_se
         assert "refuses the API key (status 401)" in capsys.readouterr().err
         asked += ["--api-key-file", str(tmp_path / "key")]
         assert main(asked) == 2
-        assert "does not say how long a prompt 'small' takes" in capsys.readouterr().err
+        assert "does not report the window of 'small'" in capsys.readouterr().err
         assert main([*asked, "--window", "4096", "--api", "chat", "--journal", str(tmp_path / "j.jsonl")]) == 0
         assert capsys.readouterr().out.startswith("note ")
         posts = server.posts

@@ -1,6 +1,7 @@
 """Readers as what they are: generators that are handed replies. No backend, no tokenizer."""
 
 import pytest
+from reading_by_hand import ABC, pieces, play, remember_all
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
@@ -24,63 +25,8 @@ from memagent_lib.readers import (
 from memagent_lib.readers.map_merge import PARTS
 from memagent_lib.readers.ranking import ranked, words
 from memagent_lib.readers.recall import best_past
-from memagent_lib.text import Chunk, chunks
-from memagent_lib.trace import Kind, Reply, Trace, Turn
-
-MEMORY_READERS = sorted(name for name, reader in READERS.items() if reader.has_memory)
-
-
-def pieces(*texts: str) -> list[Chunk]:
-    made, at = [], 0
-    for index, text in enumerate(texts):
-        made.append(Chunk(index, text, at, at + len(text), len(text.split())))
-        at += len(text)
-    return made
-
-
-def play(reading, say) -> tuple[Trace, list]:
-    """Drive a reading with a function of the prompt; the trace and every move."""
-    moves, move = [], next(reading)
-    while True:
-        moves.append(move)
-        answer = (
-            tuple(Turn(p, Reply(say(p))) for p in move) if isinstance(move, tuple) else Turn(move, Reply(say(move)))
-        )
-        try:
-            move = reading.send(answer)
-        except StopIteration as done:
-            return done.value, moves
-
-
-def gather(prompt) -> str:
-    """A perfect memory: everything seen so far, in order."""
-    seen = prompt.memory.split() + (prompt.chunk.text.split() if prompt.chunk else [])
-    return " ".join(dict.fromkeys(seen))
-
-
-ABC = pieces("a b ", "c ", "d e f ", "g ", "h ")
-
-
-@pytest.mark.parametrize("name", sorted(READERS))
-def test_every_reader_reads_a_document_of_one_empty_chunk(name):
-    trace, _ = play(READERS[name]("q", [Chunk(0, "", 0, 0, 0)]), lambda p: "x")
-    assert trace.answer == "x"
-    assert trace.reader == name
-    assert Trace.from_record(trace.to_record()) == trace
-
-
-@pytest.mark.parametrize("name", sorted(READERS))
-def test_every_reader_survives_a_model_that_says_nothing(name):
-    trace, _ = play(READERS[name]("q", pieces("a ", "b ", "c ")), lambda p: "")
-    assert trace.answer == ""
-
-
-@pytest.mark.parametrize("name", MEMORY_READERS)
-def test_every_memory_reader_shows_every_chunk_once_and_answers_from_what_was_kept(name):
-    trace, _ = play(READERS[name]("q", iter(ABC)), gather)
-    assert sorted(t.prompt.chunk.index for t in trace.reads) == [0, 1, 2, 3, 4]
-    assert set(trace.answer.split()) == set("abcdefgh")
-    assert trace.turns[-1].prompt.kind == Kind.ANSWER
+from memagent_lib.text import chunks
+from memagent_lib.trace import Kind, Reply, Turn
 
 
 def test_an_unknown_reader_is_refused_with_the_names():
@@ -167,7 +113,7 @@ def test_each_chunk_rewrites_the_slot_that_was_rewritten_longest_ago():
 
 
 def test_parts_are_read_side_by_side_and_merged_in_a_tree():
-    trace, moves = play(map_merge("q", pieces(*[f"w{i} " for i in range(19)])), gather)
+    trace, moves = play(map_merge("q", pieces(*[f"w{i} " for i in range(19)])), remember_all)
     widths = [len(move) for move in moves]
     assert widths == [8, 8, 3, 4, 2, 1, 1]
     assert trace.answer.split() == [f"w{i}" for i in range(19)]
@@ -178,7 +124,7 @@ def test_parts_are_read_side_by_side_and_merged_in_a_tree():
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9, 20])
 def test_no_chunk_is_lost_whatever_their_number(n):
-    trace, _ = play(map_merge("q", pieces(*[f"w{i} " for i in range(n)])), gather)
+    trace, _ = play(map_merge("q", pieces(*[f"w{i} " for i in range(n)])), remember_all)
     assert trace.answer.split() == [f"w{i}" for i in range(n)]
 
 
@@ -189,32 +135,13 @@ def test_several_questions_are_read_for_in_one_pass_and_answered_one_by_one():
     questions = ["who?", "where?"]
     trace, moves = play(
         several_questions(questions)(question_list(questions), ABC),
-        lambda p: gather(p) if p.chunk else f"to {p.question}",
+        lambda p: remember_all(p) if p.chunk else f"to {p.question}",
     )
     assert len(moves) == 6
     assert len(moves[-1]) == 2
     assert trace.reads[0].prompt.question == "1. who?\n2. where?"
     assert trace.answers == {"who?": "to who?", "where?": "to where?"}
     assert {t.prompt.memory for t in trace.turns[-2:]} == {"a b c d e f g h"}
-
-
-# continuing
-
-
-@pytest.mark.parametrize("name", sorted(name for name in READERS if READERS[name].continues))
-def test_a_reading_that_is_continued_equals_one_that_was_never_broken_off(name):
-    def say(prompt):
-        return " ".join(gather(prompt).split()[-3:])
-
-    whole, _ = play(READERS[name]("q", ABC), say)
-    first, _ = play(READERS[name]("q", ABC[:2]), say)
-    second, _ = play(READERS[name]("q", ABC[2:], previous=first), say)
-    assert second == whole
-
-
-def test_readers_that_can_continue_say_so():
-    assert {name for name in READERS if READERS[name].continues} == {"overwrite", "gated", "recall", "multislot"}
-    assert several_questions(["a", "b"]).continues
 
 
 # baselines and search
@@ -270,19 +197,6 @@ def test_a_document_that_does_not_fit_into_one_prompt_names_what_would_hold_it(e
     says = rf"the direct prompt is .* {fits}, or read with a memory"
     with pytest.raises(BudgetError, match=says):
         encoder.encode(prompt)
-
-
-def test_every_prompt_of_every_reader_fits_what_it_says_it_shows(encoder):
-    full_memory = "x " * (encoder.budget.memory_tokens // 2)
-    chunk_text = "y " * (encoder.budget.chunk_tokens // 2)
-    for name, reader in READERS.items():
-        if not reader.has_memory:
-            continue
-        limit = encoder.window_of(reader.prompts)
-        for move in play(reader("why?", pieces(*[chunk_text] * 9)), lambda p: full_memory.strip())[1]:
-            for prompt in move if isinstance(move, tuple) else (move,):
-                request = encoder.encode(prompt)
-                assert len(request.ids) + request.max_tokens <= limit, name
 
 
 def test_overwrite_shows_each_chunk_with_the_memory_of_the_one_before(tokenizer):

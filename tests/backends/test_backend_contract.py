@@ -1,0 +1,71 @@
+"""What every backend promises, checked for each entry of BACKENDS: a new backend is tested by being listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hostile import serving
+
+from memagent_lib.agent import gather, run_sync
+from memagent_lib.backends import BACKENDS, Backend, BackendError, Sampling, open_backend
+from memagent_lib.prompts import Request
+from memagent_lib.trace import Reply
+
+WINDOW = 256
+PROMPTS = ["The code of the violet otter", "Rain taps", "A small boat drifts past the old mill. " * 3, "Snow"]
+
+
+@pytest.fixture(scope="module", params=list(BACKENDS))
+def backend(request, model_folder) -> Iterator[Backend]:
+    """One backend of each kind with the random model; a server's is a stand-in that replies from the prompt alone."""
+    if request.param == "openai":
+        with serving(window=WINDOW) as server:
+            server.reply = _served
+            opened = open_backend("openai", "small", Sampling(), base_url=server.url)
+            yield opened
+            run_sync(opened.close())
+        return
+    pytest.importorskip(request.param)
+    opened = open_backend(request.param, model_folder, Sampling(), window=WINDOW)
+    yield opened
+    run_sync(opened.close())
+
+
+def _served(body: dict) -> dict:
+    words = [f"word{sum(body['prompt'][: n + 1])}" for n in range(body["max_tokens"])]
+    usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(words)}
+    return {"choices": [{"text": " ".join(words), "finish_reason": "length"}], "usage": usage}
+
+
+def _requests(tokenizer, max_tokens: int) -> list[Request]:
+    return [Request(tuple(tokenizer.chat(text)), text, max_tokens) for text in PROMPTS]
+
+
+def _complete(backend: Backend, requests: list[Request]) -> list[Reply]:
+    return run_sync(gather(backend.complete(request) for request in requests))
+
+
+def test_greedy_replies_are_the_same_alone_and_side_by_side(backend, tokenizer):
+    requests = _requests(tokenizer, 9)
+    alone = [_complete(backend, [request])[0] for request in requests]
+    assert [reply.text for reply in _complete(backend, requests)] == [reply.text for reply in alone]
+
+
+def test_counts_are_the_engines_and_a_cut_reply_says_length(backend, tokenizer):
+    requests = _requests(tokenizer, 2)
+    for request, reply in zip(requests, _complete(backend, requests), strict=True):
+        assert (reply.prompt_tokens, reply.reply_tokens, reply.finish_reason) == (len(request.ids), 2, "length")
+        assert reply.token_ids == () or len(reply.token_ids) == 2
+
+
+def test_a_prompt_over_the_window_is_refused_and_others_go_on(backend, tokenizer):
+    assert backend.window == WINDOW
+    with pytest.raises(BackendError, match=f"the prompt is {WINDOW:,} tokens with a reply of up to 1, and"):
+        _complete(backend, [Request((5,) * WINDOW, "", 1)])
+    assert _complete(backend, _requests(tokenizer, 3))[0].reply_tokens > 0
+
+
+def test_an_unknown_backend_is_refused_with_the_names():
+    with pytest.raises(ValueError, match=f"no backend 'abacus'; choose from {', '.join(BACKENDS)}"):
+        open_backend("abacus", "x")
