@@ -16,6 +16,7 @@ from memagent_lib.evaluation.tables import (
     failure_reasons,
     fates_at_the_end,
     gather_rows,
+    mean_columns,
     mixtures,
     overview,
     paired,
@@ -29,7 +30,7 @@ from memagent_lib.evaluation.tables import (
 __all__ = [
     "COLUMNS", "PUBLISHED", "SAME", "Column", "EvaluationPlan", "Rate", "Result", "aevaluate", "benchmark_rows",
     "benchmark_table", "case_study", "code_of_replies", "code_of_results", "evaluate", "evaluate_plan",
-    "failure_reasons", "fates_at_the_end", "gather_rows", "mixtures", "overview", "paired", "paired_interval",
-    "read_results", "save_rows", "save_wrong", "summarise", "table", "to_frame", "turns_to_frame", "wilson",
-    "write_results",
+    "failure_reasons", "fates_at_the_end", "gather_rows", "mean_columns", "mixtures", "overview", "paired",
+    "paired_interval", "read_results", "save_rows", "save_wrong", "summarise", "table", "to_frame", "turns_to_frame",
+    "wilson", "write_results",
 ]  # fmt: skip

@@ -148,7 +148,8 @@ def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, Document
 
 async def _result(agent: Agent, example: Example, journal: Journal | None) -> Result:
     key = reading_key(example)
-    finished = _finished(journal, key, example) if journal else None
+    code = code_of_results(example.rule, agent.reader.file)
+    finished = _finished(journal, key, example, code) if journal else None
     if finished:
         return finished
     reader = agent.reader.name
@@ -158,23 +159,23 @@ async def _result(agent: Agent, example: Example, journal: Journal | None) -> Re
         trace = _without_ids(await agent.aread(example.document, example.question, observer=observer))
     except (BackendError, BudgetError) as failure:
         seconds = time.monotonic() - started
-        result = Result(example, reader, seconds, error=f"{type(failure).__name__}: {failure}")
+        result = Result(example, reader, seconds, error=f"{type(failure).__name__}: {failure}", code=code)
     else:
         verdict = score(example.rule, trace.answer, example.answers)
-        result = Result(example, reader, time.monotonic() - started, trace, verdict)
+        result = Result(example, reader, time.monotonic() - started, trace, verdict, code=code)
     if journal:
         await asyncio.to_thread(journal.finish, key, result.to_record(stored=True), result.error is not None)
     return result
 
 
-def _finished(journal: Journal, key: str, example: Example) -> Result | None:
+def _finished(journal: Journal, key: str, example: Example, code: str) -> Result | None:
     """Return a finished result of a previous call, judged again; ``None`` where there is none or it failed."""
     record = journal.record(key)
     if record is None or record["trace"] is None:
         return None
     found = Result.from_record(record, example.document)
     verdict = score(example.rule, found.trace.answer, example.answers)
-    judged = replace(found, example=example, score=verdict, code=code_of_results(example.rule))
+    judged = replace(found, example=example, score=verdict, code=code)
     if judged != found or judged.code != found.code:
         journal.finish(key, judged.to_record(stored=True))
     return judged

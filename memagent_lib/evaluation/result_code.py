@@ -13,6 +13,7 @@ from pathlib import Path
 
 from memagent_lib.journal import digest
 from memagent_lib.paths import PACKAGE
+from memagent_lib.plugins import plugin_hash
 from memagent_lib.scoring import judge_hash
 
 READING_ROOMS = ("agent",)
@@ -25,11 +26,14 @@ def code_of_replies() -> str:
     return hash_of_rooms(READING_ROOMS)
 
 
-def code_of_results(rule: str) -> str:
-    """Return 8 hex digits that change with any code that can change a reply, its diagnosis or its score by ``rule``."""
+def code_of_results(rule: str, reader_file: str = "") -> str:
+    """Return 8 hex digits that change with any code that can change a reply, its diagnosis or its score by ``rule``.
+
+    ``reader_file`` is the ``FILE.py:NAME`` of a reader of one's own; a rule may name such a file too.
+    """
     code = hash_of_rooms(READING_ROOMS + JUDGING_ROOMS)
-    own = judge_hash(rule)
-    return digest(f"{code} {own}")[:_HASH_CHARS] if own else code
+    own = [judge_hash(rule), plugin_hash(reader_file) if reader_file else ""]
+    return digest(" ".join([code, *own]))[:_HASH_CHARS] if any(own) else code
 
 
 def files_behind(*rooms: str) -> list[Path]:

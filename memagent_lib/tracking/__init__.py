@@ -1,4 +1,4 @@
-"""MLflow: one explicit store, its experiments and runs, what an evaluation leaves. Knows no notebook, no widget."""
+"""MLflow: one explicit store, its experiments and runs, and the results in them. Knows no notebook and no widget."""
 
 from memagent_lib.tracking.evaluations import (
     choose,

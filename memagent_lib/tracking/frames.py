@@ -12,20 +12,20 @@ from memagent_lib.tracking.store import all_pages, with_retries
 
 
 def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
-    """One row per run, newest first: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (a
-    file's hash), ``metrics.*``, ``params.*`` and ``tags.*``.
+    """Return one row per run, newest first.
 
-    ``where`` is MLflow's filter language, as in ``"params.model = 'x' and metrics.score > 0.5"``.
+    Columns: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (a file's hash), ``metrics.*``,
+    ``params.*`` and ``tags.*``. ``where`` is MLflow's filter language, as in ``"params.model = 'x'"``.
     """
-    asked = {"max_results": 1000, "order_by": ["start_time DESC"]}
-    found = all_pages(experiment.client.search_runs, [experiment.experiment_id], where, **asked)
+    query = {"max_results": 1000, "order_by": ["start_time DESC"]}
+    found = all_pages(experiment.client.search_runs, [experiment.experiment_id], where, **query)
     rows = [_run_row(run) for run in found]
     first = ["run_id", "name", "status", "started", "seconds", "parent"]
     return pd.DataFrame(rows, columns=first + sorted(set().union(*rows) - set(first)))
 
 
 def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
-    """A run's metrics over its steps, long form: ``run_id, metric, step, value, seconds`` since the run began."""
+    """Return a run's metrics over its steps, long form: ``run_id, metric, step, value, seconds`` since it began."""
     client = run.experiment.client
     stored = with_retries(client.get_run, run.id)
     rows = []
@@ -37,7 +37,8 @@ def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _run_row(run: Any) -> dict[str, Any]:
-    info, data = run.info, run.data
+    info = run.info
+    data = run.data
     row = {
         "run_id": info.run_id,
         "name": info.run_name,

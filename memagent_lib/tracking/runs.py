@@ -1,9 +1,9 @@
-"""MLflow experiments and runs: what is logged to them, and reading them back as tidy frames.
+"""MLflow experiments and runs: starting, joining and ending them, and all that is logged to a run.
 
 One explicit store, by default a SQLite file in the workspace; no environment variable and no global active run. Whoever
-starts a job opens the experiment and creates its runs; workers are handed ids and :meth:`Experiment.join`. A run names
-the process that owns it: one that was killed outright is found out, and its run ended, when the experiment is next
-opened on that machine.
+starts a job opens the experiment and creates its runs; workers get ids and :meth:`Experiment.join` them. A run names
+the process that owns it. Where that process was killed outright, the run is ended when the experiment is next opened
+on that machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PARAM_CHARS = 6000  # MLflow's limit for the value of a parameter
 
 
 class RunStatus(StrEnum):
-    """How a run stands, in MLflow's words."""
+    """MLflow's status of a run."""
 
     RUNNING = "RUNNING"
     FINISHED = "FINISHED"
@@ -57,7 +57,7 @@ class Experiment:
 
     @classmethod
     def open(cls, where: str | Path, experiment: str = EXPERIMENT) -> Experiment:
-        """The experiment of a workspace folder or address; store and experiment are made where they are missing."""
+        """Open the experiment of a workspace folder or address; make store and experiment where they are missing."""
         uri = store_uri(where)
         prepare(uri)
         client = client_of(uri)
@@ -85,39 +85,41 @@ class Experiment:
         tags: Mapping[str, str] | None = None,
         parent: str | None = None,
     ) -> Run:
-        """A new run with its parameters, code version and ``environment.json``, RUNNING until it is ended."""
-        given = {OWNER_TAG: this_process(), **code_version(), **(tags or {})}
-        given |= {PARENT_TAG: parent} if parent else {}
-        info = with_retries(self.client.create_run, self.experiment_id, tags=given, run_name=name).info
+        """Start a run with its parameters, code version and ``environment.json``. It is RUNNING until it is ended."""
+        all_tags = {OWNER_TAG: this_process(), **code_version(), **(tags or {})}
+        if parent:
+            all_tags[PARENT_TAG] = parent
+        info = with_retries(self.client.create_run, self.experiment_id, tags=all_tags, run_name=name).info
         run = Run(self, info.run_id)
         run.params(params or {})
         run.text(json.dumps(environment(), indent=1), "environment.json")
         return run
 
     def join(self, run_id: str) -> Run:
-        """A run that someone else started."""
+        """Return a run that someone else started."""
         from mlflow.exceptions import MlflowException
 
         try:
             with_retries(self.client.get_run, run_id)
         except MlflowException as failure:
-            raise TrackingError(f"no run {run_id!r} in {self.uri}; `load_runs` lists those there are") from failure
+            raise TrackingError(f"no run {run_id!r} in {self.uri}; `load_runs` lists its runs") from failure
         return Run(self, run_id)
 
     @contextmanager
     def run(
         self, name: str, params: Mapping[str, Any] | None = None, *, run_id: str = "", **start: Any
     ) -> Iterator[Run]:
-        """A run that ends with the true status of what is done inside: FINISHED, FAILED, or KILLED by Ctrl-C or
-        SIGTERM. Processor, memory, disk, network and GPU use are measured meanwhile, as metrics ``system/...``.
+        """Start a run around a block of code and end it with the block's status.
 
-        With ``run_id`` it joins that run instead, and leaves ending it to whoever started it (a sweep, the launcher).
+        That is FINISHED, FAILED, or KILLED by Ctrl-C or SIGTERM. Processor, memory, disk, network and GPU use are
+        measured meanwhile, as metrics ``system/...``. With ``run_id`` it joins that run instead, and whoever started it
+        (a sweep, the launcher) ends it.
         """
         if run_id:
             run = self.join(run_id)
-            known = run._call("get_run").data.params  # a sweep logs its point's; MLflow lets nobody change one
-            given = _flat(params or {})
-            run.params({name: value for name, value in given.items() if not _is_known(name, value, known)})
+            logged = run._call("get_run").data.params  # a sweep logs its point's; MLflow lets nobody change one
+            flat = _flat(params or {})
+            run.params({name: value for name, value in flat.items() if not _is_logged(name, value, logged)})
             with run.measured():
                 yield run
             return
@@ -135,10 +137,8 @@ class Experiment:
         run.end(RunStatus.FINISHED)
 
     def _end_runs_of_dead_processes(self) -> None:
-        running = with_retries(
-            self.client.search_runs, [self.experiment_id], f"attributes.status = 'RUNNING' AND tags.{OWNER_TAG} != ''"
-        )
-        for run in running:
+        owned = f"attributes.status = 'RUNNING' AND tags.{OWNER_TAG} != ''"
+        for run in with_retries(self.client.search_runs, [self.experiment_id], owned):
             if is_gone(run.data.tags[OWNER_TAG]):
                 ended = Run(self, run.info.run_id)
                 ended.tags({"error": "its process was killed before it could say how it ended"})
@@ -153,18 +153,20 @@ class Run:
     id: str
 
     def params(self, params: Mapping[str, Any]) -> None:
-        """Parameters as resolved, tables as dotted names; values too long for MLflow go to ``parameters.json``."""
+        """Log parameters, nested tables as dotted names. Values too long for MLflow go to ``parameters.json``."""
         from mlflow.entities import Param
 
         flat = _flat(params)
-        if long := {name: value for name, value in flat.items() if len(value) > _PARAM_CHARS}:
+        long = {name: value for name, value in flat.items() if len(value) > _PARAM_CHARS}
+        if long:
             self.text(json.dumps(flat, indent=2), "parameters.json")
-            flat |= {name: f"({len(value):,} characters, see parameters.json)" for name, value in long.items()}
+        for name, value in long.items():
+            flat[name] = f"({len(value):,} characters, see parameters.json)"
         for batch in _batches([Param(name, value) for name, value in flat.items()], 100):
             self._call("log_batch", params=batch)
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
-        """Numbers at a step; with the id of a logged model (:meth:`model`, :meth:`uses`) they are that model's too."""
+        """Log numbers at a step; with the id of a logged model (:meth:`model`, :meth:`uses`), as its numbers too."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -175,62 +177,73 @@ class Run:
             self._call("log_batch", metrics=batch)
 
     def tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags of the run, one call each."""
         for name, value in tags.items():
             self._call("set_tag", allowed_name(name), str(value))
 
     def file(self, path: str | Path, folder: str | None = None) -> None:
-        """A file or a folder as an artifact."""
-        self._call("log_artifacts" if Path(path).is_dir() else "log_artifact", str(path), folder)
+        """Log a file, or all files of a folder, as artifacts."""
+        method = "log_artifacts" if Path(path).is_dir() else "log_artifact"
+        self._call(method, str(path), folder)
 
     def text(self, text: str, name: str) -> None:
+        """Log a text as the artifact ``name``."""
         self._call("log_text", text, name)
 
     def table(self, frame: pd.DataFrame, name: str) -> None:
-        """A frame as an artifact; ``name`` ends in ``.parquet`` or ``.csv``."""
+        """Log a frame as an artifact; ``name`` ends in ``.parquet`` or ``.csv``."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / Path(name).name
-            frame.to_csv(path, index=False) if path.suffix == ".csv" else frame.to_parquet(path, index=False)
+            if path.suffix == ".csv":
+                frame.to_csv(path, index=False)
+            else:
+                frame.to_parquet(path, index=False)
             self.file(path, str(Path(name).parent) if "/" in name else None)
 
     def figure(self, figure: Figure, name: str) -> None:
+        """Log a figure as the image ``name``."""
         self._call("log_figure", figure, name, save_kwargs={"dpi": 150, "bbox_inches": "tight"})
 
     def data(self, *files: str | Path, use: str = "evaluation") -> None:
-        """Which data the run saw: each file as an MLflow dataset, its hash as the digest. ``use``: what for."""
+        """Log the data files that the run reads as MLflow datasets, with their hashes as digests. ``use``: what for."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         from memagent_lib.data import data_hash
 
-        sets = [Dataset(Path(f).name, data_hash(f), "local", json.dumps({"uri": str(absolute(f))})) for f in files]
-        inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", use)]) for dataset in sets]
+        inputs = []
+        for file in files:
+            dataset = Dataset(Path(file).name, data_hash(file), "local", json.dumps({"uri": str(absolute(file))}))
+            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", use)]))
         self._call("log_inputs", datasets=inputs)
 
     def model(self, folder: str | Path, name: str, step: int = 0) -> str:
-        """A policy that this run made at a step, as an MLflow model; returns its id, for :meth:`metrics`.
+        """Log a policy that this run made at a step as an MLflow model; return its id, for :meth:`metrics`.
 
-        Its tags say where it is (``folder``) and the hash of its ``weights``. Small ones are copied whole, of large
-        ones only the place is kept: MLflow would double tens of gigabytes.
+        Its tags name its ``folder`` and the hash of its ``weights``. A small one is copied; a large one stays where it
+        is, because MLflow would double tens of gigabytes.
         """
         from mlflow.entities import LoggedModelOutput
 
-        size = bytes_of(folder)
-        made = self._register(
-            folder, name, {"step": str(step), "files": "copied" if size <= COPIED_WHOLE_BYTES else "in the folder only"}
-        )
-        if size <= COPIED_WHOLE_BYTES:
+        is_small = bytes_of(folder) <= COPIED_WHOLE_BYTES
+        files = "copied" if is_small else "in the folder only"
+        made = self._register(folder, name, {"step": str(step), "files": files})
+        if is_small:
             with_retries(self.experiment.client.log_model_artifacts, made, str(folder))
         with_retries(self.experiment.client.finalize_logged_model, made, "READY")
         self._call("log_outputs", [LoggedModelOutput(made, step)])
         return made
 
     def uses(self, model: str | Path) -> str:
-        """The policy that this run reads with as its input: the MLflow model with these weights, made if missing."""
+        """Log the policy that this run reads with as its input; return the id of the MLflow model with its weights.
+
+        The model is made where there is none.
+        """
         from mlflow.entities import LoggedModelInput
 
-        client, weights = self.experiment.client, model_hash(model)
-        found = with_retries(
-            client.search_logged_models, [self.experiment.experiment_id], f"tags.weights = '{weights}'", max_results=1
-        )
+        client = self.experiment.client
+        same_weights = f"tags.weights = '{model_hash(model)}'"
+        experiments = [self.experiment.experiment_id]
+        found = with_retries(client.search_logged_models, experiments, same_weights, max_results=1)
         if found:
             used = found[0].model_id
         else:
@@ -239,22 +252,22 @@ class Run:
         with_retries(client.log_inputs, self.id, models=[LoggedModelInput(used)])
         return used
 
-    def _call(self, what: str, *given: Any, **named: Any) -> Any:
-        """A method of the client, on this run."""
-        return with_retries(getattr(self.experiment.client, what), self.id, *given, **named)
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of the client on this run."""
+        return with_retries(getattr(self.experiment.client, method), self.id, *arguments, **options)
 
     def _register(self, folder: str | Path, name: str, tags: Mapping[str, str]) -> str:
-        given = {"folder": str(folder), "weights": model_hash(folder), **tags}
-        name = "".join("-" if c in "/:.%\"'" else c for c in name)
+        tags = {"folder": str(folder), "weights": model_hash(folder), **tags}
+        name = "".join("-" if c in "/:.%\"'" else c for c in name)  # which MLflow refuses in a model's name
         create = self.experiment.client.create_logged_model
-        return with_retries(create, self.experiment.experiment_id, name, self.id, given, model_type="policy").model_id
+        return with_retries(create, self.experiment.experiment_id, name, self.id, tags, model_type="policy").model_id
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure the machine meanwhile. A run that takes less than :data:`SAMPLE_S` seconds has no measurement.
+        """Measure the machine while a block of code runs; a block of less than :data:`SAMPLE_S` is not measured.
 
-        What is measured is logged once the run has a metric of its own, or at the end: MLflow's comparison of runs
-        opens on the metric that was logged first.
+        Measurements are logged once the run has a metric of its own, or at the end: MLflow's comparison of runs opens
+        on the metric that was logged first.
         """
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
@@ -269,10 +282,11 @@ class Run:
             monitor.finish()
 
     def end(self, status: RunStatus | str = RunStatus.FINISHED) -> None:
+        """End the run with a status."""
         self._call("set_terminated", str(RunStatus(status)))
 
     def resume(self) -> None:
-        """Set an ended run RUNNING again: its work goes on, in this process."""
+        """Set an ended run RUNNING again, owned by this process."""
         self.tags({OWNER_TAG: this_process()})
         self._call("update_run", status=str(RunStatus.RUNNING))
 
@@ -281,11 +295,12 @@ class Run:
         return RunStatus(self._call("get_run").info.status)
 
     def fetch(self, artifact: str, into: str | Path) -> Path:
-        """An artifact's path: in place where the store is on this machine, else a copy in ``into``."""
+        """Return an artifact's path: its own where the store is on this machine, else that of a copy in ``into``."""
         from mlflow.exceptions import MlflowException
 
-        where = urlsplit(self._call("get_run").info.artifact_uri)
-        if where.scheme in ("", "file") and (here := Path(unquote(where.path)) / artifact).exists():
+        address = urlsplit(self._call("get_run").info.artifact_uri)
+        here = Path(unquote(address.path)) / artifact
+        if address.scheme in ("", "file") and here.exists():
             return here
         try:
             return Path(self._call("download_artifacts", artifact, str(into)))
@@ -293,13 +308,13 @@ class Run:
             raise TrackingError(f"run {self.id} has no artifact {artifact!r}") from failure
 
     def read_table(self, name: str) -> pd.DataFrame:
-        """A frame that was logged as a ``.parquet`` :meth:`table`."""
+        """Return a frame that was logged as a ``.parquet`` :meth:`table`."""
         with tempfile.TemporaryDirectory() as folder:
             return pd.read_parquet(self.fetch(name, folder))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Dotted names that MLflow allows, and plain strings: the form in which parameters are logged."""
+    """Return a table as it is logged: under dotted names that MLflow allows, with plain strings as values."""
     flat: dict[str, str] = {}
     for key, value in table.items():
         if is_dataclass(value):
@@ -317,7 +332,8 @@ def _create_experiment(client: MlflowClient, name: str, artifacts: str | None) -
     try:
         return with_retries(client.create_experiment, name, artifact_location=artifacts)
     except MlflowException:  # another process was quicker
-        if (found := with_retries(client.get_experiment_by_name, name)) is None:
+        found = with_retries(client.get_experiment_by_name, name)
+        if found is None:
             raise
         return found.experiment_id
 
@@ -330,22 +346,24 @@ def _status_of(failure: BaseException) -> RunStatus:
     return RunStatus.FAILED
 
 
-def _is_known(name: str, value: str, known: Mapping[str, str]) -> bool:
-    """Whether a run has a parameter already, or its value under its last name (of ``budget.chunk_tokens``)."""
-    return name in known or known.get(name.rpartition(".")[2]) == value
+def _is_logged(name: str, value: str, logged: Mapping[str, str]) -> bool:
+    """Whether a run has a parameter already, or its value under the last part of its name (``chunk_tokens``)."""
+    return name in logged or logged.get(name.rpartition(".")[2]) == value
 
 
 def policy_name(model: str | Path) -> str:
-    """What a model is called unless told otherwise: its folder's or hub name's last part. Every training run leaves its
-    policy in a folder called ``model``, every checkpoint in ``actor/huggingface``; what that belongs to tells it apart.
+    """Return a model's default name: the last part of its folder or hub name.
+
+    Every training run leaves its policy in a folder called ``model``, every checkpoint in ``actor/huggingface``. The
+    name of such a folder has the two parts before these instead.
     """
     parts = [part for part in Path(model).parts if part not in ("model", "actor", "huggingface", "/")]
-    own = Path(model).name in ("model", "huggingface")
-    return "/".join(parts[-2:] if own else parts[-1:]) or "model"
+    is_of_a_run = Path(model).name in ("model", "huggingface")
+    return "/".join(parts[-2:] if is_of_a_run else parts[-1:]) or "model"
 
 
 def allowed_name(name: str) -> str:
-    """MLflow allows letters, digits and ``_-. :/`` in names; verl's metrics have ``@``, and policies commas."""
+    """Return a name that MLflow allows: letters, digits and ``_-. :/``. verl's metrics have ``@``, policies commas."""
     return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in name)
 
 

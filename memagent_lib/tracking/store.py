@@ -1,4 +1,4 @@
-"""The MLflow store: where it is, how it is opened, and what is done when it is busy, full or away. Knows no run."""
+"""The MLflow store: where it is, how it is opened, and what happens when it is busy, full or away. Knows no run."""
 
 from __future__ import annotations
 
@@ -25,28 +25,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RETRY_S = 60.0
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 8.0
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 8.0
 _SCHEMES = ("http://", "https://", "sqlite:///", "postgresql", "mysql", "mssql", "databricks")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class TrackingError(UserError, ValueError):
-    """The store cannot be used, or does not hold what was asked for."""
+    """The store cannot be used, or has no such experiment, run or artifact."""
 
 
 def store_uri(where: str | Path) -> str:
-    """The address of the store: a tracking server or database address as it is, a folder as its ``mlflow.db``."""
+    """Return the address of a store: that of a server or database as it is, a folder's as its ``mlflow.db``."""
     return str(where) if "://" in str(where) else f"sqlite:///{absolute(where) / 'mlflow.db'}"
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The file behind a SQLite address; ``None`` for any other store."""
+    """Return the file behind a SQLite address; ``None`` for any other store."""
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 
 def prepare(uri: str) -> None:
-    """See that the store can be used: a SQLite store gets its tables, and readers beside one writer."""
-    if file := sqlite_file(uri):
+    """Make sure that the store can be used: a SQLite store gets its tables, and allows readers beside one writer."""
+    file = sqlite_file(uri)
+    if file:
         _prepare_file(uri, file)
     elif uri.startswith("http"):
         _require_answer(uri)
@@ -73,8 +75,9 @@ def _prepare_file(uri: str, file: Path) -> None:
 
 
 def _make_tables(file: Path) -> None:
-    """A new store appears with all its tables: one that is interrupted half way could never be opened again. Of several
-    processes that come at once, the first one's stays.
+    """Make a new store appear with all its tables: MLflow could never open one that was interrupted half way.
+
+    Where several processes make one at once, the first to finish wins.
     """
     if file.exists():
         return
@@ -95,33 +98,35 @@ def _make_tables(file: Path) -> None:
 
 
 def count_spans(uri: str) -> None:
-    """Let SQLite see how many spans a trace has. Without that its planner reads all spans anew for every trace in which
-    MLflow looks for text.
+    """Update SQLite's statistics of the spans table.
+
+    Without them its planner reads all spans again for every trace in which MLflow looks for text.
     """
-    if file := sqlite_file(uri):
-        # Of a store that is busy or full, the next readings that are logged are counted.
+    file = sqlite_file(uri)
+    if file:
+        # Where the store is busy or full, the readings logged next bring the statistics up to date.
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(file, timeout=5)) as database, database:
-            database.execute("PRAGMA analysis_limit=400")  # rows of an index that are looked at
+            database.execute("PRAGMA analysis_limit=400")  # rows read per index
             database.execute("BEGIN IMMEDIATE")
-            database.execute("DROP TABLE IF EXISTS sqlite_stat1")  # else connections that are open keep the old counts
+            database.execute("DROP TABLE IF EXISTS sqlite_stat1")  # or open connections go by the old counts
             database.execute("ANALYZE spans")
 
 
 def _require_answer(uri: str) -> None:
-    """MLflow itself tries for minutes before it says that nobody is there."""
+    """Raise at once where no server answers: MLflow itself tries for minutes."""
     try:
         urllib.request.urlopen(uri, timeout=10).close()
     except urllib.error.HTTPError:
-        return  # it answers; whether we may use it, MLflow says
+        return  # it answers; MLflow checks the permission
     except (OSError, ValueError) as failure:
         fix = "start it (`memagent lab` starts one), or give a folder instead"
         raise TrackingError(f"no MLflow server answers at {uri} ({failure}); {fix}") from failure
 
 
 def _unusable(uri: str, failure: Exception) -> TrackingError:
-    """What is wrong with the store, why, and what to do about it."""
-    said = re.search(r"\(?sqlite3\.\w+\)? (.+)", str(failure))
-    why = said[1] if said else str(failure)
+    """Return the error that names the store, what is wrong with it, and the fix."""
+    of_sqlite = re.search(r"\(?sqlite3\.\w+\)? (.+)", str(failure))
+    reason = of_sqlite[1] if of_sqlite else str(failure)
     fixes = {
         "locked": "another process holds it: end that one (fuser and lsof name it) and run this again",
         "not a database": "move that file away, or name another folder",
@@ -129,17 +134,16 @@ def _unusable(uri: str, failure: Exception) -> TrackingError:
         "full": "free some space and run this again",
         "disk I/O error": "see that its disk is not full and can be written, and run this again",
     }
-    fix = next(
-        (fix for words, fix in fixes.items() if words in why),
-        "see that it is up and can be written, and run this again",
-    )
+    fitting = (fix for words, fix in fixes.items() if words in reason)
+    fix = next(fitting, "see that it is up and can be written, and run this again")
     return TrackingError(
-        f"the MLflow store {sqlite_file(uri) or uri} cannot be used ({why}); {fix}. What was logged is kept."
+        f"the MLflow store {sqlite_file(uri) or uri} cannot be used ({reason}); {fix}. What was logged is safe."
     )
 
 
 @lru_cache(maxsize=8)
 def client_of(uri: str) -> MlflowClient:
+    """Return the client of a store, one per process and address."""
     _quieten()
     from mlflow import MlflowClient
 
@@ -147,15 +151,16 @@ def client_of(uri: str) -> MlflowClient:
 
 
 def _quieten() -> None:
-    """Before MLflow is imported: no report of use over the network, no bars and lines of its own."""
+    """Turn off MLflow's telemetry, progress bars and chatter; call it before MLflow is imported."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    for chatty in ("mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
-        logging.getLogger(chatty).setLevel(logging.CRITICAL if chatty.endswith("db.utils") else logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    for chatty in ("mlflow.system_metrics.system_metrics_monitor", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call a client of the store; wait and try again while it is busy: another writes, or a server is overloaded."""
+    """Call a client of the store; wait and try again while another writes, or while a server is overloaded."""
     from mlflow.exceptions import MlflowException
 
     uri = getattr(getattr(call, "__self__", None), "tracking_uri", "")
@@ -174,32 +179,35 @@ def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     except OSError as failure:
         if failure.errno not in _NO_SPACE:
             raise
-        fix = "free some and run this again. What was logged is kept."
+        fix = "free some and run this again. What was logged is safe."
         raise TrackingError(f"no space for what is logged ({failure}); {fix}") from failure
 
 
 def all_pages(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
-    """Every item of a search that the store answers page by page."""
-    token = None
-    while True:
-        page = with_retries(call, *args, **kwargs, page_token=token)
+    """Yield every item of a search that the store answers page by page."""
+    page = with_retries(call, *args, **kwargs, page_token=None)
+    yield from page
+    while page.token:
+        page = with_retries(call, *args, **kwargs, page_token=page.token)
         yield from page
-        if not (token := page.token):
-            return
 
 
 def _busy(failure: BaseException) -> bool:
     """Whether the store may take the call in a moment. A full disk will not."""
-    hopeless = "disk I/O error" in str(failure) or "disk is full" in str(failure) or _gave_up(failure)
-    return (getattr(failure, "error_code", "") == "TEMPORARILY_UNAVAILABLE" or _overtaken(failure)) and not hopeless
+    text = str(failure)
+    if "disk I/O error" in text or "disk is full" in text or _gave_up(failure):
+        return False
+    return getattr(failure, "error_code", "") == "TEMPORARILY_UNAVAILABLE" or _overtaken(failure)
 
 
 def _overtaken(failure: BaseException) -> bool:
-    """Whether another process logged the same dataset or tag between MLflow's look and its insert; the next look
-    finds it."""
-    said = str(failure).lower()
-    twice = "unique constraint" in said or "duplicate entry" in said
-    return twice and ("datasets" in said or "tags" in said)
+    """Whether another process logged the same dataset or tag between MLflow's query and its insert.
+
+    The next query finds it.
+    """
+    text = str(failure).lower()
+    is_duplicate = "unique constraint" in text or "duplicate entry" in text
+    return is_duplicate and ("datasets" in text or "tags" in text)
 
 
 def _gave_up(failure: BaseException) -> bool:

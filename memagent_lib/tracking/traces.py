@@ -1,9 +1,9 @@
 """Memory traces in MLflow: a trace per reading, a span per turn, searchable there and read back as a frame.
 
-Turns and chunks are counted from 1. A span keeps the place and the hash of its chunk, not its text; its time is the
-one measured around the model. Long traces are thinned: what is kept is what a person looks for (:func:`kept_turns`),
-every gap is a span that says how many turns it stands for, and both counts are logged. Whole readings are in the run's
-artifacts. Knows results and a store; knows no notebook.
+Turns and chunks are counted from 1. A span has the position and the hash of its chunk, not its text; its time is the
+one measured around the model. Long traces are thinned: the turns that a person looks for stay (:func:`selected_turns`),
+every gap is a span that states how many turns it stands for, and both counts are logged. Whole readings are in the
+run's artifacts. Knows results and a store; knows no notebook.
 
 MLflow's own filter language finds them: ``tags.question ILIKE '%owl%'`` · ``feedback.score < 1`` · ``tags.finish_reason
 = 'length'`` · ``tags.fate = 'noted and lost'`` · ``tags.memories ILIKE '%a word of some memory%'`` · ``span.name =
@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from memagent_lib.diagnostics import evidence_in
-from memagent_lib.evaluation import Result
+from memagent_lib.evaluation import COLUMNS, Result
 from memagent_lib.journal import digest
+from memagent_lib.text import Chunk
 from memagent_lib.trace import Turn
 from memagent_lib.tracking.store import TrackingError, all_pages, count_spans, with_retries
 
@@ -37,22 +38,29 @@ MAX_TURNS = 48  # of one trace
 SPANS_AT_ONCE = 2000  # in one transaction
 TAG_CHARS = 1000
 MEMORIES_CHARS = 4000
-KEPT = (
+SELECTION = (
     "the first and the last, those that read evidence, those after which a fact came or went (with the turn before), "
     "those cut at their token limit, and of the rest as many as there is room for, evenly spread"
 )
-_OF_ROW = ("example", "task", "reader", "chunks", "answer", "capture", "retention", "fate", "cut_memories", "turns")
-_WHOLE = ("chunks", "cut_memories", "turns", "turns_left_out")
-_SHARES = ("capture", "retention")
-TRACE_COLUMNS = [
+_FRAME_COLUMNS = (
     "trace_id", "run_id", "example", "task", "reader", "chunks", "question", "answer", "score", "capture", "retention",
     "fate", "finish_reason", "cut_memories", "turns", "turns_left_out", "prompt_tokens", "reply_tokens", "seconds",
     "document",
-]  # fmt: skip
+)  # fmt: skip
+
+
+def tag_columns() -> list[str]:
+    """Return the result columns that stand as tags on a trace."""
+    return [name for name, column in COLUMNS.items() if column.tag]
+
+
+def trace_columns() -> list[str]:
+    """Return the columns of the frame of traces; a newly declared tag comes last."""
+    return list(dict.fromkeys([*_FRAME_COLUMNS, *tag_columns()]))
 
 
 class TracesLeftOut(NamedTuple):
-    """What the bounds left out: whole traces, and turns of traces that were kept."""
+    """What the bounds left out: whole traces, and turns of the traces that were logged."""
 
     traces: int
     turns: int
@@ -68,13 +76,15 @@ def log_traces(
     """
     traced = [r for r in results if r.trace is not None]
     chosen = list(islice(_fairly(traced), max_traces))
-    turns_left_out, spans = 0, []
+    turns_left_out = 0
+    spans: list[Span] = []
     for result in chosen:
-        kept = kept_turns(result, max_turns)
-        turns_left_out += len(result.trace.turns) - len(kept)
-        info = _info(run, result, len(result.trace.turns) - len(kept), tags)
+        selected = selected_turns(result, max_turns)
+        left_out = len(result.trace.turns) - len(selected)
+        turns_left_out += left_out
+        info = _info(run, result, left_out, tags)
         _to_store(run.experiment, "start_trace", info)
-        spans += _spans(info, result, kept)
+        spans += _spans(info, result, selected)
         if len(spans) >= SPANS_AT_ONCE:
             _to_store(run.experiment, "log_spans", run.experiment.experiment_id, spans)
             spans = []
@@ -84,14 +94,14 @@ def log_traces(
 
 
 def trace_id_of(run: Run, result: Result) -> str:
-    """The id of a reading's trace in MLflow; the same reading logged to its run again is the same trace."""
-    about = result.example.metadata
-    facts = (run.id, result.reader, result.key, about.get("step"), about.get("greedy"))
-    return f"tr-{digest(' '.join(map(str, facts)))}"
+    """Return the id of a reading's trace in MLflow; a reading logged to its run twice is one trace."""
+    metadata = result.example.metadata
+    parts = (run.id, result.reader, result.key, metadata.get("step"), metadata.get("greedy"))
+    return f"tr-{digest(' '.join(map(str, parts)))}"
 
 
-def kept_turns(result: Result, limit: int) -> list[int]:
-    """Which turns a bounded trace keeps, in order: :data:`KEPT`."""
+def selected_turns(result: Result, limit: int) -> list[int]:
+    """Return the turns that a bounded trace shows, in order: :data:`SELECTION`."""
     turns = result.trace.turns
     if len(turns) <= limit:
         return list(range(len(turns)))
@@ -102,75 +112,82 @@ def kept_turns(result: Result, limit: int) -> list[int]:
         *((i, i - 1) for i in result.diagnosis.changes if i),
         (i for i, turn in enumerate(turns) if turn.reply.cut),
     )
-    kept = set(islice(dict.fromkeys(wanted), limit))
-    rest, room = [i for i in range(len(turns)) if i not in kept], limit - len(kept)
-    return sorted(kept | {rest[len(rest) * (2 * k + 1) // (2 * room)] for k in range(room)})
+    selected = set(islice(dict.fromkeys(wanted), limit))
+    rest = [i for i in range(len(turns)) if i not in selected]
+    room = limit - len(selected)
+    spread = {rest[len(rest) * (2 * k + 1) // (2 * room)] for k in range(room)}
+    return sorted(selected | spread)
 
 
 def search_traces(experiment: Experiment, where: str = "", run: Run | None = None, limit: int = 10_000) -> pd.DataFrame:
-    """One row per trace of the experiment (or of one run), newest first, columns :data:`TRACE_COLUMNS`; no spans are
-    read.
+    """Return one row per trace of the experiment (or of one run), newest first, columns :func:`trace_columns`.
 
-    ``where`` is MLflow's filter language; the module's docstring gives examples. More than ``limit`` is an error, not a
-    cut.
+    ``where`` is MLflow's filter language; the module's docstring has examples. No spans are read. More than ``limit``
+    is an error, not a cut.
     """
-    clauses = filter(None, (where, f"trace.run_id = '{run.id}'" if run else ""))
-    asked = {"locations": [experiment.experiment_id], "filter_string": " AND ".join(clauses), "max_results": 500}
-    found = all_pages(experiment.client.search_traces, **asked, include_spans=False)
+    clauses = [where] if where else []
+    if run:
+        clauses.append(f"trace.run_id = '{run.id}'")
+    query = {"locations": [experiment.experiment_id], "filter_string": " AND ".join(clauses), "max_results": 500}
+    found = all_pages(experiment.client.search_traces, **query, include_spans=False)
     rows = [_row(trace.info) for trace in islice(found, limit + 1)]
     if len(rows) > limit:
         raise TrackingError(
             f"more than {limit:,} traces match {where!r}; narrow the filter, name a run, or raise limit"
         )
-    return pd.DataFrame(rows, columns=TRACE_COLUMNS)
+    return pd.DataFrame(rows, columns=trace_columns())
 
 
-def _to_store(experiment: Experiment, what: str, *given: Any) -> None:
-    """MLflow's exporter logs a failure and returns; the store itself raises, and takes many traces at once."""
+def _to_store(experiment: Experiment, method: str, *arguments: Any) -> None:
+    """Call a method of MLflow's tracing client: its exporter would log a failure and return."""
     from mlflow.tracing.client import TracingClient
 
     try:
-        with_retries(getattr(TracingClient(experiment.uri), what), *given)
+        with_retries(getattr(TracingClient(experiment.uri), method), *arguments)
     except NotImplementedError as failure:
         raise TrackingError(
-            f"{experiment.uri} keeps no spans ({failure}); it takes an MLflow server of 3.4 or later with a database"
+            f"{experiment.uri} stores no spans ({failure}); it takes an MLflow server of 3.4 or later with a database"
         ) from failure
 
 
 def _fairly(results: Sequence[Result]) -> Iterator[Result]:
-    """One of each reader, length and verdict in turn, wrong ones first."""
+    """Yield one result of each reader, length and verdict in turn, wrong ones first."""
     groups = defaultdict(list)
-    for r in results:
-        groups[r.correct, r.reader, r.example.metadata.get("chunks")].append(r)
+    for result in results:
+        groups[result.correct, result.reader, result.example.metadata.get("chunks")].append(result)
     in_order = [groups[key] for key in sorted(groups, key=lambda key: key[0])]
-    return (r for r in chain.from_iterable(zip_longest(*in_order)) if r is not None)
+    return (result for result in chain.from_iterable(zip_longest(*in_order)) if result is not None)
 
 
 def _info(run: Run, result: Result, turns_left_out: int, tags: Mapping[str, Any]) -> TraceInfo:
     from mlflow.entities import TraceInfo, TraceLocation, TraceState
 
-    row, example, milliseconds = result.row(), result.example, round(1000 * result.seconds)
-    started = min((t.reply.started for t in result.trace.turns if t.reply.started), default=time.time())
-    facts = {name: row[name] for name in _OF_ROW} | {
+    row = result.row()
+    example = result.example
+    starts = [turn.reply.started for turn in result.trace.turns if turn.reply.started]
+    is_cut = any(turn.reply.cut for turn in result.trace.turns)
+    tags = {
+        **{name: row[name] for name in tag_columns()},
         "mlflow.traceName": f"{result.reader} {example.id}",
         "question": example.question,
         "memories": _memories(result),
-        "finish_reason": "length" if any(turn.reply.cut for turn in result.trace.turns) else "stop",
+        "finish_reason": "length" if is_cut else "stop",
         "document": result.document,
         "turns_left_out": turns_left_out or None,
         "step": example.metadata.get("step"),
+        **tags,
     }
     usage = _usage(row["prompt_tokens"], row["reply_tokens"])
     return TraceInfo(
         trace_id=trace_id_of(run, result),
         trace_location=TraceLocation.from_experiment_id(run.experiment.experiment_id),
-        request_time=round(1000 * started),
-        execution_duration=milliseconds,
+        request_time=round(1000 * min(starts, default=time.time())),
+        execution_duration=round(1000 * result.seconds),
         state=TraceState.OK,
         request_preview=example.question[:TAG_CHARS],
         response_preview=result.trace.answer[:TAG_CHARS],
         trace_metadata={"mlflow.sourceRun": run.id, "mlflow.trace.tokenUsage": json.dumps(usage)},
-        tags={name: _tag(name, value) for name, value in (facts | tags).items() if value is not None},
+        tags={name: _tag(name, value) for name, value in tags.items() if value is not None},
         assessments=_assessments(result),
     )
 
@@ -179,23 +196,24 @@ def _assessments(result: Result) -> list[Any]:
     from mlflow.entities import AssessmentSource, Expectation, Feedback
 
     judge = AssessmentSource("CODE", f"memagent rule {result.example.rule}")
-    expected = Expectation(name="answer", value=list(result.example.answers), source=judge)
-    if not result.score:
-        return [expected]
-    return [
-        expected, Feedback(name="score", value=result.score.value, rationale=result.score.reason, source=judge)
-    ]  # fmt: skip
+    assessments = [Expectation(name="answer", value=list(result.example.answers), source=judge)]
+    if result.score:
+        verdict = Feedback(name="score", value=result.score.value, rationale=result.score.reason, source=judge)
+        assessments.append(verdict)
+    return assessments
 
 
 def _memories(result: Result) -> str:
-    """What the memories said, each line once, newest first: the tag that a search for their words looks through."""
+    """Return the lines of the memories, each once, newest first: the tag in which a search for their words looks."""
     lines = (line.strip() for memory in reversed(result.trace.memories) for line in memory.splitlines())
-    text, kept = 0, []
+    chars = 0
+    selected = []
     for line in dict.fromkeys(filter(None, lines)):
-        if (text := text + len(line) + 1) > MEMORIES_CHARS:
+        chars += len(line) + 1
+        if chars > MEMORIES_CHARS:
             break
-        kept.append(line)
-    return "\n".join(kept)
+        selected.append(line)
+    return "\n".join(selected)
 
 
 def _tag(name: str, value: Any) -> str:
@@ -208,68 +226,111 @@ def _usage(prompt_tokens: int, reply_tokens: int) -> dict[str, int]:
     return {"input_tokens": prompt_tokens, "output_tokens": reply_tokens, "total_tokens": prompt_tokens + reply_tokens}
 
 
-def _spans(info: TraceInfo, result: Result, kept: Sequence[int]) -> list[Span]:
-    """The root, a span per kept turn, and one per gap."""
+def _spans(info: TraceInfo, result: Result, selected: Sequence[int]) -> list[Span]:
+    """Return the root, a span per selected turn, and one per gap between them."""
     turns = result.trace.turns
-    times, left_out = _times(info, turns), len(turns) - len(kept)
-    facts = {"turns": len(turns), "turns_left_out": left_out, "kept": KEPT if left_out else "every turn"}
-    if not all(turn.reply.started for turn in turns):
-        facts["times"] = "not measured"
-    read = {
-        "question": result.example.question,
-        "document": {"hash": result.document, "characters": result.characters},
+    times = _times(info, turns)
+    left_out = len(turns) - len(selected)
+    attributes = {
+        "turns": len(turns),
+        "turns_left_out": left_out,
+        "selection": SELECTION if left_out else "every turn",
     }
-    whole = min(start for start, _ in times), max(end for _, end in times)
-    spans = [_span(info, [], result.reader, "AGENT", whole, read, {"answer": result.trace.answer}, facts)]
-    for before, at in zip((-1, *kept), kept, strict=False):
-        if at > before + 1:
-            gap = {"turns_left_out": at - before - 1, "first_turn": before + 2, "last_turn": at}
-            missing = times[before + 1 : at]
-            name, span_of = f"({at - before - 1:,} turns left out)", (missing[0][0], missing[-1][1])
-            spans.append(_span(info, spans, name, "UNKNOWN", span_of, {}, {}, gap))
-        spans.append(_span(info, spans, *_turn_facts(at, turns[at], result, times[at])))
+    if not all(turn.reply.started for turn in turns):
+        attributes["times"] = "not measured"
+    document = {"hash": result.document, "characters": result.characters}
+    inputs = {"question": result.example.question, "document": document}
+    whole = (min(start for start, _ in times), max(end for _, end in times))
+    root = _SpanText(result.reader, "AGENT", whole, inputs, {"answer": result.trace.answer}, attributes)
+    spans = [_span(info, [], root)]
+    for before, turn in zip((-1, *selected), selected, strict=False):
+        if turn > before + 1:
+            spans.append(_span(info, spans, _gap(before + 1, turn, times)))
+        spans.append(_span(info, spans, _turn(turn, turns[turn], result, times[turn])))
     return spans
 
 
-def _turn_facts(at: int, turn: Turn, result: Result, times: tuple[int, int]) -> tuple[Any, ...]:
-    prompt, reply, chunk = turn.prompt, turn.reply, turn.prompt.chunk
-    place = {"number": chunk.index + 1, "start": chunk.start, "end": chunk.end, "tokens": chunk.tokens} if chunk else {}
-    place |= {"hash": digest(chunk.text)} if chunk and chunk.text else {}
-    asked = ({"chunk": place} if chunk else {}) | {"memory": prompt.memory}
-    asked |= {"question": prompt.question} if prompt.question != result.trace.question else {}
-    said = {("memory" if prompt.kind.reads else "answer" if prompt.kind.answers else "reply"): reply.text}
-    said |= {name: value for name in ("thinking", "signal") if (value := getattr(reply, name))}
-    facts = {"turn": at + 1, "kind": str(prompt.kind), "cached_tokens": reply.cached_tokens, "seconds": reply.seconds}
-    facts |= {f"chunk_{name}": value for name, value in place.items()}
-    facts |= {"evidence": bool(evidence_in(turn, result.example.evidence)), "fate": result.diagnosis.fates[at]}
-    facts |= {"mlflow.chat.tokenUsage": _usage(reply.prompt_tokens, reply.reply_tokens)}
-    facts |= {"finish_reason": reply.finish_reason}
-    name = f"{prompt.kind} {chunk.index + 1}" if chunk else str(prompt.kind)
-    return name, "LLM", times, asked, said, facts
+class _SpanText(NamedTuple):
+    """What a span displays; ``times`` are its begin and end in nanoseconds."""
+
+    name: str
+    kind: str
+    times: tuple[int, int]
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+    attributes: Mapping[str, Any]
 
 
-def _span(
-    info: TraceInfo,
-    before: Sequence[Span],
-    name: str,
-    kind: str,
-    times: tuple[int, int],
-    asked: Any,
-    said: Any,
-    facts: Mapping[str, Any],
-) -> Span:
-    """A span of a trace after those ``before`` it: the first is the root, the others are its children."""
+def _gap(first: int, end: int, times: Sequence[tuple[int, int]]) -> _SpanText:
+    """Return the text of the span that stands for the turns ``first`` up to ``end``."""
+    count = end - first
+    attributes = {"turns_left_out": count, "first_turn": first + 1, "last_turn": end}
+    whole = (times[first][0], times[end - 1][1])
+    return _SpanText(f"({count:,} turns left out)", "UNKNOWN", whole, {}, {}, attributes)
+
+
+def _turn(number: int, turn: Turn, result: Result, times: tuple[int, int]) -> _SpanText:
+    prompt = turn.prompt
+    reply = turn.reply
+    name = str(prompt.kind)
+    chunk: dict[str, Any] = {}
+    if prompt.chunk:
+        name = f"{prompt.kind} {prompt.chunk.index + 1}"
+        chunk = _chunk(prompt.chunk)
+    inputs: dict[str, Any] = {"chunk": chunk} if chunk else {}
+    inputs["memory"] = prompt.memory
+    if prompt.question != result.trace.question:
+        inputs["question"] = prompt.question
+    attributes = {
+        "turn": number + 1,
+        "kind": str(prompt.kind),
+        "cached_tokens": reply.cached_tokens,
+        "seconds": reply.seconds,
+        **{f"chunk_{field}": value for field, value in chunk.items()},
+        "evidence": bool(evidence_in(turn, result.example.evidence)),
+        "fate": result.diagnosis.fates[number],
+        "mlflow.chat.tokenUsage": _usage(reply.prompt_tokens, reply.reply_tokens),
+        "finish_reason": reply.finish_reason,
+    }
+    return _SpanText(name, "LLM", times, inputs, _outputs(turn), attributes)
+
+
+def _chunk(chunk: Chunk) -> dict[str, Any]:
+    position = {"number": chunk.index + 1, "start": chunk.start, "end": chunk.end, "tokens": chunk.tokens}
+    if chunk.text:
+        position["hash"] = digest(chunk.text)
+    return position
+
+
+def _outputs(turn: Turn) -> dict[str, str]:
+    if turn.prompt.kind.reads:
+        name = "memory"
+    elif turn.prompt.kind.answers:
+        name = "answer"
+    else:
+        name = "reply"
+    more = {"thinking": turn.reply.thinking, "signal": turn.reply.signal}
+    return {name: turn.reply.text} | {field: text for field, text in more.items() if text}
+
+
+def _span(info: TraceInfo, before: Sequence[Span], text: _SpanText) -> Span:
+    """Return a span of a trace after those ``before`` it: the first is the root, the others are its children."""
     from mlflow.entities import Span
 
-    attributes = {"mlflow.traceRequestId": info.trace_id, "mlflow.spanType": kind}
-    attributes |= {"mlflow.spanInputs": asked, "mlflow.spanOutputs": said, **facts}
+    attributes = {
+        "mlflow.traceRequestId": info.trace_id,
+        "mlflow.spanType": text.kind,
+        "mlflow.spanInputs": text.inputs,
+        "mlflow.spanOutputs": text.outputs,
+        **text.attributes,
+    }
     record = {
         "trace_id": info.trace_id,
         "span_id": digest(f"{info.trace_id} {len(before)}")[:16],
         "parent_span_id": before[0].span_id if before else None,
-        "name": name,
-        "start_time_unix_nano": times[0],
-        "end_time_unix_nano": times[1],
+        "name": text.name,
+        "start_time_unix_nano": text.times[0],
+        "end_time_unix_nano": text.times[1],
         "status": {"code": "STATUS_CODE_OK", "message": ""},
         "attributes": {key: json.dumps(value, ensure_ascii=False) for key, value in attributes.items()},
     }
@@ -277,24 +338,33 @@ def _span(
 
 
 def _times(info: TraceInfo, turns: Sequence[Turn]) -> list[tuple[int, int]]:
-    """When each turn began and ended, in nanoseconds, as measured. A turn without a time takes none: it stands in its
-    place among the others, a microsecond after the one before.
+    """Return when each turn began and ended, in nanoseconds, as measured.
+
+    A turn without a measured time takes none and begins a microsecond after the one before it, to stay in order.
     """
-    times, before = [], info.request_time * 1_000_000
+    times = []
+    before = info.request_time * 1_000_000
     for turn in turns:
         start = round(turn.reply.started * 1e9) or before + 1000
-        times.append((start, start + round(turn.reply.seconds * 1e9)))
-        before = max(before, times[-1][0])
+        end = start + round(turn.reply.seconds * 1e9)
+        times.append((start, end))
+        before = max(before, end)
     return times
 
 
 def _row(info: TraceInfo) -> dict[str, Any]:
-    tags = info.tags
     score = next((a.feedback.value for a in info.assessments if a.feedback and a.name == "score"), None)
     usage = json.loads(info.trace_metadata.get("mlflow.trace.tokenUsage", "{}"))
-    row = {name: tags.get(name) for name in TRACE_COLUMNS}
-    row |= {name: int(tags[name]) if name in tags else None for name in _WHOLE}
-    row |= {name: float(tags[name]) if name in tags else None for name in _SHARES}
-    row |= {"trace_id": info.trace_id, "run_id": info.trace_metadata.get("mlflow.sourceRun"), "score": score}
-    row |= {"prompt_tokens": usage.get("input_tokens"), "reply_tokens": usage.get("output_tokens")}
-    return row | {"seconds": info.execution_duration / 1000, "turns_left_out": row["turns_left_out"] or 0}
+    row: dict[str, Any] = {name: info.tags.get(name) for name in trace_columns()}
+    for name in tag_columns():
+        if name in info.tags:
+            row[name] = COLUMNS[name].type(info.tags[name])
+    return row | {
+        "trace_id": info.trace_id,
+        "run_id": info.trace_metadata.get("mlflow.sourceRun"),
+        "score": score,
+        "prompt_tokens": usage.get("input_tokens"),
+        "reply_tokens": usage.get("output_tokens"),
+        "seconds": info.execution_duration / 1000,
+        "turns_left_out": int(info.tags.get("turns_left_out", 0)),
+    }

@@ -76,6 +76,7 @@ def test_a_judge_of_ones_own_changes_the_code_of_its_results(kept, tmp_path: Pat
     first = [code_of_results(rule) for rule in rules]
     file.write_text("def judge(reply, answers): return None")
     assert len({*first, *map(code_of_results, rules), code_of_results("boxed")}) == 3
+    assert code_of_results("boxed", f"{file}:reader") not in (kept.code, *map(code_of_results, rules))
     assert kept.code == code_of_results("boxed") == code_of_results("one_of:a|b")
 
 

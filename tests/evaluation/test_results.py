@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from memagent_lib.evaluation import (
+    COLUMNS,
+    Column,
     Result,
     gather_rows,
     mixtures,
@@ -19,9 +21,9 @@ from memagent_lib.evaluation import (
     turns_to_frame,
     write_results,
 )
-from memagent_lib.evaluation.results import COLUMNS
 from memagent_lib.journal import JournalError
 from memagent_lib.trace import Trace
+from memagent_lib.tracking import Experiment, load_curve, log_results, search_traces
 
 
 def back(result: Result, document: str | None = None, stored: bool = False) -> Result:
@@ -131,3 +133,23 @@ def test_parts_of_one_evaluation_are_one_policy_and_the_same_reading_twice_is_tw
     assert sorted(gather_rows(tmp_path)["policy"]) == [
         "other", "small, documents=c", "small, readers=a", "small, readers=b", "small, seed=1",
     ]  # fmt: skip
+
+
+def test_a_column_declared_once_reaches_tables_parquet_and_mlflow(kept, lost, workspace, monkeypatch):
+    words = Column(lambda r: len(r.trace.answer.split()) + 6, "words of the answer", "words", int, mean=True, tag=True)
+    monkeypatch.setitem(COLUMNS, "answer_words", words)
+    with Experiment.open(workspace).run("one") as run:
+        rows = log_results(run, [kept, lost], policy="p")
+    assert rows["answer_words"].tolist() == [7, 7]
+    save_rows(rows, workspace, "p")
+    assert gather_rows(workspace)["answer_words"].tolist() == [7, 7]
+    assert summarise(rows)["answer_words"].tolist() == [7.0]
+    assert load_curve(run, ["overwrite/answer_words"])[["step", "value"]].to_numpy().tolist() == [[4, 7.0]]
+    assert search_traces(run.experiment, "tags.answer_words = '7'")["answer_words"].tolist() == [7, 7]
+
+
+def test_every_column_has_a_meaning_and_a_value_of_its_type(kept):
+    for name, column in COLUMNS.items():
+        value = column.value(kept)
+        assert column.meaning, name
+        assert value is None or isinstance(value, column.type), name

@@ -244,7 +244,7 @@ def test_runs_open_by_id_and_an_unknown_one_is_one_line(both, workspace, monkeyp
     assert wrong.value._render_traceback_() == [f"InspectorError: {wrong.value}"]
     with Experiment.open(workspace).run("make data") as bare:
         pass
-    with pytest.raises(InspectorError, match="kept no results"):
+    with pytest.raises(InspectorError, match="has no results"):
         show(bare.id, tracking=workspace)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from memagent_lib.journal import digest
 from memagent_lib.tracking import Experiment, TrackingError, load_runs, log_readings
-from memagent_lib.tracking.traces import TRACE_COLUMNS, kept_turns, log_traces, search_traces
+from memagent_lib.tracking.traces import log_traces, search_traces, selected_turns, trace_columns
 
 
 def test_a_trace_has_a_span_per_turn_with_the_place_and_hash_of_its_chunk_and_not_its_text(
@@ -79,10 +79,10 @@ def test_a_search_for_text_reads_the_spans_of_a_trace_once_and_not_all_spans_for
 
 def test_the_frame_of_traces_has_its_columns_with_or_without_rows(workspace: Path, kept) -> None:
     run = Experiment.open(workspace).start("one")
-    assert list(search_traces(run.experiment).columns) == TRACE_COLUMNS
+    assert list(search_traces(run.experiment).columns) == trace_columns()
     log_traces(run, [kept])
     (row,) = search_traces(run.experiment).to_dict("records")
-    assert list(row) == TRACE_COLUMNS
+    assert list(row) == trace_columns()
     shown = {
         "run_id": run.id,
         "example": "kept",
@@ -103,7 +103,7 @@ def test_a_long_trace_keeps_what_one_looks_for_and_its_gaps_say_how_many_turns_t
     workspace: Path, long_reading
 ) -> None:
     result = long_reading(723, noted=241, lost=602, cut=400)
-    kept = kept_turns(result, 20)
+    kept = selected_turns(result, 20)
     assert len(kept) == 20
     assert {0, 1, 240, 241, 400, 601, 602, 722, 723} <= set(kept)
     assert max(after - before for before, after in pairwise(kept)) < 723 / 6
@@ -118,7 +118,7 @@ def test_a_long_trace_keeps_what_one_looks_for_and_its_gaps_say_how_many_turns_t
     )
     root = next(span for span in trace.data.spans if span.parent_id is None)
     assert (root.attributes["turns"], root.attributes["turns_left_out"]) == (724, 704)
-    assert root.attributes["kept"].startswith("the first and the last, those that read evidence")
+    assert root.attributes["selection"].startswith("the first and the last, those that read evidence")
 
 
 def test_of_many_readings_every_reader_and_length_keeps_its_share_wrong_ones_first(workspace: Path, kept, lost) -> None:

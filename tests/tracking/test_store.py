@@ -154,7 +154,7 @@ def test_a_full_disk_is_said_with_the_fix_and_what_was_logged_before_is_kept(
     command = [sys.executable, "-c", textwrap.dedent(FULL), str(workspace), "20000", what]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (
-        done.stdout.startswith("TrackingError ") and said in done.stdout and "What was logged is kept." in done.stdout
+        done.stdout.startswith("TrackingError ") and said in done.stdout and "What was logged is safe." in done.stdout
     )
     assert load_runs(Experiment.open(workspace)).iloc[0]["metrics.before"] == 1.0
 

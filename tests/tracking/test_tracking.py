@@ -204,7 +204,7 @@ def test_a_reader_that_no_run_read_with_is_one_line_that_names_those_there_are(w
 
 def test_a_run_without_traces_says_so(workspace: Path) -> None:
     run = Experiment.open(workspace).start("bare")
-    with pytest.raises(TrackingError, match=f"run {run.id} kept no results"):
+    with pytest.raises(TrackingError, match=f"run {run.id} has no results"):
         load_results(run)
 
 
