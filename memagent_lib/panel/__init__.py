@@ -1,8 +1,7 @@
-"""Attaching to training: a run is started detached, watched from its files, and continues when whoever watches goes
-away.
+"""Start a training run, attach to it and watch it; the run is detached and outlives whoever watches.
 
-``show`` is the live panel of a notebook, ``report`` the same as a page that needs no kernel. Knows a run's files; knows
-no trainer.
+:func:`show` is the live panel of a notebook, :func:`report` the same as a page that needs no kernel. Knows a run's
+files. Knows no trainer.
 """
 
 from memagent_lib.panel.live import settle, show

@@ -1,4 +1,4 @@
-"""The live panel: widgets over a run's files. The run knows nothing of it and outlives tab and kernel."""
+"""The live panel of a notebook: widgets over a run's files. The run knows nothing of it and outlives tab and kernel."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memagent_lib.evaluation import Result
 from memagent_lib.pages import Page
 from memagent_lib.panel import progress_page as page
-from memagent_lib.panel.progress import Follower, Progress, kept_config
+from memagent_lib.panel.progress import Follower, Progress, recorded_config
 from memagent_lib.panel.run_access import attach, watch
 from memagent_lib.processes import in_jupyter
 from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch
@@ -23,18 +24,21 @@ RESUMABLE = (TrainingState.STOPPED, TrainingState.FAILED, TrainingState.DIED)
 
 
 def show(run: TrainingRun | str | Path) -> VBox | Page:
-    """The panel of a run, or of the run in a folder; the same one however often it is shown.
+    """Return the panel of a run, or of the run in a folder; every call for one folder returns the same.
 
-    Where nobody looks on (papermill executes the notebook) it is the run as it stands: widgets do not outlive their
-    kernel.
+    Outside Jupyter, as when papermill executes the notebook, it is a page of the run as it is now: widgets do not
+    outlive their kernel.
     """
-    run = run if isinstance(run, TrainingRun) else attach(run)
+    if not isinstance(run, TrainingRun):
+        run = attach(run)
     return _panel(run.folder.path).box if in_jupyter() else page.report(run)
 
 
 def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
-    """Wait for the run's end where nobody looks on; in Jupyter the status now, because a tab that is opened again
-    shows its widgets only once the kernel is free. See :func:`memagent_lib.panel.watch`.
+    """Wait for the run's end and return its status; in Jupyter, return the current one at once.
+
+    A reopened tab displays its widgets only when the kernel is free, so a cell must not wait there. See
+    :func:`memagent_lib.panel.watch`.
     """
     return run.status() if in_jupyter() else watch(run, stop_on_interrupt)
 
@@ -45,62 +49,69 @@ def _panel(folder: Path) -> TrainingPanel:
 
 
 class TrainingPanel:
-    """Widgets and the thread that keeps them true. A widget is touched only when what it shows has changed."""
+    """Widgets, and the thread that updates them; a widget changes only when its value does, so nothing flickers."""
 
     def __init__(self, folder: RunFolder) -> None:
         import ipywidgets as w
 
-        self.folder, self.follower = folder, Follower(folder)
-        self.lock, self.closed = threading.Lock(), threading.Event()
-        self.doing, self.shown = "", ()
-        self.head, self.curves = w.HTML(), w.HTML()
+        self.folder = folder
+        self.follower = Follower(folder)
+        self.lock = threading.Lock()
+        self.closed = threading.Event()
+        self.doing = ""
+        self.listed: tuple[Result, ...] = ()
+        self.head = w.HTML()
+        self.curves = w.HTML()
         self.detail = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", overflow="auto"))
-        ends = "End after the step it is in, with a checkpoint; it can be resumed"
-        self.stop = w.Button(description="Stop", icon="stop", tooltip=ends)
-        continues = "Go on from the last checkpoint, with the same settings"
-        self.resume = w.Button(description="Resume", icon="play", tooltip=continues)
-        self.said = w.HTML(layout=w.Layout(width="auto"))
+        stop_tip = "End after the current step, with a checkpoint to resume from"
+        self.stop = w.Button(description="Stop", icon="stop", tooltip=stop_tip)
+        resume_tip = "Continue from the last checkpoint, with the same settings"
+        self.resume = w.Button(description="Resume", icon="play", tooltip=resume_tip)
+        self.message = w.HTML(layout=w.Layout(width="auto"))
         self.list = w.Select(rows=9, layout=w.Layout(width="270px", flex="0 0 auto"))
         title = w.HTML(f"<b>{page.ROLLOUTS_TITLE}</b>")
         self.rollouts = w.VBox([title, w.HBox([self.list, self.detail])])
-        self.box = w.VBox([self.head, w.HBox([self.stop, self.resume, self.said]), self.curves, self.rollouts])
+        self.box = w.VBox([self.head, w.HBox([self.stop, self.resume, self.message]), self.curves, self.rollouts])
         self.stop.on_click(lambda _: self._do("stopping", "stopped", TrainingRun(folder).stop))
         self.resume.on_click(lambda _: self._do("resuming", "resumed", self._resume))
-        self.list.observe(lambda _: self._show_rollout(), "index")
+        self.list.observe(lambda _: self._update_rollout(), "index")
         self.refresh()
-        threading.Thread(target=self._keep_true, name=f"panel of {folder.path.name}", daemon=True).start()
+        threading.Thread(target=self._follow, name=f"panel of {folder.path.name}", daemon=True).start()
 
     def refresh(self) -> None:
-        """Read the run's files and show what has changed."""
+        """Read the run's files and update what has changed."""
         with self.lock:
-            self._show(self.follower.look())
+            self._update(self.follower.look())
 
     def close(self) -> None:
-        """Follow the run no more; the run itself goes on."""
+        """Stop following the run; the run itself continues."""
         self.closed.set()
         self.box.close()
 
-    def _show(self, progress: Progress) -> None:
+    def _update(self, progress: Progress) -> None:
         state = progress.status.state
         _set(self.head, "value", page.styled(page.head(progress)))
         _set(self.curves, "value", page.styled(page.curves(progress)))
         _set(self.stop, "disabled", state.over or progress.stopping or bool(self.doing))
         _set(self.resume, "disabled", state not in RESUMABLE or bool(self.doing))
         _set(self.rollouts.layout, "display", None if progress.rollouts else "none")
+        chosen = self._chosen()
+        self.listed = progress.rollouts
+        labels = tuple(map(page.label, self.listed))
+        if labels != self.list.options:
+            self.list.options = labels
+            self.list.index = self.listed.index(chosen) if chosen in self.listed else 0
+        self._update_rollout()
+
+    def _chosen(self) -> Result | None:
         index = self.list.index
-        chosen = self.shown[index] if index is not None else None
-        self.shown = progress.rollouts
-        names = tuple(map(page.label, self.shown))
-        if names != self.list.options:
-            self.list.options = names
-            self.list.index = self.shown.index(chosen) if chosen in self.shown else 0
-        self._show_rollout()
+        return self.listed[index] if index is not None and index < len(self.listed) else None
 
-    def _show_rollout(self) -> None:
-        chosen = [] if self.list.index is None else self.shown[self.list.index :][:1]
-        _set(self.detail, "value", "".join(page.styled(page.rollout(kept)) for kept in chosen))
+    def _update_rollout(self) -> None:
+        chosen = self._chosen()
+        _set(self.detail, "value", "" if chosen is None else page.styled(page.rollout(chosen)))
 
-    def _keep_true(self) -> None:
+    def _follow(self) -> None:
         gone = False
         while not self.closed.wait(POLL_S):
             try:
@@ -108,21 +119,21 @@ class TrainingPanel:
                 if gone:
                     self._say("")
                 gone = False
-            except FileNotFoundError as failure:  # someone removed the run's folder, and may make it again
+            except FileNotFoundError as failure:  # the run's folder was removed, and may be made again
                 self._say(str(failure))
                 gone = True
 
     def _resume(self) -> None:
-        launch(Recipe.from_tables(kept_config(self.folder)), self.folder.path, resume=True)
+        launch(Recipe.from_tables(recorded_config(self.folder)), self.folder.path, resume=True)
 
     def _do(self, doing: str, done: str, action: Callable[[], object]) -> None:
-        """In a thread of its own: stopping waits for the end of a step."""
+        """Run ``action`` in a thread of its own, because stopping waits for the end of a step."""
 
         def work() -> None:
             try:
                 action()
                 self._say("")
-            except Exception as failure:  # whoever clicked must see it, and a thread has nobody to raise it to
+            except Exception as failure:  # a thread has no caller to raise to; the panel displays it
                 self._say(f"not {done}: {failure}")
             finally:
                 self.doing = ""
@@ -134,7 +145,7 @@ class TrainingPanel:
         threading.Thread(target=work, name=doing, daemon=True).start()
 
     def _say(self, text: str) -> None:
-        _set(self.said, "value", page.styled(text) if text else "")
+        _set(self.message, "value", page.styled(text) if text else "")
 
 
 def _set(widget: object, name: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""What a training run's files say at one moment: status, metrics by step, kept rollouts, why it failed."""
+"""The progress of a training run, from its files: status, metrics by step, saved rollouts, why it failed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from memagent_lib.evaluation import Result, read_results
 from memagent_lib.paths import read_lines_from
 from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus
 
-SECONDS, TURNS = "perf/time_per_step", "rows/produced"
-KEPT_ROLLOUTS = 24
+SECONDS = "perf/time_per_step"
+TURNS = "rows/produced"
+MOST_ROLLOUTS = 24
 _LOG_BYTES = 64 << 10
 _LOG_LINES = 40
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -26,16 +27,19 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class RunProblem(NamedTuple):
-    """Why a run ended: the error, the place in the code where it arose (empty if unknown), the end of the log."""
+    """Why a run ended: the error, the line of code that raised it (empty if unknown), the end of the log."""
 
     error: str
-    place: str
+    source: str
     log: str
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A run at one moment; ``points`` are every metric's (step, value) pairs, ``last_step_at`` a clock's time."""
+    """A run at one moment.
+
+    ``points`` are the (step, value) pairs of every metric; ``last_step_at`` is in seconds since the epoch.
+    """
 
     folder: Path
     status: TrainingStatus
@@ -53,12 +57,14 @@ class Progress:
 
     @property
     def turns_left(self) -> int:
-        """About how many turns are to come, if steps go on as the last ten; 0 where nothing is known."""
+        """An estimate of the turns to come, from those of the last ten steps; 0 before the first step."""
         recent = [value for _, value in self.points.get(TURNS, ())[-10:]]
-        return round(statistics.mean(recent) * (self.status.steps - self.status.step)) if recent else 0
+        if not recent:
+            return 0
+        return round(statistics.mean(recent) * (self.status.steps - self.status.step))
 
     def silent_s(self, now: float | None = None) -> float | None:
-        """How long a running run has done no step, where that is far beyond the time that steps take."""
+        """Return the seconds since a running run's last step if far more than steps usually take, else ``None``."""
         usual = self.seconds_per_step
         if self.status.state is not TrainingState.RUNNING or usual is None or self.last_step_at is None:
             return None
@@ -67,7 +73,7 @@ class Progress:
 
 
 class Follower:
-    """Reads what is new in a run's folder since the last look; cheap enough for every second of a long run."""
+    """A reader of a run's folder that reads only what is new; cheap enough for every second of a long run."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -75,45 +81,47 @@ class Follower:
         self._traces: dict[Path, tuple[int, list[Result]]] = {}
 
     def _forget(self) -> None:
-        self._file, self._offset, self._last = 0, 0, None
+        self._inode = 0
+        self._offset = 0
+        self._last_step_at: float | None = None
         self._points: dict[str, list[tuple[int, float]]] = defaultdict(list)
 
     def look(self) -> Progress:
-        """The run as it stands. ``FileNotFoundError`` where there is none."""
+        """Return the run's progress; raise ``FileNotFoundError`` if there is no run."""
         status = self.folder.status()
         self._read_metrics()
-        over_badly = status.state in (TrainingState.FAILED, TrainingState.DIED)
+        failed = status.state in (TrainingState.FAILED, TrainingState.DIED)
         return Progress(
             folder=self.folder.path,
             status=status,
             stopping=not status.state.over and self.folder.stop_request.exists(),
             points={name: tuple(points) for name, points in self._points.items()},
             rollouts=self._rollouts(),
-            last_step_at=self._last,
-            problem=_problem(self.folder, status) if over_badly else None,
+            last_step_at=self._last_step_at,
+            problem=_problem(self.folder, status) if failed else None,
         )
 
     def _read_metrics(self) -> None:
         file = self.folder.metrics
-        number = file.stat().st_ino if file.is_file() else 0
-        if number != self._file:  # a resumed run replaces the file by one without the steps that it does again
+        inode = file.stat().st_ino if file.is_file() else 0
+        if inode != self._inode:  # a resumed run replaces the file by one without the steps that it repeats
             self._forget()
-            self._file = number
+            self._inode = inode
         rows, self._offset = read_lines_from(file, self._offset)
         for row in rows:
-            self._last = row["time"]
+            self._last_step_at = row["time"]
             for name, value in row["metrics"].items():
                 if math.isfinite(value):
                     self._points[name].append((row["step"], value))
 
     def _rollouts(self) -> tuple[Result, ...]:
-        """The newest rollouts: by step, the last one first, and in each step wrong ones before right ones."""
+        """Return the newest rollouts: the last step first, and in each step wrong ones before right ones."""
         newest: list[Result] = []
         for file in sorted(self.folder.traces.glob("step_*.jsonl"), reverse=True):
             newest += reversed(self._of(file))
-            if len(newest) >= KEPT_ROLLOUTS:
+            if len(newest) >= MOST_ROLLOUTS:
                 break
-        return tuple(sorted(newest[:KEPT_ROLLOUTS], key=lambda kept: (-kept.example.metadata["step"], kept.correct)))
+        return tuple(sorted(newest[:MOST_ROLLOUTS], key=lambda r: (-r.example.metadata["step"], r.correct)))
 
     def _of(self, file: Path) -> list[Result]:
         size = file.stat().st_size
@@ -125,9 +133,11 @@ class Follower:
 def _problem(folder: RunFolder, status: TrainingStatus) -> RunProblem:
     log = _end_of(folder.log)
     frames = _FRAME.findall(log)
-    place = "{}, line {}, in {}".format(*frames[-1]) if frames and status.state is TrainingState.FAILED else ""
-    killed = "killed before it could say how it ended; on a machine short of memory the kernel does that"
-    return RunProblem(status.error or killed, place, "\n".join(log.splitlines()[-_LOG_LINES:]))
+    source = ""
+    if frames and status.state is TrainingState.FAILED:  # a killed run's last traceback is of something else
+        source = "{}, line {}, in {}".format(*frames[-1])
+    killed = "killed without an error; on a machine short of memory the kernel does that"
+    return RunProblem(status.error or killed, source, "\n".join(log.splitlines()[-_LOG_LINES:]))
 
 
 def _end_of(log: Path) -> str:
@@ -138,6 +148,6 @@ def _end_of(log: Path) -> str:
         return _ANSI.sub("", file.read().decode("utf-8", "replace"))
 
 
-def kept_config(folder: RunFolder) -> dict:
-    """The tables of the configuration that the run was started with."""
+def recorded_config(folder: RunFolder) -> dict:
+    """Return the tables of the configuration that the run was started with."""
     return json.loads(folder.config.read_text(encoding="utf-8"))["config"]

@@ -1,4 +1,4 @@
-"""Start a run or find one, and wait for it: what notebooks and the command share."""
+"""Start a run or find one, and wait for it, for notebooks and the command line. Knows no widget and no page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pandas as pd
 
 from memagent_lib import rl
 from memagent_lib.errors import MissingFile
-from memagent_lib.panel.progress import kept_config
+from memagent_lib.panel.progress import recorded_config
 from memagent_lib.paths import absolute, model_path
 from memagent_lib.processes import Terminated, terminable
 from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
@@ -24,40 +24,39 @@ if TYPE_CHECKING:
 
 
 def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
-    """A training recipe with ``table.key=value`` settings on top, its paths relative to the repository's root."""
+    """Load a training recipe with ``table.key=value`` settings on top; paths in it are relative to the repository."""
     config = Recipe.load(absolute(recipe), settings)
     data = config.data.with_paths(lambda path: str(absolute(path)))
     return replace(config, data=data, model=config.model.with_paths(model_path))
 
 
 def attach(folder: str | Path) -> TrainingRun:
-    """The run in a folder. Where there is none, the error names the runs nearby."""
+    """Return the run in a folder; if there is none, raise :class:`MissingFile` that names the runs nearby."""
     path = absolute(folder)
     try:
         return rl.attach(path)
     except FileNotFoundError:
-        near = sorted({str(f.parent) for at in (path, path.parent) for f in at.glob("*/status.json")})
-        there = f"; runs nearby: {', '.join(near)}" if near else ""
-        raise MissingFile(
-            f"no training run at {path}; `memagent train` or notebook 04_train starts one{there}"
-        ) from None
+        message = f"no training run at {path}; `memagent train` or notebook 04_train starts one"
+        nearby = sorted({str(f.parent) for at in (path, path.parent) for f in at.glob("*/status.json")})
+        if nearby:
+            message += f"; runs nearby: {', '.join(nearby)}"
+        raise MissingFile(message) from None
 
 
 def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> TrainingRun:
-    """Start the run, or attach to what is in the folder: a run that is active or finished with this very config; else
-    resume it.
+    """Start a run in ``folder``, or attach to the run there if it is active or finished, or resume it if it stopped.
 
-    Where a run is tracked makes it no other run. A run of another config in the folder is the launcher's error. With
-    ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted.
+    The run in the folder must have this configuration, apart from its tracking store; for another one the launcher
+    raises its error. With ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted.
     """
     files = RunFolder(absolute(folder))
     if not files.config.is_file():
         return launch(config, files.path, stop_at_exit=stop_at_exit)
     run = attach(files.path)
-    if kept_config(files) | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
+    if recorded_config(files) | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
         return launch(config, files.path)
     state = run.status().state
-    if not state.over and files.stop_request.exists():  # on its way to a checkpoint, from which to go on
+    if not state.over and files.stop_request.exists():  # on its way to a checkpoint to resume from
         *_, last = run.follow()
         state = last.state
     if state.over and state is not TrainingState.FINISHED:
@@ -68,15 +67,15 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
 
 
 def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
-    """Show progress until the run is over, as a bar in a terminal and elsewhere as a line per event; returns its last
-    status. Interrupting this only stops watching, unless told otherwise; with ``stop_on_interrupt`` SIGTERM, which is
-    how schedulers end a job, stops the run after a checkpoint as Ctrl-C does.
+    """Display progress until the run is over, as a bar in a terminal, else as a line per event; return its last status.
 
-    Raises the launcher's ``RunError`` when the run did not finish.
+    Interrupting this only stops watching. With ``stop_on_interrupt`` Ctrl-C stops the run after a checkpoint, and so
+    does SIGTERM, which is how schedulers end a job. Raises the launcher's ``RunError`` when the run did not finish.
     """
     from tqdm import tqdm
 
-    status, told = run.status(), ""
+    status = run.status()
+    printed = ""
     bar = tqdm(total=status.steps, initial=status.step, unit="step", disable=None)
     with bar, terminable() if stop_on_interrupt else nullcontext():
         try:
@@ -85,8 +84,9 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
                 bar.update(status.step - bar.n)
                 bar.set_description_str(str(status.state), refresh=False)
                 bar.set_postfix_str(line.partition(", ")[2])
-                if bar.disable and line != told and not status.state.over:  # a file, or a notebook under papermill
-                    print(told := line, flush=True)
+                if bar.disable and line != printed and not status.state.over:  # a file, or a notebook under papermill
+                    print(line, flush=True)
+                    printed = line
         except (KeyboardInterrupt, Terminated):
             if stop_on_interrupt:
                 _stop(run)
@@ -95,7 +95,7 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 
 
 def outcome(status: TrainingStatus) -> str:
-    """How a run stands, in a line."""
+    """Return a run's state in one line."""
     reward = "" if status.reward is None else f", reward {status.reward:.3f}"
     retried = f", {status.retried:,} rollouts failed once" if status.retried else ""
     error = f", {status.error}" if status.error else ""
@@ -103,29 +103,34 @@ def outcome(status: TrainingStatus) -> str:
 
 
 def _stop(run: TrainingRun) -> None:
-    """Stop a run after its step; who interrupts the waiting is asked whether that is worth the step."""
+    """Stop a run after its current step; a second Ctrl-C offers to end it at once."""
     try:
         run.stop()
     except KeyboardInterrupt:
-        if not sys.stdin.isatty() or input("end it now, and lose the step it is in? [y/N] ").strip().lower() != "y":
-            raise  # it stops by itself
+        if not sys.stdin.isatty():
+            raise  # nobody can answer; the run stops by itself after its step
+        answer = input("end it now, and lose the current step? [y/N] ")
+        if answer.strip().lower() != "y":
+            raise
         run.stop(now=True)
 
 
 def curve(run: TrainingRun) -> pd.DataFrame:
-    """A run's metrics over steps in long form (``run_id, metric, step, value``), from its own files."""
+    """Return a run's metrics over steps in long form (``run_id, metric, step, value``), from its own files."""
     name = run.status().mlflow_run or run.folder.path.name
     rows = [(name, metric, row["step"], value) for row in run.folder.rows() for metric, value in row["metrics"].items()]
     return pd.DataFrame(rows, columns=["run_id", "metric", "step", "value"]).astype({"metric": str})
 
 
 def log_training(experiment: Experiment, run_id: str, training: TrainingRun, figure: Figure) -> None:
-    """Add the curves to the MLflow run, as a figure and as the table ``curve.parquet``. Where the notebook was
-    given another run (the training was there before it), that one gets the metrics too, and the training's id as a tag.
+    """Log the curves to the training's MLflow run, as a figure and as the table ``curve.parquet``.
 
-    A run that is only just starting has no entry in MLflow yet; then there is nothing to add to.
+    A notebook that found the training already there has a run of its own, ``run_id``: that one gets the figure, the
+    table and the metrics too, and the training's id as a tag. A training that is only starting has no MLflow run yet;
+    then nothing is logged.
     """
-    if not (own := training.status().mlflow_run):
+    own = training.status().mlflow_run
+    if not own:
         return
     curves = curve(training)
     for run in map(experiment.join, dict.fromkeys((own, run_id or own))):
