@@ -1,13 +1,15 @@
-"""Objects from a Python file, named ``FILE.py:NAME``: a task, a reader or a judge of one's own without an edit here.
+"""Objects from a Python file, named ``FILE.py:NAME``: a task, a reader or a judge of your own, without an edit here.
 
-A file that stands in a package is imported by its package's name, so that it is the same module for everybody who
-imports it and can import its neighbours. Loading a file runs its code. Knows nothing of what is loaded.
+A file in a package is imported under its package's name, so that it is one module for everybody who imports it, and can
+import its neighbours; any other file under a name that no second file has. Loading a file runs its code, once per
+process. Knows nothing of what is loaded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
+import traceback
 from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
@@ -20,74 +22,97 @@ SEPARATOR = ".py:"
 
 
 class PluginError(UserError, ValueError):
-    """A file that cannot be imported, or has no such name."""
+    """A file that cannot be imported, or has no object of the name."""
 
 
 def is_plugin(name: str) -> bool:
-    """Whether ``name`` names an object in a file rather than something that ships with the library."""
+    """Whether ``name`` is an object in a file, and not something that ships with the library."""
     return SEPARATOR in name
 
 
 def plugin_name(name: str) -> str:
-    """``NAME`` of ``FILE.py:NAME``; any other name as it is."""
+    """Return ``NAME`` of ``FILE.py:NAME``, and any other name as it is."""
     return name.rpartition(SEPARATOR)[2]
 
 
 def plugin_hash(name: str) -> str:
-    """16 hex digits of the file's content: what a cache is keyed by beside the name."""
+    """Return 16 hex digits of the file's content, for the keys of caches. Files that it imports are not covered."""
     return hashlib.sha256(plugin_file(name).read_bytes()).hexdigest()[:16]
 
 
 def plugin_file(name: str) -> Path:
-    """The file of ``FILE.py:NAME``; :class:`MissingFile` where there is none."""
-    file = absolute(name.rpartition(":")[0])
+    """Return the file of ``FILE.py:NAME``; a relative path is relative to the project's root."""
+    file = absolute(name.rpartition(":")[0]).resolve()
     if not file.is_file():
         raise MissingFile(f"no file {file}, which {name!r} names; give FILE.py:NAME")
     return file
 
 
-def load_plugin(name: str) -> Any:
-    """The object that ``FILE.py:NAME`` names. A relative path is relative to the project's root.
-
-    Where the module has no such variable, an entry of its ``PRESETS`` table is taken.
-    """
-    module = _module(plugin_file(name))
+def load_plugin(name: str, table: str = "") -> Any:
+    """Load the object that ``FILE.py:NAME`` names: a variable of the module, or an entry of its mapping ``table``."""
+    module = _load(plugin_file(name))
+    entries = getattr(module, table, {}) if table else {}
     wanted = plugin_name(name)
-    presets = getattr(module, "PRESETS", {})
-    if wanted in presets:
-        return presets[wanted]
+    if wanted in entries:
+        return entries[wanted]
     if not hasattr(module, wanted):
-        public = sorted({*presets, *(each for each in vars(module) if not each.startswith("_"))})
-        raise PluginError(f"{module.__file__} has no {wanted!r}; it has {', '.join(public)}")
+        known = sorted({*entries, *_own_names(module)})
+        raise PluginError(f"{module.__file__} has no {wanted!r}; it has {', '.join(known) or 'nothing'}")
     return getattr(module, wanted)
 
 
-def _module(file: Path) -> ModuleType:
-    package = [file.stem]
+def _own_names(module: ModuleType) -> list[str]:
+    """Return the public names that a module defines, without those it imports from other modules."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", module.__name__) == module.__name__
+        if not isinstance(value, ModuleType)
+    ]
+
+
+def _load(file: Path) -> ModuleType:
+    package = []
     folder = file.parent
     while (folder / "__init__.py").is_file():
         package.insert(0, folder.name)
         folder = folder.parent
     try:
-        if len(package) == 1:
-            return _alone(file)
-        if str(folder) not in sys.path:
-            sys.path.append(str(folder))
-        return import_module(".".join(package))
-    except Exception as broken:
-        raise PluginError(f"{file} cannot be imported ({type(broken).__name__}: {broken})") from broken
+        if package:
+            return _import_from_package(file, ".".join([*package, file.stem]), folder)
+        return _import_alone(file)
+    except PluginError:
+        raise
+    except Exception as failure:  # whatever the user's code raises
+        raise PluginError(f"{file} cannot be imported: {_describe(failure, file)}") from failure
 
 
-def _alone(file: Path) -> ModuleType:
-    """Import a file that is in no package, under a name that no other file has."""
+def _import_from_package(file: Path, name: str, above: Path) -> ModuleType:
+    if str(above) not in sys.path:
+        sys.path.append(str(above))
+    module = import_module(name)
+    imported = Path(module.__file__).resolve()
+    if imported != file:  # a package of this name was on the path before
+        raise PluginError(f"{file} cannot be imported: the module {name} is already {imported}; rename the package")
+    return module
+
+
+def _import_alone(file: Path) -> ModuleType:
     name = f"memagent_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
     if name not in sys.modules:
         spec = util.spec_from_file_location(name, file)
         module = util.module_from_spec(spec)
-        sys.modules[name] = module  # before it runs: dataclasses look their module up
+        sys.modules[name] = module  # before its code runs: dataclasses look their module up
         try:
             spec.loader.exec_module(module)
         except BaseException:
             del sys.modules[name]
             raise
     return sys.modules[name]
+
+
+def _describe(failure: Exception, file: Path) -> str:
+    """Describe an error in one line, with the line of the user's file that raised it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(failure.__traceback__) if frame.filename == str(file)]
+    where = f", line {lines[-1]}" if lines else ""
+    return f"{type(failure).__name__}: {failure}{where}"

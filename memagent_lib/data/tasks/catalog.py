@@ -49,7 +49,7 @@ def preset(name: str) -> Preset:
 
 
 def _preset_in_file(name: str) -> Preset:
-    found = load_plugin(name)
+    found = load_plugin(name, "PRESETS")
     if not isinstance(found, Preset):
         raise ValueError(f"{name} is a {type(found).__name__}; a task in a file is a memagent_lib.data.Preset")
     return found

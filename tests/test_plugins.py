@@ -1,0 +1,156 @@
+"""Objects from a user's own files: which file, which module, and what is wrong with one that cannot be used."""
+
+import multiprocessing
+import sys
+
+import pytest
+
+from memagent_lib.agent import Agent, AgentSettings, open_agent
+from memagent_lib.backends import Scripted
+from memagent_lib.errors import MissingFile
+from memagent_lib.plugins import PluginError, is_plugin, load_plugin, plugin_hash, plugin_name
+from memagent_lib.readers import can_continue, reader_named
+from memagent_lib.trace import Trace
+
+TWICE = """
+from memagent_lib.readers import reader
+from memagent_lib.trace import Kind, Prompt, Trace
+
+CHECK = Kind("check", frozenset({"question", "memory"}), words="{question}\\n{memory}\\nIs this enough?", after="")
+
+
+@reader({Kind.READ: 1, CHECK: 1, Kind.ANSWER: 1})
+def checked(question, chunks, previous=None):
+    turns = list(previous.reads) if previous else []
+    for chunk in chunks:
+        turn = yield Prompt(Kind.READ, question, turns[-1].reply.text if turns else "", chunk)
+        turns.append(turn)
+    check = yield Prompt(CHECK, question, turns[-1].reply.text)
+    answer = yield Prompt(Kind.ANSWER, question, check.reply.text)
+    return Trace(question, (*turns, check, answer))
+
+
+def bare(question, chunks):
+    answer = yield Prompt(Kind.ANSWER, question)
+    return Trace(question, (answer,))
+
+
+number = 7
+"""
+
+
+@pytest.fixture
+def own_reader(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(TWICE)
+    return f"{file}:checked"
+
+
+def test_a_name_with_a_file_is_a_plugin():
+    assert is_plugin("a/b.py:NAME") and plugin_name("a/b.py:NAME") == "NAME"
+    assert not is_plugin("overwrite") and plugin_name("overwrite") == "overwrite"
+
+
+def test_two_files_of_one_name_are_two_modules(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same.py").write_text(f"value = {folder!r}\n")
+    assert [load_plugin(f"{tmp_path}/{folder}/same.py:value") for folder in ("a", "b")] == ["a", "b"]
+
+
+def test_a_file_runs_once_however_its_path_is_written(tmp_path):
+    (tmp_path / "once.py").write_text("value = object()\n")
+    first = load_plugin(f"{tmp_path}/once.py:value")
+    assert load_plugin(f"{tmp_path}/x/../once.py:value") is first
+
+
+def test_a_file_in_a_package_imports_its_neighbours(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "neighbour.py").write_text("value = 3\n")
+    (package / "mine.py").write_text("from own_package.neighbour import value\n")
+    assert load_plugin(f"{package}/mine.py:value") == 3
+    assert sys.modules["own_package.mine"].value == 3
+
+
+def test_a_package_whose_name_is_taken_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    package = tmp_path / "memagent_lib"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "errors.py").write_text("value = 3\n")
+    with pytest.raises(PluginError, match=r"the module memagent_lib\.errors is already .*; rename the package"):
+        load_plugin(f"{package}/errors.py:value")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("x = 1\n1 / 0\n", r"mine\.py cannot be imported: ZeroDivisionError: division by zero, line 2$"),
+        ("def broken(:\n", r"mine\.py cannot be imported: SyntaxError: .*line 1"),
+        ("from os import path\nimport sys\nvalue = 1\n_own = 2\n", r"mine\.py has no 'NAME'; it has value$"),
+        ("", r"mine\.py has no 'NAME'; it has nothing$"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path, code, message):
+    (tmp_path / "mine.py").write_text(code)
+    for _ in range(2):  # a second try finds no half-imported module
+        with pytest.raises(PluginError, match=message):
+            load_plugin(f"{tmp_path}/mine.py:NAME")
+
+
+def test_a_missing_file_is_named_with_the_form_of_a_plugin(tmp_path):
+    with pytest.raises(MissingFile, match=r"no file .*/no\.py, which '.*/no\.py:NAME' names; give FILE\.py:NAME"):
+        load_plugin(f"{tmp_path}/no.py:NAME")
+
+
+def test_an_entry_of_a_table_is_found_by_its_name(tmp_path):
+    (tmp_path / "mine.py").write_text("PRESETS = {'small': 1}\n")
+    assert load_plugin(f"{tmp_path}/mine.py:small", "PRESETS") == 1
+    with pytest.raises(PluginError, match="has no 'small'; it has PRESETS"):
+        load_plugin(f"{tmp_path}/mine.py:small")
+
+
+def test_a_reader_of_your_own_reads_with_its_own_kind_of_prompt(own_reader, tokenizer, encoder):
+    backend = Scripted(lambda text: "yes" if "Is this enough?" in text else "note")
+    agent = open_agent(
+        backend=backend, reader=own_reader, tokenizer=tokenizer, template=encoder.template, budget=encoder.budget
+    )
+    trace = agent.read("One. Two.", "What?")
+    assert backend.requests[-2].text == "What?\nnote\nIs this enough?"
+    assert [turn.prompt.kind.name for turn in trace.turns] == ["read", "check", "answer"]
+    assert trace.reader == own_reader
+    assert Trace.from_record(trace.to_record()) == trace
+    assert can_continue(trace.reader)
+    assert agent.read("Three.", "What?", previous=trace).memories == ("note", "note")
+
+
+def test_an_agents_identity_has_the_name_and_hash_of_its_readers_file(own_reader, encoder):
+    identity = Agent(encoder, Scripted(lambda text: ""), reader_named(own_reader)).identity
+    assert (identity["reader"], identity["reader_file"]) == ("checked", plugin_hash(own_reader))
+    assert identity["template"]["check"] == "{question}\n{memory}\nIs this enough?"
+    assert "reader_file" not in Agent(encoder, Scripted(lambda text: "")).identity
+
+
+def test_a_model_folder_can_name_a_reader_of_your_own(own_reader, encoder, tmp_path, tokenizer):
+    AgentSettings.of(encoder.template, encoder.budget, own_reader).save(tmp_path)
+    agent = open_agent(tmp_path, Scripted(lambda text: ""), tokenizer=tokenizer)
+    assert (agent.reader.name, agent.reader.source) == ("checked", own_reader)
+
+
+def test_a_bare_generator_function_is_a_reader_and_a_number_is_not(own_reader):
+    bare = reader_named(own_reader.replace("checked", "bare"))
+    assert (bare.name, bare.continues) == ("bare", False)
+    with pytest.raises(PluginError, match=r"mine\.py:number is no reader but int; put @reader"):
+        reader_named(own_reader.replace("checked", "number"))
+
+
+def test_a_spawned_process_loads_the_same_reader(own_reader):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(_prompts_of, (own_reader,)) == {"read": 1, "check": 1, "answer": 1}
+
+
+def _prompts_of(name: str) -> dict[str, int]:
+    return {kind.name: memories for kind, memories in reader_named(name).prompts.items()}
