@@ -1,11 +1,11 @@
-"""verl's synchronous trainer, made right for rollouts of many conversations.
+"""One step of training: draw prompts, order and pad their rows, compute advantages, update.
 
-What differs from :class:`PPOTrainerSync`: the optimizer takes a fixed number of steps per batch of prompts, however
-many turns the documents needed; advantages are :mod:`memagent_lib.rl.advantages`; rows have names and an order that
-follow from the seed; a number that is none stops the run; a checkpoint is whole or absent. And what must hold is
-counted every step: rows produced, carried and trained, optimizer steps, agreement of rollouts and actor.
+It differs from verl's synchronous trainer in four ways. The optimizer takes a fixed number of steps per batch of
+prompts, however many turns the documents needed. Advantages are those of :mod:`memagent_lib.rl.advantages`. Rows have
+names, and an order that follows from the seed. And every step counts what must hold: rows produced, carried and
+trained, optimizer steps, agreement of sampler and actor; a value that is not finite stops the run.
 
-The loss normaliser is verl's: tokens of the mini-batch, summed over ranks.
+The loss normaliser is verl's: the tokens of the mini-batch, summed over ranks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.trainer.ppo.v1 import register_trainer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
@@ -38,99 +37,46 @@ from memagent_lib.rl.advantages import (
     row_advantages,
     step_advantages,
 )
-from memagent_lib.rl.agent_loop import MAY_BE_UNKNOWN, STEP, UNKNOWN, RolloutError, last_failure
+from memagent_lib.rl.agent_loop import MAY_BE_UNKNOWN, STEP, UNKNOWN, RolloutError
 from memagent_lib.rl.curriculum import Curriculum, numbered, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained
-from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.checkpoints import delete_old, note_score, whole_checkpoint
+from memagent_lib.rl.verl.run_trainer import RunTrainer
 
 TRAINER = "memagent"
-SHOWN = 5
-MOST_ROUNDS = 10  # of fresh prompts in a step; data of which nothing has spread would be drawn for ever
-
-
-class StopRequested(Exception):
-    """The run was asked to stop, and did, with a checkpoint of its last step."""
+MOST_ROWS_NAMED = 5
+MOST_ROUNDS = 10  # of fresh prompts in a step; data without any spread would otherwise be drawn for ever
 
 
 class NotFinite(ArithmeticError):
-    """A reward or gradient that is no number; nothing learnt after it could be trusted."""
+    """A reward or gradient that is NaN or infinite; nothing learnt after it could be trusted."""
 
 
 @register_trainer(TRAINER)
-class MemAgentTrainer(PPOTrainerSync):
-    """Settings of ours travel in ``trainer.v1.memagent`` (:mod:`memagent_lib.rl.verl.verl_settings`)."""
+class MemAgentTrainer(RunTrainer):
+    """Multi-conversation GRPO on top of verl's synchronous trainer."""
 
     def __init__(self, config: Any):
-        self.settings = config.trainer.v1.memagent
         self._drawn: tuple[int, dict[str, str]] = (0, {})
         super().__init__(config)
 
-    def _build_replay_buffer(self) -> ReplayBuffer:
-        """verl's buffer, looked into every ``poll_s`` seconds: its own two are long beside a small policy."""
-        buffer = super()._build_replay_buffer()
-        buffer.poll_interval = self.settings.poll_s
-        buffer.sample = partial(self._sample, buffer.sample)
-        return buffer
-
-    def _sample(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
-        """verl's, less the prompts whose rollouts failed; where ``dynamic_sampling`` is on, until the batch is full.
-
-        There they, and prompts whose rollouts scored alike, are replaced by as many fresh ones, round by round. A round
-        ends when all of it is done, so that what is drawn next follows from the seed; verl's own filter asks for more
-        while rollouts run, and takes those that are first. After :data:`MOST_ROUNDS` the batch stays small.
-        """
-        take = partial(sample, global_steps=global_steps, partition_id=partition_id)
-        batch, metrics = take(batch_size=batch_size)
-        if partition_id != "train":
-            return batch, metrics
-        failed = set(self.replay_buffer.failure_keys[partition_id])
-        batch, lost, replaced = self._without(batch, failed) if failed else batch, len(failed), 0
-        self._require_few(lost)
-        for _ in range(MOST_ROUNDS if self.settings.dynamic_sampling else 0):
-            equal = self._prompts_without_spread(batch)
-            if not (missing := len(equal) + len(failed)):
-                break
-            self._add_prompts_to_generate(missing)
-            more, _ = take(batch_size=missing)
-            failed = set(self.replay_buffer.failure_keys[partition_id])
-            batch, more = self._without(batch, equal), self._without(more, failed)
-            lost, replaced = lost + len(failed), replaced + missing
-            self._require_few(lost)
-            batch = replace(batch, keys=batch.keys + more.keys, tags=batch.tags + more.tags)  # its length is kept
-        return batch, metrics | {"rollout/failed": lost, "rollout/replaced": replaced}
-
-    def _require_few(self, failed: int) -> None:
-        """Stop where more of a step's prompts failed than ``failed_share`` of them, rounded up, or all of them."""
-        prompts, share = self.config.data.train_batch_size, self.settings.failed_share
-        if failed > (most := min(math.ceil(share * prompts), prompts - 1)):
-            raise RolloutError(
-                f"rollouts of {failed} prompts failed in step {self.global_steps}, and train.failed_share = {share} "
-                f"allows {most} of {prompts}; the last one:\n{last_failure(self.folder.traces)}"
-            )
-
-    def on_step_begin(self) -> None:
-        """Between two steps everything is at rest: the place to stop when asked to."""
-        self.folder.beat()
-        if Path(self.settings.stop_file).exists():
-            self.global_steps -= 1  # the step that is done
-            if self.global_steps and not (self.folder.checkpoints / f"global_step_{self.global_steps}").is_dir():
-                self._save_checkpoint()
-            raise StopRequested(f"asked to stop after step {self.global_steps}")
+    # Prompts: which examples a step trains on.
 
     def _init_dataloader(self) -> None:
-        """verl's; training draws from the same rows by :class:`Curriculum`, of which there is nothing to save."""
+        """Load the data as verl does; training then draws its rows by :class:`Curriculum`, which has no state."""
         super()._init_dataloader()
-        stages, tasks = self.settings.stages, self.train_dataset.dataframe["data_source"][:]
+        tasks = self.train_dataset.dataframe["data_source"][:]
         rows = numbered({file: count(file) for file in self.config.data.train_files}, tasks)
-        shares = [(stage.steps, shares_of([rows[file] for file in stage.files], self.settings.mix)) for stage in stages]
-        self.curriculum = Curriculum(tuple(shares), self.config.data.train_batch_size, self.settings.seed)
+        stages = [
+            (stage.steps, shares_of([rows[file] for file in stage.files], self.settings.mix))
+            for stage in self.settings.stages
+        ]
+        self.curriculum = Curriculum(tuple(stages), self.config.data.train_batch_size, self.settings.seed)
 
     def _fetch_one_gen_batch(self) -> TensorDict:
-        """The step's next prompts, named by step and number: seeds and the order of rows follow from the names."""
+        """Draw the step's next prompts, named by step and number: seeds and row order follow from the names."""
         drawn = self._examples
-        count = self.config.data.gen_batch_size or self.config.data.train_batch_size
-        numbers = range(len(drawn), len(drawn) + count)
+        prompts = self.config.data.gen_batch_size or self.config.data.train_batch_size
+        numbers = range(len(drawn), len(drawn) + prompts)
         rows = [self.train_dataset[self.curriculum.row(self.global_steps, number)] for number in numbers]
         names = [f"s{self.global_steps:06d}p{number:05d}" for number in numbers]
         ids = (row["extra_info"]["id"] for row in rows)
@@ -139,48 +85,70 @@ class MemAgentTrainer(PPOTrainerSync):
 
     @property
     def _examples(self) -> dict[str, str]:
-        """The examples of the prompts that this step has drawn, by the prompts' names."""
+        """The ids of the examples that this step has drawn, by the names of their prompts."""
         step, drawn = self._drawn
         return drawn if step == self.global_steps else {}
 
-    def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
-        try:
-            return super()._step_once(metrics, timing_raw, sample_batch_size)
-        except RuntimeError:  # what verl raises when nothing of a batch came back says nothing of why
-            self._require_few(len(self.replay_buffer.failure_keys["train"]))
-            raise
+    # Rollouts: wait for them, and replace those that teach nothing.
 
-    def _validate(self) -> dict[str, float]:
-        """verl's; a score over fewer examples would not compare, so none may fail. The step's checkpoint gets it."""
-        metrics = super()._validate()
-        if failed := self.replay_buffer.failure_keys["val"]:
-            why = last_failure(self.folder.traces)
-            raise RolloutError(
-                f"{len(failed)} validation readings failed after step {self.global_steps}; the last one:\n{why}"
-            )
-        scores = [value for name, value in metrics.items() if name.startswith("val-core/") and "/mean@" in name]
-        if scores:
-            note_score(self.folder, self.global_steps, float(np.mean(scores)))
-        return metrics
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        """Build verl's buffer, polled every ``poll_s`` seconds: verl's own two are long beside a small policy."""
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = self.settings.poll_s
+        buffer.sample = partial(self._sample, buffer.sample)
+        return buffer
 
-    @property
-    def folder(self) -> RunFolder:
-        return RunFolder(Path(self.settings.trace_folder).parent)
+    def _sample(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
+        """Return the batch without prompts whose rollouts failed; with ``dynamic_sampling``, fill it up again.
 
-    def _save_checkpoint(self) -> None:
-        """verl's, written aside, read back and renamed; only then older ones go."""
-        trainer = self.config.trainer
-        with whole_checkpoint(self.folder, self.global_steps) as unfinished:
-            trainer.default_local_dir = str(unfinished)
-            try:
-                super()._save_checkpoint()
-            finally:
-                trainer.default_local_dir = str(self.folder.checkpoints)
-        delete_old(self.folder, self.settings.keep_checkpoints)
-        self.folder.beat()
+        Failed prompts and prompts without spread are then replaced by fresh ones, round by round. A round ends when all
+        of it is done, so that the next draw follows from the seed; verl's own filter draws more while rollouts run, and
+        takes whichever finish first. After :data:`MOST_ROUNDS` the batch stays small.
+        """
+        take = partial(sample, global_steps=global_steps, partition_id=partition_id)
+        batch, metrics = take(batch_size=batch_size)
+        if partition_id != "train":
+            return batch, metrics
+        failed = set(self.replay_buffer.failure_keys[partition_id])
+        if failed:
+            batch = self._without(batch, failed)
+        lost = len(failed)
+        replaced = 0
+        self._require_few_failures(lost)
+        for _ in range(MOST_ROUNDS if self.settings.dynamic_sampling else 0):
+            equal = self._prompts_without_spread(batch)
+            missing = len(equal) + len(failed)
+            if not missing:
+                break
+            self._add_prompts_to_generate(missing)
+            more, _ = take(batch_size=missing)
+            failed = set(self.replay_buffer.failure_keys[partition_id])
+            lost += len(failed)
+            replaced += missing
+            self._require_few_failures(lost)
+            batch = self._without(batch, equal)
+            more = self._without(more, failed)
+            # Not `batch + more`: a KVBatchMeta remembers its length, and the sum would have the wrong one.
+            batch = replace(batch, keys=batch.keys + more.keys, tags=batch.tags + more.tags)
+        return batch, metrics | {"rollout/failed": lost, "rollout/replaced": replaced}
+
+    def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
+        return prompts_without_spread(batch.keys, self._rewards(batch), self._steps(batch))
+
+    def _without(self, batch: KVBatchMeta, prompts: set[str]) -> KVBatchMeta:
+        """Return the batch less the rows of some prompts, which are removed from the queue."""
+        staying = [at for at, key in enumerate(batch.keys) if RowName.of(key).prompt not in prompts]
+        keys = [batch.keys[at] for at in staying]
+        tags = [batch.tags[at] for at in staying]
+        removed = set(batch.keys) - set(keys)
+        if removed:
+            tq.kv_clear(keys=sorted(removed), partition_id=batch.partition_id)
+        return replace(batch, keys=keys, tags=tags)
+
+    # Rows: the same number for every optimizer step and rank, none lost.
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        """Every rank has the same number of rows in every mini-batch."""
+        """Give every rank the same number of rows in every mini-batch."""
         return dp_size * self.settings.mini_batches
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **settings: Any) -> KVBatchMeta:
@@ -190,13 +158,14 @@ class MemAgentTrainer(PPOTrainerSync):
         metrics["rows/carried"] = len(batch)
         if self.settings.skip_equal_groups or self.settings.dynamic_sampling:
             equal = self._prompts_without_spread(batch)
-            everything = len(equal) == len({RowName.of(key).prompt for key in batch.keys})
-            batch = batch if everything else self._without(batch, equal)  # verl cannot take a step of nothing
-        kept = len(batch)
+            if len(equal) < len({RowName.of(key).prompt for key in batch.keys}):  # verl cannot take an empty step
+                batch = self._without(batch, equal)
+        rows = len(batch)
         batch = super()._balance_batch(batch, metrics=metrics, **settings)
         padding = sum(bool(tag.get("is_padding")) for tag in batch.tags)
-        assert len(batch) - padding == kept, f"{kept} rows became {len(batch)} with {padding} of padding"
-        metrics.update({"rows/skipped": metrics["rows/carried"] - kept, "rows/padding": padding})
+        assert len(batch) - padding == rows, f"{rows} rows became {len(batch)} with {padding} of padding"
+        metrics["rows/skipped"] = metrics["rows/carried"] - rows
+        metrics["rows/padding"] = padding
         return batch
 
     def _rollout_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
@@ -209,47 +178,38 @@ class MemAgentTrainer(PPOTrainerSync):
         produced = int(sum(map(int, data["num_turns"])))
         if produced != len(batch):
             raise RolloutError(f"{len(last)} rollouts produced {produced} rows and {len(batch)} arrived")
-        facts = [fields["reward_extra_info"] for fields in data["extra_fields"]]
-        wrong = [batch.keys[at] for at, fact in zip(last, facts, strict=True) if not math.isfinite(fact["reward"])]
+        measured = [fields["reward_extra_info"] for fields in data["extra_fields"]]
+        wrong = [batch.keys[at] for at, of in zip(last, measured, strict=True) if not math.isfinite(of["reward"])]
         if wrong:
-            raise NotFinite(f"step {self.global_steps}: the reward of {self._named(wrong)} is no number")
-        scores = by_task(facts, list(data["data_source"]))
-        return {"rows/produced": produced, "rollout/count": len(last), **average_facts(facts), **scores}
-
-    def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
-        return prompts_without_spread(batch.keys, self._rewards(batch), self._steps(batch))
-
-    def _without(self, batch: KVBatchMeta, prompts: set[str]) -> KVBatchMeta:
-        """The batch less the rows of some prompts, which are forgotten."""
-        kept = [at for at, key in enumerate(batch.keys) if RowName.of(key).prompt not in prompts]
-        dropped = set(batch.keys) - {batch.keys[at] for at in kept}
-        if dropped:
-            tq.kv_clear(keys=sorted(dropped), partition_id=batch.partition_id)
-        keys, tags = [batch.keys[at] for at in kept], [batch.tags[at] for at in kept]
-        return replace(batch, keys=keys, tags=tags)
+            raise NotFinite(f"step {self.global_steps}: the reward of {self._named(wrong)} is not finite")
+        totals = {"rows/produced": produced, "rollout/count": len(last)}
+        return totals | average_metrics(measured) | by_task(measured, list(data["data_source"]))
 
     def _rewards(self, batch: KVBatchMeta) -> list[float]:
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["rm_scores"])
         return [row.sum().item() for row in data["rm_scores"].unbind()]
 
     def _steps(self, batch: KVBatchMeta) -> list[float | None]:
-        """What each turn noted and kept of the evidence; nothing where that does not count."""
+        """Return the evidence that each turn noted and retained; all None without an evidence reward."""
         if not self.settings.evidence_reward:
             return [None] * len(batch)
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         return [fields[STEP] for fields in data["extra_fields"]]
 
+    # Advantages and update.
+
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's, for what it corrects and records on the way; then the advantages are ours."""
+        """Let verl correct and record what it does on the way, then put our advantages in place of its own."""
         batch = super()._compute_advantage(batch, metrics)
-        values = row_advantages(
+        of_answers = row_advantages(
             batch.keys,
             self._rewards(batch),
             by_deviation=self.config.algorithm.norm_adv_by_std_in_grpo,
             credit=Credit(self.settings.credit),
         )
-        steps = step_advantages(batch.keys, self._steps(batch))
-        values = [value + self.settings.evidence_reward * step for value, step in zip(values, steps, strict=True)]
+        of_evidence = step_advantages(batch.keys, self._steps(batch))
+        weight = self.settings.evidence_reward
+        values = [answer + weight * evidence for answer, evidence in zip(of_answers, of_evidence, strict=True)]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
         rows = [value * mask.float() for value, mask in zip(values, data["response_mask"].unbind(), strict=True)]
         advantages = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
@@ -257,17 +217,18 @@ class MemAgentTrainer(PPOTrainerSync):
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """``mini_batches`` optimizer steps, whatever the number of rows."""
-        actor, count = self.config.actor_rollout_ref.actor, self.settings.mini_batches
+        """Take ``mini_batches`` optimizer steps, whatever the number of rows."""
+        actor = self.config.actor_rollout_ref.actor
+        steps = self.settings.mini_batches
         batch.extra_info.update(
             calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff),
             distillation_use_topk=False,
             distillation_only=False,
-            num_mini_batch=count,
-            global_batch_size=len(batch) // count,
+            num_mini_batch=steps,
+            global_batch_size=len(batch) // steps,
             epochs=actor.ppo_epochs,
             seed=actor.data_loader_seed,
-            dataloader_kwargs={"shuffle": count > 1},  # balancing sorts by length: a mini-batch must not be one length
+            dataloader_kwargs={"shuffle": steps > 1},  # balancing sorts by length: a mini-batch must not be one length
             temperature=self.config.actor_rollout_ref.rollout.temperature,
         )
         self.folder.beat()
@@ -284,65 +245,72 @@ class MemAgentTrainer(PPOTrainerSync):
         return batch
 
     def _cause(self, batch: KVBatchMeta) -> str:
-        """Which rows came to the update with something that is no number."""
-        given = ["old_log_probs", "advantages"]
-        given += ["ref_log_prob"] if self.config.actor_rollout_ref.actor.use_kl_loss else []
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=given)
-        for name in given:
+        """Name the rows that came to the update with a value that is not finite."""
+        inputs = ["old_log_probs", "advantages"]
+        if self.config.actor_rollout_ref.actor.use_kl_loss:
+            inputs.append("ref_log_prob")
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=inputs)
+        for name in inputs:
             rows = zip(batch.keys, data[name].unbind(), strict=True)
-            if wrong := [key for key, row in rows if not row.isfinite().all()]:
-                return f"no numbers are {name} of {self._named(wrong)}"
-        return f"all that was given to it are numbers, so it comes from the policy, on {self._named(batch.keys)}"
+            wrong = [key for key, row in rows if not row.isfinite().all()]
+            if wrong:
+                return f"not finite is {name} of {self._named(wrong)}"
+        return f"all of its inputs are finite, so it comes from the policy, on {self._named(batch.keys)}"
 
     def _named(self, keys: list[str]) -> str:
-        """The first of some rows, with their examples, and how many there are."""
-        ids = ((key, self._examples.get(RowName.of(key).prompt, "padding")) for key in keys[:SHOWN])
-        return f"{', '.join(f'{key} (example {id})' for key, id in ids)} ({len(keys)} rows)"
+        """Name the first of some rows, with their examples, and say how many there are."""
+        examples = self._examples
+        named = [f"{key} (example {examples.get(RowName.of(key).prompt, 'padding')})" for key in keys[:MOST_ROWS_NAMED]]
+        return f"{', '.join(named)} ({len(keys)} rows)"
+
+    # Measurements: do sampler and actor agree, and was every row trained on?
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's pass over the old policy, where it is not saved; there rollouts and actor can be compared too."""
+        """Compute the old policy's log-probabilities as verl does, and compare the sampler's with them."""
         batch = super()._compute_old_log_prob(batch, metrics)
         if not self.config.algorithm.rollout_correction.bypass_mode:
             fields = ["old_log_probs", "rollout_log_probs", "response_mask"]
             data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-            actor, rollouts, mask = (data[name].values() for name in fields)
-            metrics.update(_agreement_metrics(moments(rollouts, actor, mask)))
+            actor, sampler, mask = (data[name].values() for name in fields)
+            metrics.update(_agreement_metrics(moments(sampler, actor, mask)))
         return batch
 
     def _log_moments(self, measured: dict[str, list[float]], metrics: dict[str, Any]) -> None:
-        """What the workers trained; and the comparison from the loss, where nothing was updated before it."""
+        """Count the rows trained, and compare sampler and actor by the loss where the first pass is the update's."""
         prefix = f"actor/{PREFIX}"
-        found = {name: measured.pop(name) for name in list(measured) if name.startswith(prefix)}
-        names = [name.removeprefix("actor/") for name in found]
-        mini_batches = [dict(zip(names, values, strict=True)) for values in zip(*found.values(), strict=True)]
+        found = {name.removeprefix("actor/"): measured.pop(name) for name in list(measured) if name.startswith(prefix)}
+        mini_batches = [dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)]
         metrics["rows/trained"] = sum(map(rows_trained, mini_batches))
         if self.config.algorithm.rollout_correction.bypass_mode:
             metrics.update(_agreement_metrics(mini_batches[0]))
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *rest: Any, **named: Any) -> None:
-        """verl's, whose reward averages over rows and so weights long documents more, over rollouts instead."""
+        """Average the reward over rollouts. verl averages over rows, which weights long documents more."""
         super()._compute_metrics(batch, metrics, *rest, **named)
-        metrics["critic/score/mean"], metrics["critic/rewards/mean"] = metrics["rollout/acc"], metrics["rollout/reward"]
+        metrics["critic/score/mean"] = metrics["rollout/acc"]
+        metrics["critic/rewards/mean"] = metrics["rollout/reward"]
 
 
-def _agreement_metrics(found: dict[str, float]) -> dict[str, float]:
-    correlation, difference = agreement(found)
+def _agreement_metrics(sums: dict[str, float]) -> dict[str, float]:
+    correlation, difference = agreement(sums)
     return {"rollout/actor_correlation": correlation, "rollout/actor_difference": difference}
 
 
-def by_task(infos: list[dict[str, float]], tasks: list[str]) -> dict[str, float]:
-    """Mean score of each task's rollouts as ``rollout/acc/<task>``: a mean over tasks hides which of them is learnt."""
+def by_task(measured: list[dict[str, float]], tasks: list[str]) -> dict[str, float]:
+    """Return the mean score of each task as ``rollout/acc/<task>``: a mean over tasks hides which of them is learnt."""
     scores = defaultdict(list)
-    for info, task in zip(infos, tasks, strict=True):
-        scores[task].append(info["acc"])
+    for rollout, task in zip(measured, tasks, strict=True):
+        scores[task].append(rollout["acc"])
     return {f"rollout/acc/{task}": float(np.mean(found)) for task, found in sorted(scores.items())}
 
 
-def average_facts(infos: list[dict[str, float]]) -> dict[str, float]:
-    """Means over rollouts as ``rollout/<name>``; a rollout of which a fact is unknown does not count for it."""
+def average_metrics(measured: list[dict[str, float]]) -> dict[str, float]:
+    """Return means over rollouts as ``rollout/<name>``; a rollout whose value is unknown does not count for it."""
     means = {}
-    for name in infos[0]:
-        known = [value for info in infos if (value := info[name]) != UNKNOWN or name not in MAY_BE_UNKNOWN]
-        if known:
-            means[f"rollout/{name}"] = float(np.mean(known))
+    for name in measured[0]:
+        values = [rollout[name] for rollout in measured]
+        if name in MAY_BE_UNKNOWN:
+            values = [value for value in values if value != UNKNOWN]
+        if values:
+            means[f"rollout/{name}"] = float(np.mean(values))
     return means

@@ -241,10 +241,10 @@ def test_rollouts_tables_and_fates_are_one_number(kept, lost):
     pytest.importorskip("verl")
     from memagent_lib.inspector import Readings
     from memagent_lib.inspector.readings import LETTERS
-    from memagent_lib.rl.agent_loop import rollout_facts
+    from memagent_lib.rl.agent_loop import rollout_metrics
 
     for result in (kept, lost):
-        facts, row = rollout_facts(result), result.row()
+        facts, row = rollout_metrics(result), result.row()
         assert (facts["capture"], facts["retention"]) == (row["capture"], row["retention"])
         readings = Readings({"policy": [result]})
         (entry,) = readings.catalog()

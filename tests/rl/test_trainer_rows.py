@@ -120,15 +120,15 @@ def test_a_reward_that_is_no_number_stops_the_run_with_step_row_and_example(trai
     from memagent_lib.rl.trainer import NotFinite
 
     queue.rows["s7p1_1_0"]["extra_fields"]["reward_extra_info"]["reward"] = math.nan
-    with pytest.raises(NotFinite, match=r"step 7: the reward of s7p1_1_0 \(example otter\) \(1 rows\) is no number"):
+    with pytest.raises(NotFinite, match=r"step 7: the reward of s7p1_1_0 \(example otter\) \(1 rows\) is not finite"):
         trainer._balance_batch(batch(), {})
 
 
 @pytest.mark.parametrize(
     ("spoiled", "said"),
     [
-        ("ref_log_prob", r"no numbers are ref_log_prob of s7p0_1_0 \(example owl\) \(1 rows\)"),
-        (None, r"all that was given to it are numbers, so it comes from the policy, on s7p1_1_0 .* \(5 rows\)"),
+        ("ref_log_prob", r"not finite is ref_log_prob of s7p0_1_0 \(example owl\) \(1 rows\)"),
+        (None, r"all of its inputs are finite, so it comes from the policy, on s7p1_1_0 .* \(5 rows\)"),
     ],
 )
 def test_a_gradient_that_is_no_number_stops_the_run_with_step_and_rows(trainer, queue, tmp_path, spoiled, said):

@@ -1,0 +1,92 @@
+"""verl's synchronous trainer as a supervised run needs it: stopped on request, with whole checkpoints.
+
+A validation that lost a document stops the run, and so do too many failed rollouts. Knows a run's folder; the algorithm
+is :mod:`memagent_lib.rl.trainer`.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1 import PPOTrainerSync
+
+from memagent_lib.rl.agent_loop import RolloutError, last_failure
+from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl.checkpoints import delete_old, note_score, whole_checkpoint
+
+
+class StopRequested(Exception):
+    """The run was asked to stop, and did, with a checkpoint of its last step."""
+
+
+class RunTrainer(PPOTrainerSync):
+    """verl's trainer with our settings, which travel in ``trainer.v1.memagent``."""
+
+    def __init__(self, config: Any):
+        self.settings = config.trainer.v1.memagent
+        super().__init__(config)
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(Path(self.settings.trace_folder).parent)
+
+    def on_step_begin(self) -> None:
+        """Stop here when asked to: between two steps everything is at rest."""
+        self.folder.beat()
+        if not Path(self.settings.stop_file).exists():
+            return
+        self.global_steps -= 1  # verl has already counted the step that now does not begin
+        if self.global_steps and not (self.folder.checkpoints / f"global_step_{self.global_steps}").is_dir():
+            self._save_checkpoint()
+        raise StopRequested(f"stopped on request after step {self.global_steps}")
+
+    def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
+        try:
+            return super()._step_once(metrics, timing_raw, sample_batch_size)
+        except RuntimeError:  # verl's error for a batch of which nothing came back does not name a reason
+            self._require_few_failures(len(self.replay_buffer.failure_keys["train"]))
+            raise
+
+    def _require_few_failures(self, failed: int) -> None:
+        """Stop the run when more of a step's prompts failed than ``failed_share`` of them, rounded up, or all."""
+        prompts = self.config.data.train_batch_size
+        share = self.settings.failed_share
+        most = min(math.ceil(share * prompts), prompts - 1)
+        if failed > most:
+            raise RolloutError(
+                f"rollouts of {failed} prompts failed in step {self.global_steps}, and train.failed_share = {share} "
+                f"allows {most} of {prompts}; the last one:\n{last_failure(self.folder.traces)}"
+            )
+
+    def _validate(self) -> dict[str, float]:
+        """Validate as verl does, and note the mean score beside the step's checkpoint.
+
+        A score over fewer documents would not compare, so a failed reading stops the run.
+        """
+        metrics = super()._validate()
+        failed = self.replay_buffer.failure_keys["val"]
+        if failed:
+            raise RolloutError(
+                f"{len(failed)} validation readings failed after step {self.global_steps}; the last one:\n"
+                f"{last_failure(self.folder.traces)}"
+            )
+        scores = [value for name, value in metrics.items() if name.startswith("val-core/") and "/mean@" in name]
+        if scores:
+            note_score(self.folder, self.global_steps, float(np.mean(scores)))
+        return metrics
+
+    def _save_checkpoint(self) -> None:
+        """Have verl write the checkpoint aside, read it back and rename it; only then delete older ones."""
+        trainer = self.config.trainer
+        with whole_checkpoint(self.folder, self.global_steps) as unfinished:
+            trainer.default_local_dir = str(unfinished)
+            try:
+                super()._save_checkpoint()
+            finally:
+                trainer.default_local_dir = str(self.folder.checkpoints)
+        delete_old(self.folder, self.settings.keep_checkpoints)
+        self.folder.beat()
