@@ -67,10 +67,10 @@ def _kept(a: argparse.Namespace) -> str:
 
 def _check(a: argparse.Namespace) -> None:
     """What is wrong with questions and files is said before a model is loaded and a document read."""
-    from memagent_lib.documents import Document, SavedReading, asked_questions
+    from memagent_lib.documents import Document, SavedReading, questions_to_answer
     from memagent_lib.paths import require_replaceable
 
     saved = SavedReading.load(a.previous) if a.previous else None
-    asked_questions(a.question, saved, a.reader or "overwrite")
+    questions_to_answer(a.question, saved, a.reader or "overwrite")
     require_replaceable(*filter(None, (a.journal, a.save, a.html)))
     Document(a.paths, saved.end if saved else 0, saved.parts if saved else ())

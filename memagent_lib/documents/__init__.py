@@ -1,20 +1,19 @@
-"""Files in (text, Markdown, HTML, PDF), one reading that can be saved and continued, and the page that one sends to a
-colleague.
+"""Files in (text, Markdown, HTML, PDF), one reading that can be saved and continued, and a page to send to a colleague.
 
 Knows files, agents, journals and provenance. Knows no examples, no scores and no MLflow.
 """
 
-from memagent_lib.documents.file_reading import SavedReading, asked_questions, read_files
+from memagent_lib.documents.file_reading import SavedReading, questions_to_answer, read_files
 from memagent_lib.documents.reading_page import FileReading, plain
-from memagent_lib.documents.sources import Document, DocumentError, SourcePlace
+from memagent_lib.documents.sources import Document, DocumentError, SourcePosition
 
 __all__ = [
     "Document",
     "DocumentError",
     "FileReading",
     "SavedReading",
-    "SourcePlace",
-    "asked_questions",
+    "SourcePosition",
     "plain",
+    "questions_to_answer",
     "read_files",
 ]

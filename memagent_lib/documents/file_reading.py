@@ -1,10 +1,11 @@
-"""What ``memagent read`` does: files in, answers out, and where each remembered thing came from."""
+"""Reading files, as ``memagent read`` does: answers out, with the source of every phrase that was remembered."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class SavedReading:
 
     @classmethod
     def load(cls, path: str | Path) -> SavedReading:
+        """Load a saved reading; a file that is none, or damaged, is a ``ValueError`` with the fix."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
             known = record["memagent_reading"] == 1
@@ -47,34 +49,43 @@ class SavedReading:
                 f"{path} was saved by another version ({record['memagent_reading']!r}); read the documents again"
             )
         try:
-            provenance, trace = Provenance.from_record(record["provenance"]), Trace.from_record(record["trace"])
-            parts = tuple(Part(**part) for part in record["parts"])
-            return cls(tuple(record["questions"]), trace, record["settings"], parts, provenance)
+            return cls(
+                questions=tuple(record["questions"]),
+                trace=Trace.from_record(record["trace"]),
+                settings=record["settings"],
+                parts=tuple(Part(**part) for part in record["parts"]),
+                provenance=Provenance.from_record(record["provenance"]),
+            )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as odd:
             raise ValueError(f"{path} is damaged ({odd!r}); read its documents again") from odd
 
     @property
     def end(self) -> int:
-        """How many characters have been read."""
+        """The number of characters that have been read."""
         return max((t.prompt.chunk.end for t in self.trace.reads if t.prompt.chunk), default=0)
 
 
-def asked_questions(
+def questions_to_answer(
     questions: Sequence[str], saved: SavedReading | None = None, reader: str = overwrite.name
 ) -> tuple[str, ...]:
-    """The questions of a reading, or those of the one that it continues; :class:`ValueError` for one that is none, and
-    for several where the reader has no memory that serves them all.
+    """Return the questions of a reading: ``questions``, or else those of the saved reading that it continues.
+
+    :class:`ValueError` for an empty one, for one with bytes that are no text, and for several where the reader has no
+    memory that serves them all.
     """
-    asked = tuple(questions) or (saved.questions if saved else ())
-    if not asked or not all(q.strip() for q in asked):
+    found = tuple(questions)
+    if not found and saved:
+        found = saved.questions
+    if not found or not all(question.strip() for question in found):
         raise ValueError('no question; give at least one, and none empty: --question "..."')
-    if odd := [question for question in asked if whole_characters(question) != question]:
-        raise ValueError(f"the question {odd[0]!r} holds bytes that are not UTF-8; write it again")
-    if len(asked) > 1 and reader != overwrite.name:
+    invalid = [question for question in found if whole_characters(question) != question]
+    if invalid:
+        raise ValueError(f"the question {invalid[0]!r} holds bytes that are not UTF-8; write it again")
+    if len(found) > 1 and reader != overwrite.name:
         raise ValueError(
             f"several questions in one pass need the reader 'overwrite', not {reader!r}; ask them one by one"
         )
-    return asked
+    return found
 
 
 def read_files(
@@ -89,47 +100,55 @@ def read_files(
 ) -> FileReading:
     """Read files and folders as one document and answer every question from one pass.
 
-    ``journal`` keeps finished turns: the same call after a crash continues where it was. ``previous`` is a saved
-    reading that these files continue, with its questions unless others are given. ``settings`` (model, sampling, ...)
-    go into journal and save file; a journal with other settings is refused. Raises
+    ``journal`` saves finished turns, so that the same call continues after a crash. ``previous`` is a saved reading to
+    continue with these files; its questions are asked again unless there are others. ``settings`` (model, sampling,
+    ...) go into journal and save file; a journal with other settings is refused. Raises
     :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``, ``JournalError`` (all ``ValueError``),
     ``BackendError`` or ``BackendUnavailable``.
     """
     saved = SavedReading.load(previous) if previous else None
-    asked = asked_questions(questions, saved, agent.reader.name)
-    if len(asked) > 1:
-        agent = replace(agent, reader=several_questions(asked))
+    read_before = saved.end if saved else 0
+    questions = questions_to_answer(questions, saved, agent.reader.name)
+    if len(questions) > 1:
+        agent = replace(agent, reader=several_questions(questions))
     identity = agent.identity
-    # A model's name is no weights: those of a folder change when it is trained again.
-    settings = {"questions": list(asked)} | identity | (settings or {}) | {"weights": identity["model"]}
-    document = Document(paths, saved.end if saved else 0, saved.parts if saved else ())
+    # ``settings`` may name the model, but a folder's weights change when it is trained again.
+    settings = {"questions": list(questions)} | identity | (settings or {}) | {"weights": identity["model"]}
+    document = Document(paths, read_before, saved.parts if saved else ())
     provenance = saved.provenance if saved else Provenance()
-    started, turns, spoke = time.monotonic(), 0, False
-
-    def follow(turn: Turn) -> None:
-        """The phrases, turn by turn. A model that says nothing at all is not read on with."""
-        nonlocal turns, spoke
-        turns, spoke = turns + 1, spoke or bool(turn.reply.text)
-        if not spoke and turns >= SILENT_TURNS:
-            raise _silent(turns)
-        provenance.turn(turn)
-        if on_turn:
-            on_turn(turn)
-
-    kept = Journal(journal, settings | {"continues_at": saved.end if saved else 0}) if journal else None
-    try:
+    observed = _Observed(provenance, on_turn)
+    started = time.monotonic()
+    turns = Journal(journal, settings | {"continues_at": read_before}) if journal else nullcontext()
+    with turns as store:
         trace = agent.read(
             document.blocks(),
-            question_list(asked),
+            question_list(questions),
             previous=saved.trace if saved else None,
-            observer=Observer(store=kept and kept.reading(), on_turn=follow, lean=True),
+            observer=Observer(store=store and store.reading(), on_turn=observed, lean=True),
         )
-    finally:
-        if kept:
-            kept.close()
     if not any(trace.answers.values()):
-        raise _silent(turns)
-    return FileReading(asked, trace, document, provenance, settings, time.monotonic() - started)
+        raise _silent(observed.turns)
+    return FileReading(questions, trace, document, provenance, settings, time.monotonic() - started)
+
+
+@dataclass
+class _Observed:
+    """Follows a reading turn by turn, and stops one whose model returns nothing but empty replies."""
+
+    provenance: Provenance
+    on_turn: Callable[[Turn], None] | None
+    turns: int = 0
+    is_silent: bool = True
+
+    def __call__(self, turn: Turn) -> None:
+        self.turns += 1
+        if turn.reply.text:
+            self.is_silent = False
+        if self.is_silent and self.turns >= SILENT_TURNS:
+            raise _silent(self.turns)
+        self.provenance.turn(turn)
+        if self.on_turn:
+            self.on_turn(turn)
 
 
 def _silent(turns: int) -> BackendError:

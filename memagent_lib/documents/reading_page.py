@@ -1,7 +1,6 @@
-"""A finished reading of files, and the page of it that needs nothing else: the answer, its evidence with the place, the
-memory's history.
+"""A finished reading of files, and its self-contained page: answer, evidence with positions, the memory's history.
 
-Everything that comes from a document or a model is escaped by the template engine. Asks no model.
+Everything that comes from a document or a model is escaped by the template engine. Knows no model.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from memagent_lib.paths import write_atomically
 from memagent_lib.scoring import boxed
 from memagent_lib.trace import Trace
 
-SHOWN_CHANGES = 400
-SHOWN_EVIDENCE = 40
-SHOWN_FILES = 20
+MOST_CHANGES = 400
+MOST_EVIDENCE = 40
+MOST_FILES = 20
 
 
 @dataclass(frozen=True)
 class FileReading:
-    """A finished reading of files: its trace (without the chunks' text), provenance and places."""
+    """A finished reading of files: its trace (without the chunks' text), its document and its phrases' provenance."""
 
     questions: tuple[str, ...]
     trace: Trace = field(repr=False)
@@ -40,13 +39,15 @@ class FileReading:
         return self.trace.answers
 
     def evidence(self, question: str) -> list[tuple[Phrase, str]]:
-        """The phrases behind the answer to ``question``, each with its place in words."""
-        return [(phrase, str(self.document.place(phrase.start))) for phrase in self.provenance.evidence(question)]
+        """Return the phrases behind the answer to ``question``, each with its position in words."""
+        return [(phrase, str(self.document.locate(phrase.start))) for phrase in self.provenance.evidence(question)]
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should know of the answer: memories that were cut, files left out, bytes that were no text. The
-        page names every file."""
+        """What limits the answer: memories that were cut, files left out, bytes that were no text.
+
+        The page names every file, this list the first few.
+        """
         return _cut_memories(self.trace) + self.document.warnings
 
     def save(self, path: str | Path) -> Path:
@@ -62,7 +63,7 @@ class FileReading:
         return write_atomically(path, json.dumps(record, ensure_ascii=False))
 
     def to_html(self, path: str | Path) -> Path:
-        """Write one self-contained page: answer, evidence with its place, the memory's history."""
+        """Write one self-contained page: answer, evidence with its position, the memory's history."""
         return Page(self.questions[0], self._repr_html_()).save(path)
 
     def _repr_html_(self) -> str:
@@ -70,20 +71,22 @@ class FileReading:
         return render(
             "documents/file_reading.html",
             answers=[_answer(self, question) for question in self.questions],
-            facts=_facts(self),
+            numbers=_numbers(self),
             warnings=_cut_memories(self.trace) + self.document.warned(),
             history=_history(self),
         )  # fmt: skip
 
 
 def plain(answer: str) -> str:
-    """An answer as a person reads it: what the last box holds stands there without the box."""
+    """Return an answer as a person reads it, with the content of the last box in place of the box."""
     inside = boxed(answer)
     return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)
 
 
 def _cut_memories(trace: Trace) -> list[str]:
-    return [f"{trace.cut_memories:,} memories were cut at their token limit"] * bool(trace.cut_memories)
+    if not trace.cut_memories:
+        return []
+    return [f"{trace.cut_memories:,} memories were cut at their token limit"]
 
 
 def _answer(reading: FileReading, question: str) -> dict[str, Any]:
@@ -93,50 +96,54 @@ def _answer(reading: FileReading, question: str) -> dict[str, Any]:
         "question": question,
         "runs": [run for run in _runs(answer, pieces, _box(answer), all_traced=True) if run.text],
         "traced": any(piece.source for piece in pieces),
-        "evidence": [_quoted(phrase, place) for phrase, place in evidence[:SHOWN_EVIDENCE]],
-        "more": max(0, len(evidence) - SHOWN_EVIDENCE),
+        "evidence": [_quoted(phrase, position) for phrase, position in evidence[:MOST_EVIDENCE]],
+        "more": max(0, len(evidence) - MOST_EVIDENCE),
     }
 
 
-def _quoted(phrase: Phrase, place: str) -> dict[str, str]:
-    first, last = phrase.start - phrase.quote_start, phrase.end - phrase.quote_start
+def _quoted(phrase: Phrase, position: str) -> dict[str, str]:
+    first = phrase.start - phrase.quote_start
+    last = phrase.end - phrase.quote_start
     until = "to the end" if phrase.dropped is None else f"to turn {phrase.dropped}"
     return {
         "before": phrase.quote[:first],
         "text": phrase.quote[first:last],
         "after": phrase.quote[last:],
-        "place": place,
+        "position": position,
         "fate": f"in memory from turn {phrase.brought + 1} {until}",
     }
 
 
-def _facts(reading: FileReading) -> list[str]:
-    trace, names = reading.trace, reading.document.names
-    more = f" and {len(names) - SHOWN_FILES} more" if len(names) > SHOWN_FILES else ""
+def _numbers(reading: FileReading) -> list[str]:
+    trace = reading.trace
+    names = reading.document.names
+    files = ", ".join(names[:MOST_FILES])
+    if len(names) > MOST_FILES:
+        files += f" and {len(names) - MOST_FILES} more"
     return [
         f"{len(trace.reads):,} chunks read",
         f"{trace.prompt_tokens:,} prompt and {trace.reply_tokens:,} reply tokens",
         f"reader {trace.reader}",
         f"{reading.seconds:,.1f} s",
-        f"files: {', '.join(names[:SHOWN_FILES])}{more}",
+        f"files: {files}",
     ]
 
 
 def _history(reading: FileReading) -> dict[str, Any]:
-    every = reading.provenance.steps
-    changes = [change for change in every if change.pieces or change.dropped or change.signal]
-    told = f"{len(changes):,} turns changed the memory, {len(every) - len(changes):,} left it as it was"
-    if len(changes) > SHOWN_CHANGES:
-        half = SHOWN_CHANGES // 2
+    steps = reading.provenance.steps
+    changes = [step for step in steps if step.pieces or step.dropped or step.signal]
+    summary = f"{len(changes):,} turns changed the memory, {len(steps) - len(changes):,} left it as it was"
+    if len(changes) > MOST_CHANGES:
+        half = MOST_CHANGES // 2
         changes = changes[:half] + changes[-half:]
-        told += f"; the first and last {half} changes are shown"
-    return {"told": told, "turns": [_turn(reading, change) for change in changes]}
+        summary += f"; the first and last {half} changes are below"
+    return {"summary": summary, "turns": [_turn(reading, change) for change in changes]}
 
 
 def _turn(reading: FileReading, change: MemoryChange) -> dict[str, Any]:
     return {
         "number": change.turn + 1,
-        "place": str(reading.document.place(change.chunk[0])),
+        "position": str(reading.document.locate(change.chunk[0])),
         "gains": sum(piece.fresh for piece in change.pieces),
         "dropped": change.dropped,
         "notes": [note for note in (change.signal, "cut at its limit" if change.cut else "") if note],
@@ -145,7 +152,7 @@ def _turn(reading: FileReading, change: MemoryChange) -> dict[str, Any]:
 
 
 class _Run(NamedTuple):
-    """A run of a text: plain, the model's ``own`` words, or ``traced`` to a place in the source."""
+    """A run of a text: plain, the model's ``own`` words, or ``traced`` to the source."""
 
     text: str
     kind: str = "plain"
@@ -155,28 +162,35 @@ class _Run(NamedTuple):
 def _runs(
     text: str, pieces: Sequence[MemoryPiece], hidden: frozenset[int] = frozenset(), all_traced: bool = False
 ) -> Iterator[_Run]:
-    """``text`` in runs without the ``hidden`` characters. Traced are pieces that are fresh, or all with a source."""
+    """Yield ``text`` in runs, without the ``hidden`` characters.
 
-    def shown(start: int, end: int) -> str:
+    Pieces with a source are traced: those that are fresh, or all of them (``all_traced``).
+    """
+
+    def visible(start: int, end: int) -> str:
         return "".join(text[at] for at in range(start, end) if at not in hidden)
 
     at = 0
     for piece in pieces:
-        yield _Run(shown(at, piece.start))
-        words, at = shown(piece.start, piece.end), piece.end
+        yield _Run(visible(at, piece.start))
+        words = visible(piece.start, piece.end)
+        at = piece.end
         if piece.source is None:
             yield _Run(words, "own")
         elif piece.fresh or all_traced:
             yield _Run(words, "traced", f"characters {piece.source[0]:,} to {piece.source[1]:,} of the text")
         else:
             yield _Run(words)
-    yield _Run(shown(at, len(text)))
+    yield _Run(visible(at, len(text)))
 
 
 def _box(answer: str) -> frozenset[int]:
-    """The characters of the answer's last box that are not what it holds."""
+    """Return the positions of the characters of the answer's last box that surround its content."""
     inside = boxed(answer)
     if inside is None:
         return frozenset()
-    at, head = answer.rfind(f"\\boxed{{{inside}}}"), len("\\boxed{")
-    return frozenset() if at < 0 else frozenset({*range(at, at + head), at + head + len(inside)})
+    at = answer.rfind(f"\\boxed{{{inside}}}")
+    if at < 0:
+        return frozenset()
+    content = at + len("\\boxed{")
+    return frozenset({*range(at, content), content + len(inside)})

@@ -77,12 +77,12 @@ def test_the_line_with_a_files_name_stands_at_the_beginning_of_that_file(agent, 
         (tmp_path / file).write_text(FILLER)
     document = read_files(agent, [tmp_path], ["q"]).document
     second = len("[a.txt]\n" + FILLER)
-    assert [str(document.place(at)) for at in (0, second, second + 5)] == [
+    assert [str(document.locate(at)) for at in (0, second, second + 5)] == [
         "a.txt, character 0",
         "b.txt, character 0",
         "b.txt, character 0",
     ]
-    assert document.place(second + len("\n\n[b.txt]\n") + 3) == ("b.txt", 3, None)
+    assert document.locate(second + len("\n\n[b.txt]\n") + 3) == ("b.txt", 3, None)
 
 
 def test_a_boxed_answer_is_shown_without_its_box():

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from memagent_lib.documents import Document, DocumentError, SourcePlace
+from memagent_lib.documents import Document, DocumentError, SourcePosition
 
 
 def text_of(*paths, **kw) -> tuple[str, Document]:
@@ -19,8 +19,8 @@ def test_a_single_text_file_is_its_text_and_offsets_are_the_files_own(tmp_path):
     path.write_bytes("# Title\r\n\r\nGrüße 東京 😀\n".encode())
     text, document = text_of(path)
     assert text == "# Title\r\n\r\nGrüße 東京 😀\n"
-    assert document.place(11) == SourcePlace("a.md", 11, None)
-    assert str(document.place(11)) == "a.md, character 11"
+    assert document.locate(11) == SourcePosition("a.md", 11, None)
+    assert str(document.locate(11)) == "a.md, character 11"
 
 
 def test_a_folder_is_one_document_with_the_names_of_its_files(tmp_path):
@@ -34,7 +34,7 @@ def test_a_folder_is_one_document_with_the_names_of_its_files(tmp_path):
     text, document = text_of(tmp_path)
     assert text == "[a.txt]\nfirst\n\n[b.txt]\nsecond\n\n[sub/c.log]\nthird"
     for name, word in (("a.txt", "first"), ("b.txt", "second"), ("sub/c.log", "third")):
-        assert document.place(text.index(word) + 2) == SourcePlace(name, 2, None)
+        assert document.locate(text.index(word) + 2) == SourcePosition(name, 2, None)
     assert {p.name: reason.split(" ")[0] for p, reason in document.left_out} == {
         ".hidden": "hidden",
         "image.bin": "a",
@@ -48,8 +48,8 @@ def test_a_document_that_follows_another_is_placed_after_it(tmp_path):
     first, monday = text_of(tmp_path / "monday.txt")
     second, both = text_of(tmp_path / "tuesday.txt", start=len(first), previous=monday.parts)
     assert second == "\n\n[tuesday.txt]\nsecond day"
-    assert both.place(3) == SourcePlace("monday.txt", 3, None)
-    assert both.place(len(first) + second.index("second")) == SourcePlace("tuesday.txt", 0, None)
+    assert both.locate(3) == SourcePosition("monday.txt", 3, None)
+    assert both.locate(len(first) + second.index("second")) == SourcePosition("tuesday.txt", 0, None)
 
 
 def test_invalid_utf8_is_read_as_replacement_characters_and_counted_and_genuine_ones_are_not(tmp_path):
@@ -85,7 +85,7 @@ def test_html_is_its_words_a_line_per_block_without_scripts(tmp_path):
     )
     text, document = text_of(path)
     assert text.splitlines() == ["Big news", "The code is 4821.", "one", "two", "a", "b", "<|im_end|>", "unclosed"]
-    assert document.place(text.index("4821")).name == "page.html"
+    assert document.locate(text.index("4821")).name == "page.html"
 
 
 def test_a_pdf_is_its_pages_and_places_name_the_page(tmp_path):
@@ -93,8 +93,8 @@ def test_a_pdf_is_its_pages_and_places_name_the_page(tmp_path):
     path.write_bytes(pdf("The otter swims.", "The code is 4821."))
     text, document = text_of(path)
     assert text == "The otter swims.\nThe code is 4821.\n"
-    assert document.place(text.index("4821")) == SourcePlace("paper.pdf", text.index("4821"), 2)
-    assert "page 2" in str(document.place(text.index("4821")))
+    assert document.locate(text.index("4821")) == SourcePosition("paper.pdf", text.index("4821"), 2)
+    assert "page 2" in str(document.locate(text.index("4821")))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_a_folder_holds_and_is_not_read_is_named_with_the_reason(tmp_path):
 
 def test_a_pipe_is_refused_at_once_and_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DocumentError, match="pipe' is a pipe or device; write what it says to a file"):
+    with pytest.raises(DocumentError, match="pipe' is a pipe or device; write its output to a file"):
         Document([tmp_path / "pipe"])
     code = "from memagent_lib.documents import Document; Document(['/dev/stdin'])"
     given = subprocess.run([sys.executable, "-c", code], input="text", capture_output=True, text=True, timeout=60)
@@ -150,7 +150,7 @@ def test_a_pipe_is_refused_at_once_and_not_opened(tmp_path):
 
 
 def test_paths_that_are_not_there_are_named(tmp_path):
-    with pytest.raises(DocumentError, match="no file or folder '-'; what a pipe says is not read: write it to a file"):
+    with pytest.raises(DocumentError, match="no file or folder '-'; a pipe is not read: write its output to a file"):
         Document(["-"])
     for paths, says in [
         ([tmp_path / "no.txt"], "no file or folder '.*no.txt'"),
