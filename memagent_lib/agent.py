@@ -314,11 +314,12 @@ async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
 
 def _loop() -> asyncio.AbstractEventLoop:
     with _LOOP_LOCK:  # lru_cache alone lets threads that meet here start a loop each
-        return _started_loop()
+        return background_loop()
 
 
 @lru_cache(maxsize=1)
-def _started_loop() -> asyncio.AbstractEventLoop:
+def background_loop() -> asyncio.AbstractEventLoop:
+    """Return the one loop, in a thread of its own, that all synchronous calls share."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="memagent-loop", daemon=True).start()
     return loop

@@ -46,7 +46,7 @@ class Slow:
         return None
 
 
-async def test_a_cancelled_reading_leaves_no_request_and_no_task_behind(encoder):
+async def test_a_cancelled_reading_leaves_no_request_and_no_task(encoder):
     backend = Slow(wait_s=30)
     work = asyncio.create_task(Agent(encoder, backend, READERS["map_merge"]).aread(DOCUMENT, "q"))
     while len(backend.requests) < 2:
@@ -59,7 +59,7 @@ async def test_a_cancelled_reading_leaves_no_request_and_no_task_behind(encoder)
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_when_one_fails_the_others_are_cancelled_before_the_error_is_seen():
+async def test_a_failure_cancels_the_others_before_it_is_raised():
     ended = []
 
     async def one(number):
@@ -118,7 +118,7 @@ def test_threads_that_meet_before_there_is_a_loop_share_one(monkeypatch):
         return asyncio.get_running_loop()
 
     loop = asyncio.new_event_loop
-    driver._started_loop.cache_clear()
+    driver.background_loop.cache_clear()
     monkeypatch.setattr(asyncio, "new_event_loop", slowly)
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(lambda _: run_sync(where()), range(8)))) == 1
@@ -146,7 +146,7 @@ def len_of(text: str) -> str:
     return f"{len(text)}"
 
 
-def test_chunks_that_follow_a_reading_are_numbered_and_placed_after_it(encoder):
+def test_chunks_that_follow_a_reading_continue_its_offsets(encoder):
     previous = Agent(encoder, Scripted(len_of)).read(DOCUMENT, "q")
     more = list(chunks_after(previous, chunks(DOCUMENT, encoder.tokenizer, 48)))
     assert [c.index for c in more] == list(range(len(previous.reads), len(previous.reads) + len(more)))
@@ -165,7 +165,7 @@ def test_lean_drops_ids_and_chunk_texts_after_the_turn_was_seen(encoder):
     assert not any(t.reply.prompt_ids for t in trace.turns)
 
 
-def test_every_reply_says_when_it_began_and_how_long_it_took_in_frames_and_records(encoder):
+def test_every_reply_has_its_start_and_duration(encoder):
     before = time.time()
     trace = Agent(encoder, Slow(wait_s=0.02)).read(SENTENCE * 8, "q")
     after = time.time()
@@ -180,7 +180,7 @@ def test_every_reply_says_when_it_began_and_how_long_it_took_in_frames_and_recor
     assert list(trace.to_frame()["seconds"]) == [turn.reply.seconds for turn in trace.turns]
 
 
-def test_prompts_asked_side_by_side_are_seen_in_the_readers_order_whichever_ends_first(encoder):
+def test_parallel_prompts_are_observed_in_the_readers_order(encoder):
     class Backwards(Slow):
         async def complete(self, request):
             self.wait_s = 0.05 - 0.01 * min(4, len(self.requests) % 5)
@@ -195,7 +195,7 @@ def test_prompts_asked_side_by_side_are_seen_in_the_readers_order_whichever_ends
 # Opening.
 
 
-def test_a_model_folder_says_how_it_was_trained_to_read_and_what_is_given_wins(model_folder, tmp_path):
+def test_arguments_win_over_a_model_folders_settings(model_folder, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(model_folder, folder)
     budget = Budget(chunk_tokens=40, memory_tokens=20, answer_tokens=10, question_tokens=30)
@@ -208,7 +208,7 @@ def test_a_model_folder_says_how_it_was_trained_to_read_and_what_is_given_wins(m
     assert (other.encoder.template.name, other.reader.name) == ("chunk_first", "recall")
 
 
-def test_words_that_do_not_ship_with_the_library_are_kept_with_the_model(tmp_path):
+def test_a_template_that_does_not_ship_is_saved_with_the_model(tmp_path):
     mine = replace(Template.load("short"), name="mine", blind="Answer {question}")
     AgentSettings.of(mine, Budget(), "overwrite").save(tmp_path)
     assert Template.of(AgentSettings.load(tmp_path).template) == mine
@@ -220,7 +220,7 @@ def test_an_agent_is_opened_from_objects_without_any_name(tokenizer, encoder):
     assert AgentSettings.load("") == AgentSettings.load("Qwen/Qwen2.5-7B-Instruct") == AgentSettings()
 
 
-def test_an_option_that_is_off_reaches_the_backend_and_one_that_is_not_given_does_not(model_folder, encoder):
+def test_false_reaches_the_backend_and_an_empty_option_does_not(model_folder, encoder):
     how = {"template": encoder.template, "budget": encoder.budget}
     with pytest.raises(TypeError, match="nonsense"):
         open_agent(model_folder, "transformers", **how, nonsense=False)
@@ -234,7 +234,7 @@ def test_an_option_that_is_off_reaches_the_backend_and_one_that_is_not_given_doe
         ("{", "is not JSON"),
     ],
 )
-def test_wrong_settings_of_a_model_are_told_with_the_file(tmp_path, written, told):
+def test_wrong_settings_of_a_model_name_the_file(tmp_path, written, told):
     (tmp_path / "memagent.json").write_text(written)
     with pytest.raises(ValueError, match=told):
         AgentSettings.load(tmp_path)

@@ -5,7 +5,7 @@ import pytest
 from memagent_lib.paths import read_lines, replacing, require_replaceable, write_atomically
 
 
-def test_a_file_is_whole_or_as_it_was_and_nothing_is_left_beside_it(tmp_path):
+def test_a_file_is_whole_or_unchanged_and_nothing_is_left_beside(tmp_path):
     path = tmp_path / "new" / "a.txt"
     assert write_atomically(path, "Gr\u00fc\u00dfe \ud800") == path
     assert path.read_text(encoding="utf-8") == "Gr\u00fc\u00dfe ?"
@@ -27,7 +27,7 @@ def test_what_is_no_file_is_never_replaced(path):
         write_atomically(path, "text")
 
 
-def test_a_path_where_no_file_can_be_is_named_as_it_was_given(tmp_path):
+def test_a_path_that_cannot_be_written_is_named_in_the_error(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(ValueError, match=r"a\.txt is a file, so .*a\.txt/b/c\.json cannot be in it"):
         require_replaceable(tmp_path / "a.txt" / "b" / "c.json")

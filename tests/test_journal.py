@@ -27,7 +27,7 @@ def short(text: str) -> str:
     return f"seen {len(text)} {sum(map(ord, text)) % 997}"
 
 
-def test_a_kept_turn_is_found_again_with_all_its_facts(tmp_path):
+def test_a_stored_turn_is_found_with_all_its_fields(tmp_path):
     reply = Reply("note \udc80 line\nbreak", "length", 9, 8, 7, "hm")
     with Journal(tmp_path / "j", SETTINGS) as journal:
         assert journal.reading().find(PROMPT) is None
@@ -58,7 +58,7 @@ def test_everything_that_a_prompt_shows_is_part_of_its_key():
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40, 41])
-def test_a_half_written_line_is_forgotten_and_the_rest_is_kept(tmp_path, cut):
+def test_a_half_written_line_is_cut_off_and_the_rest_stays(tmp_path, cut):
     path = tmp_path / "j"
     with Journal(path, SETTINGS) as journal:
         journal.reading().append(PROMPT, Reply("one"))
@@ -107,7 +107,7 @@ def test_a_foreign_file_is_refused_and_left_as_it_is(tmp_path, foreign):
     assert (tmp_path / "other").read_bytes() == foreign
 
 
-def test_a_journal_of_another_job_keeps_even_its_half_written_line(tmp_path):
+def test_a_journal_of_another_job_stays_as_it_is_to_the_byte(tmp_path):
     Journal(tmp_path / "j", SETTINGS).close()
     with open(tmp_path / "j", "ab") as file:
         file.write(b'{"reading": "", "tu')
@@ -127,7 +127,7 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path, damage
         Journal(tmp_path / "j", SETTINGS)
 
 
-def test_readings_have_turns_of_their_own_and_a_finished_one_is_a_record(tmp_path):
+def test_readings_share_no_turns_and_a_finished_one_is_a_record(tmp_path):
     with Journal(tmp_path / "j", SETTINGS) as journal:
         journal.reading("a").append(PROMPT, Reply("of a"))
         journal.reading("b").append(PROMPT, Reply("of b"))
@@ -144,7 +144,7 @@ def test_readings_have_turns_of_their_own_and_a_finished_one_is_a_record(tmp_pat
         assert journal.reading("b").find(PROMPT).text == "of b", "the turns of a failed reading are not lost"
 
 
-def test_records_of_a_file_that_is_being_written_are_its_whole_lines(tmp_path):
+def test_records_of_a_growing_file_are_its_whole_lines(tmp_path):
     for number in range(3):
         append_record(tmp_path / "r", f"{number}", {"n": number, "text": "\udc80"})
     append_record(tmp_path / "r", "1", {"n": 9})
@@ -163,7 +163,7 @@ def test_two_processes_cannot_write_one_journal(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(READERS))
-def test_a_reading_that_breaks_at_any_turn_is_resumed_by_every_reader_with_the_same_result(tmp_path, encoder, name):
+def test_every_reader_resumes_from_any_turn_with_the_same_result(tmp_path, encoder, name):
     document = "x. " * 8 if name == "full" else DOCUMENT[:600]
     calm = Scripted(short)
     whole = Agent(encoder, calm, READERS[name]).read(document, "Which note?")
@@ -201,7 +201,7 @@ read_files(agent, [document], ["Which note?"], journal=journal)
 """
 
 
-def test_killed_again_and_again_a_reading_ends_as_if_it_had_never_been(tmp_path, encoder, tokenizer_folder):
+def test_a_reading_killed_many_times_ends_as_an_unbroken_one(tmp_path, encoder, tokenizer_folder):
     notes = tmp_path / "notes.txt"
     notes.write_text(DOCUMENT)
 

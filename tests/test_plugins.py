@@ -94,7 +94,7 @@ def test_a_package_whose_name_is_taken_is_refused(tmp_path, monkeypatch):
         ("", r"mine\.py has no 'NAME'; it has nothing$"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(tmp_path, code, message):
+def test_a_file_that_cannot_be_used_is_explained_in_the_error(tmp_path, code, message):
     (tmp_path / "mine.py").write_text(code)
     for _ in range(2):  # a second try finds no half-imported module
         with pytest.raises(PluginError, match=message):
@@ -127,7 +127,7 @@ def test_a_reader_of_your_own_reads_with_its_own_kind_of_prompt(own_reader, toke
     assert agent.read("Three.", "What?", previous=trace).memories == ("note", "note")
 
 
-def test_an_agents_identity_has_the_name_and_hash_of_its_readers_file(own_reader, encoder):
+def test_an_agents_identity_has_the_hash_of_its_readers_file(own_reader, encoder):
     identity = Agent(encoder, Scripted(lambda text: ""), reader_named(own_reader)).identity
     assert (identity["reader"], identity["reader_file"]) == ("checked", plugin_hash(own_reader))
     assert identity["template"]["check"] == "{question}\n{memory}\nIs this enough?"
@@ -140,7 +140,7 @@ def test_a_model_folder_can_name_a_reader_of_your_own(own_reader, encoder, tmp_p
     assert (agent.reader.name, agent.reader.source) == ("checked", own_reader)
 
 
-def test_a_bare_generator_function_is_a_reader_and_a_number_is_not(own_reader):
+def test_a_bare_generator_function_is_a_reader_a_number_is_not(own_reader):
     bare = reader_named(own_reader.replace("checked", "bare"))
     assert (bare.name, bare.continues) == ("bare", False)
     with pytest.raises(PluginError, match=r"mine\.py:number is no reader but int; put @reader"):

@@ -19,7 +19,7 @@ print(sleeper.pid, flush=True)
 """
 
 
-def test_processes_that_a_dead_child_left_behind_are_found_and_ended():
+def test_orphans_of_a_dead_child_are_found_and_ended():
     code = f"""
 import subprocess, sys
 from memagent_lib.processes import adopt_orphans, end_descendants
@@ -35,7 +35,7 @@ print(end_descendants())
     assert not psutil.pid_exists(int(pid))
 
 
-def test_a_process_is_gone_when_it_has_ended_or_its_pid_is_anothers_and_nobody_knows_of_other_machines():
+def test_a_process_is_gone_when_it_ended_or_its_pid_was_reused():
     here = this_process()
     assert not is_gone(here)
     code = "from memagent_lib.processes import this_process; print(this_process())"

@@ -18,14 +18,14 @@ from memagent_lib.trace import Kind, Prompt, Reply
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
 
 
-def test_a_question_over_its_budget_is_an_error_before_any_model_is_called(encoder):
+def test_a_question_over_its_budget_fails_before_any_turn(encoder):
     backend = Scripted(lambda text: "memory")
     with pytest.raises(BudgetError, match=r"the question is \d+ tokens and question_tokens allows 32"):
         Agent(encoder, backend).read("some text", "why? " * 40)
     assert backend.requests == []
 
 
-def test_a_budget_that_the_window_cannot_hold_names_the_numbers_and_the_fix(encoder):
+def test_a_budget_over_the_window_names_the_numbers_and_the_fix(encoder):
     with pytest.raises(
         BudgetError, match=r"can need (\d+) tokens .* chunk 48 .* allows 150; lower chunk_tokens to at most \d+"
     ):
@@ -36,7 +36,7 @@ def test_a_budget_that_the_window_cannot_hold_names_the_numbers_and_the_fix(enco
 
 @given(question=st.text(st.characters(codec="utf-8"), max_size=8), memory=TEXTS, text=TEXTS)
 @settings(max_examples=150, deadline=None)
-def test_no_prompt_is_longer_than_template_question_memory_and_chunk(tokenizer, encoder, question, memory, text):
+def test_no_prompt_exceeds_template_question_memory_and_chunk(tokenizer, encoder, question, memory, text):
     for chunk in chunks(text, tokenizer, encoder.budget.chunk_tokens):
         carried = encoder.interpret(
             Prompt(Kind.READ, question), encoder.encode(Prompt(Kind.ANSWER, question)), Reply(memory)
@@ -45,7 +45,7 @@ def test_no_prompt_is_longer_than_template_question_memory_and_chunk(tokenizer, 
         assert len(request.ids) <= encoder.prompt_limit(Kind.READ) <= encoder.window - request.max_tokens
 
 
-def test_a_memory_that_decodes_to_more_tokens_than_its_limit_is_cut_and_marked(encoder):
+def test_a_memory_that_decodes_to_too_much_is_cut_and_marked(encoder):
     prompt = Prompt(Kind.READ, "q")
     request = encoder.encode(Prompt(Kind.ANSWER, "q"))
     reply = encoder.interpret(prompt, request, Reply("\ufffd" * 60))
@@ -53,7 +53,7 @@ def test_a_memory_that_decodes_to_more_tokens_than_its_limit_is_cut_and_marked(e
     assert not encoder.interpret(prompt, request, Reply("short")).cut
 
 
-def test_thinking_is_set_aside_and_kept(encoder):
+def test_thinking_is_moved_out_of_the_text(encoder):
     reply = encoder.interpret(
         Prompt(Kind.READ, "q"),
         encoder.encode(Prompt(Kind.BLIND, "q")),
@@ -63,7 +63,7 @@ def test_thinking_is_set_aside_and_kept(encoder):
 
 
 @pytest.mark.parametrize("finish", ["length", "stop"])
-def test_an_unfinished_thought_is_an_error_and_never_a_memory_or_an_answer(encoder, finish):
+def test_an_unfinished_thought_is_an_error_never_a_memory(encoder, finish):
     backend = Scripted(lambda text: Reply("<think>the code could be 4821", finish, reply_tokens=24))
     with pytest.raises(
         BackendError, match=r"still thinking when its reply ended \(24 tokens, at most 24\); raise memory"
@@ -120,7 +120,7 @@ def test_templates_keep_the_order_of_their_parts():
     assert [Template.load(n).chunk_first for n in ("chunk_first", "memory_first", "short")] == [True, False, False]
 
 
-def test_a_template_with_a_missing_part_or_an_unknown_key_is_refused(tmp_path):
+def test_a_template_with_a_missing_part_or_odd_key_is_refused(tmp_path):
     good = {k: getattr(Template.load("short"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
     path = tmp_path / "mine.toml"
     path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (good | {"read": "{question} {chunk}"}).items()))

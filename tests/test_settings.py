@@ -36,7 +36,7 @@ class Cart:
             raise ValueError(f"load must be at least 0, got {self.load}")
 
 
-def test_a_table_becomes_nested_frozen_dataclasses_and_defaults_stay():
+def test_a_table_becomes_nested_dataclasses_with_defaults():
     table = {
         "name": "a",
         "wheels": [{"size": 1}, {"size": 2.5, "colour": "blue"}],
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_named_with_what_would_be_right(table, message):
     assert message in str(refused.value)
 
 
-def test_everything_that_is_wrong_is_said_at_once():
+def test_everything_that_is_wrong_is_named_at_once():
     with pytest.raises(SettingsError, match=r"needs name; .*no key wheel"):
         parse(Cart, {"wheel": 1}, "cart.toml")
 
@@ -90,7 +90,7 @@ class Bounded:
 
 
 @pytest.mark.parametrize(("wheels", "said"), [(0, "at least 1, got 0"), (5, "at most 4, got 5")])
-def test_a_bound_beside_a_type_is_held_and_named(wheels, said):
+def test_a_bound_beside_a_type_is_checked_and_named(wheels, said):
     assert parse(Bounded, {"wheels": 4}, "cart.toml") == Bounded()
     with pytest.raises(SettingsError, match=f"cart.toml: wheels must be {said}"):
         parse(Bounded, {"wheels": wheels}, "cart.toml")

@@ -15,7 +15,7 @@ SENTENCE = "A small boat drifts past the old mill. "
 
 @given(text=TEXTS, size=st.integers(1, 40), cut=st.integers(0, 400))
 @settings(max_examples=200, deadline=None)
-def test_chunks_concatenated_are_the_document_however_it_was_streamed(tokenizer, text, size, cut):
+def test_chunks_concatenated_are_the_document_however_streamed(tokenizer, text, size, cut):
     whole = chunks(text, tokenizer, size)
     assert "".join(c.text for c in whole) == text
     assert all(text[c.start : c.end] == c.text for c in whole)
@@ -30,14 +30,14 @@ def test_a_chunk_never_holds_more_tokens_than_its_budget(tokenizer, text, size):
         assert chunk.tokens == tokenizer.count(chunk.text) <= size
 
 
-def test_a_character_of_many_tokens_is_kept_whole_even_where_it_is_over_the_budget(tokenizer):
+def test_a_character_of_more_tokens_than_the_budget_stays_whole(tokenizer):
     assert tokenizer.count("\U0001f989") == 4
     parts = chunks("a\U0001f989b", tokenizer, 2)
     assert [c.text for c in parts] == ["a", "\U0001f989", "b"]
     assert [c.tokens for c in parts] == [1, 4, 1]
 
 
-def test_a_chunk_ends_at_a_sentence_when_one_ends_in_its_last_quarter(tokenizer):
+def test_a_chunk_ends_at_a_sentence_end_in_its_last_quarter(tokenizer):
     text = "Rain taps on the roof all night. " * 40
     for chunk in chunks(text, tokenizer, 64)[:-1]:
         assert chunk.text.rstrip().endswith(".")

@@ -25,7 +25,7 @@ class LoopEngine:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         with engine_lock:
-            self._engine = LLMEngine.from_vllm_config(config, disable_log_stats=True)
+            self.engine = LLMEngine.from_vllm_config(config, disable_log_stats=True)
             _running.add(self)
         self._replies: dict[str, asyncio.Future[Any]] = {}
         self._steps: asyncio.Task[None] | None = None
@@ -33,7 +33,7 @@ class LoopEngine:
 
     async def generate(self, prompt: Any, sampling_params: Any, request_id: str, **unused: Any) -> AsyncIterator[Any]:
         """Yield the finished ``RequestOutput``. A failing engine fails every request; a cancelled one is aborted."""
-        self._engine.add_request(request_id, prompt, sampling_params)
+        self.engine.add_request(request_id, prompt, sampling_params)
         reply = self._replies[request_id] = asyncio.get_running_loop().create_future()
         if self._steps is None or self._steps.done():
             self._steps = asyncio.create_task(self._step())
@@ -41,13 +41,13 @@ class LoopEngine:
             yield await reply
         finally:
             if self._replies.pop(request_id, None) is not None:  # neither answered nor failed
-                self._engine.abort_request([request_id])
+                self.engine.abort_request([request_id])
 
     async def _step(self) -> None:
         try:
             while await self._anyone_waits():
                 with engine_lock:
-                    outputs = self._engine.step()
+                    outputs = self.engine.step()
                 for output in outputs:
                     if output.finished:
                         reply = self._replies.pop(output.request_id, None)
@@ -69,33 +69,33 @@ class LoopEngine:
         for reply in waiting.values():
             if not reply.done():
                 reply.set_exception(failure)
-        self._engine.abort_request(list(waiting))
+        self.engine.abort_request(list(waiting))
 
     async def collective_rpc(
         self, method: Any, timeout: float | None = None, args: tuple = (), kwargs: dict | None = None
     ) -> list[Any]:
         """Call a method of vLLM's worker; the loop is blocked until it returns."""
-        return self._engine.collective_rpc(method, timeout, args, kwargs)
+        return self.engine.collective_rpc(method, timeout, args, kwargs)
 
     async def reset_prefix_cache(self, reset_connector: bool = False) -> None:
         """Empty the prefix cache; ``RuntimeError`` where a running request still uses a part of it."""
         # vLLM itself leaves the cache as it is then, and writes a line to its log.
-        if not self._engine.reset_prefix_cache(reset_connector=reset_connector):
+        if not self.engine.reset_prefix_cache(reset_connector=reset_connector):
             raise RuntimeError(
                 "the prefixes of earlier weights are still in use, so new replies would be read from them"
             )
 
     async def reset_mm_cache(self) -> None:
-        self._engine.reset_mm_cache()
+        self.engine.reset_mm_cache()
 
     async def reset_encoder_cache(self) -> None:
-        self._engine.reset_encoder_cache()
+        self.engine.reset_encoder_cache()
 
     def shutdown(self) -> None:
         with engine_lock:
             _running.discard(self)
             if not _running:
-                self._engine.engine_core.shutdown()
+                self.engine.engine_core.shutdown()
 
     async def wait_for_requests_to_drain(self) -> None:
         if self._steps is not None:

@@ -52,7 +52,7 @@ def test_greedy_replies_are_the_same_alone_and_side_by_side(backend, tokenizer):
     assert [reply.text for reply in _complete(backend, requests)] == [reply.text for reply in alone]
 
 
-def test_counts_are_the_engines_and_a_cut_reply_says_length(backend, tokenizer):
+def test_counts_are_the_engines_and_a_cut_reply_is_marked(backend, tokenizer):
     requests = _requests(tokenizer, 2)
     for request, reply in zip(requests, _complete(backend, requests), strict=True):
         assert (reply.prompt_tokens, reply.reply_tokens, reply.finish_reason) == (len(request.ids), 2, "length")

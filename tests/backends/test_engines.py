@@ -50,9 +50,7 @@ def ask(backend, wanted):
     return run_sync(gather(backend.complete(request) for request in wanted))
 
 
-def test_both_engines_give_the_models_own_greedy_reply_whatever_they_are_batched_with(
-    vllm, transformers, tokenizer, model_folder
-):
+def test_both_engines_give_the_models_own_greedy_reply(vllm, transformers, tokenizer, model_folder):
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -73,7 +71,7 @@ def test_both_engines_give_the_models_own_greedy_reply_whatever_they_are_batched
         assert (one.prompt_tokens, one.reply_tokens) == (len(request.ids), len(expected))
 
 
-def test_a_draft_changes_no_reply_and_spares_passes_where_it_is_nearly_right(model_folder, tokenizer):
+def test_a_draft_changes_no_reply_and_spares_passes(model_folder, tokenizer):
     wanted, end = requests(tokenizer, 12), tokenizer.hf.eos_token_id
     plain = passes_and_replies(model_folder, [wanted])[0]
     drafts = [reply[:-1] if reply[-1] == end else reply for reply in plain.replies]
@@ -94,7 +92,7 @@ def test_a_draft_changes_no_reply_and_spares_passes_where_it_is_nearly_right(mod
     assert wrong.replies == after.replies == plain.replies
 
 
-def test_what_a_model_folder_says_of_sampling_and_repetition_is_not_applied(model_folder, tokenizer, tmp_path):
+def test_a_model_folders_sampling_and_penalties_are_not_applied(model_folder, tokenizer, tmp_path):
     plain = passes_and_replies(model_folder, [requests(tokenizer, 12)])[0].replies
     folder = shutil.copytree(model_folder, tmp_path / "penalised")
     config = json.loads((folder / "generation_config.json").read_text())
@@ -103,7 +101,7 @@ def test_what_a_model_folder_says_of_sampling_and_repetition_is_not_applied(mode
     assert passes_and_replies(folder, [requests(tokenizer, 12)])[0].replies == plain
 
 
-def test_a_model_that_names_no_end_replies_up_to_the_limit_with_and_without_drafts(model_folder, tokenizer, tmp_path):
+def test_a_model_without_an_end_token_replies_up_to_the_limit(model_folder, tokenizer, tmp_path):
     folder = shutil.copytree(model_folder, tmp_path / "endless")
     for name in ("config.json", "generation_config.json"):
         told = json.loads((folder / name).read_text())
@@ -134,7 +132,7 @@ def drafted(wanted: list[Request], drafts: list[tuple[int, ...]]) -> list[Reques
     return [replace(request, draft=tuple(draft)) for request, draft in zip(wanted, drafts, strict=True)]
 
 
-def test_drafts_are_the_memories_that_a_turn_would_replace_and_readings_are_the_same_without_them(vllm):
+def test_drafts_are_replaced_memories_and_change_no_reading(vllm):
     agents = [open_agent(POCKET, "transformers", threads=1), open_agent(POCKET, "vllm", threads=1)]
     for example in make(pocket_task("update"), 6, 5, agents[0].encoder.tokenizer, chunks=6):
         drafted, other = (agent.read(example.document, example.question) for agent in agents)
@@ -146,12 +144,12 @@ def test_drafts_are_the_memories_that_a_turn_would_replace_and_readings_are_the_
         agent.close()
 
 
-def test_a_reply_at_its_limit_says_length(vllm, transformers, tokenizer):
+def test_a_reply_at_its_limit_is_marked_length(vllm, transformers, tokenizer):
     for backend in (vllm, transformers):
         assert {c.finish_reason for c in ask(backend, requests(tokenizer, 2))} == {"length"}
 
 
-def test_a_prompt_over_the_window_is_an_error_of_its_own_and_the_engine_goes_on(vllm, tokenizer):
+def test_a_prompt_over_the_window_fails_alone(vllm, tokenizer):
     long = Request((5,) * 300, "", 4)
     with pytest.raises(
         BackendError, match="the prompt is 300 tokens with a reply of up to 4, and the model's window is 256"
@@ -160,7 +158,7 @@ def test_a_prompt_over_the_window_is_an_error_of_its_own_and_the_engine_goes_on(
     assert ask(vllm, requests(tokenizer))[0].reply_tokens > 0
 
 
-def test_a_prompt_of_another_vocabulary_is_an_error_of_its_own_and_the_engine_goes_on(vllm, tokenizer):
+def test_a_prompt_of_another_vocabulary_fails_alone(vllm, tokenizer):
     with pytest.raises(BackendError, match="vLLM gave no reply: Token id 1000000 is out of vocabulary"):
         ask(vllm, [Request((1_000_000, 5), "", 2)])
     assert ask(vllm, requests(tokenizer))[0].reply_tokens > 0
@@ -175,7 +173,7 @@ def test_a_seed_draws_the_same_replies_again(model_folder, tokenizer):
     assert len(set(first)) == len(first)
 
 
-def test_more_seeded_prompts_than_one_step_of_the_engine_takes_are_all_answered(vllm):
+def test_more_seeded_prompts_than_a_step_takes_are_all_answered(vllm):
     seeded = vllm.drawing(Sampling(temperature=1.0, seed=5))
     wanted = [Request(tuple(range(10 + i, 60 + i)), "", 2) for i in range(60)]
     replies = [c.token_ids for c in ask(seeded, wanted)]
@@ -193,7 +191,7 @@ def test_a_shared_prefix_is_computed_once(vllm, tokenizer):
     assert ask(vllm, [Request((*shared, 7), "", 2)])[0].cached_tokens == 0
 
 
-async def test_a_cancelled_request_leaves_the_engine_and_the_others_go_on(vllm, tokenizer):
+async def test_a_cancelled_request_disturbs_no_other(vllm, tokenizer):
     doomed = asyncio.create_task(vllm.complete(Request(tuple(range(10, 60)), "", 200)))
     other = asyncio.create_task(vllm.complete(requests(tokenizer)[0]))
     await asyncio.sleep(0)
@@ -204,7 +202,7 @@ async def test_a_cancelled_request_leaves_the_engine_and_the_others_go_on(vllm, 
     assert (await vllm.complete(requests(tokenizer)[1])).reply_tokens > 0
 
 
-def test_two_engines_in_one_process_do_not_mix_and_closing_one_spares_the_other(vllm, model_folder, tokenizer):
+def test_two_engines_in_one_process_do_not_mix(vllm, model_folder, tokenizer):
     alone = [c.token_ids for c in ask(vllm, requests(tokenizer))]
     second = open_backend("vllm", model_folder, Sampling(), window=128, threads=1)
     both = run_sync(gather(backend.complete(r) for r in requests(tokenizer) for backend in (vllm, second)))
@@ -215,7 +213,7 @@ def test_two_engines_in_one_process_do_not_mix_and_closing_one_spares_the_other(
     assert [c.token_ids for c in ask(vllm, requests(tokenizer))] == alone
 
 
-def test_the_engine_leaves_torch_and_the_environment_as_they_were(vllm):
+def test_the_engine_leaves_torch_and_environment_as_they_were(vllm):
     import torch
 
     assert torch.set_num_threads.__module__ != "vllm.v1.worker.cpu_worker"
@@ -269,7 +267,7 @@ def _answers(address: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["completions", "chat"])
-def test_vllms_own_server_says_its_window_and_every_reply_of_a_reading_is_the_models_own(vllm_server, api):
+def test_vllms_own_server_has_a_window_and_the_same_replies(vllm_server, api):
     local = open_agent(POCKET, "transformers")
     how = {"template": local.encoder.template, "budget": local.encoder.budget, "tokenizer": POCKET}
     agent = open_agent("pocket", "openai", base_url=vllm_server, api=api, **how)

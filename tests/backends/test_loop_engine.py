@@ -59,7 +59,7 @@ async def reply(engine, number: int, name: str = "") -> tuple[list[int], list[fl
     raise AssertionError("no output")
 
 
-async def test_replies_asked_at_once_are_those_asked_one_after_the_other(engine):
+async def test_parallel_replies_equal_those_one_after_the_other(engine):
     together = await asyncio.gather(*(reply(engine, number) for number in range(12)))
     assert [len(ids) for ids, _ in together] == [4 + number for number in range(12)]
     for number, (ids, logs) in enumerate(together):
@@ -68,7 +68,7 @@ async def test_replies_asked_at_once_are_those_asked_one_after_the_other(engine)
         assert alone[1] == pytest.approx(logs, abs=1e-5)
 
 
-async def test_a_request_that_is_withdrawn_and_one_that_is_refused_leave_the_others_alone(engine):
+async def test_cancelled_and_refused_requests_disturb_no_other(engine):
     from vllm.exceptions import VLLMValidationError
 
     other = asyncio.create_task(reply(engine, 11, "other"))
@@ -81,11 +81,11 @@ async def test_a_request_that_is_withdrawn_and_one_that_is_refused_leave_the_oth
         await anext(engine.generate({"prompt_token_ids": [5] * 500}, asked(1)[1], "too-long"))
     assert len((await other)[0]) == 15
     await engine.wait_for_requests_to_drain()
-    assert not engine._engine.has_unfinished_requests(), "nothing goes on that nobody waits for"
+    assert not engine.engine.has_unfinished_requests(), "nothing goes on that nobody waits for"
 
 
-async def test_a_step_that_fails_fails_its_requests_and_leaves_nothing_of_them_behind(engine, monkeypatch):
-    before, core = await reply(engine, 9, "before"), engine._engine.engine_core.engine_core
+async def test_a_failing_step_fails_its_requests_and_removes_them(engine, monkeypatch):
+    before, core = await reply(engine, 9, "before"), engine.engine.engine_core.engine_core
 
     def fails(*unused, **unused_too):
         raise RuntimeError("broken once")
@@ -94,14 +94,14 @@ async def test_a_step_that_fails_fails_its_requests_and_leaves_nothing_of_them_b
         patch.setattr(core.model_executor, "execute_model", fails)
         ended = await asyncio.gather(*(reply(engine, n, "failing") for n in range(6)), return_exceptions=True)
     assert [str(end) for end in ended] == ["broken once"] * 6
-    assert not engine._engine.has_unfinished_requests()
+    assert not engine.engine.has_unfinished_requests()
     await engine.reset_prefix_cache()  # it is refused while anything holds a part of the cache
     assert await reply(engine, 9, "after") == before
 
 
-async def test_prefixes_in_use_are_not_kept_in_silence(engine):
+async def test_prefixes_in_use_make_a_reset_fail(engine):
     reading = asyncio.create_task(reply(engine, 11, "reading"))
-    core = engine._engine.engine_core.engine_core
+    core = engine.engine.engine_core.engine_core
     while not core.scheduler.running:
         await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="the prefixes of earlier weights are still in use"):

@@ -41,7 +41,7 @@ async def ask(backend, ids=(1, 2, 3), max_tokens=5) -> Reply:
         await backend.close()
 
 
-async def test_a_completion_carries_the_servers_counts_and_sends_our_exact_ids():
+async def test_a_reply_has_the_servers_counts_and_ids_are_sent_as_is():
     with serving() as server:
         backend = opened(server, sampling=Sampling(temperature=0.7, top_p=0.9, seed=3), extra={"min_p": 0.1})
         said = await ask(backend)
@@ -58,7 +58,7 @@ async def test_a_completion_carries_the_servers_counts_and_sends_our_exact_ids()
     assert (said.prompt_tokens, said.reply_tokens, said.cached_tokens, said.finish_reason) == (3, 3, 1, "stop")
 
 
-async def test_chat_sends_the_words_and_sets_the_thinking_of_the_server_before_the_reply():
+async def test_chat_sends_text_and_puts_thinking_before_the_reply():
     with serving() as server:
         server.reply = lambda body: {
             "choices": [{"message": {"content": "42", "reasoning_content": "hm"}, "finish_reason": "length"}],
@@ -69,7 +69,7 @@ async def test_chat_sends_the_words_and_sets_the_thinking_of_the_server_before_t
     assert (said.text, said.finish_reason, said.prompt_tokens) == ("hm</think>42", "length", 9)
 
 
-def test_a_seed_differs_between_prompts_and_is_the_same_for_the_same_prompt():
+def test_a_seed_follows_from_the_prompt_alone():
     one, other = Request((1, 2), "", 5), Request((1, 3), "", 5)
     sampling = Sampling(temperature=1, seed=7)
     assert sampling.seed_for(one) == sampling.seed_for(Request((1, 2), "x", 9)) != sampling.seed_for(other)
@@ -85,7 +85,7 @@ async def test_what_may_pass_is_tried_again(fault):
 
 
 @pytest.mark.parametrize("status", ["400", "413", "422"])
-async def test_what_will_not_change_is_asked_once(status):
+async def test_what_will_not_change_is_sent_once(status):
     with (
         serving(fault=lambda n: status) as server,
         pytest.raises(BackendError, match=rf"\(status {status}\): fault {status}"),
@@ -100,7 +100,7 @@ async def test_retry_after_is_honoured():
     assert server.times[1] - server.times[0] >= 1
 
 
-async def test_a_request_that_never_succeeds_is_tried_until_its_deadline_and_names_the_last_reason():
+async def test_a_request_is_tried_until_its_deadline_and_names_why():
     policy = RetryPolicy(deadline_s=1.5, first_wait_s=0.01, longest_wait_s=0.05)
     with (
         serving(fault=lambda n: "503") as server,
@@ -110,7 +110,7 @@ async def test_a_request_that_never_succeeds_is_tried_until_its_deadline_and_nam
     assert server.posts > 8
 
 
-async def test_a_server_that_is_away_for_less_than_the_deadline_loses_nothing(encoder):
+async def test_a_server_away_for_less_than_the_deadline_loses_nothing(encoder):
     with serving() as server:
         away_until = time.monotonic() + 1.5  # at these waits over twenty attempts long
         server.fault = lambda n: "drop" if time.monotonic() < away_until else None
@@ -119,7 +119,7 @@ async def test_a_server_that_is_away_for_less_than_the_deadline_loses_nothing(en
     assert len(traces) == 40 and set(server.answered.values()) == {1}
 
 
-async def test_a_server_that_asks_to_be_left_alone_past_the_deadline_stops_the_run_and_says_until_when():
+async def test_a_pause_past_the_deadline_stops_the_run_with_its_end():
     with serving(fault=lambda n: "429/3600") as server:
         backend = opened(server)
         for _ in range(3):
@@ -131,7 +131,7 @@ async def test_a_server_that_asks_to_be_left_alone_past_the_deadline_stops_the_r
     assert server.posts == 1
 
 
-async def test_a_server_that_wants_money_or_refuses_every_request_alike_stops_the_run():
+async def test_a_bill_or_the_same_refusal_for_all_stops_the_run():
     with serving(fault=lambda n: "402") as server:
         with pytest.raises(BackendUnavailable, match="wants to be paid first"):
             await ask(opened(server))
@@ -147,7 +147,7 @@ async def test_a_server_that_wants_money_or_refuses_every_request_alike_stops_th
     assert server.posts == 1 + 10
 
 
-async def test_refusals_that_differ_or_are_interrupted_by_replies_stop_nothing():
+async def test_refusals_that_differ_or_are_interrupted_stop_nothing():
     with serving(fault=lambda n: "400" if n % 5 else None) as server:
         backend = opened(server, retry_policy=PATIENT)
         for number in range(40):
@@ -191,7 +191,7 @@ WITHOUT_TEXT = {
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_TEXT))
-async def test_a_reply_without_text_is_tried_again_and_then_an_error_and_never_a_memory(encoder, name):
+async def test_a_reply_without_text_is_retried_and_never_a_memory(encoder, name):
     choice, says, posts = WITHOUT_TEXT[name]
     with serving() as server:
         server.reply = lambda body: {"choices": [choice]}
@@ -203,7 +203,7 @@ async def test_a_reply_without_text_is_tried_again_and_then_an_error_and_never_a
 
 
 @pytest.mark.parametrize("asked", ["Write the new memory", "Write the answer"])
-async def test_an_empty_reply_that_comes_once_is_asked_for_again_in_any_turn(encoder, asked):
+async def test_a_single_empty_reply_is_retried_in_any_turn(encoder, asked):
     with serving() as server:
         silent = []
 
@@ -221,7 +221,7 @@ async def test_an_empty_reply_that_comes_once_is_asked_for_again_in_any_turn(enc
     assert all(turn.reply.text.startswith("note ") for turn in trace.turns)
 
 
-async def test_a_thought_that_the_server_cut_is_an_error_and_never_a_memory(encoder):
+async def test_a_thought_cut_by_the_server_is_an_error_never_a_memory(encoder):
     with serving() as server:
         cut = {"message": {"content": None, "reasoning_content": "hm, let me"}, "finish_reason": "length"}
         server.reply = lambda body: {"choices": [cut]}
@@ -285,7 +285,7 @@ async def test_what_is_wrong_for_every_request_stops_the_run(status, says):
     assert server.posts == 1, "the second request was not sent"
 
 
-def test_a_wrong_key_a_missing_model_and_an_absent_server_are_found_before_the_first_turn():
+def test_a_wrong_key_model_or_address_is_found_before_any_turn():
     with serving(key="right") as server:
         with pytest.raises(BackendUnavailable, match=r"refuses the API key \(status 401\): bad key"):
             opened(server, api_key="wrong")
@@ -300,7 +300,7 @@ def test_a_wrong_key_a_missing_model_and_an_absent_server_are_found_before_the_f
         OpenAICompatible("small", Sampling(), api="telepathy")
 
 
-def test_a_server_that_does_not_say_its_window_needs_one_given():
+def test_a_server_without_a_reported_window_needs_one():
     with serving(window=None) as server:
         with pytest.raises(ValueError, match="does not report the window of 'small'; give its window, in tokens"):
             opened(server)
@@ -318,7 +318,7 @@ async def test_a_prompt_that_the_window_cannot_hold_is_never_sent():
     assert server.posts == 0
 
 
-async def test_connections_are_kept_and_used_again():
+async def test_connections_are_reused():
     with serving() as server:
         backend = opened(server)
         at_start = server.connections
@@ -328,7 +328,7 @@ async def test_connections_are_kept_and_used_again():
     assert server.connections - at_start == 1
 
 
-async def test_a_server_that_has_gone_stops_a_sweep_after_a_few_requests_not_after_all():
+async def test_a_lost_server_stops_a_run_after_a_few_requests():
     policy = RetryPolicy(deadline_s=60, first_wait_s=0.01, longest_wait_s=0.02, gone_after_s=0.2, gone_after_failures=5)
     with serving(fault=lambda n: "drop" if n >= 10 else None) as server:
         backend = opened(server, retry_policy=policy)
@@ -362,7 +362,7 @@ class Calm:
         return None
 
 
-async def test_two_hundred_readings_against_a_hostile_server_lose_no_turn_and_double_none(encoder):
+async def test_a_hostile_server_loses_and_doubles_no_turn(encoder):
     # The server, not our deadline, ends a hang here: a busy machine's late reply would else be asked for twice, and
     # rightly so.
     with serving(fault=faults(0.3, ["429", "500", "drop", "half", "hang"]), hang_s=1) as server:
@@ -397,7 +397,7 @@ async def test_cancelling_leaves_no_request_behind(encoder):
     assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
 
 
-def test_the_command_reads_through_a_chat_server_with_a_key_and_says_what_its_server_lacks(tokenizer, tmp_path, capsys):
+def test_the_command_reads_through_a_chat_server_with_a_key(tokenizer, tmp_path, capsys):
     tokenizer.hf.save_pretrained(tmp_path / "words")
     (tmp_path / "a.txt").write_text(DOCUMENT)
     (tmp_path / "key").write_text("right\n")
@@ -468,7 +468,7 @@ def test_retry_after_is_read_as_seconds_or_as_a_date():
     assert seconds_of(None) is None is seconds_of("soon")
 
 
-def test_a_burst_of_failures_does_not_open_the_circuit_but_a_silent_minute_does():
+def test_a_silent_minute_opens_the_circuit_and_a_burst_does_not():
     now = [0.0]
     circuit = Circuit(RetryPolicy(gone_after_s=60, gone_after_failures=5), "http://x", clock=lambda: now[0])
     for _ in range(500):

@@ -37,7 +37,7 @@ def test_an_unknown_reader_is_refused_with_the_names():
 # gated
 
 
-def test_keep_leaves_the_memory_as_it_is_and_is_told_apart_in_the_trace():
+def test_keep_leaves_the_memory_and_is_marked_in_the_trace():
     says = iter(["note one", "KEEP", " keep.", "note two", "answer"])
     trace, _ = play(gated("q", pieces("a ", "b ", "c ", "d ")), lambda p: next(says))
     assert trace.memories == ("note one", "note one", "note one", "note two")
@@ -45,7 +45,7 @@ def test_keep_leaves_the_memory_as_it_is_and_is_told_apart_in_the_trace():
     assert all(t.prompt.kind == GATE for t in trace.reads)
 
 
-def test_done_stops_the_reading_and_the_rest_is_never_asked_for():
+def test_done_stops_the_reading_and_requests_no_more_chunks():
     asked = []
 
     def lazily():
@@ -74,7 +74,7 @@ def test_a_gate_is_a_word_by_itself(said, memory, signal):
 # recall
 
 
-def test_a_recalled_memory_is_shown_beside_the_next_chunk_once():
+def test_a_recalled_memory_is_beside_the_next_chunk_once():
     says = iter(
         [
             "the otter lives in Oslo",
@@ -92,7 +92,7 @@ def test_a_recalled_memory_is_shown_beside_the_next_chunk_once():
     assert trace.reads[2].reply.signal == "recall: where does the otter live"
 
 
-def test_the_memory_just_written_is_never_recalled_and_neither_is_one_that_shares_no_word():
+def test_only_an_older_memory_that_shares_a_word_is_recalled():
     assert best_past("otter", ["the otter", "the owl"], "the otter") is None
     assert best_past("otter", ["the otter", "the owl"], "x") == "the otter"
     assert best_past("zebra", ["the otter", "the owl"], "x") is None
@@ -102,7 +102,7 @@ def test_the_memory_just_written_is_never_recalled_and_neither_is_one_that_share
 # multislot
 
 
-def test_each_chunk_rewrites_the_slot_that_was_rewritten_longest_ago():
+def test_each_chunk_rewrites_the_oldest_slot():
     trace, _ = play(multislot("q", pieces(*"abcdef")), lambda p: p.memory + p.chunk.text if p.chunk else "end")
     assert trace.memories == ("a", "b", "c", "d", "ae", "bf")
     asked = trace.turns[-1].prompt
@@ -131,7 +131,7 @@ def test_no_chunk_is_lost_whatever_their_number(n):
 # several questions in one pass
 
 
-def test_several_questions_are_read_for_in_one_pass_and_answered_one_by_one():
+def test_several_questions_share_one_pass_and_one_memory():
     questions = ["who?", "where?"]
     trace, moves = play(
         several_questions(questions)(question_list(questions), ABC),
@@ -147,7 +147,7 @@ def test_several_questions_are_read_for_in_one_pass_and_answered_one_by_one():
 # baselines and search
 
 
-def test_retrieved_shows_the_fitting_passages_in_the_documents_order():
+def test_retrieved_passages_are_in_the_documents_order():
     chunks = pieces(
         "Rain falls. " * 8,
         "The otter has the code 4821. " + "Rain falls. " * 8,
@@ -161,7 +161,7 @@ def test_retrieved_shows_the_fitting_passages_in_the_documents_order():
     assert moves[0].chunk.tokens <= max(c.tokens for c in chunks)
 
 
-def test_passages_cover_a_chunk_and_none_is_longer_than_a_quarter_of_it():
+def test_passages_cover_a_chunk_and_are_at_most_a_quarter_of_it():
     for text in ("A b. " * 31, "ab. " + "c" * 97, "x" * 10 + ". " + "y" * 29 + ". " + "z" * 80, "abc", "é"):
         (chunk,) = pieces(text)
         parts = passages_of(chunk)
@@ -170,7 +170,7 @@ def test_passages_cover_a_chunk_and_none_is_longer_than_a_quarter_of_it():
         assert [text[p.start - chunk.start : p.end - chunk.start] for p in parts] == [p.text for p in parts]
 
 
-def test_search_ranks_by_words_whatever_the_case_and_leaves_out_what_shares_none():
+def test_search_ignores_case_and_leaves_out_what_shares_no_word():
     assert ranked("Violet OTTER", ["the owl", "a violet otter", "an otter"]) == [1, 2]
     assert ranked("?!", ["a"]) == [] == ranked("x", [])
     assert words("东京 tower_7") == ["东", "京", "tower", "7"]
@@ -179,7 +179,7 @@ def test_search_ranks_by_words_whatever_the_case_and_leaves_out_what_shares_none
 # what they show, and the window that it needs
 
 
-def test_the_window_of_a_reader_that_shows_several_memories_is_checked_before_any_turn(tokenizer):
+def test_the_window_for_several_memories_is_checked_first(tokenizer):
     encoder = Encoder(
         tokenizer,
         Template.load("short"),
@@ -191,7 +191,7 @@ def test_the_window_of_a_reader_that_shows_several_memories_is_checked_before_an
         encoder.require_window(slotted - 1, "the model's window", multislot.prompts)
 
 
-def test_a_document_that_does_not_fit_into_one_prompt_names_what_would_hold_it(encoder):
+def test_a_document_too_long_for_one_prompt_names_the_fix(encoder):
     (prompt,) = play(full("why?", pieces(*["y " * encoder.budget.chunk_tokens] * 3)), lambda p: "yes")[1]
     fits = rf"raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it"
     says = rf"the direct prompt is .* {fits}, or read with a memory"
@@ -199,7 +199,7 @@ def test_a_document_that_does_not_fit_into_one_prompt_names_what_would_hold_it(e
         encoder.encode(prompt)
 
 
-def test_overwrite_shows_each_chunk_with_the_memory_of_the_one_before(tokenizer):
+def test_overwrite_reads_each_chunk_with_the_memory_before_it(tokenizer):
     parts = chunks("One. Two. Three. Four.", tokenizer, 6)
     reading, said = overwrite("q", iter(parts)), iter(["m1", "m2", "m3", "m4", "m5", "m6", "m7"])
     prompts, move = [], next(reading)
