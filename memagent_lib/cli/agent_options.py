@@ -1,4 +1,4 @@
-"""The options that make an agent, alike in every verb that reads."""
+"""The options that describe an agent, the same for every verb that reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOKENS = {"chunk": "read at a time", "memory": "remembered", "answer": "of an an
 
 
 def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = False) -> None:
-    """Model, backend, reader, template, budget and sampling. :func:`agent_of` reads them."""
+    """Add model, backend, reader, template, budget and sampling; :func:`agent_of` reads them."""
     from memagent_lib.backends import BACKENDS
     from memagent_lib.readers import READERS
 
@@ -24,18 +24,21 @@ def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = Fal
     where = "vllm or transformers on this machine, or openai: a server"
     option(model, "--backend", "NAME", where, choices=list(BACKENDS), default=next(iter(BACKENDS)))
     option(model, "--base-url", "URL", "an OpenAI-compatible server, mostly ending in /v1; for --backend openai")
-    how = "how the server is asked: completions, or chat where it takes no token ids"
+    how = "the server's API: completions, or chat if it accepts no token ids"
     option(model, "--api", "NAME", how, choices=["completions", "chat"])
-    option(model, "--api-key-file", "FILE", "a file that holds the server's key")
-    option(model, "--window", "N", "the longest prompt and reply in tokens, where the model or server does not say")
-    option(model, "--tokenizer", "MODEL", "whose tokenizer counts, where the model's name is no folder or hub name")
+    option(model, "--api-key-file", "FILE", "a file with the server's key")
+    option(model, "--window", "N", "tokens of prompt and reply together, if neither model nor server states it")
+    counts = "the tokenizer to count with, if the model is neither a folder nor a hub name"
+    option(model, "--tokenizer", "MODEL", counts)
 
     reading = verb.add_argument_group(
-        "reading", "What is not given is what the model was trained with, else the paper's."
+        "reading", "Defaults are what the model was trained with, else the paper's values."
     )
-    several = {"action": "append", "default": []} if several_readers else {}
-    more = "; may be given several times" if several_readers else ""
-    option(reading, "--reader", "NAME", f"the strategy: {', '.join(READERS)}{more}", **several)
+    strategy = f"the strategy: {', '.join(READERS)}, or FILE.py:NAME"
+    if several_readers:
+        option(reading, "--reader", "NAME", f"{strategy}; repeat it for more readers", action="append", default=[])
+    else:
+        option(reading, "--reader", "NAME", strategy)
     option(reading, "--template", "NAME", "the wording: a template's name, or a .toml file of your own")
     for name, what in TOKENS.items():
         option(reading, f"--{name}-tokens", "N", f"tokens {what}")
@@ -44,19 +47,33 @@ def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = Fal
 
 
 def agent_of(a: argparse.Namespace) -> Agent:
-    """The agent that the options of :func:`add_agent_options` describe."""
+    """Open the agent that the options of :func:`add_agent_options` describe; loads its model."""
     from memagent_lib.agent import open_agent
     from memagent_lib.backends import Sampling
 
-    budget = {key: size for name in TOKENS if (size := getattr(a, key := f"{name}_tokens")) is not None}
-    options = {name: value for name in ("base_url", "api") if (value := getattr(a, name))}
-    if a.api_key_file:
-        if not (keys := Path(a.api_key_file)).is_file():
-            raise FileNotFoundError(f"no file with a key at {keys}; --api-key-file takes the path of one")
-        options["api_key"] = keys.read_text(encoding="utf-8").strip()
-    if options and a.backend != "openai":
+    sizes = {f"{name}_tokens": getattr(a, f"{name}_tokens") for name in TOKENS}
+    server = {"base_url": a.base_url, "api": a.api, "api_key": _api_key(a.api_key_file)}
+    server = {name: value for name, value in server.items() if value}
+    if server and a.backend != "openai":
         raise ValueError(f"--base-url, --api and --api-key-file are for --backend openai, not {a.backend}")
-    reader = (a.reader or [None])[0] if isinstance(a.reader, list) else a.reader
-    named = {"reader": reader, "template": a.template, "tokenizer": a.tokenizer, "window": a.window}
-    sampling = Sampling(temperature=a.temperature, seed=a.seed)
-    return open_agent(a.model, a.backend, budget=budget, sampling=sampling, **named, **options)
+    readers = a.reader if isinstance(a.reader, list) else [a.reader]
+    return open_agent(
+        a.model,
+        a.backend,
+        reader=readers[0] if readers else None,
+        template=a.template,
+        budget={name: size for name, size in sizes.items() if size is not None},
+        sampling=Sampling(temperature=a.temperature, seed=a.seed),
+        tokenizer=a.tokenizer,
+        window=a.window,
+        **server,
+    )
+
+
+def _api_key(path: str | None) -> str | None:
+    if not path:
+        return None
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"no file with a key at {file}; --api-key-file takes the path of one")
+    return file.read_text(encoding="utf-8").strip()

@@ -1,4 +1,4 @@
-"""How verbs are declared alike: help that shows defaults, options in a line each."""
+"""Helpers with which every verb declares its options: help that shows defaults, one line for an option."""
 
 from __future__ import annotations
 
@@ -9,24 +9,29 @@ from pathlib import Path
 from typing import Any
 
 Verbs = argparse._SubParsersAction
+# The top-level keys by which a recipe of `memagent train` and a file of `memagent sweep` can be recognised.
 _FILE_KEYS = {"train": {"model", "data", "reading", "train"}, "sweep": {"notebook", "stage", "grid", "points"}}
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Shows a default where there is one worth showing, and keeps the lines of an epilog."""
+    """Shows defaults that are not empty, and leaves the line breaks of an epilog as they are."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default in (None, False, [], "") else super()._get_help_string(action)
+        if action.default in (None, False, [], ""):
+            return action.help
+        return super()._get_help_string(action)
 
 
 class VerbParser(argparse.ArgumentParser):
-    """Takes ``key=value`` words wherever they stand: after options and between them too."""
+    """Accepts positional words anywhere, so that ``key=value`` may follow an option."""
 
     _intermixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
         words = [action for action in self._actions if not action.option_strings]
-        if self._intermixing or any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in words):
+        nested = any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in words)
+        # argparse intermixes by calling this very method again, and refuses where a parser has sub-parsers.
+        if self._intermixing or nested:
             return super().parse_known_args(args, namespace)
         self._intermixing = True
         try:
@@ -41,49 +46,56 @@ def add_verb(
     run: Callable[[argparse.Namespace], int],
     summary: str,
     examples: str = "",
-    kept: Callable[[argparse.Namespace], str] = lambda a: "",
+    how_to_continue: Callable[[argparse.Namespace], str] = lambda a: "",
 ) -> argparse.ArgumentParser:
-    """A verb with its one-line summary and, below its options, examples. ``kept`` says what is left when Ctrl-C stops
-    it."""
-    given = {"help": summary, "description": summary, "epilog": examples or None}
-    verb = verbs.add_parser(name, formatter_class=HelpFormatter, **given)
-    verb.set_defaults(run=run, kept=kept)
+    """Declare a verb with a one-line summary, and examples below its options.
+
+    ``how_to_continue`` returns what to print after Ctrl-C, from the options of the stopped command.
+    """
+    verb = verbs.add_parser(
+        name, formatter_class=HelpFormatter, help=summary, description=summary, epilog=examples or None
+    )
+    verb.set_defaults(run=run, how_to_continue=how_to_continue)
     return verb
 
 
 def option(target: argparse._ActionsContainer, flag: str, metavar: str, text: str, **more: Any) -> None:
-    """An option with a value: ``N`` stands for a whole number, ``X`` for any number, all others for texts."""
-    target.add_argument(flag, metavar=metavar, help=text, type={"N": int, "X": float}.get(metavar, str), **more)
+    """Add an option with a value: an integer for the metavar ``N``, a float for ``X``, else a string."""
+    kind = {"N": int, "X": float}.get(metavar, str)
+    target.add_argument(flag, metavar=metavar, help=text, type=kind, **more)
 
 
 def require_port(flag: str, port: int, free: bool = False) -> None:
-    """An error where no port has this number; ``free`` where 0 stands for any that nothing uses."""
-    if not (0 if free else 1) <= port <= 65535:
-        more = " (0 for any free one)" if free else ""
-        raise ValueError(f"{flag} must be 1 to 65535{more}, got {port}")
+    """Raise if ``port`` is no port number; ``free`` allows 0, which stands for any free port."""
+    lowest = 0 if free else 1
+    if not lowest <= port <= 65535:
+        any_free = " (0 for any free one)" if free else ""
+        raise ValueError(f"{flag} must be 1 to 65535{any_free}, got {port}")
 
 
 def file_of(verb: str, path: str) -> Path:
-    """A TOML file from here or from the checkout's root; an error that names the other verb where it is clearly a file
-    of that one.
+    """Return the TOML file at ``path``, relative to the working directory or to the checkout's root.
+
+    Raises ``ValueError`` for a sweep handed to ``train`` or a recipe handed to ``sweep``, with the right command.
     """
     from memagent_lib.paths import absolute
     from memagent_lib.settings import read_toml
 
-    there = next((file for file in (Path(path), absolute(path)) if file.is_file()), None)
-    found = read_toml(there, "file").keys() if there else set()
-    other = next(other for other in _FILE_KEYS if other != verb)
-    if found & _FILE_KEYS[other] and not found & _FILE_KEYS[verb]:
+    file = Path(path) if Path(path).is_file() else absolute(path)
+    keys = read_toml(file, "file").keys() if file.is_file() else set()
+    other = "sweep" if verb == "train" else "train"
+    if keys & _FILE_KEYS[other] and not keys & _FILE_KEYS[verb]:
         raise ValueError(f"{path} is a file of `memagent {other}`; run it with: memagent {other} {path}")
-    return (there or absolute(path)).absolute()
+    return file.absolute()
 
 
 def port_refused(host: str, port: int, failure: OSError) -> str:
-    """Why a port cannot be listened on, in words."""
+    """Explain why listening on a port failed."""
     if failure.errno == errno.EACCES:
         return f"port {port} of {host} is not yours to listen on (ports below 1024 need rights)"
     return f"port {port} of {host} is in use"
 
 
 def switch(target: argparse._ActionsContainer, flag: str, text: str) -> None:
+    """Add an option without a value, off unless it is set."""
     target.add_argument(flag, action="store_true", help=text)

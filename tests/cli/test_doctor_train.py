@@ -13,7 +13,7 @@ from memagent_lib.rl.run.self_check import STEPS, check_run
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_three_real_steps_find_this_machine_fit_and_a_spoiled_run_is_told(tmp_path, capsys):
+def test_a_good_run_passes_every_check_and_a_spoiled_one_fails(tmp_path, capsys):
     pytest.importorskip("verl")
     pytest.importorskip("vllm")
     assert main(["doctor", "--train", "--out", str(tmp_path)]) == 0

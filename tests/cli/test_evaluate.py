@@ -50,9 +50,7 @@ def command_for(server, tokenizer_folder: str, workspace: Path, out: Path, *more
     return [*command, "--tracking", str(workspace), *more]
 
 
-def test_another_reader_in_the_same_folder_stands_beside_the_first_and_other_chunks_are_refused(
-    needles, tokenizer_folder, workspace, tmp_path, capsys
-):
+def test_a_folder_takes_another_reader_but_no_other_chunk_size(needles, tokenizer_folder, workspace, tmp_path, capsys):
     with serving() as server:
         server.reply = reply
         given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), "--n", "2")
@@ -61,7 +59,7 @@ def test_another_reader_in_the_same_folder_stands_beside_the_first_and_other_chu
         posts = server.posts
         assert main([*given, "--chunk-tokens", "150"]) == 2
         assert server.posts == posts
-    said = "holds results of 'small' read in chunks of 200 tokens, and this evaluation takes 150; give another --policy"
+    said = "has results of 'small' read in chunks of 200 tokens, and this evaluation takes 150; give another --policy"
     assert said in capsys.readouterr().err
     rows = pd.read_parquet(tmp_path / "out" / "small.parquet")
     assert rows.groupby("reader")["example"].agg(list).to_dict() == {
@@ -77,9 +75,7 @@ def page_of(folder: Path) -> dict[tuple[str, str], int]:
     return dict(found)
 
 
-def test_readers_and_numbers_of_examples_may_be_given_several_times_and_another_policy_joins_the_page(
-    needles, tokenizer_folder, workspace, tmp_path, capsys
-):
+def test_readers_and_n_repeat_and_another_policy_joins_the_page(needles, tokenizer_folder, workspace, tmp_path, capsys):
     more = save(list(stream(needles, 3)), tmp_path / "more.parquet")
     with serving() as server:
         server.reply = reply
@@ -102,9 +98,7 @@ def test_readers_and_numbers_of_examples_may_be_given_several_times_and_another_
     }
 
 
-def test_a_server_that_says_nothing_where_the_answer_should_be_has_failed_and_is_not_wrong(
-    needles, tokenizer_folder, workspace, tmp_path, capsys
-):
+def test_an_empty_answer_of_a_server_is_failed_and_not_wrong(needles, tokenizer_folder, workspace, tmp_path, capsys):
     silent = list(stream(needles))[1].question
 
     def sometimes(body: dict) -> dict:
@@ -125,9 +119,7 @@ def test_a_server_that_says_nothing_where_the_answer_should_be_has_failed_and_is
     assert "warning: 1 failed (overwrite): BackendError: no reply after 3 attempts" in said.err
 
 
-def test_examples_that_were_not_answered_right_are_written_as_data_and_failed_ones_are_not(
-    needles, tokenizer_folder, workspace, tmp_path, capsys
-):
+def test_wrong_examples_become_data_and_failed_ones_do_not(needles, tokenizer_folder, workspace, tmp_path, capsys):
     there = list(stream(needles))
     replies = {there[1].question: "\\boxed{no idea}", there[3].question: " "}  # a wrong answer, and none
 
@@ -176,7 +168,7 @@ def test_ctrl_c_says_that_the_same_command_continues_and_it_does(needles, tokeni
             _, said = process.communicate(timeout=60)
         assert process.returncode == 130
         out = tmp_path / "out"
-        assert f"stopped; finished turns are kept in {out}/readings, and the same command continues" in said
+        assert f"stopped; finished turns are saved in {out}/readings, and the same command continues" in said
         assert "Traceback" not in said
         before, server.reply = server.posts, reply
         assert main(given) == 0
@@ -184,9 +176,7 @@ def test_ctrl_c_says_that_the_same_command_continues_and_it_does(needles, tokeni
         assert turns - 6 <= server.posts - before + 6 <= turns + 1, "turns that were finished are not asked again"
 
 
-def test_failed_readings_are_explained_below_the_table_and_in_the_report(
-    needles, tokenizer_folder, workspace, tmp_path, capsys
-):
+def test_failures_are_explained_below_the_table_and_on_the_page(needles, tokenizer_folder, workspace, tmp_path, capsys):
     with serving() as server:
         server.reply = reply
         given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles))
@@ -197,9 +187,7 @@ def test_failed_readings_are_explained_below_the_table_and_in_the_report(
     assert re.search(why, capsys.readouterr().err)
 
 
-def test_data_files_become_a_table_a_run_and_a_page_and_a_second_call_asks_nothing(
-    needles, tokenizer_folder, workspace, tmp_path, capsys
-):
+def test_files_become_table_run_and_page_and_a_repeat_is_free(needles, tokenizer_folder, workspace, tmp_path, capsys):
     with serving() as server:
         server.reply = reply
         command = ["evaluate", str(needles), "--n", "4", "--out", str(tmp_path / "out"), "--model", "small"]
@@ -224,7 +212,7 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
         ([needles], "9", "has 5 examples"),
         ([needles], "-1", "n is a number of examples, or 0 for all of them; got -1"),
         ([needles, needles], "1", f"{needles} is given more than once"),
-        ([needles, "5", "5"], "1", "5, 5 is no data file; --n takes one number, and is given again for the next file"),
+        ([needles, "5", "5"], "1", "5, 5 is no data file; --n takes one number; repeat it for the next file"),
     ]:
         command = ["evaluate", *map(str, data), "--n", n, "--out", str(tmp_path / "o"), "--model", "nowhere"]
         assert main(command) == 2
@@ -244,9 +232,7 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
     assert f"{needles} is a file, and --out names a folder" in capsys.readouterr().err
 
 
-def test_tasks_of_which_one_is_measured_in_chunks_and_another_is_not_make_one_report(
-    needles, tokenizer_folder, workspace, tmp_path
-):
+def test_tasks_with_and_without_chunk_lengths_make_one_report(needles, tokenizer_folder, workspace, tmp_path):
     asked = {"question": "What is the code of the bold owl?", "document": "The code of the bold owl is 12."}
     (tmp_path / "mine.jsonl").write_text(json.dumps(asked | {"answers": ["12"]}))
     assert main(["data", "--from", "plain", str(tmp_path / "mine.jsonl"), "--out", str(tmp_path / "mine.parquet")]) == 0
@@ -260,7 +246,7 @@ def test_tasks_of_which_one_is_measured_in_chunks_and_another_is_not_make_one_re
     assert len(re.findall(r'data-key="[^"]+" data-policy="small">100\.0</button>', page)) == 2
 
 
-def test_another_projects_file_is_answered_with_the_command_that_converts_it(tmp_path, capsys):
+def test_another_projects_file_names_the_command_to_convert_it(tmp_path, capsys):
     record = {"index": 0, "input": "A text.\nQuestion: Who?", "outputs": ["Ann"]}
     path = tmp_path / "validation.jsonl"
     path.write_text(json.dumps(record) + "\n")
@@ -280,7 +266,7 @@ def of_task(kept: Result, task: str, rule: str, answer: str, answers: tuple[str,
     return replace(kept, example=example, trace=trace, score=score(rule, answer, answers))
 
 
-def test_benchmarks_are_scored_by_their_own_metrics_with_published_numbers_marked_as_such(kept):
+def test_benchmarks_have_their_own_metrics_and_published_numbers(kept):
     tokens = 8192
     results = [
         of_task(
@@ -326,7 +312,7 @@ def test_benchmarks_are_scored_by_their_own_metrics_with_published_numbers_marke
         ({}, (2**21,), "2M"),
     ],
 )
-def test_documents_of_one_file_stand_in_one_column_whatever_tokens_each_has(kept, made, tokens, length):
+def test_documents_of_one_file_share_a_column_at_any_length(kept, made, tokens, length):
     results = [of_task(kept, "vt", "match_all", "7", ("7",), round(4.4 * n)) for n in tokens]
     results = [replace(r, example=replace(r.example, metadata=made)) for r in results]
     assert set(benchmark_rows(results)["length"]) == {length}
@@ -341,7 +327,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 
 @pytest.mark.slow
-def test_the_command_reads_an_example_of_three_and_a_half_million_tokens_under_a_gigabyte(workspace, tmp_path):
+def test_an_example_of_3500000_tokens_is_read_under_a_gigabyte(workspace, tmp_path):
     words = "Rain taps on the roof all night and a small boat drifts past the old mill. "
     needle = "The code of the bold owl is 4711. "
     document = needle + words * 207_000

@@ -17,7 +17,7 @@ from jupyter_server.services.contents.largefilemanager import AsyncLargeFileMana
 
 from memagent_lib.cli import main
 from memagent_lib.cli.arguments import port_refused, require_port
-from memagent_lib.cli.lab import HOST, TELLS_GIT, servers
+from memagent_lib.cli.lab import GIT_HOOK, HOST, servers
 
 
 def free_port() -> int:
@@ -26,7 +26,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
+def test_a_port_in_use_fails_before_anything_starts(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind((HOST, 0))
         taken.listen()
@@ -41,7 +41,7 @@ def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["lab", "--port"], ["lab", "--mlflow-port"], ["serve", "--model", "m", "--port"]])
-def test_a_number_that_no_port_has_is_said_before_anything_starts(command: list[str], capsys) -> None:
+def test_a_number_that_is_no_port_fails_before_anything_starts(command: list[str], capsys) -> None:
     for number in ("65536", "-1"):
         assert main([*command, number]) == 2
         assert re.search(rf"{command[-1]} must be 1 to 65535.*, got {number}\n", capsys.readouterr().err)
@@ -50,9 +50,9 @@ def test_a_number_that_no_port_has_is_said_before_anything_starts(command: list[
     require_port("--port", 0, free=True)
 
 
-def test_a_port_without_rights_is_not_said_to_be_in_use() -> None:
-    said = port_refused(HOST, 80, PermissionError(errno.EACCES, "Permission denied"))
-    assert said == "port 80 of 127.0.0.1 is not yours to listen on (ports below 1024 need rights)"
+def test_a_port_without_rights_is_not_reported_as_in_use() -> None:
+    reason = port_refused(HOST, 80, PermissionError(errno.EACCES, "Permission denied"))
+    assert reason == "port 80 of 127.0.0.1 is not yours to listen on (ports below 1024 need rights)"
     with socket.socket() as taken, socket.socket() as second:
         taken.bind((HOST, 0))
         taken.listen()
@@ -61,7 +61,7 @@ def test_a_port_without_rights_is_not_said_to_be_in_use() -> None:
     assert port_refused(HOST, 7, failure.value) == "port 7 of 127.0.0.1 is in use"
 
 
-def test_both_servers_answer_on_loopback_jupyter_only_with_its_token_and_none_is_left(workspace: Path) -> None:
+def test_both_servers_answer_until_they_are_stopped(workspace: Path) -> None:
     with servers(free_port(), free_port(), str(workspace), "secret") as (jupyter, mlflow):
         with urllib.request.urlopen(f"{jupyter.address}/contents?token=secret") as reply:
             assert reply.status == 200
@@ -78,20 +78,20 @@ def test_both_servers_answer_on_loopback_jupyter_only_with_its_token_and_none_is
     assert alive == []
 
 
-async def test_with_the_filter_a_notebook_that_was_run_and_saved_in_the_lab_is_no_change_to_git_and_an_edited_one_is(
+async def test_git_sees_edited_notebooks_and_not_those_only_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def git(*command: str) -> str:
         named = ["-c", "user.name=t", "-c", "user.email=t@t"]
         return subprocess.run(["git", *named, *command], check=True, capture_output=True, text=True).stdout
 
-    async def saved(name: str, source: str, **shown: object) -> str:
-        cell = {"cell_type": "code", "id": "one", "metadata": {}, "source": source, "outputs": [], **shown}
+    async def saved(name: str, source: str, **more: object) -> str:
+        cell = {"cell_type": "code", "id": "one", "metadata": {}, "source": source, "outputs": [], **more}
         book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"execution_count": None, **cell}]}
         await manager.save({"type": "notebook", "content": book}, f"notebooks/{name}.ipynb")
         return git("status", "--porcelain", "--", "notebooks")
 
-    trait, hook = TELLS_GIT.removeprefix("--").split("=")
+    trait, hook = GIT_HOOK.removeprefix("--").split("=")
     assert trait == "FileContentsManager.post_save_hook"
     manager = AsyncLargeFileManager(root_dir=str(tmp_path), post_save_hook=hook)
     monkeypatch.chdir(tmp_path)
@@ -100,20 +100,18 @@ async def test_with_the_filter_a_notebook_that_was_run_and_saved_in_the_lab_is_n
         shutil.copy(Path(__file__).parents[2] / name, tmp_path)
     git("init", "--quiet")
     git("config", "filter.notebooks.clean", f"{Path(sys.executable).parent}/nbstripout --keep-id")
-    said = {"output_type": "stream", "name": "stdout", "text": "said"}
-    assert await saved("run", "print('said')") == "?? notebooks/\n"
+    printed = {"output_type": "stream", "name": "stdout", "text": "printed"}
+    assert await saved("run", "print('printed')") == "?? notebooks/\n"
     git("add", "notebooks")
     git("commit", "--quiet", "--message", "as it is")
-    assert await saved("run", "print('said')", execution_count=1, outputs=[said]) == ""
-    assert await saved("new", "print('said')") == "?? notebooks/new.ipynb\n"
+    assert await saved("run", "print('printed')", execution_count=1, outputs=[printed]) == ""
+    assert await saved("new", "print('printed')") == "?? notebooks/new.ipynb\n"
     (tmp_path / "notebooks/new.ipynb").unlink()
-    assert await saved("run", "print('other')", execution_count=1, outputs=[said]) == " M notebooks/run.ipynb\n"
+    assert await saved("run", "print('other')", execution_count=1, outputs=[printed]) == " M notebooks/run.ipynb\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C twice", "terminal closed"])
-def test_the_command_prints_where_both_are_and_leaves_no_process_not_even_a_kernel(
-    number: signal.Signals, workspace: Path
-) -> None:
+def test_the_command_prints_both_addresses_and_leaves_no_process(number: signal.Signals, workspace: Path) -> None:
     for mark in ("pyproject.toml", "notebooks"):
         (workspace.parent / mark).mkdir()
     command = [
@@ -126,13 +124,13 @@ def test_the_command_prints_where_both_are_and_leaves_no_process_not_even_a_kern
         "--mlflow-port",
         str(free_port()),
     ]
-    # Whoever runs the tests in the background has told their children to ignore Ctrl-C.
+    # A shell that runs the tests in the background has its children ignore Ctrl-C.
     heeds = {"preexec_fn": lambda: signal.signal(number, signal.SIG_DFL)}
     with subprocess.Popen(command, cwd=workspace.parent, stdout=subprocess.PIPE, text=True, **heeds) as process:
         jupyter, mlflow, _ = (process.stdout.readline().split()[-1] for _ in range(3))
         address, token = re.fullmatch(r"(.*)/lab/tree/notebooks\?token=(.*)", jupyter).groups()
-        asked = urllib.request.Request(f"{address}/api/kernels?token={token}", data=b"{}", method="POST")
-        urllib.request.urlopen(asked).close()
+        request = urllib.request.Request(f"{address}/api/kernels?token={token}", data=b"{}", method="POST")
+        urllib.request.urlopen(request).close()
         assert re.search(r"/#/experiments/\d+/runs$", mlflow)
         family = psutil.Process(process.pid).children(recursive=True)
         assert any("ipykernel" in " ".join(p.cmdline()) for p in family)

@@ -44,7 +44,7 @@ def imported(tmp_path: Path, source: str = SOURCE, *options: str) -> tuple[int, 
     return main(["template", "import", str(tmp_path / "their.py"), "--out", str(out), *options]), out
 
 
-def test_the_words_are_theirs_to_the_last_space_and_nothing_is_run(tmp_path, capsys) -> None:
+def test_the_prompts_are_taken_verbatim_and_nothing_is_run(tmp_path, capsys) -> None:
     status, out = imported(tmp_path)
     said = capsys.readouterr().out
     assert status == 0
@@ -77,7 +77,7 @@ def test_the_words_are_theirs_to_the_last_space_and_nothing_is_run(tmp_path, cap
         (SOURCE, ["--read", "FINAL"], "FINAL is no text with placeholders for chunk, memory, question"),
     ],
 )
-def test_what_is_missing_is_said_with_what_is_there(tmp_path, capsys, source, options, says) -> None:
+def test_an_error_names_what_is_missing_and_what_was_found(tmp_path, capsys, source, options, says) -> None:
     status, out = imported(tmp_path, source, *options)
     assert status == 2 and says in capsys.readouterr().err
     assert not out.exists()
@@ -97,4 +97,4 @@ def test_names_choose_among_several(tmp_path, capsys) -> None:
     status, out = imported(tmp_path, more, "--answer", "OTHER", "--empty-memory", "NONE_YET")
     assert status == 0
     assert (Template.load(out).answer, Template.load(out).empty_memory) == ("Say {question} by {memory}", "none")
-    assert "not asked for in \\boxed{}" in capsys.readouterr().out
+    assert "not requested in \\boxed{}" in capsys.readouterr().out

@@ -108,7 +108,7 @@ def folder(module: str) -> str:
 IMPORTS = list(imports())
 
 
-def test_every_room_has_its_place_in_the_order() -> None:
+def test_every_room_has_its_row() -> None:
     assert {room(module) for module in MODULES if module} <= set(RANK)
 
 
@@ -149,7 +149,7 @@ def test_what_lies_in_another_room_is_imported_from_its_door() -> None:
     assert past == []
 
 
-def test_a_door_says_what_the_room_is_and_lists_what_others_may_use() -> None:
+def test_a_door_has_a_docstring_and_lists_what_others_may_use() -> None:
     for name, path in MODULES.items():
         if path.name != "__init__.py":
             continue
