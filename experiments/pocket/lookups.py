@@ -128,6 +128,7 @@ def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     found = []
     for batch in batches(turns):
         memories = [""] * len(batch)
+        # First a chunk of filler, so that the memory before is one that the policy writes when nothing is stated.
         for texts in ([f" {world.FILLER[0]}"] * len(batch), [turn.text for turn in batch]):
             prompts = [turn.prompt(memory, text) for turn, memory, text in zip(batch, memories, texts, strict=True)]
             memories = replies(model, tokenizer, template, prompts)

@@ -152,7 +152,7 @@ class Teacher:
         codes = rng.sample(world.CODES, size)
         statements = [f" {Triple('code', key, code).text}" for key, code in zip(keys, codes, strict=True)]
         reply = self.tokenizer.encode("".join(rng.sample(statements, size)))
-        weights = [0.1] * len(reply)
+        weights = [0.1] * len(reply)  # the order of keys is random, so only values can be learnt in full
         for i, token in enumerate(reply):
             if token == self.verb:
                 weights[i + 1] = 1.0
@@ -161,6 +161,7 @@ class Teacher:
     def repeat(self, rng: random.Random, length: int) -> Supervised:
         """Draw random words, twice: the densest lesson in copying."""
         words = [rng.choice(self.words) for _ in range(length)]
+        # The first word repeats nothing that was begun, so it cannot be foreseen.
         return Supervised("repeat", words, words[:], [0.0, *[1.0] * (length - 1)])
 
     def _read_turn(
@@ -293,6 +294,7 @@ def recital(question: Question, memory: Sequence[str]) -> tuple[list[Triple], li
             return codes, [triple.value for triple in codes]
     if question.kind is QuestionKind.BRIDGE:
         key = recite("keeper", key)
+    # A memory's false link may close a circle: a recital is never longer than a memory.
     while question.kind is QuestionKind.CHAIN and find("friend", key) and len(recited) < MEMORY_STATEMENTS:
         key = recite("friend", key)
     if question.kind in (QuestionKind.BRIDGE, QuestionKind.CHAIN):

@@ -88,7 +88,7 @@ def warm_up(
             _set_learning_rate(optimizers, step, planned)
             rows = [_row(teacher, rng, phase, step_of_phase) for _ in range(BATCH)]
             rows.sort(key=lambda row: len(row.prompt) + len(row.reply))
-            for part in (rows[: BATCH // 2], rows[BATCH // 2 :]):
+            for part in (rows[: BATCH // 2], rows[BATCH // 2 :]):  # short turns apart from long ones: less padding
                 loss, verdicts = loss_of(model, part, teacher.verb)
                 (loss / 2).backward()
                 for row, verdict in zip(part, verdicts, strict=True):

@@ -240,7 +240,7 @@ class _CrowdedText:
         triple = Triple(relation, key, rng.choice(_values(relation)))
         if relation == "code" and is_thing:
             self.recent.append(triple)
-            del self.recent[:-8]
+            del self.recent[:-8]  # a contradiction should be near enough to confuse a memory
         return triple
 
     def _thing(self) -> str:
@@ -346,6 +346,7 @@ def disjoint_questions(
     taken: set[str] = set()
     while len(found) <= decoys:
         question = random_question(kind, rng, backward)
+        # A decoy that shares a person or a code would be evidence for the question, or contradict it.
         words = {word for triple in question.triples for word in (triple.key, triple.value)}
         if not words & taken:
             taken |= words
@@ -373,6 +374,7 @@ def document(
     text = " ".join(sentences)
     room = text.count(".", 0, end_of_chunks(text, length, tokenizer))  # every sentence ends in its only full stop
     stated = [question, *decoys]
+    # Else statements would fill most positions, and their depths would not be uniform any more.
     if room < 4 * sum(len(one.triples) for one in stated):
         stated = [question]
     depths = [_depths(one, rng, apart) for one in stated]

@@ -22,7 +22,7 @@ from memagent_lib.text import Tokenizer
 
 Filter = Callable[[Sequence[Question]], Sequence[bool | None]]
 """For each question whether it is known without its document; ``None`` where that could not be found out."""
-_LEAST_BATCH = 32
+_LEAST_BATCH = 32  # the filter's models answer side by side: a request for the last missing question wastes them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

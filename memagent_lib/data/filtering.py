@@ -55,7 +55,7 @@ async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samp
 
     async def verdict(question: Question) -> bool | None:
         found = await gather(known_to(agent, question) for agent in agents for _ in range(samples))
-        if True in found:
+        if True in found:  # one right reply settles it, whatever failed beside it
             return True
         return None if None in found else False
 

@@ -180,7 +180,7 @@ def _schema() -> Any:
 
 def _read_group(file: Any, group: int) -> Iterator[Example]:
     texts: dict[int, str] = {}
-    for batch in file.iter_batches(batch_size=256, row_groups=[group]):
+    for batch in file.iter_batches(batch_size=256, row_groups=[group]):  # indices into texts, not the texts again
         column = batch.column("document")
         if not hasattr(column, "indices"):
             raise TypeError("its documents are not texts")

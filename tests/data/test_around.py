@@ -1,4 +1,4 @@
-"""The no-context filter, the overview frames and the bench."""
+"""The no-context filter, the overview frames and the speed study's naive generator."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_known_unknown_and_failed_questions_are_three_verdicts(encoder):
 
 
 def test_the_filter_never_sends_the_document(encoder):
-    shown = agent(encoder, {})
-    known_without_document([Example(id="a", task="t", question="Who?", document="SECRET", answers=("b",))], [shown])
-    assert all("SECRET" not in request.text for request in shown.backend.requests)
+    reader = agent(encoder, {})
+    known_without_document([Example(id="a", task="t", question="Who?", document="SECRET", answers=("b",))], [reader])
+    assert all("SECRET" not in request.text for request in reader.backend.requests)
 
 
 def test_an_agent_that_reads_the_document_cannot_filter(encoder):

@@ -1,4 +1,4 @@
-"""The catalogue: every name works, one seed is one set of bytes, and wrong arguments say what would be right."""
+"""The catalogue: every name works, one seed is one set of bytes, and wrong arguments are errors with the fix."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import random
 import pytest
 from waiting import has_ended, wait_for
 
-from memagent_lib.data import TASKS, data_hash, load, make, save
-from memagent_lib.data.tasks import configured
+from memagent_lib.data import TASKS, configured, data_hash, load, make, save
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
-RULER = {  # haystack, kinds of key and value, and how many keys, values and asked keys, from RULER's synthetic.yaml
+RULER = {  # haystack, kinds of key and value, and how many keys, values and queries, from RULER's synthetic.yaml
     "niah_single_1": ("noise", "words", "numbers", 1, 1, 1),
     "niah_single_2": ("essays", "words", "numbers", 1, 1, 1),
     "niah_single_3": ("essays", "words", "uuids", 1, 1, 1),
@@ -105,7 +104,7 @@ def test_an_unknown_task_names_the_known_ones(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "said"),
+    ("name", "parameters", "message"),
     [
         ("needle", {"half_alike": 1.5}, "half_alike must be at most 1, got 1.5"),
         ("vt", {"hop": 3}, r"task 'vt' has no key hop; it has chains, hops"),
@@ -129,15 +128,15 @@ def test_an_unknown_task_names_the_known_ones(tokenizer):
         ("qa_1", {"kind": "trivia"}, "kind must be 'squad' or 'hotpot', got 'trivia'"),
     ],
 )
-def test_a_wrong_parameter_is_an_error_before_anything_is_made(name, given, said):
-    with pytest.raises(ValueError, match=said):
-        configured(name, **given)
+def test_a_wrong_parameter_is_an_error_before_anything_is_made(name, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        configured(name, **parameters)
 
 
-@pytest.mark.parametrize("given", [{"n": 0}, {"workers": 0}])
-def test_less_than_one_example_or_worker_is_an_error(given, tokenizer):
+@pytest.mark.parametrize("numbers", [{"n": 0}, {"workers": 0}])
+def test_less_than_one_example_or_worker_is_an_error(numbers, tokenizer):
     with pytest.raises(ValueError, match="must be at least 1, got 0"):
-        make("vt", given.pop("n", 1), 1, tokenizer, length_tokens=900, **given)
+        make("vt", **{"n": 1, "seed": 1, "length_tokens": 900} | numbers, tokenizer=tokenizer)
 
 
 def test_the_judge_can_be_changed_and_a_wrong_one_is_an_error(tokenizer):

@@ -16,32 +16,32 @@ from memagent_lib.paths import root
 POCKET = str(root() / "experiments" / "pocket" / "warm_start")
 
 
-def asked(form, path, tokenizer=None, length=None, **choice) -> list[str]:
+def selected_ids(form, path, tokenizer=None, length=None, **choice) -> list[str]:
     _, examples = convert(form, [path], Selection(**choice), length=length, tokenizer=tokenizer)
     return [example.metadata["question_id"] for example in examples]
 
 
 def test_stretches_of_one_order_share_no_question_at_any_length(hotpot_file, tokenizer):
     short, long = Length(documents=12), Length(documents=40)
-    train = asked("hotpot", hotpot_file, tokenizer, short, n=30, seed=5)
-    test = asked("hotpot", hotpot_file, tokenizer, long, first=30, n=20, seed=5)
+    train = selected_ids("hotpot", hotpot_file, tokenizer, short, n=30, seed=5)
+    test = selected_ids("hotpot", hotpot_file, tokenizer, long, first=30, n=20, seed=5)
     assert len({*train, *test}) == 50
-    assert asked("hotpot", hotpot_file, tokenizer, long, n=30, seed=5) == train
-    assert set(asked("hotpot", hotpot_file, tokenizer, short, n=30, seed=6)) != set(train)
+    assert selected_ids("hotpot", hotpot_file, tokenizer, long, n=30, seed=5) == train
+    assert set(selected_ids("hotpot", hotpot_file, tokenizer, short, n=30, seed=6)) != set(train)
     in_order = [example.metadata["question_id"] for example in read_original(hotpot_file, "hotpot")]
-    assert asked("hotpot", hotpot_file, tokenizer, short, n=9, first=2) == in_order[2:11]
+    assert selected_ids("hotpot", hotpot_file, tokenizer, short, n=9, first=2) == in_order[2:11]
 
 
 def test_files_with_documents_of_their_own_are_chosen_from_alike(tmp_path):
     rows = [{"question": f"q{i}?", "document": f"d{i}", "answers": ["a"]} for i in range(40)]
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    everything = asked("plain", path)
+    everything = selected_ids("plain", path)
     assert everything == [f"mine-{i}" for i in range(1, 41)]
-    train, test = asked("plain", path, n=25, seed=1), asked("plain", path, first=25, seed=1)
+    train, test = selected_ids("plain", path, n=25, seed=1), selected_ids("plain", path, first=25, seed=1)
     assert sorted([*train, *test]) == sorted(everything)
     with pytest.raises(ValueError, match="as long as they are; leave out the length"):
-        asked("plain", path, length=Length(documents=3))
+        selected_ids("plain", path, length=Length(documents=3))
 
 
 def test_questions_of_another_data_set_are_left_out_and_counted(hotpot_file, tmp_path, tokenizer):
@@ -136,8 +136,8 @@ def test_every_format_is_converted_by_one_command(empty_folder):
 
 def test_a_judge_is_an_option_of_command_and_format_alike(empty_folder):
     (empty_folder / "mine.jsonl").write_text(json.dumps({"question": "q?", "document": "d", "answers": ["a"]}))
-    asked = {"dataset": "qasper", "input": "q?", "context": "c", "answers": ["a"], "_id": "x"}
-    (empty_folder / "qasper.jsonl").write_text(json.dumps(asked))
+    record = {"dataset": "qasper", "input": "q?", "context": "c", "answers": ["a"], "_id": "x"}
+    (empty_folder / "qasper.jsonl").write_text(json.dumps(record))
     for form, name in (("plain", "mine.jsonl"), ("longbench", "qasper.jsonl"), ("squad", "dev-v2.0.json")):
         for words in (["rule=exact"], ["--rule", "exact"]):
             assert data("--from", form, name, *words, "--out", "out.parquet") == 0
@@ -151,7 +151,7 @@ def test_unanswerable_questions_are_counted_among_those_left_out(empty_folder, c
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--from", "hotpot", "--out", "x.parquet"], "no file after --from hotpot; give at least one"),
         (["--from", "csv", "a.csv", "--out", "x.parquet"], "no format 'csv'; choose from babilong"),
@@ -210,7 +210,7 @@ def test_unanswerable_questions_are_counted_among_those_left_out(empty_folder, c
         (["needle", "--chunks", "2", "--length-tokens", "9", "--out", "x.parquet"], "got length_tokens and chunks"),
     ],
 )
-def test_a_wrong_command_names_the_fix_and_writes_nothing(words, said, empty_folder, capsys):
+def test_a_wrong_command_names_the_fix_and_writes_nothing(words, message, empty_folder, capsys):
     record = {"question": "q?", "document": "d"}
     (empty_folder / "bare.jsonl").write_text(json.dumps(record))
     (empty_folder / "packed.jsonl").write_bytes(gzip.compress(json.dumps(record | {"answers": ["a"]}).encode()))
@@ -219,21 +219,20 @@ def test_a_wrong_command_names_the_fix_and_writes_nothing(words, said, empty_fol
         for name in ("bare.jsonl", "copy/bare.jsonl"):
             (empty_folder / name).write_text(json.dumps(record | {"answers": ["a"]}))
     assert data(*words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not list(empty_folder.glob("x.*"))
 
 
-def test_every_parameter_that_the_list_shows_can_be_given(capsys):
-    from memagent_lib.data import TASKS
-    from memagent_lib.data.tasks import configured
+def test_every_parameter_that_the_list_prints_can_be_set(capsys):
+    from memagent_lib.data import TASKS, configured
     from memagent_lib.settings import key_value
 
     for name in TASKS:
         assert data("--list", name) == 0
-        shown = capsys.readouterr().out.rpartition("parameters: ")[2].strip()
-        given = dict(key_value(text.replace("=None", "=''").replace("=True", "=true")) for text in shown.split(", "))
-        given = {key: value for key, value in given.items() if value not in ("", "False")}
-        assert configured(name, **given) == TASKS[name].task, name
+        printed = capsys.readouterr().out.rpartition("parameters: ")[2].strip()
+        texts = [text.replace("=None", "=''").replace("=True", "=true") for text in printed.split(", ")]
+        parameters = {key: value for key, value in map(key_value, texts) if value not in ("", "False")}
+        assert configured(name, **parameters) == TASKS[name].task, name
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Documents are as long as asked: never longer, and not a filler unit shorter than need be."""
+"""Documents are as long as requested: never longer, and not a unit of filler shorter than need be."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_too_few_code_words_to_rank_are_an_error(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({}, "set exactly one of length_tokens, chunks and documents; got none"),
         ({"tokens": 5, "chunks": 1}, "got length_tokens and chunks"),
@@ -130,9 +130,9 @@ def test_too_few_code_words_to_rank_are_an_error(tokenizer):
         ({"chunks": 2, "chunk_tokens": 0}, "chunk_tokens must be at least 1, got 0"),
     ],
 )
-def test_a_length_that_makes_no_sense_is_an_error(given, said):
-    with pytest.raises(ValueError, match=said):
-        Length(**given)
+def test_a_length_that_makes_no_sense_is_an_error(options, message):
+    with pytest.raises(ValueError, match=message):
+        Length(**options)
 
 
 def test_documents_are_counted_only_where_there_is_a_pool(tokenizer):

@@ -22,9 +22,9 @@ def test_needles_fill_their_chunks_and_have_one_evidence_span(tokenizer, needles
     for example in needles:
         assert len(chunks(example.document, tokenizer, 200)) == 3
         (span,) = example.evidence
-        fact = example.document[span.start : span.end]
-        assert fact.endswith(f"is {example.answers[0]}.")
-        assert example.document.count(fact.rsplit(" is ", 1)[0] + " is") == 1
+        needle = example.document[span.start : span.end]
+        assert needle.endswith(f"is {example.answers[0]}.")
+        assert example.document.count(needle.rsplit(" is ", 1)[0] + " is") == 1
     assert len({e.metadata["depth"] for e in needles}) == len(needles)
 
 
@@ -48,11 +48,11 @@ def test_examples_survive_parquet_and_doubled_ids_do_not(tmp_path, needles):
 
 def test_an_example_that_cannot_be_scored_is_refused():
     good = {"id": "1", "task": "t", "question": "q", "document": "d", "answers": ("a",)}
-    for wrong, says in [
+    for wrong, message in [
         ({"answers": ()}, "no accepted answer"),
         ({"question": " "}, "empty question"),
         ({"rule": "vibes"}, "no judge 'vibes'"),
         ({"evidence": (Span(0, 9),)}, "outside"),
     ]:
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=message):
             Example(**(good | wrong))

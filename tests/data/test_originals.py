@@ -1,4 +1,4 @@
-"""Files of other projects, written here in their schemas: read as they are, and broken ones named to the line."""
+"""Files of other projects, written here in their schemas: read as they are; broken ones are errors with their line."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_ruler_jsonl_is_split_into_document_and_question(tmp_path):
         "answer_prefix": " The special magic number for red-fox",
         "token_position_answer": 12,
     }
-    asked = "What is the special magic number for red-fox mentioned in the provided text?"
+    question = "What is the special magic number for red-fox mentioned in the provided text?"
     folder = tmp_path / "niah_single_1"
     folder.mkdir()
-    (example,) = read(lines(folder / "validation.jsonl", record | {"input": f"{noise}\n{asked}"}), "ruler")
-    assert (example.id, example.document, example.question) == ("niah_single_1-1", noise, asked)
+    (example,) = read(lines(folder / "validation.jsonl", record | {"input": f"{noise}\n{question}"}), "ruler")
+    assert (example.id, example.document, example.question) == ("niah_single_1-1", noise, question)
     assert (example.rule, example.answers, example.metadata["length"]) == ("match_all", ("1234567",), 99)
     renamed = folder.with_name("downloads")
     renamed.mkdir()
@@ -53,8 +53,8 @@ def test_ruler_jsonl_is_split_into_document_and_question(tmp_path):
 
 def test_rulers_qa_and_counting_prompts_are_split_too(tmp_path):
     documents = "Document 1:\nA town.\n\nDocument 2:\nA river."
-    told = "Answer the question based on the given documents. Only give the answer."
-    qa = f"Answer it.\n\n{documents}\n\n{told}\n\nQuestion: Which river?"
+    instruction = "Answer the question based on the given documents. Only give the answer."
+    qa = f"Answer it.\n\n{documents}\n\n{instruction}\n\nQuestion: Which river?"
     cwe = "Below is a list. 1. cat 2. dog\nQuestion: What are the 10 most common words in the above list?"
     odd = "Continue this text without a question"
     path = lines(
@@ -123,40 +123,40 @@ def test_squad_has_answerable_questions_with_their_spans(squad_file):
 def test_a_questions_own_documents_come_before_others(name, kind, tokenizer, request):
     path = request.getfixturevalue(kind)
     pool = read_pool(path, kind.removesuffix("_file"))
-    found = {asked.question: asked for asked in pool.questions}
+    found = {question.question: question for question in pool.questions}
     for example in make(name, 5, 3, tokenizer, documents=9, pool_path=path):
-        asked = found[example.question]
+        question = found[example.question]
+        near = {*question.own, *question.gold}
         assert example.metadata["documents"] == 9
-        assert example.metadata["question_id"] == asked.id
-        own = sum(pool.documents[i] in example.document for i in {*asked.own, *asked.gold})
-        assert own == min(9, len({*asked.own, *asked.gold}))
+        assert example.metadata["question_id"] == question.id
+        assert sum(pool.documents[i] in example.document for i in near) == min(9, len(near))
         assert example.rule == ("contains" if name == "ruler_hqa" else "match_part")
     (by_length,) = make(name, 1, 3, tokenizer, length_tokens=700, pool_path=path)
     assert tokenizer.count(by_length.document) <= 700
 
 
 def test_stretches_of_one_seeds_order_share_no_question(tokenizer, hotpot_file):
-    def asked(n: int, seed: int, first: int = 0) -> list[str]:
+    def ids(n: int, seed: int, first: int = 0) -> list[str]:
         examples = make("ruler_hqa", n, seed, tokenizer, documents=4, pool_path=hotpot_file, first=first)
         return [example.metadata["question_id"] for example in examples]
 
-    everything = asked(60, 0)
+    everything = ids(60, 0)
     assert len(set(everything)) == 60
-    assert asked(12, 0) == everything[:12]
-    assert asked(12, 0, first=12) == everything[12:24]
-    assert set(asked(12, 1)) != set(everything[:12])
+    assert ids(12, 0) == everything[:12]
+    assert ids(12, 0, first=12) == everything[12:24]
+    assert set(ids(12, 1)) != set(everything[:12])
 
 
 def test_gold_documents_are_elsewhere_in_every_example(tokenizer, hotpot_file):
-    places = [
+    positions = [
         tuple(e.metadata["gold_places"])
         for e in make("ruler_hqa", 20, 3, tokenizer, documents=60, pool_path=hotpot_file)
     ]
-    assert len(set(places)) > 15
+    assert len(set(positions)) > 15
 
 
 def test_requests_beyond_a_pool_are_errors_with_its_size(tokenizer, squad_file):
-    for size, n, said in [
+    for size, n, message in [
         (
             {"documents": 11},
             1,
@@ -165,7 +165,7 @@ def test_requests_beyond_a_pool_are_errors_with_its_size(tokenizer, squad_file):
         ({"documents": 4}, 11, "has 10 questions and number 11 was requested"),
         ({"length_tokens": 9000}, 1, r"the pool .*json has [\d,]+ tokens and [\d,]+ are needed"),
     ]:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             list(make("qa_1", n, 1, tokenizer, pool_path=squad_file, **size))
 
 
@@ -207,9 +207,9 @@ def test_memagents_ruler_files_are_scored_by_their_tasks_rule(tmp_path):
 
 def test_evaluation_json_that_stores_indices_needs_its_own_pool(tmp_path, hotpot_file, squad_file):
     pool = read_pool(hotpot_file, "hotpot")
-    asked = pool.questions[3]
-    numbers = [4, 0, *asked.gold]
-    record = {"context": numbers, "input": asked.question, "answers": ["a"], "num_docs": 4, "index": 5}
+    question = pool.questions[3]
+    numbers = [4, 0, *question.gold]
+    record = {"context": numbers, "input": question.question, "answers": ["a"], "num_docs": 4, "index": 5}
     path = lines(tmp_path / "eval_12800.json", json.dumps([record]))
     (example,) = read(path, "memagent", pool=hotpot_file)
     expected = [f"Document {i}:\n{pool.documents[number]}" for i, number in enumerate(numbers, 1)]
@@ -220,12 +220,12 @@ def test_evaluation_json_that_stores_indices_needs_its_own_pool(tmp_path, hotpot
     assert example.document.startswith("Document 1:\n")
     with pytest.raises(ValueError, match=r"record 1: 'context' lists 4 numbers .*set pool= to the hotpot_dev"):
         read(path, "memagent")
-    for change, said in [
+    for change, message in [
         ({"context": [1, 99999]}, r"document 99999 is not in the pool .* of [\d,]+"),
-        ({"context": [i for i in range(4) if i not in asked.gold]}, "has the question's documents at other numbers"),
+        ({"context": [i for i in range(4) if i not in question.gold]}, "has the question's documents at other numbers"),
         ({"input": "Another file's?"}, "does not have this question, so it is not the one that the file was made from"),
     ]:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             read(lines(tmp_path / "bad.json", json.dumps([record | change])), "memagent", pool=hotpot_file)
 
 
@@ -356,7 +356,7 @@ GOOD = RECORDS["ruler"]
 
 
 @pytest.mark.parametrize(
-    ("form", "content", "said"),
+    ("form", "content", "message"),
     [
         (
             "ruler",
@@ -411,9 +411,9 @@ GOOD = RECORDS["ruler"]
         ("memagent", ["PAR1 and no more"], "begins like a parquet file and cannot be read as one"),
     ],
 )
-def test_a_broken_file_is_an_error_that_says_where_and_what(form, content, said, tmp_path):
+def test_a_broken_file_is_an_error_that_says_where_and_what(form, content, message, tmp_path):
     options = {"task": "qa1"} if form == "babilong" else {}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         read(lines(tmp_path / "x.jsonl", *content), form, **options)
 
 

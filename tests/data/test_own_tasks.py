@@ -87,7 +87,7 @@ def test_the_list_describes_a_task_in_a_file(capsys):
     assert "parameters: shops=3" in listed
 
 
-def test_the_list_of_all_tasks_says_how_to_use_ones_own(capsys):
+def test_the_list_of_all_tasks_names_a_users_own(capsys):
     assert data("--list") == 0
     assert "FILE.py:NAME" in capsys.readouterr().out
 

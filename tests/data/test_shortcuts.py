@@ -30,9 +30,9 @@ def last_prices(_: str, document: str) -> list[str]:
 def chain_ends(question: str, document: str) -> list[str]:
     """The ends of all complete chains of the question's relations, in the order of the document."""
     route = next(r for r in ROUTES if re.fullmatch(re.escape(r.words).replace(r"\{\}", ".+"), question))
-    return [
-        end for name in re.findall(STARTS[route.kind], document) if (end := _end(route.words.format(name), document))
-    ]
+    names = re.findall(STARTS[route.kind], document)
+    ends = [_end(route.words.format(name), document) for name in names]
+    return [end for end in ends if end]
 
 
 def _end(question: str, document: str) -> str | None:
@@ -44,14 +44,15 @@ def _end(question: str, document: str) -> str | None:
 
 def hidden_questions(_: str, document: str) -> list[str]:
     ends = re.findall(r"\[[0-9a-f-]{36} -> ([^\]]*\?)\]", document)
-    return [end for asked in ends if (end := _end(asked, document))]
+    answers = [_end(end, document) for end in ends]
+    return [answer for answer in answers if answer]
 
 
 def nth_loads(question: str, document: str) -> list[str]:
-    """The asked place in the order, of every port."""
+    """The load of the question's ordinal, of every port."""
     ports = dict.fromkeys(re.findall(r"to (Port \w+)\.", document))
-    asked = re.sub(r"Port \w+", "{}", question)
-    return [boxed(read("ordering", asked.format(port), document)) for port in ports]
+    wording = re.sub(r"Port \w+", "{}", question)
+    return [boxed(read("ordering", wording.format(port), document)) for port in ports]
 
 
 def whereabouts(question: str, document: str) -> list[str]:
@@ -61,9 +62,9 @@ def whereabouts(question: str, document: str) -> list[str]:
     things = dict.fromkeys(re.findall(r"(?:took|picked up|grabbed) the (\w+)\.", document))
     ends = []
     for thing in things:
-        places = boxed(read("track", f"Where is the {thing}?", document)).split(" ")
-        if len(places) > ("before" in question) + 1 and places.count(places[-1]) == 1:
-            ends.append(places[-2 if "before" in question else -1])
+        rooms = boxed(read("track", f"Where is the {thing}?", document)).split(" ")
+        if len(rooms) > ("before" in question) + 1 and rooms.count(rooms[-1]) == 1:
+            ends.append(rooms[-2 if "before" in question else -1])
     return ends
 
 
@@ -95,10 +96,10 @@ CANDIDATES = {
     "updates": ({"length_tokens": 900}, last_prices),
     "ordering": ({"length_tokens": 900}, nth_loads),
 }
-"""How long, and what a reader takes for candidates that ignores the question's names.
+"""How long, and what a reader that ignores the question's names takes for candidates.
 
-Not here: RULER's single, multi-value and multi-query needles, vt, cwe and fwe, which by RULER's definition ask for all
-that the document has of a kind; comparisons, whose candidates stand in the question (below); questions of files.
+Not here: RULER's single, multi-value and multi-query needles, vt, cwe and fwe, whose answers are by definition all that
+the document has of a kind; comparisons, whose candidates are in the question (below); questions of files.
 """
 HABITS = {
     "the first": lambda found, _: found[0],
@@ -113,7 +114,9 @@ HABITS = {
 @pytest.mark.parametrize("name", CANDIDATES)
 def test_ignoring_the_questions_names_is_a_guess(name, tokenizer):
     size, candidates = CANDIDATES[name]
-    rng, chance, scores = random.Random(0), 0.0, dict.fromkeys(HABITS, 0.0)
+    rng = random.Random(0)
+    chance = 0.0
+    scores = dict.fromkeys(HABITS, 0.0)
     n = N if "documents" in size else 3 * N
     for example in make(name, n, 11, tokenizer, **size):
         found = candidates(example.question, example.document)
@@ -126,8 +129,8 @@ def test_ignoring_the_questions_names_is_a_guess(name, tokenizer):
         assert value / n <= chance / n + 0.05, (habit, value / n, chance / n)
 
 
-def _right(example: Example, said: str) -> float:
-    return score(example.rule, f"\\boxed{{{said}}}", example.answers).value
+def _right(example: Example, answer: str) -> float:
+    return score(example.rule, f"\\boxed{{{answer}}}", example.answers).value
 
 
 @pytest.mark.parametrize("name", ["comparison", "comparison_4"])
@@ -135,11 +138,12 @@ def test_comparing_without_the_documents_of_the_two_is_a_guess(name, tokenizer):
     hits = Counter()
     for example in make(name, N, 11, tokenizer, documents=30):
         a, b = re.search(r", (.+) or (.+)\?", example.question).groups()
-        at = {said: example.document.index(said) for said in (a, b)}
-        longer, named_more = max(a, b, key=len), max((a, b), key=example.document.count)
+        start = {name: example.document.index(name) for name in (a, b)}
+        longer = max(a, b, key=len)
+        named_more = max((a, b), key=example.document.count)
         guesses = {"first": a, "last": b, "alphabet": min(a, b), "longer": longer, "named more": named_more}
-        guesses["stands first"] = min(at, key=at.get)
-        hits.update(habit for habit, said in guesses.items() if _right(example, said))
+        guesses["stands first"] = min(start, key=start.get)
+        hits.update(habit for habit, name in guesses.items() if _right(example, name))
     assert all(0.43 <= hits[habit] / N <= 0.55 for habit in hits), hits
 
 
@@ -153,11 +157,11 @@ def test_every_document_has_five_complete_decoy_chains(shape, hops, documents, t
 
 
 def test_every_route_and_comparison_comes_up():
-    asked = [
+    questions = [
         MultiHop(hops=hops, shape=shape).plan(ExampleKey("x", 1, i, Length(documents=40))).question
         for shape, hops in (("bridge", 2), ("chain", 3), ("chain", 4), ("comparison", 2), ("comparison", 4))
         for i in range(40)
     ]
     for route in (*ROUTES, *COMPARISONS):
         words = re.sub(r"\\\{\w*\\\}", ".+", re.escape(route.words))
-        assert any(re.fullmatch(words, question) for question in asked), route
+        assert any(re.fullmatch(words, question) for question in questions), route

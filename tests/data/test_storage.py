@@ -13,14 +13,14 @@ from memagent_lib.data.storage import COLUMNS
 
 
 def documents(path) -> int:
-    """How many texts a file holds, each counted as often as it is stored."""
+    """Count the texts of a file, each as often as it is stored."""
     file = pq.ParquetFile(path, read_dictionary=["document"])
     columns = (file.read_row_group(i, columns=["document"])["document"] for i in range(file.num_row_groups))
     return sum(len(column.combine_chunks().dictionary) for column in columns)
 
 
 def example(number: int, document: str = "one two three", **more) -> Example:
-    given = {
+    default = {
         "id": f"e{number}",
         "task": "t",
         "question": f"q{number}?",
@@ -29,7 +29,7 @@ def example(number: int, document: str = "one two three", **more) -> Example:
     }
     return Example(
         **(
-            given
+            default
             | {"metadata": {"number": number, "depths": [0.5] * number}, "evidence": (Span(4, 7),) * (number % 3)}
             | more
         )
@@ -133,7 +133,8 @@ def test_a_missing_or_foreign_file_is_an_error_with_the_fix(tmp_path):
 
 def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path):
     path = save([example(1), example(2)], tmp_path / "x.parquet")
-    data, table = path.read_bytes(), pq.read_table(path)
+    data = path.read_bytes()
+    table = pq.read_table(path)
     path.write_bytes(data[:-20])
     with pytest.raises(ValueError, match=r"x\.parquet is a damaged or unfinished parquet file \(.*\); make it again"):
         load(path)
@@ -141,12 +142,12 @@ def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path):
     with pytest.raises(ValueError, match=r"x\.parquet is damaged after example 0 \(.*\); make it again"):
         load(path)
     at = table.schema.get_field_index("document")
-    for documents, says in (
+    for documents, message in (
         ([None, None], "not texts"),
         (pa.array(["a" * 20, None]).dictionary_encode(), "document is null"),
     ):
         pq.write_table(table.set_column(at, "document", [documents]), path)
-        with pytest.raises(ValueError, match=rf"is damaged after example \d \(.*{says}"):
+        with pytest.raises(ValueError, match=rf"is damaged after example \d \(.*{message}"):
             load(path)
 
 
@@ -157,12 +158,12 @@ def test_a_file_to_write_must_end_in_parquet(tmp_path):
 
 
 def test_an_example_that_cannot_be_scored_or_traced_is_an_error():
-    for given, said in [
+    for wrong, message in [
         ({"question": " "}, "'e1' has an empty question"),
         ({"answers": ()}, "'e1' has no accepted answer"),
         ({"answers": ("a", "")}, "'e1' has no accepted answer, or an empty one"),
         ({"rule": "strict"}, "example 'e1': no judge 'strict'; choose from boxed"),
         ({"evidence": (Span(4, 99),)}, "evidence 4:99 lies outside its document of 13 characters"),
     ]:
-        with pytest.raises(ValueError, match=said):
-            example(1, **given)
+        with pytest.raises(ValueError, match=message):
+            example(1, **wrong)

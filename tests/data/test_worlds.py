@@ -87,13 +87,13 @@ def test_every_decoy_question_has_an_answer_of_its_own(shape, hops):
 def test_the_names_of_a_question_and_its_decoys_are_half_alike():
     shared = []
     for index in range(40):
-        first, *others = [re.split(r"film |novel |of |is\?", q)[-1] for q in _asked(plan(MultiHop(), 5, index))]
+        first, *others = [re.split(r"film |novel |of |is\?", q)[-1] for q in questions(plan(MultiHop(), 5, index))]
         words = set(first.split()) - {"The", "of", "the", "Works", "born?"}
         shared += [bool(words & set(other.split())) for other in others]
     assert sum(shared) / len(shared) > 0.2  # those alike to the same third name need not be so to each other
 
 
-def _asked(made) -> list[str]:
+def questions(made) -> list[str]:
     return [made.question, *made.decoys]
 
 
@@ -138,11 +138,11 @@ def test_a_chain_of_keys_adds_entries_to_the_document(tokenizer):
     for example in make("keychain", 5, 8, tokenizer, documents=60, links=3, decoys=4):
         entries = re.findall(r"\[([0-9a-f-]{36}) -> ([^\]]*)\]", example.document)
         assert len(entries) == 15
-        shown = [example.document[start:end] for start, end in example.evidence]
-        assert [text.startswith("[") for text in shown] == [True] * 3 + [False] * 2
-        assert shown[2].endswith(f"-> {example.metadata['hidden_question']}]")
+        evidence = [example.document[start:end] for start, end in example.evidence]
+        assert [text.startswith("[") for text in evidence] == [True] * 3 + [False] * 2
+        assert evidence[2].endswith(f"-> {example.metadata['hidden_question']}]")
         assert example.metadata["hidden_question"] not in example.question
-        assert example.answers[0] in shown[-1]
+        assert example.answers[0] in evidence[-1]
 
 
 def test_the_decoys_of_a_chain_are_other_questions(tokenizer):

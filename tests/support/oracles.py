@@ -1,6 +1,6 @@
 """Readers that need no model: regular expressions over question and document, one per family of tasks.
 
-They see what an agent sees and nothing else. Written without the generators' code, so that the two can disagree.
+They see what an agent sees and nothing else. They share no code with the generators, so that the two can disagree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def box(answer: str) -> str:
 
 
 def oracle(example: Example) -> str:
-    """The right reply, found in the document."""
+    """Return the right reply, found in the document."""
     return read(example.task, example.question, example.document)
 
 
@@ -113,19 +113,19 @@ _DROP = r"(\w+) (?:put down|left|set) the (\w+)(?: there| aside)?\."
 
 
 def _been(document: str) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Where everybody is, and where every thing has been."""
+    """Return where everybody is, and where every thing has been."""
     where: dict[str, str] = {}
     holds: dict[str, str] = {}
     been: dict[str, list[str]] = {}
-    for fact in re.finditer(rf"{_MOVE}|{_TAKE}|{_DROP}", document):
-        walker, place, taker, taken, dropper, dropped = fact.groups()
+    for event in re.finditer(rf"{_MOVE}|{_TAKE}|{_DROP}", document):
+        walker, room, taker, taken, dropper, dropped = event.groups()
         if taker and taker in where:
             holds[taken] = taker
             been.setdefault(taken, []).append(where[taker])
         elif walker and walker[0].isupper():
-            where[walker] = place
+            where[walker] = room
             for thing in [t for t, who in holds.items() if who == walker]:
-                been[thing].append(place)
+                been[thing].append(room)
         elif dropper and holds.get(dropped) == dropper:
             del holds[dropped]
     return where, been
@@ -137,23 +137,23 @@ def _story(question: str, document: str) -> str:
         return box(where[found[1]])
     if found := re.fullmatch(r"Where is the (\w+)\?", question):
         return box(been[found[1]][-1])
-    thing, place = re.fullmatch(r"Where was the (\w+) before it was in the (\w+)\?", question).groups()
-    return box(been[thing][been[thing].index(place) - 1])
+    thing, room = re.fullmatch(r"Where was the (\w+) before it was in the (\w+)\?", question).groups()
+    return box(been[thing][been[thing].index(room) - 1])
 
 
 def _track(question: str, document: str) -> str:
-    """All places that a thing has been, in order, none twice in a row."""
+    """Name all rooms that a thing has been in, in order, none twice in a row."""
     thing = re.fullmatch(r"Where is the (\w+)\?", question)[1]
-    places = _been(document)[1].get(thing, [])
-    return box(" ".join(place for i, place in enumerate(places) if not i or places[i - 1] != place))
+    rooms = _been(document)[1].get(thing, [])
+    return box(" ".join(room for i, room in enumerate(rooms) if not i or rooms[i - 1] != room))
 
 
 def _sides(question: str, document: str) -> str:
-    facts = re.findall(r"The (\w+) lies (\w+) of the (\w+)\.", document)
+    pairs = re.findall(r"The (\w+) lies (\w+) of the (\w+)\.", document)
     if found := re.fullmatch(r"What lies (\w+) of the (\w+)\?", question):
-        return box(next(a for a, side, b in facts if (side, b) == found.groups()))
+        return box(next(a for a, side, b in pairs if (side, b) == found.groups()))
     a, side = re.fullmatch(r"What is the (\w+) (\w+) of\?", question).groups()
-    return box(next(b for x, s, b in facts if (x, s) == (a, side)))
+    return box(next(b for x, s, b in pairs if (x, s) == (a, side)))
 
 
 def _gifts(question: str, document: str) -> str:

@@ -111,7 +111,7 @@ def _pool_document(numbers: Sequence[Any], question: str, path: str | Path | Non
     return numbered_documents([pool.documents[i] for i in numbers])
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # every record of a file points into the same pool
 def _pool(path: str) -> Pool:
     with open(path, "rb") as file:
         squad = file.read(64).lstrip().startswith((b'{"version"', b'{"data"'))

@@ -45,6 +45,7 @@ def likely_format(path: str | Path) -> str | None:
         return None
     if first is None:
         return None
+    # A field more is stronger evidence: "context" alone is in the files of three projects.
     fitting = [known for known in FORMATS.values() if set(known.fields) <= first.fields.keys()]
     best = max(fitting, key=lambda known: len(known.fields), default=None)
     return best.name if best else None

@@ -42,7 +42,7 @@ def records(path: str | Path, expected: str) -> Iterator[Record]:
     """Yield the records of a file of parquet, JSON lines or a JSON list; ``expected`` describes them, for errors."""
     path = Path(path)
     with open(path, "rb") as file:
-        head = file.read(1 << 16)
+        head = file.read(1 << 16)  # content decides, as downloads are often renamed
     for mark, name in _PACKED.items():
         if head.startswith(mark):
             raise ValueError(f"{path}: expected {expected}, found a file compressed by {name}; decompress it first")
@@ -140,7 +140,7 @@ def _parquet(path: Path) -> Iterator[Record]:
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path}: begins like a parquet file and cannot be read as one ({error})") from error
     number = 0
-    for batch in file.iter_batches(batch_size=16):
+    for batch in file.iter_batches(batch_size=16):  # few, as a row may be a book
         for record in batch.to_pylist():
             number += 1
             yield Record(record, number, f"{path}, row {number}")

@@ -56,6 +56,7 @@ def _question(entry: Mapping[str, Any], document: int, own: tuple[int, ...], whe
     if not answers:
         raise ValueError(f"{where}: the answer list is empty and is_impossible is not set")
     start = field_of(answers[0], "answer_start", int, where)
+    # Annotators' spans differ; the first one is the evidence, and every wording is accepted.
     wordings = tuple(dict.fromkeys(field_of(answer, "text", str, where) for answer in answers))
     return PoolQuestion(
         id=str(entry.get("id", question)),

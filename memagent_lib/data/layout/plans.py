@@ -149,6 +149,7 @@ class _Draft:
     def _cost(self, text: str, number: int) -> int:
         if not self.plan.numbered:
             return self.meter.cost(text, self.plan.separator)
+        # Heading and text are counted apart, so that the text's cost is cached whatever its number.
         return self.meter.cost(heading(number).rstrip(), self.plan.separator) + self.meter.cost(text, "\n")
 
     def _take_unit(self) -> bool:
@@ -157,6 +158,7 @@ class _Draft:
             return False
         self.texts.append(unit)
         number = len(self.plan.statements) + len(self.texts)
+        # At least 1, so that the sums rise: bisection and the end of the loop below rest on it.
         self.sums.append(self.sums[-1] + max(1, self._cost(unit, number)))
         return True
 
@@ -164,7 +166,7 @@ class _Draft:
         """Return how many units of filler ``tokens`` pay for."""
         while self.sums[-1] <= tokens:
             if not self._take_unit():
-                if self.sums[-1] < 0.98 * tokens:
+                if self.sums[-1] < 0.98 * tokens:  # a pool that is almost long enough fills the length well enough
                     raise self._exhausted(f"{self.sums[-1]:,} tokens and {tokens:,} are needed")
                 break
         return max(0, bisect_right(self.sums, tokens) - 1)
@@ -184,6 +186,8 @@ class _Draft:
         chosen = self.texts[:n]
         plan = self.plan
         if plan.numbered:
+            # A pool yields the question's hard distractors first; unshuffled they would stand at the beginning. The
+            # depths are the example's own random numbers, so they serve as a seed that no length changes.
             random.Random(repr([statement.depth for statement in plan.statements])).shuffle(chosen)
         return insert(chosen, plan.statements, plan.separator, plan.numbered)
 

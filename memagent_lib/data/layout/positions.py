@@ -52,28 +52,34 @@ def numbered_documents(documents: Sequence[str]) -> str:
 
 def join(parts: Sequence[str], positions: Sequence[int], separator: str, numbered: bool = False) -> Layout:
     """Join parts into a text and report where the parts at ``positions`` are, behind their headings if ``numbered``."""
+    headings = [heading(number) if numbered else "" for number in range(1, len(parts) + 1)]
     starts = []
     end = 0
-    for number, part in enumerate(parts, 1):
-        start = end + len(heading(number)) if numbered else end
+    for above, part in zip(headings, parts, strict=True):
+        start = end + len(above)
         starts.append(start)
         end = start + len(part) + len(separator)
-    text = numbered_documents(parts) if numbered else separator.join(parts)
+    text = separator.join(above + part for above, part in zip(headings, parts, strict=True))
     spans = [Span(starts[i], starts[i] + len(parts[i])) for i in positions]
     return Layout(text, spans, list(positions))
 
 
 def insert(
-    fillers: Sequence[str], statements: Sequence[Statement], separator: str, numbered: bool = False, among: int = -1
+    fillers: Sequence[str],
+    statements: Sequence[Statement],
+    separator: str,
+    numbered: bool = False,
+    among: int | None = None,
 ) -> Layout:
     """Lay statements out between units of filler, each at its depth; statements of equal depth stay in order.
 
     Depths count over the first ``among`` units, or over all of them.
     """
-    count = len(fillers) if among < 0 else among
+    count = len(fillers) if among is None else among
     parts: list[str] = []
     positions = [0] * len(statements)
     used = 0
+    # The sort is stable: a task that states things in order may give them all one depth.
     for i in sorted(range(len(statements)), key=lambda i: statements[i].depth):
         before = round(statements[i].depth * count)
         parts += fillers[used:before]
@@ -94,6 +100,7 @@ def free_positions(depths: Sequence[float], count: int, used: set[int], ordered:
         position = int(depth * count)
         if ordered and found:
             position = max(position, found[-1] + 1)
+        # The next free one, not a new draw: a crowded document still needs no more randomness than an empty one.
         while position in used:
             position += 1
         used.add(position)
@@ -119,7 +126,7 @@ def fill_chunks(
     ``lay_out(n)`` puts the statements among the first ``n`` units of a text that is longer than its chunks. ``n`` falls
     from ``count`` until all statements end before the cut; ``ValueError`` where they do not at ``least`` either.
     """
-    for n in range(count, min(count, least) - 1, -1):
+    for n in range(count, min(count, least) - 1, -1):  # at least once: a short statement may fit where no unit does
         found = lay_out(n)
         text = found.text[: end_of_chunks(found.text, length, tokenizer)].rstrip()
         if all(span.end <= len(text) for span in found.spans):

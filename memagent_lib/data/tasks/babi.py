@@ -78,7 +78,9 @@ def _sentence(rng: random.Random, forms: tuple[str, ...], **words: str) -> str:
 def _where_is_who(rng: random.Random, events: int) -> Plot:
     """Plan qa1. In the end no two people are in one room, so that no room stands out."""
     last: dict[str, tuple[int, str]] = {}
-    while len({room for _, room in last.values()}) < 4:
+    while (
+        len({room for _, room in last.values()}) < 4
+    ):  # drawn again as a whole: to mend single moves would favour some rooms
         people = rng.sample(PEOPLE, 4)
         moves: list[str] = []
         last = {}

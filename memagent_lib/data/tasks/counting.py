@@ -39,7 +39,9 @@ class WordsPlan:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        guess = max(1, key.length.limit // 32)
+        guess = max(
+            1, key.length.limit // 32
+        )  # low, as a guess that overshoots builds and counts longer texts than needed
         n, tokens = longest(self.build, lambda n: meter.count(self.build(n)), guess, key.length, meter)
         text = self.build(n)
         counts = Counter(text.split())
@@ -79,6 +81,7 @@ class CommonWords:
     def plan(self, key: ExampleKey) -> WordsPlan:
         short = key.length.limit < SHORT_TOKENS
         often, rarely = _SHORT_REPEATS if short else (self.common_repeats, self.other_repeats)
+        # Two generators: the pool grows with the length, and the order of its words must not depend on that.
         order_seed = key.rng().getrandbits(64)
         rng = key.rng(f"{key.name} words")
         pool = list(english("noun", "adjective", "verb"))

@@ -102,6 +102,7 @@ class MultiHop:
         """Plan over a world that is new every :data:`QUESTIONS_PER_WORLD` examples; length only adds its documents."""
         number, index = divmod(key.index, QUESTIONS_PER_WORLD)
         documents = key.length.documents
+        # Twice the documents, as those of the question and its decoys are not filler.
         size = key.length.limit // TOKENS_PER_DOCUMENT if documents is None else 2 * documents
         of = world(key.seed, number, size)
         rng = key.rng(f"{self.shape} {self.hops}")
@@ -112,7 +113,7 @@ class MultiHop:
     def _chain(self, of: World, rng: random.Random) -> DocumentPlan:
         route = rng.choice([route for route in ROUTES if len(route.relations) == self.hops])
         walks: list[Walk] = []
-        while len(walks) <= self.decoys:
+        while len(walks) <= self.decoys:  # some centers have too few walks without a document in common
             walks = alike_walks(of, route, rng.choice(of.by_kind[route.kind]), self.decoys + 1, rng)
         rng.shuffle(walks)  # nothing but the question distinguishes the first one from the others
         gold, *decoys = walks

@@ -112,6 +112,7 @@ class Tracing:
         for chain, value in enumerate(values):
             own = variables[chain * links : (chain + 1) * links]
             texts = [f"Let {own[0]} be {value}.", *(f"Let {b} be the same as {a}." for a, b in pairwise(own))]
+            # Links of a chain stay in order, so that one reading from front to back can follow them.
             statements += in_order(texts, () if chain else range(links), rng)
         return DocumentPlan(
             question=(

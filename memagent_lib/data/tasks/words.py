@@ -44,7 +44,7 @@ _ENDINGS = terms(
     "for the better part of an hour | on the way to market | in spite of the cold | and then thought no more of it | "
     "until the candle went out | more than once | that spring"
 )
-_STOCK_SEED = 20250703
+_STOCK_SEED = 20250703  # fixed: the sentences are part of what every seed means
 _STOCK_SIZE = 4096
 MOST_IN_VAIN = 10_000
 

@@ -75,6 +75,7 @@ class World:
 
 
 def _own_words(name: str) -> list[str]:
+    # The words left out are those of the patterns below, which all names of a kind share.
     return [word for word in name.split() if word not in ("The", "of", "the", "Works")]
 
 
