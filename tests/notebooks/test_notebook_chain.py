@@ -1,8 +1,8 @@
 """The notebooks as a newcomer runs them: in order, on their defaults, each finding what the one before left.
 
-A test per notebook, in one checkout. ``--checkout=FOLDER`` keeps that checkout: a run with the same folder continues
-after the last notebook that ran to its end, and what each showed lies in ``runs/study/executed``. A copy that is
-removed there is run again.
+A test per notebook, in one checkout. ``--checkout=FOLDER`` retains that checkout: a run with the same folder continues
+after the last notebook that ran to its end; the executed copies are in ``runs/study/executed``. A copy that is removed
+there is run again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("0[1-8]_*.ipy
 
 @pytest.fixture(scope="module")
 def checkout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty checkout after set-up: what git keeps, and no ``runs/`` but what an earlier run of the chain left."""
-    kept = request.config.getoption("--checkout")
-    folder = Path(kept).resolve() if kept else tmp_path_factory.mktemp("checkout")
+    """An empty checkout after set-up: the tracked files, and the ``runs/`` of an earlier run of the chain if any."""
+    retained = request.config.getoption("--checkout")
+    folder = Path(retained).resolve() if retained else tmp_path_factory.mktemp("checkout")
     for name in ("notebooks", "experiments"):
         others = shutil.ignore_patterns(".ipynb_checkpoints", "__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=others, dirs_exist_ok=True)
@@ -36,7 +36,7 @@ def checkout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_runs_on_its_defaults_on_what_those_before_it_left(
+def test_a_notebook_runs_on_defaults_after_those_before_it(
     name: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executed = checkout / STUDY / "executed"

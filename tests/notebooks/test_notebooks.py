@@ -27,7 +27,7 @@ def code_cells(path: Path) -> list[nbformat.NotebookNode]:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_is_clean_and_its_parameters_are_typed_explained_and_all_seen_by_papermill(path: Path) -> None:
+def test_a_notebooks_parameters_are_typed_and_explained(path: Path) -> None:
     cells = code_cells(path)
     assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
     source = next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", []))
@@ -38,7 +38,7 @@ def test_a_notebook_is_clean_and_its_parameters_are_typed_explained_and_all_seen
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_defines_nothing_and_each_cell_ends_in_something_to_look_at(path: Path) -> None:
+def test_a_notebook_defines_nothing_and_each_cell_displays(path: Path) -> None:
     for cell in code_cells(path):
         assert not cell.source.lstrip().startswith(("!", "%"))
         tree = ast.parse(cell.source)
@@ -50,14 +50,14 @@ def test_a_notebook_defines_nothing_and_each_cell_ends_in_something_to_look_at(p
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_asks_a_question_and_says_what_was_learnt_and_where_to_go_next(path: Path) -> None:
+def test_a_notebook_has_a_question_a_lesson_and_a_next_step(path: Path) -> None:
     words = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"]
     assert words[0].splitlines()[0].endswith("?")
     assert "**Learnt:**" in words[-1]
     assert "**Next:**" in words[-1]
 
 
-def test_the_demo_sweep_gives_its_notebooks_only_parameters_that_they_have() -> None:
+def test_the_demo_sweep_fits_its_notebooks() -> None:
     spec = SweepSpec.load(ROOT / "experiments" / "demo.toml")
     assert [points[0].stage for points in plan(spec)] == ["data", "train", "evaluate", "figure", "inspect"]
 
@@ -94,11 +94,11 @@ def reweighted(model: str, folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_model: str, workspace: Path) -> None:
+def test_the_notebooks_run_from_quickstart_to_case_study(tiny_model: str, workspace: Path) -> None:
     """All notebooks but training as one sweep, on a random policy but for the one that reads a file."""
 
-    def stage(name: str, notebook: str, **given) -> SweepStage:
-        return SweepStage(name=name, notebook=f"notebooks/{notebook}.ipynb", **given)
+    def stage(name: str, notebook: str, **options) -> SweepStage:
+        return SweepStage(name=name, notebook=f"notebooks/{notebook}.ipynb", **options)
 
     budget = {
         "chunk_tokens": 48,
@@ -118,13 +118,13 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     }
     read = {"data": "{folder}/data", "chunks": [1, 3], "n": [3, 2], **budget}
     drawn = {"policies": ["one"], "figure_file": "{folder}/f.png", "table_file": "{folder}/t.csv"}
-    inspected = {"before": "one", "after": "other", "chunks": 3, "page_file": "{folder}/m.html"}
+    inspected = {"before": "one", "after": "other", "chunks": 3, "html": "{folder}/m.html"}
     other = {"policy": "other", "model": reweighted(tiny_model, workspace / "other_model")}
     quick = {"warm_start": tiny_model, "trained": tiny_model, "task": "needle", "chunks": 2, "n": 2}
-    own = {"model": "experiments/pocket/warm_start", "backend": "transformers", "page_file": "{folder}/r.html"}
+    own = {"model": "experiments/pocket/warm_start", "backend": "transformers", "html": "{folder}/r.html"}
     quick |= {"backend": "transformers"}
-    case = {"model": "experiments/pocket/trained", "chunks": 3, "n": 4, "page_file": "{folder}/case.html"}
-    compared = {"left": "one", "right": "other", "page_file": "{folder}/c.html"}
+    case = {"model": "experiments/pocket/trained", "chunks": 3, "n": 4, "html": "{folder}/case.html"}
+    compared = {"left": "one", "right": "other", "html": "{folder}/c.html"}
     spec = SweepSpec(
         name="small",
         folder=str(workspace / "small"),
@@ -132,7 +132,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
         parameters={"model": tiny_model, "results": "{folder}/results"},
         stage=(
             stage("quickstart", "00_quickstart", parameters=quick),
-            stage("data", "01_make_data", parameters={"folder": "{folder}/data", "chunk_tokens": 48, **made}),
+            stage("data", "01_make_data", parameters={"out": "{folder}/data", "chunk_tokens": 48, **made}),
             stage("evaluate", "03_evaluate", parameters=read, points=[{"policy": "one"}, other]),
             stage("figure", "05_length_extrapolation", parameters=drawn),
             stage("inspect", "06_inspect_memory", parameters=inspected),
@@ -158,7 +158,7 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     assert "The code of the silver heron is lantern" in (workspace / "small/r.html").read_text()
     executed = sorted((workspace / "small/notebooks").glob("*.ipynb"))
     assert len(executed) == 9
-    assert all(_shows_its_figures(path) for path in executed)
+    assert all(displays_its_figures(path) for path in executed)
 
     ledger = Experiment.open(workspace)
     run = load_runs(ledger, "params.policy = 'one'").iloc[0]
@@ -169,19 +169,18 @@ def test_the_notebooks_run_from_the_quickstart_to_two_runs_side_by_side(tiny_mod
     turns = turns_to_frame(results).query("reader == 'overwrite'").groupby("example").size()
     assert sorted(turns) == [2, 2, 2, 4, 4]
     outputs = [output for path in executed for cell in code_cells(path) for output in cell.outputs]
-    said = [output["text"] for output in outputs if output.get("name") == "stderr"]
-    assert said == []
+    assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []
 
 
 @pytest.mark.slow
-def test_a_grid_over_a_parameter_keeps_every_points_rows_of_every_policy(tiny_model: str, workspace: Path) -> None:
-    """03_evaluate with two policies at two chunk sizes: the figure's rows and the gathered ones hold all four."""
+def test_a_grid_retains_every_points_rows_of_every_policy(tiny_model: str, workspace: Path) -> None:
+    """03_evaluate with two policies at two chunk sizes: the figure's rows and the gathered ones have all four."""
     make_splits(workspace / "data", "needle", {"test": ([2], [3])}, Tokenizer.load(tiny_model), 0, 48, distractors=0.5)
     policies = {"one": tiny_model, "other": reweighted(tiny_model, workspace / "other_model")}
-    given = {"data": str(workspace / "data"), "results": "{folder}/results", "policies": policies, "chunks": [2]}
-    given |= {"n": [3], "readers": ["overwrite"], "backend": "transformers"}
+    parameters = {"data": str(workspace / "data"), "results": "{folder}/results", "policies": policies, "chunks": [2]}
+    parameters |= {"n": [3], "readers": ["overwrite"], "backend": "transformers"}
     stage = SweepStage(
-        name="sizes", notebook="notebooks/03_evaluate.ipynb", parameters=given, grid={"chunk_tokens": [32, 48]}
+        name="sizes", notebook="notebooks/03_evaluate.ipynb", parameters=parameters, grid={"chunk_tokens": [32, 48]}
     )
     result = run_sweep(
         SweepSpec(name="sizes", folder=str(workspace / "s"), tracking=str(workspace), stage=(stage,), workers=2)
@@ -200,8 +199,8 @@ def test_a_grid_over_a_parameter_keeps_every_points_rows_of_every_policy(tiny_mo
     }
 
 
-def _shows_its_figures(path: Path) -> bool:
-    """Whether every cell that ends in a figure shows an image, and every other code cell shows something."""
+def displays_its_figures(path: Path) -> bool:
+    """Return whether every cell that ends in a figure has an image, and every other code cell some output."""
     for cell in code_cells(path):
         kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
         last = ast.parse(cell.source).body[-1] if cell.source else None
