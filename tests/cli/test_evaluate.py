@@ -144,7 +144,7 @@ def test_wrong_examples_become_data_and_failed_ones_do_not(needles, tokenizer_fo
         assert main([*again, str(tmp_path / "none.parquet")]) == 0
     assert not (tmp_path / "none.parquet").exists()
     said = capsys.readouterr().err
-    assert f"1 not answered right, kept in {wrong}" in said and "no answer was wrong" in said
+    assert f"1 not answered right, saved in {wrong}" in said and "no answer was wrong" in said
     assert "end the name" in said, "a name that is not parquet is said before anything is read"
 
 
@@ -220,9 +220,9 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
     pd.DataFrame({"score": [1.0], "policy": ["a"]}).to_parquet(tmp_path / "rows.parquet")
     pq.write_table(pq.read_table(needles).slice(0, 0), tmp_path / "none_in.parquet")
     for data, says in [
-        (tmp_path, f"{tmp_path} is a folder; give the files of examples in it, as {tmp_path}/*.parquet"),
+        (tmp_path, f"{tmp_path} is a folder; name the files of examples in it, as {tmp_path}/*.parquet"),
         (tmp_path / "none_in.parquet", "none_in.parquet holds no examples; make some with"),
-        (tmp_path / "rows.parquet", "rows.parquet holds the results of an evaluation; give the file of examples"),
+        (tmp_path / "rows.parquet", "rows.parquet has the results of an evaluation; name the file of examples"),
     ]:
         assert main(["evaluate", str(data), "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2
         assert says in capsys.readouterr().err
