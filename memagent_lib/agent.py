@@ -87,7 +87,8 @@ def open_agent(
     if not isinstance(budget, Budget):
         budget = replace(trained.budget, **(budget or {}))
     reader = reader or trained.reader
-    reader = reader_named(reader) if isinstance(reader, str) else reader
+    if isinstance(reader, str):
+        reader = reader_named(reader)
     template = Template.of(template or trained.template)
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = _tokenizer(paths.model_path(str(tokenizer or model)), named=bool(tokenizer))
@@ -180,9 +181,10 @@ class _Session:
             )
 
     def _prepare(self, prompt: Prompt) -> _Pending:
-        stored = self._observer.store.find(prompt) if self._observer.store else None
-        if stored is not None:
-            return _Pending(prompt, reply=stored)
+        if self._observer.store:
+            stored = self._observer.store.find(prompt)
+            if stored is not None:
+                return _Pending(prompt, reply=stored)
         return _Pending(prompt, self._encoder.encode(prompt))
 
     def _observe(self, prompt: Prompt, reply: Reply) -> Turn:

@@ -46,12 +46,13 @@ class Journal:
         self._lock = threading.Lock()
         self._turns: defaultdict[str, dict[str, deque[_Line]]] = defaultdict(dict)
         self._records: dict[str, _Line] = {}
+        # By way of JSON, so that it compares equal to what the file's first line is read back as.
         self._identity = json.loads(json.dumps(dict(identity), sort_keys=True, default=str))
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._claim()
             self._end = self._load()
-        except BaseException:
+        except BaseException:  # an interrupt, too, must not leave the file locked
             os.close(self._file)
             raise
 
@@ -69,8 +70,10 @@ class Journal:
         """Return the next reply stored for a turn of a reading; each is returned once."""
         with self._lock:
             waiting = self._turns[key].get(turn)
-            line = waiting.popleft() if waiting else None
-        return None if line is None else Reply(**self._read(line)["reply"])
+            if not waiting:
+                return None
+            line = waiting.popleft()
+        return Reply(**self._read(line)["reply"])
 
     def append_reply(self, key: str, turn: str, reply: Reply) -> None:
         """Append the reply to a turn of a reading."""
@@ -79,14 +82,19 @@ class Journal:
 
     def finish(self, key: str, record: Mapping[str, Any], failed: bool = False) -> None:
         """Append the record of a reading; the last of a key counts. Turns of a ``failed`` reading stay for a retry."""
-        line = self._write({"reading": key, "record": record} | ({"failed": True} if failed else {}))
+        entry = {"reading": key, "record": record}
+        if failed:
+            entry["failed"] = True
+        line = self._write(entry)
         with self._lock:
             self._ended(key, line, failed)
 
     def record(self, key: str) -> dict[str, Any] | None:
         """Return the record of a finished reading; ``None`` if there is none."""
         line = self._records.get(key)
-        return None if line is None else self._read(line)["record"]
+        if line is None:
+            return None
+        return self._read(line)["record"]
 
     def close(self) -> None:
         """Release the file, which stays for a later run."""
@@ -211,6 +219,7 @@ def records(path: str | Path) -> Iterator[dict[str, Any]]:
 
 def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None:
     """Append one record to a file that several processes write; :func:`records` reads it."""
+    # A short O_APPEND write is atomic on a local disk, so that several processes need no lock.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(handle, _encoded({"reading": key, "record": record}))
@@ -221,7 +230,9 @@ def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None
 def key_of(prompt: Prompt) -> str:
     """Return a digest of everything in a prompt, by which its reply is found."""
     chunk = prompt.chunk
-    chunk_text = f"{chunk.index} {chunk.start} {chunk.end}\0{chunk.text}" if chunk else ""
+    chunk_text = ""
+    if chunk is not None:
+        chunk_text = f"{chunk.index} {chunk.start} {chunk.end}\0{chunk.text}"
     return digest("\0".join((prompt.kind.name, prompt.question, prompt.memory, str(prompt.memories), chunk_text)))
 
 

@@ -40,7 +40,9 @@ def absolute(path: str | Path) -> Path:
 
 def display(path: Path) -> str:
     """Return a path for people to read: relative to :func:`root` if it is below."""
-    return str(path.relative_to(root()) if path.is_relative_to(root()) else path)
+    if path.is_relative_to(root()):
+        path = path.relative_to(root())
+    return str(path)
 
 
 def require_replaceable(*paths: str | Path) -> None:
@@ -61,12 +63,13 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     require_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Beside it, because a rename is atomic only within one file system; the thread's id, because threads share a pid.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
         yield unfinished
         unfinished.replace(path)
     except OSError as failure:
-        if unfinished.name not in str(failure):
+        if unfinished.name not in str(failure):  # an error of the block's own
             raise
         why = os.strerror(failure.errno) if failure.errno else type(failure).__name__
         raise type(failure)(f"{path} cannot be written ({why}); choose another path") from failure

@@ -64,7 +64,9 @@ class Template:
         """Return a template from its name or path, from a table of its entries, or as it is."""
         if isinstance(words, Template):
             return words
-        return parse(cls, words, "template") if isinstance(words, Mapping) else cls.load(words)
+        if isinstance(words, Mapping):
+            return parse(cls, words, "template")
+        return cls.load(words)
 
     @classmethod
     def load(cls, name: str | Path) -> Template:
@@ -116,7 +118,9 @@ class Template:
             displayed["chunk"] = prompt.chunk.text.strip()
         pieces = []
         for words, part in _pieces(self.words(prompt.kind)):
-            pieces += [words, displayed[part] if part else ""]
+            pieces.append(words)
+            if part is not None:
+                pieces.append(displayed[part])
         return pieces
 
     @property
@@ -166,6 +170,7 @@ class Encoder:
         return self._limit(self.template.words(kind), kind.parts, memories)
 
     def _overhead(self, words: str, parts: frozenset[str]) -> int:
+        # The "x" stands for a part's first token, which may join the word before it.
         bare = words.format(**dict.fromkeys(parts, "x"))
         return self.tokenizer.chat_tokens + self._count(bare)
 
@@ -223,8 +228,9 @@ class Encoder:
         limit = self.prompt_limit(prompt.kind, prompt.memories)
         if len(ids) > limit:
             raise BudgetError(self._too_long(prompt, len(ids), limit))
-        replaced = prompt.memory if not prompt.kind.answers and prompt.memories == 1 else ""
-        draft = tuple(self.tokenizer.known_tokens(replaced).ids) if replaced else ()
+        draft = ()
+        if prompt.memory and prompt.memories == 1 and not prompt.kind.answers:  # the reply replaces this memory
+            draft = tuple(self.tokenizer.known_tokens(prompt.memory).ids)
         return Request(tuple(ids), "".join(parts), self.reply_limit(prompt.kind), draft)
 
     def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:

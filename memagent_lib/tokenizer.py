@@ -80,7 +80,9 @@ def _borders(tokens: Tokens) -> _Borders | None:
         return None
     wanted = (MARGIN_TOKENS, 2 * MARGIN_TOKENS, n - 2 * MARGIN_TOKENS, n - MARGIN_TOKENS)
     found = [_next_character(tokens.starts, index) for index in wanted]
-    return None if None in found else _Borders(*found)
+    if None in found:
+        return None
+    return _Borders(*found)
 
 
 def _next_character(starts: array[int], index: int) -> int | None:
@@ -103,7 +105,7 @@ class Tokenizer:
             )
         self.source = hf_tokenizer
         self.backend = backend
-        self._plain = copy.deepcopy(backend)
+        self._plain = copy.deepcopy(backend)  # the original parses special tokens, which the chat frame needs
         self._plain.encode_special_tokens = True
         self._plain.no_truncation()
         self._plain.no_padding()
@@ -167,7 +169,7 @@ class Tokenizer:
         if len(tokens.ids) < LONG_TOKENS:
             return
         with self._lock:
-            self._recent.pop(text, None)
+            self._recent.pop(text, None)  # so that it moves to the end: the oldest is dropped first
             self._recent[text] = tokens
             while len(self._recent) > REMEMBERED_TEXTS:
                 del self._recent[next(iter(self._recent))]
@@ -198,7 +200,9 @@ class Tokenizer:
             seam = part[tail_start:]
             left = _Anchor(tokens, borders.tail, -tail_start)
         rest = self._encode_seam(seam, left, None)
-        return self.encode("".join(parts)) if rest is None else ids + rest
+        if rest is None:
+            return self.encode("".join(parts))
+        return ids + rest
 
     def _encode_seam(self, text: str, left: _Anchor | None, right: _Anchor | None) -> list[int] | None:
         """Return the ids of ``text`` between its anchors; ``None`` where its tokens do not join theirs."""
@@ -244,6 +248,7 @@ class Tokenizer:
         mark = "<<memagent content>>"
         messages = [{"role": "user", "content": mark}]
         framed = self.source.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        # The frame is encoded with special tokens, the content without: nothing in a document acts as a control token.
         before, found, after = framed.partition(mark)
         if not found:
             raise ValueError("the tokenizer's chat template does not contain the user's message as it is")

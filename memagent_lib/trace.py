@@ -188,8 +188,10 @@ REPLY_FIELDS = tuple(each.name for each in fields(Reply) if each.name not in _TR
 
 def _turn_row(number: int, turn: Turn) -> tuple[Any, ...]:
     prompt, reply = turn.prompt, turn.reply
-    start = prompt.chunk.start if prompt.chunk else None
-    end = prompt.chunk.end if prompt.chunk else None
+    start = end = None
+    if prompt.chunk is not None:
+        start = prompt.chunk.start
+        end = prompt.chunk.end
     costs = (getattr(reply, name) for name in _COSTS)
     return (number, prompt.kind.name, start, end, prompt.memory, reply.text, *costs)
 

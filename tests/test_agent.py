@@ -1,6 +1,7 @@
 """The driver: opening, cancelling, streaming, and what a reading of a huge file costs."""
 
 import asyncio
+import gc
 import json
 import shutil
 import threading
@@ -15,7 +16,7 @@ from memagent_lib.agent import Agent, AgentSettings, Observer, chunks_after, gat
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import READERS, gated
-from memagent_lib.text import chunks
+from memagent_lib.text import Chunk, chunks
 from memagent_lib.trace import Reply, Trace
 
 SENTENCE = "A small boat drifts past the old mill. "
@@ -163,6 +164,24 @@ def test_lean_drops_ids_and_chunk_texts_after_the_turn_was_seen(encoder):
     assert "".join(filter(None, seen)) == DOCUMENT
     assert {t.prompt.chunk.text for t in trace.reads} == {""}
     assert not any(t.reply.prompt_ids for t in trace.turns)
+
+
+@pytest.mark.parametrize("name", ["overwrite", "gated", "recall", "multislot"])
+def test_a_lean_reading_has_few_chunk_texts_in_memory(encoder, name):
+    """A gigabyte is read in the memory of a page: of a hundred chunks, only those around the turn have their text."""
+    in_memory = []
+
+    def count(_):
+        chunks = (each for each in gc.get_objects() if type(each) is Chunk)
+        in_memory.append(sum(chunk.text.startswith("\u2042") for chunk in chunks))
+
+    blocks = (f"\u2042 Note {number}: {SENTENCE}\n" * 3 for number in range(100))
+    trace = Agent(encoder, Scripted(len_of), READERS[name]).read(
+        blocks, "q", observer=Observer(lean=True, on_turn=count)
+    )
+    assert len(trace.reads) >= 100
+    assert 1 <= max(in_memory) <= 3
+    assert max(in_memory[-20:]) <= max(in_memory[:20])
 
 
 def test_every_reply_has_its_start_and_duration(encoder):

@@ -27,7 +27,7 @@ from memagent_lib.trace import Reply
 if TYPE_CHECKING:
     import aiohttp
 
-APIS = ("completions", "chat")
+PATHS = {"completions": "completions", "chat": "chat/completions"}
 CONNECTIONS = 256  # requests in flight
 FIRST_ANSWER_S = 10.0
 ATTEMPTS_WITHOUT_TEXT = 3
@@ -57,8 +57,8 @@ class OpenAICompatible:
         retry_policy: RetryPolicy | None = None,
         extra: dict[str, Any] | None = None,
     ):
-        if api not in APIS:
-            raise ValueError(f"no api {api!r}; choose from {', '.join(APIS)}")
+        if api not in PATHS:
+            raise ValueError(f"no api {api!r}; choose from {', '.join(PATHS)}")
         self.model = model
         self.sampling = sampling
         self._api = api
@@ -123,11 +123,10 @@ class OpenAICompatible:
     async def _once(self, request: Request) -> Reply:
         import aiohttp
 
-        path = "completions" if self._api == "completions" else "chat/completions"
         try:
             async with asyncio.timeout(self._policy.attempt_s):
                 data = json.dumps(self._body(request)).encode()
-                async with self._client.post(f"{self.base_url}/{path}", data=data) as answer:
+                async with self._client.post(f"{self.base_url}/{PATHS[self._api]}", data=data) as answer:
                     content = await answer.read()
         except TimeoutError as late:
             raise RetryableError(f"no reply within {self._policy.attempt_s:g} s") from late

@@ -14,7 +14,7 @@ is a module here and its entry in :data:`READERS`.
 """
 
 from memagent_lib.readers.baselines import blind, full, passages_of, retrieved, truncated
-from memagent_lib.readers.declaration import Reader, ReaderSession, reader
+from memagent_lib.readers.declaration import Reader, ReaderSession, reader, turns_and_memory
 from memagent_lib.readers.gated import GATE, gated
 from memagent_lib.readers.map_merge import map_merge
 from memagent_lib.readers.multislot import multislot
@@ -43,4 +43,5 @@ __all__ = [
     "retrieved",
     "several_questions",
     "truncated",
+    "turns_and_memory",
 ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from inspect import signature
 
 from memagent_lib.text import Chunk
-from memagent_lib.trace import Kind, Prompt, Trace, Turn
+from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace, Turn
 
 ReaderSession = Generator[Prompt | tuple[Prompt, ...], Turn | tuple[Turn, ...], Trace]
 MEMAGENT_PROMPTS = {Kind.READ: 1, Kind.ANSWER: 1}
@@ -35,7 +35,9 @@ class Reader:
 
     def __call__(self, question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
         """Start a session; with ``previous``, one that continues it, for readers that can (:attr:`continues`)."""
-        options = {} if previous is None else {"previous": previous}
+        options = {}
+        if previous is not None:
+            options["previous"] = previous
         trace = yield from self.session(question, chunks, **options)
         return replace(trace, reader=self.source)
 
@@ -53,6 +55,14 @@ class Reader:
     def has_memory(self) -> bool:
         """Whether the reader reads chunk by chunk into a memory; the others are baselines."""
         return any(kind.reads for kind in self.prompts)
+
+
+def turns_and_memory(previous: Trace | None) -> tuple[list[Turn], str]:
+    """Return what a session starts with: the reads of ``previous`` and its last memory, or nothing and no memory."""
+    if previous is None or not previous.reads:
+        return [], NO_MEMORY
+    turns = list(previous.reads)
+    return turns, turns[-1].reply.text
 
 
 def reader(prompts: Mapping[Kind, int]) -> Callable[[Callable[..., ReaderSession]], Reader]:

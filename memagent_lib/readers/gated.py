@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from memagent_lib.readers.declaration import ReaderSession, reader
+from memagent_lib.readers.declaration import ReaderSession, reader, turns_and_memory
 from memagent_lib.text import Chunk
-from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Reply, Trace
+from memagent_lib.trace import Kind, Prompt, Reply, Trace
 
 GATE = Kind(
     "gate",
@@ -30,8 +30,7 @@ def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None)
     A memory that is left as it is cannot decay and costs one token to write. The trace has the memory that each turn
     left behind, and the gate as the reply's ``signal``. Chunks after DONE are never requested.
     """
-    turns = list(previous.reads) if previous else []
-    memory = turns[-1].reply.text if turns else NO_MEMORY
+    turns, memory = turns_and_memory(previous)
     for chunk in chunks:
         turn = yield Prompt(GATE, question, memory, chunk)
         turn = replace(turn, reply=open_gate(turn.reply, memory))

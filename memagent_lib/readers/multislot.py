@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from memagent_lib.readers.declaration import ReaderSession, reader
+from memagent_lib.readers.declaration import ReaderSession, reader, turns_and_memory
 from memagent_lib.text import Chunk
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace
 
@@ -18,7 +18,7 @@ def multislot(question: str, chunks: Iterable[Chunk], previous: Trace | None = N
     A read prompt has its own slot alone. What is needed must survive one rewriting in :data:`SLOTS` turns instead of
     one in every turn: with retention ``r`` per rewriting, ``r ** (T / SLOTS)`` is left of it after ``T`` chunks.
     """
-    turns = list(previous.reads) if previous else []
+    turns, _ = turns_and_memory(previous)
     slots = [NO_MEMORY] * SLOTS
     for number, turn in enumerate(turns):
         slots[number % SLOTS] = turn.reply.text

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
-from memagent_lib.readers.declaration import MEMAGENT_PROMPTS, Reader, ReaderSession, reader
+from memagent_lib.readers.declaration import MEMAGENT_PROMPTS, Reader, ReaderSession, reader, turns_and_memory
 from memagent_lib.text import Chunk
-from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace, Turn
+from memagent_lib.trace import Kind, Prompt, Trace, Turn
 
 
 @reader({Kind.READ: 1, Kind.ANSWER: 1})
@@ -41,8 +41,7 @@ def question_list(questions: Sequence[str]) -> str:
 def _read(
     question: str, chunks: Iterable[Chunk], previous: Trace | None
 ) -> Generator[Prompt, Turn, tuple[list[Turn], str]]:
-    turns = list(previous.reads) if previous else []
-    memory = turns[-1].reply.text if turns else NO_MEMORY
+    turns, memory = turns_and_memory(previous)
     for chunk in chunks:
         turn = yield Prompt(Kind.READ, question, memory, chunk)
         turns.append(turn)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from memagent_lib.readers.declaration import ReaderSession, reader
+from memagent_lib.readers.declaration import ReaderSession, reader, turns_and_memory
 from memagent_lib.readers.ranking import ranked
 from memagent_lib.text import Chunk
-from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Reply, Trace
+from memagent_lib.trace import Kind, Prompt, Reply, Trace
 
 RECALL = Kind(
     "recall",
@@ -28,8 +28,7 @@ def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None
     The memory just written is never recalled: the next prompt has it anyway. A recalled memory appears once, and what
     the model does not write down again is lost again. The call is the reply's ``signal``.
     """
-    turns = list(previous.reads) if previous else []
-    memory = turns[-1].reply.text if turns else NO_MEMORY
+    turns, memory = turns_and_memory(previous)
     recalled = None
     for chunk in chunks:
         turn = yield _prompt(RECALL, question, memory, recalled, chunk)
