@@ -120,8 +120,8 @@ def noted(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Look
 def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     """Return for each turn its ``kind`` and whether its greedy memory is ``false``.
 
-    It is where a key of the question has a value that neither the chunk stated nor the memory before, which the policy
-    wrote of nothing but filler.
+    A false memory gives a key of the question a value that neither the chunk stated nor the memory before, which the
+    policy wrote after nothing but filler.
     """
     tokenizer = Tokenizer(build_tokenizer())
     template = Template.load("short")

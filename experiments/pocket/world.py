@@ -364,9 +364,10 @@ def document(
     untold: bool = False,
     apart: float = 0.0,
 ) -> tuple[str, tuple[Span, ...]]:
-    """Return a document of a length and where the question's statements are in it, which are left out if ``untold``.
+    """Lay out a document of a length, and return it with the spans of the question's statements.
 
-    Statements replace sentences at positions drawn uniformly. A very short document has no decoys.
+    Statements replace sentences at positions drawn uniformly. The question's are left out if ``untold``, and those of
+    the decoys in a very short document.
     """
     sentences = crowd.sentences(rng, question, decoys, length.limit // _SHORTEST_SENTENCE_TOKENS + 2)
     if untold:

@@ -29,8 +29,8 @@ _LEAST_BATCH = 32  # the filter's models answer side by side: a request for the 
 class Selection:
     """Which questions: ``n`` (``None``: all) from number ``first`` on, in the order of ``seed`` (``None``: the files').
 
-    Questions of the data sets ``apart_from`` are left out, and so are those that ``known`` finds to be known without
-    their document; later ones replace them.
+    Questions of the data sets ``apart_from`` are left out, as are those that the filter ``known`` rules out; later ones
+    replace them.
     """
 
     first: int = 0

@@ -28,7 +28,7 @@ _LABELS = {
 
 
 def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """Yield the examples of a file of ``task`` (``qa1`` ...), which the file's or folder's name states if not set."""
+    """Yield the examples of a BABILong file; ``task`` (``qa1`` ...) is by default in the name of file or folder."""
     name = task or _task_of(Path(path))
     if name not in _LABELS:
         known = ", ".join(sorted(_LABELS, key=lambda label: int(label.removeprefix("qa"))))

@@ -38,7 +38,7 @@ _LETTERS = "ABCD"
 
 
 def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """Yield the examples of a file of ``task``, which the file's name states if not set."""
+    """Yield the examples of an InfiniteBench file; ``task`` is by default the file's name."""
     name = task or Path(path).stem
     if name not in RULES:
         raise ValueError(f"{path}: no InfiniteBench task {name!r}; set task= to one of {', '.join(RULES)}")

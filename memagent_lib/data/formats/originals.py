@@ -59,7 +59,7 @@ def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Examp
 
 
 def require_options(form: str, options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for an option that a format does not take, with those that it does."""
+    """Raise ``ValueError`` for an option that a format does not take, listing those that it does."""
     known = format_named(form)
     wrong = sorted(set(options) - set(known.options))
     if wrong:
@@ -97,7 +97,7 @@ def _examples(known: Format, path: str | Path, options: Mapping[str, Any]) -> It
 
 @contextmanager
 def _errors_name(path: str | Path, known: Format) -> Iterator[None]:
-    """Turn any error of a reader, also over what it takes for granted, into a ``ValueError`` that names the file."""
+    """Turn any error of a reader into a ``ValueError`` that names the file: records of odd shape break it anywhere."""
     try:
         yield
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:

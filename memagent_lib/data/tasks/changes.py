@@ -22,7 +22,7 @@ _LOAD = "In the order of the document, what was the {} load that a ship brought 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updates:
-    """``entries`` things whose price is stated ``times`` times each; the answer is the last price of one of them."""
+    """``entries`` things that have ``times`` prices each, one after the other; the answer is the last price of one."""
 
     entries: AtLeastOne = 4
     times: AtLeastOne = 4

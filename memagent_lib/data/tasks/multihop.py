@@ -99,7 +99,7 @@ class MultiHop:
             raise ValueError(f"a {self.shape} question has {' or '.join(map(str, known))} hops, got {self.hops}")
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
-        """Plan over a world that is new every :data:`QUESTIONS_PER_WORLD` examples; length only adds its documents."""
+        """Plan a question about a world; every :data:`QUESTIONS_PER_WORLD` examples have a world of their own."""
         number, index = divmod(key.index, QUESTIONS_PER_WORLD)
         documents = key.length.documents
         # Twice the documents, as those of the question and its decoys are not filler.
