@@ -11,6 +11,7 @@ import hashlib
 import sys
 import traceback
 from importlib import import_module, util
+from inspect import isclass, isroutine
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,11 +65,14 @@ def load_plugin(name: str, table: str = "") -> Any:
 def _own_names(module: ModuleType) -> list[str]:
     """Return the public names that a module defines, without those it imports from other modules."""
     return [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", module.__name__) == module.__name__
-        if not isinstance(value, ModuleType)
+        name for name, value in vars(module).items() if not name.startswith("_") and not _is_imported(value, module)
     ]
+
+
+def _is_imported(value: Any, module: ModuleType) -> bool:
+    if isclass(value) or isroutine(value):
+        return value.__module__ != module.__name__
+    return isinstance(value, ModuleType)  # any other value may be the module's own, whatever the module of its class
 
 
 def _load(file: Path) -> ModuleType:

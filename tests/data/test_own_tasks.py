@@ -102,11 +102,14 @@ def test_splits_of_a_task_in_a_file_are_made_by_its_path(tokenizer, folder):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("shops.py:NOPE", r"shops.py has no 'NOPE'; it has "),
+        ("shops.py:NOPE", "HOURS, Hours, NAMES, PRESETS, only_one"),
         ("shops.py:NAMES", "shops.py:NAMES is a tuple; a task in a file is a memagent_lib.data.Preset"),
         ("gone.py:HOURS", "gone.py"),
-        ("broken.py:HOURS", "cannot be imported (ModuleNotFoundError: No module named 'no_such_module')"),
-        ("torn.py:HOURS", "cannot be imported (SyntaxError"),
+        (
+            "broken.py:HOURS",
+            "broken.py cannot be imported: ModuleNotFoundError: No module named 'no_such_module', line 1",
+        ),
+        ("torn.py:HOURS", "torn.py cannot be imported: SyntaxError"),
         ("HOURS", "no task 'HOURS'; choose from needle"),
     ],
 )
