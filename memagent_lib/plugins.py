@@ -49,6 +49,11 @@ def plugin_file(name: str) -> Path:
     return file
 
 
+def absolute_plugin(name: str) -> str:
+    """Return ``FILE.py:NAME`` with an absolute path, for a process that runs elsewhere."""
+    return f"{plugin_file(name)}:{plugin_name(name)}"
+
+
 def load_plugin(name: str, table: str = "") -> Any:
     """Load the object that ``FILE.py:NAME`` names: a variable of the module, or an entry of its mapping ``table``."""
     module = _load(plugin_file(name))

@@ -7,9 +7,12 @@ import pytest
 
 from memagent_lib.agent import Agent, AgentSettings, open_agent
 from memagent_lib.backends import Scripted
+from memagent_lib.data import Example
 from memagent_lib.errors import MissingFile
-from memagent_lib.plugins import PluginError, is_plugin, load_plugin, plugin_hash, plugin_name
+from memagent_lib.evaluation import evaluate
+from memagent_lib.plugins import PluginError, absolute_plugin, is_plugin, load_plugin, plugin_hash, plugin_name
 from memagent_lib.readers import can_continue, reader_named
+from memagent_lib.rl.config import ReadingConfig
 from memagent_lib.trace import Trace
 
 TWICE = """
@@ -138,6 +141,25 @@ def test_a_model_folder_can_name_a_reader_of_your_own(own_reader, encoder, tmp_p
     AgentSettings.of(encoder.template, encoder.budget, own_reader).save(tmp_path)
     agent = open_agent(tmp_path, Scripted(lambda text: ""), tokenizer=tokenizer)
     assert (agent.reader.name, agent.reader.source) == ("checked", own_reader)
+
+
+def test_an_evaluation_names_a_reader_and_resumes_by_its_file(own_reader, encoder, tmp_path):
+    backend = Scripted(lambda text: "4711")
+    example = Example(id="e", task="own", question="What?", document="One. Two.", answers=("4711",))
+    agent = Agent(encoder, backend, reader_named(own_reader))
+    (result,) = evaluate(agent, [example], folder=tmp_path / "results")
+    assert (result.reader, result.trace.reader) == ("checked", own_reader)
+    sent = len(backend.requests)
+    assert evaluate(agent, [example], folder=tmp_path / "results")[0].trace == result.trace
+    assert len(backend.requests) == sent
+    assert [path.name.partition("-")[0] for path in (tmp_path / "results").glob("*-*.jsonl")] == ["checked"]
+
+
+def test_a_recipe_trains_a_reader_of_your_own(own_reader):
+    assert {kind.name for kind in ReadingConfig(reader=own_reader).shows} == {"read", "check", "answer"}
+    assert absolute_plugin(own_reader) == own_reader
+    with pytest.raises(PluginError, match="has no 'other'"):
+        ReadingConfig(reader=own_reader.replace("checked", "other"))
 
 
 def test_a_bare_generator_function_is_a_reader_a_number_is_not(own_reader):

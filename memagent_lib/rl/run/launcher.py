@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from memagent_lib.paths import write_atomically
+from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.checks import active, checked
 from memagent_lib.rl.run.training_run import POLL_S, RunError, TrainingRun
@@ -58,6 +59,8 @@ def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
         tracking = dataclasses.replace(tracking, uri=f"sqlite:///{folder.path.parent / 'mlflow.db'}")
     if reading.template.endswith(".toml"):
         reading = dataclasses.replace(reading, template=str(Path(reading.template).absolute()))
+    if is_plugin(reading.reader):
+        reading = dataclasses.replace(reading, reader=absolute_plugin(reading.reader))
     return dataclasses.replace(recipe, data=data, model=model, tracking=tracking, reading=reading)
 
 
