@@ -1,5 +1,4 @@
-"""From the rewards of rollouts to the advantages of their turns: the paper's equation, and variants that a recipe can
-ask for.
+"""From the rewards of rollouts to the advantages of their turns: the paper's equation, and variants for a recipe.
 
 Rows are named as verl names them: ``{prompt}_{rollout}_{turn}``. Knows neither verl nor tensors.
 """
@@ -29,11 +28,11 @@ class Credit(StrEnum):
 
 
 class Overlong(StrEnum):
-    """What becomes of a reply that was cut at its limit.
+    """What happens to a reply that was cut at its limit.
 
     ``keep``: it is trained on like any other, as published. ``mask``: its tokens leave loss and normaliser, because
-    what the policy would have written is unknown; for limits that are often hit early on. A policy that never stops is
-    not taught to. ``penalty``: the rollout's reward falls as its replies near their limits:
+    what the policy would have written is unknown; for limits that are often hit early on, though it does not teach a
+    policy to stop. ``penalty``: the rollout's reward falls as its replies near their limits:
     ``R + overlong_weight mean_j(p_j)`` with :func:`length_penalty` ``p_j`` of turn ``j`` (DAPO, arXiv 2503.14476,
     equation 13, averaged over turns); for memories that should stay short.
     """
@@ -44,7 +43,7 @@ class Overlong(StrEnum):
 
 
 class RowName(NamedTuple):
-    """A row's place: which prompt, which rollout of it, which turn of that."""
+    """A row by prompt, rollout of the prompt, and turn of the rollout."""
 
     prompt: str
     rollout: str
@@ -57,17 +56,17 @@ class RowName(NamedTuple):
 
 
 def length_penalty(reply_tokens: int, limit: int, buffer: float) -> float:
-    """0 up to ``(1 - buffer) * limit`` tokens, then falling in a line to -1 at ``limit``."""
+    """Return 0 up to ``(1 - buffer) * limit`` tokens, then a value that falls in a line to -1 at ``limit``."""
     room = buffer * limit
     return -min(1.0, max(0.0, (reply_tokens - (limit - room)) / room))
 
 
 def last_turns(keys: Sequence[str]) -> dict[tuple[str, str], int]:
-    """For each rollout (prompt, rollout) the position among ``keys`` of its last turn."""
+    """Return, for each (prompt, rollout), the position among ``keys`` of its last turn."""
     last: dict[tuple[str, str], int] = {}
     for position, row in enumerate(map(RowName.of, keys)):
-        held = last.get(row[:2])
-        if held is None or RowName.of(keys[held]).turn < row.turn:
+        found = last.get(row[:2])
+        if found is None or RowName.of(keys[found]).turn < row.turn:
             last[row[:2]] = position
     return last
 
@@ -75,11 +74,11 @@ def last_turns(keys: Sequence[str]) -> dict[tuple[str, str], int]:
 def row_advantages(
     keys: Sequence[str], rewards: Sequence[float], *, by_deviation: bool = False, credit: Credit = Credit.SHARED
 ) -> list[float]:
-    """The advantage of every row's tokens; ``rewards`` are per row, and only those of last turns count.
+    """Return the advantage of every row's tokens; ``rewards`` are per row, and only those of last turns count.
 
     ``A_i = R_i - mean(R)`` over the rollouts ``i`` of a prompt (arXiv 2507.02259, equation 4), each counted once
     however many turns it took. With ``by_deviation`` it is GRPO as published: ``A_i / (deviation(R) + 1e-6)``, with
-    the deviation of a sample. A prompt with a single rollout has nothing to compare with: 0.
+    the sample's standard deviation. A prompt with a single rollout has nothing to compare with: 0.
     """
     last = last_turns(keys)
     groups: dict[str, list[float]] = defaultdict(list)
@@ -90,7 +89,8 @@ def row_advantages(
         turns[RowName.of(key)[:2]] += 1
 
     def advantage(row: RowName, position: int) -> float:
-        rollout, group = row[:2], groups[row.prompt]
+        rollout = row[:2]
+        group = groups[row.prompt]
         value = float(rewards[last[rollout]]) - statistics.fmean(group)
         if by_deviation and len(group) > 1:
             value /= statistics.stdev(group) + SMALLEST_DEVIATION
@@ -102,10 +102,10 @@ def row_advantages(
 
 
 def step_advantages(keys: Sequence[str], steps: Sequence[float | None]) -> list[float]:
-    """``S_ij = s_ij - mean(s_j)``: what a turn noted and kept of the evidence, against the same turn of the group.
+    """Return ``S_ij = s_ij - mean(s_j)``: the evidence a turn noted and retained, against that turn of the group.
 
     ``s_ij`` is :attr:`~memagent_lib.diagnostics.Diagnosis.steps` of turn ``j`` of rollout ``i``. The mean is over the
-    rollouts of a prompt whose turn ``j`` had something to note or keep; a turn that had not gets 0.
+    rollouts of a prompt whose turn ``j`` had evidence to note or retain; a turn that had none gets 0.
     """
     groups: dict[tuple[str, int], list[float]] = defaultdict(list)
     rows = [RowName.of(key) for key in keys]
@@ -121,9 +121,7 @@ def step_advantages(keys: Sequence[str], steps: Sequence[float | None]) -> list[
 def prompts_without_spread(
     keys: Sequence[str], rewards: Sequence[float], steps: Sequence[float | None] | None = None
 ) -> set[str]:
-    """The prompts whose rollouts all have the same reward, and in each turn the same step reward where these count:
-    their advantages are 0.
-    """
+    """Return the prompts whose advantages are all 0: equal rewards, and equal step rewards in every turn."""
     seen: dict[str, set[float]] = defaultdict(set)
     noted: dict[tuple[str, int], set[float]] = defaultdict(set)
     for (prompt, _), position in last_turns(keys).items():

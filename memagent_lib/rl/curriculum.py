@@ -1,7 +1,7 @@
-"""Which examples a step trains on: stages of training one after the other, the shares of each in equal numbers.
+"""Which examples a step trains on: one stage after the other, and equally many prompts from each share of a stage.
 
-A function of seed, step and number and of nothing that was drawn before, so that a resumed run meets the very examples
-that it would have met. Knows rows by their numbers and tasks by their names; knows no file and no trainer.
+A function of seed, step and prompt number, and of nothing that was drawn before, so that a resumed run draws exactly
+the examples that it would have drawn. Knows rows by number and tasks by name; knows no file and no trainer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from itertools import chain, islice
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """``stages``: for each, its steps and its shares, which are row numbers. A step draws ``prompts`` of them.
+    """``stages`` holds for each stage its steps and its shares of row numbers; a step draws ``prompts`` rows.
 
-    Of ``s`` shares, prompt ``k`` of a stage (counted over its steps, from 0) is number ``k // s`` of share ``k % s``:
-    no two shares are ever more than one prompt apart. A share is shuffled, used up, and shuffled anew.
+    Of ``s`` shares, prompt ``k`` of a stage (counted over its steps, from 0) is number ``k // s`` of share ``k % s``,
+    so no two shares are ever more than one prompt apart. A share is shuffled, used up, and shuffled again.
     """
 
     stages: tuple[tuple[int, tuple[tuple[int, ...], ...]], ...]
@@ -27,16 +27,18 @@ class Curriculum:
     seed: int
 
     def row(self, step: int, number: int) -> int:
-        """The row of prompt ``number`` (from 0) of ``step`` (from 1). A step past the end belongs to the last stage.
+        """Return the row of prompt ``number`` (from 0) of ``step`` (from 1); the last stage has no end.
 
-        Numbers from ``prompts`` on replace prompts of the same step (dynamic sampling). They come from an order of the
-        step's own and so may name a row that the stage has used or will use.
+        Numbers from ``prompts`` on replace prompts of the same step (dynamic sampling). They follow the step's own
+        order, so they may draw a row that the stage has used or will use.
         """
-        stage, before = 0, 0
+        stage = 0
+        before = 0
         while stage + 1 < len(self.stages) and step > before + self.stages[stage][0]:
             before += self.stages[stage][0]
             stage += 1
-        shares, fresh = self.stages[stage][1], number >= self.prompts
+        shares = self.stages[stage][1]
+        fresh = number >= self.prompts
         drawn = number - self.prompts if fresh else (step - 1 - before) * self.prompts + number
         at, share = divmod(drawn, len(shares))
         rows = shares[share]
@@ -46,13 +48,13 @@ class Curriculum:
 
 
 def numbered(counts: Mapping[str, int], tasks: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
-    """The rows (number, task) of each file, from how many each has and the tasks of all, in the same order."""
+    """Return the rows (number, task) of each file, from their counts and the tasks of all rows in the same order."""
     rows = iter(enumerate(tasks))
     return {file: list(islice(rows, count)) for file, count in counts.items()}
 
 
 def shares_of(files: Sequence[Sequence[tuple[int, str]]], mix: str) -> tuple[tuple[int, ...], ...]:
-    """The rows (number, task) of some files in one share for each task, in one for each file, or in one for all."""
+    """Return the row numbers of some files in one share per task, one per file, or one for all, as ``mix`` says."""
     if mix == "files":
         return tuple(tuple(row for row, _ in file) for file in files if file)
     shares: dict[str, list[int]] = defaultdict(list)

@@ -1,9 +1,9 @@
-"""The published policy loss, and what only its caller's worker can measure: which rows were trained on, and whether
-rollouts and actor agree about the tokens that were sampled.
+"""The published policy loss, with two measurements that only the worker can make: which rows were trained on, and
+whether sampler and actor agree about the sampled tokens.
 
-Registered with verl as ``memagent``. The gradient is that of verl's ``vanilla`` loss (PPO, clipped and dual-clipped);
-sums over the micro-batch ride along as metrics. Where the old policy's forward pass is saved they replace it as the
-place to compare rollouts and actor.
+verl knows it as ``memagent``. The gradient is that of verl's ``vanilla`` loss (PPO, clipped and dual-clipped); sums
+over the micro-batch travel with it as metrics. When a run skips the old policy's forward pass, these sums are the only
+comparison of sampler and actor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def memagent_loss(
     response_mask: torch.Tensor,
     **settings: Any,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """verl's ``vanilla`` loss and its metrics, plus ``moment/*``. Shapes: (rows, longest reply)."""
+    """Return verl's ``vanilla`` loss and its metrics, plus ``moment/*``. Shapes: (rows, longest reply)."""
     loss, metrics = compute_policy_loss_vanilla(old_log_prob, log_prob, advantages, response_mask, **settings)
     counts = {
         f"{PREFIX}rows": float(response_mask.bool().any(-1).sum()),
@@ -38,15 +38,17 @@ def memagent_loss(
 
 
 def moments(old: torch.Tensor, new: torch.Tensor, mask: torch.Tensor) -> dict[str, float]:
-    """Sums over the tokens in ``mask``. verl averages metrics over micro-batches, which scales all of them alike."""
+    """Return sums over the tokens in ``mask``. verl averages them over micro-batches, which scales all alike."""
     chosen = mask.bool()
-    x, y = old[chosen].double(), new[chosen].double()
-    sums = (x.new_tensor(x.numel()), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum(), (x - y).abs().sum())
+    x = old[chosen].double()
+    y = new[chosen].double()
+    tokens = x.new_tensor(x.numel())
+    sums = (tokens, x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum(), (x - y).abs().sum())
     return {PREFIX + name: value.item() for name, value in zip(_MOMENTS, sums, strict=True)}
 
 
 def agreement(means: Mapping[str, float]) -> tuple[float, float]:
-    """Pearson correlation and mean absolute difference of log-probabilities, from averaged :func:`moments`."""
+    """Return Pearson correlation and mean absolute difference of log-probabilities, from averaged :func:`moments`."""
     n, x, y, xx, yy, xy, difference = (means[PREFIX + name] for name in _MOMENTS)
     if n == 0:
         return math.nan, math.nan
@@ -55,10 +57,12 @@ def agreement(means: Mapping[str, float]) -> tuple[float, float]:
 
 
 def rows_trained(means: Mapping[str, float]) -> int:
-    """How many rows of a mini-batch had a token in the loss, over all workers and micro-batches.
+    """Return how many rows of a mini-batch had a token in the loss, over all workers and micro-batches.
 
-    verl hands on averages over micro-batches only. Rows per token is the same in average and in sum, and the tokens of
-    the whole mini-batch are known: they are its normaliser.
+    verl passes on averages over micro-batches only. Rows per token is the same in averages and in sums, and the number
+    of tokens in the whole mini-batch is known, because it is the normaliser.
     """
     tokens = means[f"{PREFIX}tokens"]
-    return round(means[f"{PREFIX}rows"] / tokens * means[f"{PREFIX}batch_tokens"]) if tokens else 0
+    if not tokens:
+        return 0
+    return round(means[f"{PREFIX}rows"] / tokens * means[f"{PREFIX}batch_tokens"])

@@ -1,7 +1,6 @@
-"""What a training run leaves on disk, and how others read it meanwhile: status, progress, checkpoints, the exported
-model.
+"""The files of a training run, and how others read them meanwhile: status, metrics, checkpoints, exported model.
 
-Everything is written atomically or by appending whole lines, so a reader never sees half a fact. Starts nothing.
+Everything is written atomically or by appending whole lines, so a reader never sees half a record. Starts nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SCORE_FILE = "validation_score.txt"
 
 
 class TrainingState(StrEnum):
-    """How a run stands. ``died`` means that it was killed before it could say how it ended."""
+    """The state of a run. ``died`` means that it was killed before it could record how it ended."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -43,10 +42,11 @@ class TrainingState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStatus:
-    """A run at one moment. ``reward`` is the mean score of the last step's rollouts, ``retried`` the number of rollouts
-    that failed and were made again, in all steps.
+    """A run at one moment.
 
-    ``stop_by``, in unix seconds: when a run that was asked to stop is ended, wherever it is then; 0 where none asked.
+    ``reward`` is the mean score of the last step's rollouts; ``retried`` counts the rollouts, over all steps, that
+    failed and were made again. ``stop_by``, in Unix seconds, is when a run that was asked to stop is ended wherever it
+    is; 0 when nobody asked.
     """
 
     state: TrainingState
@@ -80,9 +80,11 @@ class Checkpoint(NamedTuple):
 
     @property
     def score(self) -> float | None:
-        """The mean validation score of its step, once there is one."""
+        """The mean validation score of its step, or None before it was validated."""
         note = self.folder / SCORE_FILE
-        return float(note.read_text(encoding="utf-8")) if note.is_file() else None
+        if not note.is_file():
+            return None
+        return float(note.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class RunFolder:
 
     @property
     def key(self) -> str:
-        """Tells this run's sockets, actors and namespace from those of every other."""
+        """Twelve letters that set this run's sockets, actors and namespace apart from those of every other."""
         return hashlib.sha256(str(self.path).encode()).hexdigest()[:12]
 
     @property
@@ -106,17 +108,18 @@ class RunFolder:
         return self.path / "left_out"
 
     def write_recipe(self, recipe: Recipe, device: str, trained: Recipe | None = None) -> None:
-        """Keep the recipe as it was given, and as it is ``trained`` where its data was checked and copied."""
-        facts = {"config": recipe.to_tables(), "device": device, "weights": model_hash(recipe.model.path)}
-        facts |= {"trained": trained.to_tables()} if trained else {}
-        write_atomically(self.config, json.dumps(facts, indent=2))
+        """Write the recipe as requested, and as ``trained`` where the check copied its data."""
+        record = {"config": recipe.to_tables(), "device": device, "weights": model_hash(recipe.model.path)}
+        if trained:
+            record["trained"] = trained.to_tables()
+        write_atomically(self.config, json.dumps(record, indent=2))
 
     def weights(self) -> str:
-        """What tells the model that the run was started with; empty for a run of an older version."""
+        """Return the hash of the model that the run was started with; empty for a run of an older version."""
         return json.loads(self.config.read_text(encoding="utf-8")).get("weights", "")
 
     def recipe(self) -> tuple[Recipe, str]:
-        """What the run trains with, and the device that was chosen for it."""
+        """Return the recipe that the run trains with, and the device that was chosen for it."""
         record = json.loads(self.config.read_text(encoding="utf-8"))
         return Recipe.from_tables(record.get("trained", record["config"])), record["device"]
 
@@ -145,7 +148,8 @@ class RunFolder:
 
     def beat(self) -> None:
         """Note that something was finished, at most once a second: the folder may be on a network."""
-        if (now := int(time.time())) != _last_beats.get(self.path):
+        now = int(time.time())
+        if now != _last_beats.get(self.path):
             _last_beats[self.path] = now
             self.heartbeat.touch()
 
@@ -170,7 +174,7 @@ class RunFolder:
         write_atomically(self.path / "status.json", json.dumps(status.to_record() | {"updated": time.time()}))
 
     def status(self) -> TrainingStatus:
-        """The last status written; ``died`` where it says running and no process holds the run."""
+        """Return the last status written, or ``died`` where that is running and no process has the lock."""
         status = self._written_status()
         if status.state.over or self.locked():
             return status
@@ -184,7 +188,7 @@ class RunFolder:
         return TrainingStatus.from_record(json.loads(file.read_text(encoding="utf-8")))
 
     def lock(self) -> int:
-        """Take the run for this process and all that inherit the descriptor returned, or raise ``BlockingIOError``."""
+        """Lock the run for this process and all that inherit the descriptor returned, or raise ``BlockingIOError``."""
         handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -201,16 +205,16 @@ class RunFolder:
         return False
 
     def rows(self) -> list[dict[str, Any]]:
-        """The lines of :attr:`metrics`; an unfinished last line is left out."""
+        """Return the lines of :attr:`metrics`, without an unfinished last one."""
         return read_lines(self.metrics)
 
     @property
     def checkpoint_note(self) -> Path:
-        """From which verl learns, at its start, the step to continue from."""
+        """The file from which verl reads, at its start, the step to continue from."""
         return self.checkpoints / "latest_checkpointed_iteration.txt"
 
     def whole_checkpoints(self) -> list[Checkpoint]:
-        """By step. A checkpoint has its name only once it is whole (:mod:`memagent_lib.rl.verl.checkpoints`)."""
+        """Return them by step. A checkpoint has its name only once it is whole (``rl/verl/checkpoints.py``)."""
         folders = self.checkpoints.glob("global_step_*")
         return sorted(Checkpoint(int(path.name.rpartition("_")[2]), path) for path in folders)
 
@@ -218,14 +222,14 @@ class RunFolder:
         return next(reversed(self.whole_checkpoints()), None)
 
     def best_checkpoint(self) -> Checkpoint | None:
-        """The one with the highest validation score, the earliest of equals; only steps that were validated count."""
+        """Return the one with the highest validation score, the earliest of equals, or None if none was validated."""
         scored = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.score is not None]
         return max(scored, key=lambda checkpoint: (checkpoint.score, -checkpoint.step), default=None)
 
     def forget_after(self, step: int) -> None:
-        """Forget the metrics and rollouts of the steps after ``step``: a resumed run does them again."""
-        kept = [row for row in self.rows() if row["step"] <= step]
-        write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
+        """Remove the metrics and rollouts of the steps after ``step``: a resumed run makes them again."""
+        remaining = [row for row in self.rows() if row["step"] <= step]
+        write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in remaining))
         for file in self.traces.glob("step_*.jsonl"):
             if int(file.stem.rpartition("_")[2]) > step:
                 file.unlink()
@@ -235,12 +239,12 @@ _last_beats: dict[Path, int] = {}
 
 
 def save_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:
-    """Append a rollout's record to the file of its step. Chunks keep their text: documents are not stored beside."""
-    facts = {**result.example.metadata, "step": step, "greedy": greedy}
-    kept = replace(result, example=replace(result.example, metadata=facts))
-    append_record(traces / f"step_{step:06d}.jsonl", f"{greedy} {result.key}", kept.to_record())
+    """Append a rollout's record to the file of its step, with the text of its chunks: documents are not saved."""
+    metadata = {**result.example.metadata, "step": step, "greedy": greedy}
+    saved = replace(result, example=replace(result.example, metadata=metadata))
+    append_record(traces / f"step_{step:06d}.jsonl", f"{greedy} {result.key}", saved.to_record())
 
 
 def load_rollouts(traces: Path) -> list[Result]:
-    """The rollouts that training kept, by step; ``step`` and ``greedy`` are in their examples' metadata."""
+    """Return the rollouts that training saved, by step; their examples' metadata has ``step`` and ``greedy``."""
     return [result for file in sorted(traces.glob("step_*.jsonl")) for result in read_results(file)]

@@ -56,7 +56,7 @@ class MemAgentTrainer(RunTrainer):
     """Multi-conversation GRPO on top of verl's synchronous trainer."""
 
     def __init__(self, config: Any):
-        self._drawn: tuple[int, dict[str, str]] = (0, {})
+        self.drawn: tuple[int, dict[str, str]] = (0, {})
         super().__init__(config)
 
     # Prompts: which examples a step trains on.
@@ -80,13 +80,13 @@ class MemAgentTrainer(RunTrainer):
         rows = [self.train_dataset[self.curriculum.row(self.global_steps, number)] for number in numbers]
         names = [f"s{self.global_steps:06d}p{number:05d}" for number in numbers]
         ids = (row["extra_info"]["id"] for row in rows)
-        self._drawn = (self.global_steps, drawn | dict(zip(names, ids, strict=True)))
+        self.drawn = (self.global_steps, drawn | dict(zip(names, ids, strict=True)))
         return tu.get_tensordict(collate_fn(rows) | {"uid": np.array(names, dtype=object)})
 
     @property
     def _examples(self) -> dict[str, str]:
         """The ids of the examples that this step has drawn, by the names of their prompts."""
-        step, drawn = self._drawn
+        step, drawn = self.drawn
         return drawn if step == self.global_steps else {}
 
     # Rollouts: wait for them, and replace those that teach nothing.
@@ -95,10 +95,10 @@ class MemAgentTrainer(RunTrainer):
         """Build verl's buffer, polled every ``poll_s`` seconds: verl's own two are long beside a small policy."""
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = self.settings.poll_s
-        buffer.sample = partial(self._sample, buffer.sample)
+        buffer.sample = partial(self.sample, buffer.sample)
         return buffer
 
-    def _sample(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
+    def sample(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
         """Return the batch without prompts whose rollouts failed; with ``dynamic_sampling``, fill it up again.
 
         Failed prompts and prompts without spread are then replaced by fresh ones, round by round. A round ends when all

@@ -16,7 +16,7 @@ KEYS = ["a_0_0", "a_0_1", "a_0_2", "a_1_0", "a_1_1", "b_0_0", "b_1_0"]
 REWARDS = [1, 1, 1, 0, 0, 1, 1]
 
 
-def test_the_advantage_is_reward_minus_mean_once_per_rollout_for_every_turn():
+def test_every_turn_has_its_rollouts_reward_minus_the_mean():
     assert row_advantages(KEYS, REWARDS) == [0.5, 0.5, 0.5, -0.5, -0.5, 0.0, 0.0]
 
 
@@ -25,7 +25,7 @@ def test_a_rollout_of_many_turns_does_not_pull_the_baseline():
     assert row_advantages(keys, [1] * 9 + [0]) == [0.5] * 9 + [-0.5]
 
 
-def test_only_the_reward_of_the_last_turn_counts_wherever_it_stands():
+def test_only_the_reward_of_the_last_turn_counts():
     assert row_advantages(["a_0_10", "a_1_0", "a_0_9"], [1, 0, 7]) == [0.5, -0.5, 0.5]
 
 
@@ -58,25 +58,25 @@ STEP_KEYS = [f"a_{rollout}_{turn}" for rollout in range(3) for turn in range(3)]
 STEPS = [1.0, 1.0, 1.0, 1.0, 0.0, None, 0.0, None, None]
 
 
-def test_a_turn_is_credited_for_what_it_noted_and_kept_against_the_same_turn_of_its_group():
+def test_a_turns_evidence_is_compared_with_the_same_turn():
     first, second = [1 - 2 / 3, 1 - 2 / 3, -2 / 3], [0.5, -0.5, 0.0]  # of the second turn, 2 had nothing to keep
     wanted = [first[0], second[0], 0.0, first[1], second[1], 0.0, first[2], second[2], 0.0]
     assert step_advantages(STEP_KEYS, STEPS) == pytest.approx(wanted)
     assert step_advantages(["a_0_0", "b_0_0"], [1.0, 0.0]) == [0.0, 0.0], "another prompt is no comparison"
 
 
-def test_a_group_whose_scores_are_alike_has_spread_where_its_memories_differ():
+def test_equal_scores_have_spread_where_memories_differ():
     assert prompts_without_spread(STEP_KEYS, [0.0] * 9) == {"a"}
     assert prompts_without_spread(STEP_KEYS, [0.0] * 9, STEPS) == set()
     assert prompts_without_spread(STEP_KEYS, [0.0] * 9, [1.0, 0.0, None] * 3) == {"a"}
 
 
-def test_the_last_turn_of_each_rollout_is_found_by_number_not_by_place():
+def test_the_last_turn_is_found_by_number_not_by_order():
     keys = ["u-1_0_10", "u-1_0_2", "u-2_0_0", "u-1_1_0", "u-1_0_9"]
     assert last_turns(keys) == {("u-1", "0"): 0, ("u-2", "0"): 2, ("u-1", "1"): 3}
 
 
-def test_the_length_penalty_falls_from_where_the_buffer_begins_to_the_limit():
+def test_the_length_penalty_falls_within_the_buffer():
     assert [length_penalty(n, limit=100, buffer=0.25) for n in (10, 75, 80, 100)] == pytest.approx([0, 0, -0.2, -1])
 
 

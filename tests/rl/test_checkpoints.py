@@ -58,7 +58,7 @@ def test_a_checkpoint_has_its_name_only_once_it_was_read_back(folder: RunFolder)
         (lambda data: b"", "was not written whole"),
     ],
 )
-def test_a_file_that_is_not_what_was_written_is_found_and_the_earlier_checkpoint_stays(folder, harm, said) -> None:
+def test_a_damaged_file_is_found_and_the_last_checkpoint_stays(folder, harm, said) -> None:
     write(folder, 1)
     with pytest.raises(CheckpointError, match=rf"of step 2 could not .*{said}.*that of step 1 is whole"):
         write(folder, 2, harm=harm)
@@ -93,7 +93,7 @@ def test_the_newest_and_the_best_are_kept(folder: RunFolder) -> None:
     assert steps(folder) == [2, 5]
 
 
-def test_what_a_killed_run_left_half_written_or_half_deleted_is_removed(folder: RunFolder) -> None:
+def test_half_written_and_half_deleted_checkpoints_are_removed(folder: RunFolder) -> None:
     write(folder, 1)
     for name in (UNFINISHED, "deleted_0"):
         (folder.checkpoints / name / "global_step_9").mkdir(parents=True)

@@ -13,7 +13,7 @@ from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
 
 
-def test_the_gpus_of_a_machine_go_to_one_ray_of_a_runs_own_and_are_free_when_it_ends(tmp_path, monkeypatch) -> None:
+def test_a_machines_gpus_belong_to_one_run_until_it_ends(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     claim = claim_machine(RunFolder(Path("/runs/one")))
     with pytest.raises(RunError, match=r"the run /runs/one trains on this machine .* cluster.address = \"auto\""):
@@ -22,7 +22,7 @@ def test_the_gpus_of_a_machine_go_to_one_ray_of_a_runs_own_and_are_free_when_it_
     claim_machine(RunFolder(Path("/runs/three"))).close()
 
 
-def test_a_cluster_that_is_away_is_said_at_once(monkeypatch) -> None:
+def test_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         away = f"127.0.0.1:{free.getsockname()[1]}"
@@ -60,9 +60,9 @@ def test_a_cluster_carries_one_run(tmp_path) -> None:
         with pytest.raises(RunError, match="carries a run of verl that was not started here"):
             ray_cluster.claim_cluster(address, RunFolder(Path("/runs/four")))
         with pytest.raises(RunError, match=r"/runs/four is not seen by .*; use a folder that all nodes share"):
-            ray_cluster._require_folder(RunFolder(Path("/runs/four")))
+            ray_cluster.require_folder(RunFolder(Path("/runs/four")))
         (tmp_path / "config.json").write_text("{}")
-        ray_cluster._require_folder(RunFolder(tmp_path))
+        ray_cluster.require_folder(RunFolder(tmp_path))
         del other
     finally:
         ray.shutdown()

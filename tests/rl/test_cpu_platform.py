@@ -32,7 +32,7 @@ print(dist.get_backend())
     assert done.stdout.split() == ["cpu", "gloo", "GPU", "True", "gloo"]
 
 
-def test_a_platform_that_is_not_ours_is_an_error_that_says_what_to_set():
+def test_another_platform_is_an_error_that_names_the_variables():
     code = "import torch; from memagent_lib.rl.cpu.platform import check_registered; check_registered()"
     done = in_a_new_process(code, VERL_PLATFORM="nvidia")
     assert done.returncode != 0
@@ -63,7 +63,7 @@ def test_only_listed_names_are_stood_in_for():
         module.set_per_process_memory_fraction  # noqa: B018
 
 
-def test_the_store_by_which_workers_meet_listens_on_loopback_and_needs_no_port_that_was_free_before():
+def test_torchs_store_listens_on_loopback_on_a_free_port():
     code = """
 import socket, psutil, torch.distributed as dist
 import verl

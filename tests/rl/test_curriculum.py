@@ -23,7 +23,7 @@ def drawn(curriculum: Curriculum, *steps: int) -> list[int]:
     return [curriculum.row(step, number) for step in steps for number in range(curriculum.prompts)]
 
 
-def test_files_are_one_share_for_each_task_or_for_each_file_or_one_for_all():
+def test_shares_are_by_task_by_file_or_one_for_all():
     assert shares_of(FILES, "tasks") == ((1, 4), (0, 2, 3, 6), (5,))
     assert shares_of([FILES[0], [], FILES[1]], "files") == ((0, 1, 2, 3), (4, 5, 6))
     assert shares_of([FILES[0], FILES[0]], "files") == ((0, 1, 2, 3), (0, 1, 2, 3))
@@ -54,14 +54,14 @@ def test_stages_follow_each_other_and_the_last_one_stays():
     assert set(drawn(curriculum, 4, 5, 6)) == {5, 6, 7}
 
 
-def test_a_step_draws_the_same_rows_whatever_was_drawn_before_and_other_rows_with_another_seed():
+def test_a_steps_rows_follow_from_seed_and_step_alone():
     stages = ((5, (tuple(range(40)), tuple(range(40, 60)))), (5, (tuple(range(60, 90)),)))
     whole = [drawn(Curriculum(stages, 8, 0), step) for step in range(1, 11)]
     assert [drawn(Curriculum(stages, 8, 0), step) for step in (7, 3, 10)] == [whole[6], whole[2], whole[9]]
     assert [drawn(Curriculum(stages, 8, 1), step) for step in range(1, 11)] != whole
 
 
-def test_replaced_prompts_come_from_the_steps_stage_and_do_not_move_the_next_step():
+def test_replaced_prompts_do_not_move_the_next_step():
     curriculum = Curriculum(((2, (tuple(range(40)),)), (2, (tuple(range(40, 80)),))), prompts=8, seed=0)
     fresh = {step: [curriculum.row(step, number) for number in range(8, 16)] for step in (1, 2, 3)}
     assert len(set(fresh[1])) == 8
@@ -128,7 +128,7 @@ def test_the_plan_says_what_each_stage_trains_on(tmp_path):
     assert by_task.endswith(", 9 examples, 2.5 to 20.0 each")
 
 
-def test_verls_own_ways_to_draw_examples_are_refused_and_not_ignored(tmp_path, tokenizer):
+def test_verls_own_ways_to_draw_examples_are_refused(tmp_path, tokenizer):
     from memagent_lib.rl import RunFolder
     from memagent_lib.rl.verl.verl_settings import verl_settings
 
@@ -142,7 +142,7 @@ def test_verls_own_ways_to_draw_examples_are_refused_and_not_ignored(tmp_path, t
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's loader asks torch for it
-def test_the_trainer_draws_the_curriculums_rows_from_the_files_of_each_stage(tmp_path, tokenizer):
+def test_the_trainer_draws_each_stages_rows_from_its_files(tmp_path, tokenizer):
     pytest.importorskip("verl")
     pytest.importorskip("vllm")
     from omegaconf import OmegaConf
@@ -174,7 +174,7 @@ def test_the_trainer_draws_the_curriculums_rows_from_the_files_of_each_stage(tmp
         trainer = object.__new__(MemAgentTrainer)
         trainer.config, trainer.settings, trainer.tokenizer = config, config.trainer.v1.memagent, tokenizer.hf
         trainer.processor, trainer.trainer_mode, trainer.parameter_sync_step = None, "sync", 1
-        trainer._drawn, trainer.global_steps = (0, {}), step
+        trainer.drawn, trainer.global_steps = (0, {}), step
         trainer._init_dataloader()
         return trainer
 

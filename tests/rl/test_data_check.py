@@ -40,7 +40,7 @@ def recipe(tmp_path, examples=EXAMPLES, bad: str = "refuse", prompts: int = 1) -
     return Recipe.from_tables({"model": {"path": "x"}, "data": files, "reading": {}, "verl": verl})
 
 
-def test_bad_examples_are_named_with_what_is_wrong_and_good_ones_are_not(tmp_path, encoder) -> None:
+def test_bad_examples_are_named_with_what_is_wrong(tmp_path, encoder) -> None:
     found = dict(bad_examples(recipe(tmp_path).data.train[0], encoder))
     assert set(found) == {"long question", "long answer", "no judge can"}
     assert "question_tokens allows 32" in found["long question"]
@@ -50,12 +50,12 @@ def test_bad_examples_are_named_with_what_is_wrong_and_good_ones_are_not(tmp_pat
     assert found["no judge can"].endswith("(answer_tokens) that states its answer 'otter'")
 
 
-def test_they_are_refused_unless_told_otherwise(tmp_path, encoder) -> None:
+def test_bad_examples_are_refused_by_default(tmp_path, encoder) -> None:
     with pytest.raises(SettingsError, match=r"3 of 7 examples of .*train.parquet cannot be used: 'long question': "):
         checked_data(recipe(tmp_path), encoder, RunFolder(tmp_path / "run"))
 
 
-def test_left_out_on_request_they_are_counted_and_the_rest_is_as_it_was(tmp_path, encoder, capsys) -> None:
+def test_examples_left_out_are_counted_and_others_unchanged(tmp_path, encoder, capsys) -> None:
     folder = RunFolder(tmp_path / "run")
     kept = checked_data(recipe(tmp_path, bad="leave_out"), encoder, folder)
     assert load(kept.data.train[0]) == [
@@ -86,7 +86,7 @@ def test_a_row_that_is_no_example_is_left_out_too(tmp_path, encoder) -> None:
         checked_data(refusing, encoder, RunFolder(tmp_path / "run"))
 
 
-def test_a_file_that_pandas_wrote_again_is_loaded_beside_one_that_it_did_not(tmp_path, encoder) -> None:
+def test_a_file_rewritten_by_pandas_is_loaded_beside_another(tmp_path, encoder) -> None:
     import datasets
     import pandas as pd
 

@@ -29,7 +29,7 @@ torch.distributed.barrier()
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("mesh", [(2,), (2, 1)], ids=["shards of both", "two groups of one"])
-def test_the_exported_policy_is_the_one_whose_parts_the_ranks_saved(tmp_path: Path, tokenizer, mesh, tied) -> None:
+def test_an_export_joins_the_shards_that_the_ranks_saved(tmp_path: Path, tokenizer, mesh, tied) -> None:
     from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
     from memagent_lib.rl.run.export import export_model

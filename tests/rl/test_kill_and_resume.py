@@ -118,7 +118,7 @@ def killed(home: Path) -> tuple[TrainingRun, list[psutil.Process]]:
     return run, processes
 
 
-def test_killing_every_process_of_a_run_leaves_none_and_it_says_that_it_died(killed) -> None:
+def test_a_run_whose_processes_were_all_killed_has_died(killed) -> None:
     run, processes = killed
     assert psutil.wait_procs(processes, timeout=60)[1] == []
     assert run.status().state is TrainingState.DIED

@@ -77,17 +77,17 @@ def test_a_model_of_another_shape_is_no_one_to_average_with(config, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_missing_examples_are_named_with_the_command_that_makes_them(config, tmp_path):
+def test_missing_examples_are_named_with_their_command(config, tmp_path):
     with pytest.raises(SettingsError, match=r"no examples at .*y\.parquet; make some with: memagent data"):
         launch(but(config, "data", train=(str(tmp_path / "y.parquet"),)), tmp_path / "run")
 
 
-def test_a_window_that_the_model_does_not_have_is_refused_with_the_numbers(config, tmp_path):
+def test_a_window_larger_than_the_models_is_refused(config, tmp_path):
     with pytest.raises(BudgetError, match=r"chunk 240.*allows 256; lower chunk_tokens to at most \d+"):
         launch(but(config, "reading", chunk_tokens=240), tmp_path / "run")
 
 
-def test_a_window_that_verl_was_told_to_make_too_small_is_refused(config, tmp_path):
+def test_a_window_set_too_small_in_verl_is_refused(config, tmp_path):
     small = but(config, "verl", **{"actor_rollout_ref.rollout.max_model_len": 80})
     with pytest.raises(BudgetError, match="max_model_len allows 80"):
         launch(small, tmp_path / "run")
@@ -109,7 +109,7 @@ def test_leftovers_are_not_written_over(config, tmp_path):
         launch(config, folder.path)
 
 
-def test_the_command_says_in_one_line_why_a_run_was_refused_and_how_one_ended(config, tmp_path, capsys):
+def test_the_command_explains_a_refusal_in_one_line(config, tmp_path, capsys):
     from memagent_lib.cli import main
 
     folder = RunFolder(tmp_path / "run")
@@ -127,7 +127,7 @@ def test_the_command_says_in_one_line_why_a_run_was_refused_and_how_one_ended(co
     assert "it continues from its last checkpoint when it is resumed (--resume)" in capsys.readouterr().err
 
 
-def test_a_run_that_is_refused_leaves_the_one_in_its_folder_alone_when_this_process_ends(config, tmp_path, monkeypatch):
+def test_a_refused_run_does_not_stop_the_active_one_at_exit(config, tmp_path, monkeypatch):
     at_exit = []
     monkeypatch.setattr(training_run.atexit, "register", at_exit.append)
     folder = RunFolder(tmp_path / "run")
@@ -149,7 +149,7 @@ def test_a_folder_without_a_run_cannot_be_attached_to(tmp_path):
         attach(tmp_path)
 
 
-def test_paths_are_made_absolute_so_a_run_means_the_same_from_anywhere(config, tmp_path, monkeypatch):
+def test_paths_of_a_run_are_absolute(config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     moved = launcher.resolved(but(config, "data", train=("x.parquet",)), RunFolder(tmp_path / "runs" / "one"))
     assert moved.data.train == (str(tmp_path / "x.parquet"),)
@@ -184,7 +184,7 @@ def test_a_run_is_not_resumed_as_another_one(config, tmp_path, table, values, na
     assert folder.recipe()[0] == launcher.resolved(config, folder)
 
 
-def test_a_run_is_not_resumed_with_other_weights_or_settings_of_verl_that_change_the_objective(config, tmp_path):
+def test_a_run_is_not_resumed_with_other_weights_or_algorithm(config, tmp_path):
     (tmp_path / "policy" / "model.safetensors").write_bytes(b"one")
     folder = with_checkpoint(config, tmp_path / "run")
     other = but(config, "verl", **{"algorithm.use_kl_in_reward": True})
@@ -195,7 +195,7 @@ def test_a_run_is_not_resumed_with_other_weights_or_settings_of_verl_that_change
         launch(config, folder.path, resume=True)
 
 
-def test_what_is_kept_measured_and_how_fast_may_change_when_a_run_is_resumed(config, tmp_path):
+def test_saving_and_measuring_may_change_when_a_run_is_resumed(config, tmp_path):
     folder = with_checkpoint(config, tmp_path / "run")
     changed = but(config, "train", hang_minutes=5.0)
     often = {"trainer.total_training_steps": 3, "trainer.save_freq": 1, "trainer.test_freq": 1}
@@ -205,7 +205,7 @@ def test_what_is_kept_measured_and_how_fast_may_change_when_a_run_is_resumed(con
     assert folder.checkpoint_note.read_text() == "1"
 
 
-def test_with_a_rate_that_falls_to_the_last_step_more_steps_are_another_objective(config, tmp_path):
+def test_with_a_falling_rate_more_steps_are_another_run(config, tmp_path):
     config = but(config, "verl", **{f"{ACTOR}.optim.min_lr_ratio": 0.1})
     folder = with_checkpoint(config, tmp_path / "run")
     with pytest.raises(RunError, match=r"trainer\.total_training_steps was 2 and is 3"):

@@ -52,7 +52,7 @@ def test_adapters_are_folded_into_the_weights_they_stand_beside(adapted):
     assert "base_model.model.lm_head.weight" in model.state_dict()  # what was given is as it was
 
 
-def test_what_verl_saves_of_a_model_with_adapters_becomes_a_folder_that_an_agent_reads_with(adapted, tmp_path):
+def test_a_checkpoint_with_adapters_becomes_a_plain_model(adapted, tmp_path):
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM
 

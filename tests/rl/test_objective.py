@@ -237,7 +237,7 @@ def by_hand(
         ("packed", "FSDPEngineWithLMHead"),
     ],
 )
-def test_objective_and_gradients_of_the_engines_are_those_of_the_equations(case, accounts, engine, kind):
+def test_every_engine_has_the_equations_loss_and_gradients(case, accounts, engine, kind):
     folder, rows = case
     ranks = [account[engine] for account in accounts]
     assert {rank["engine"] for rank in ranks} == {kind}
@@ -251,7 +251,7 @@ def test_objective_and_gradients_of_the_engines_are_those_of_the_equations(case,
 
 
 @pytest.mark.slow
-def test_logits_are_computed_where_a_reply_token_is_predicted_and_nowhere_else(case, accounts):
+def test_logits_are_computed_for_reply_tokens_only(case, accounts):
     _, rows = case
     counted = {engine: sum(account[engine]["logits"] for account in accounts) for engine in accounts[0]}
     replies, all_tokens = (sum(len(row.reply) + whole * len(row.prompt) for row in rows) for whole in (0, 1))

@@ -26,7 +26,7 @@ def test_every_row_can_be_read_off_its_tree(seed):
     rows = rows_like_rollouts(seed)
     trees = prefix_trees(rows)
     packed = forest(trees)
-    for row, (tree, path) in zip(rows, packed.places, strict=True):
+    for row, (tree, path) in zip(rows, packed.nodes, strict=True):
         assert packed.ids[tree, path].tolist() == row
         assert packed.positions[tree, path].tolist() == list(range(len(row)))
         for depth, node in enumerate(path):
@@ -35,7 +35,7 @@ def test_every_row_can_be_read_off_its_tree(seed):
 
 
 @pytest.mark.parametrize("limit", [1, 12, 20])
-def test_no_tree_is_larger_than_a_micro_batch_unless_a_single_row_is(limit):
+def test_only_a_single_row_makes_a_tree_over_the_limit(limit):
     rows = rows_like_rollouts(3)
     trees = prefix_trees(rows, limit)
     assert sorted(row for tree in trees for row in tree.rows) == list(range(len(rows)))
@@ -43,7 +43,7 @@ def test_no_tree_is_larger_than_a_micro_batch_unless_a_single_row_is(limit):
     assert len(trees) > len(prefix_trees(rows))
 
 
-def test_micro_batches_hold_every_row_once_and_can_be_made_as_many_as_another_rank_has():
+def test_micro_batches_have_every_row_once_in_any_number():
     rows = rows_like_rollouts(1)
     trees = prefix_trees(rows)
     for least in (1, 7, len(rows)):
@@ -69,7 +69,7 @@ def small_model():
     return Qwen2ForCausalLM(Qwen2Config(vocab_size=40, max_position_embeddings=64, tie_word_embeddings=True, **sizes))
 
 
-def test_a_model_gives_the_same_logits_and_gradients_for_trees_and_for_single_rows():
+def test_trees_have_the_logits_and_gradients_of_single_rows():
     model, rows = small_model(), rows_like_rollouts(2)
     weights = [torch.randn(len(row), 40, generator=torch.Generator().manual_seed(len(row))) for row in rows]
     alone = [model(input_ids=torch.tensor([row])).logits[0] for row in rows]
@@ -78,7 +78,7 @@ def test_a_model_gives_the_same_logits_and_gradients_for_trees_and_for_single_ro
     model.zero_grad()
     packed = forest(prefix_trees(rows))
     logits = model(input_ids=packed.ids, position_ids=packed.positions, attention_mask=packed.sees[:, None]).logits
-    together = [logits[tree, path] for tree, path in packed.places]
+    together = [logits[tree, path] for tree, path in packed.nodes]
     sum((w * t).sum() for w, t in zip(weights, together, strict=True)).backward()
     for one, other in zip(alone, together, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
@@ -86,7 +86,7 @@ def test_a_model_gives_the_same_logits_and_gradients_for_trees_and_for_single_ro
         torch.testing.assert_close(p.grad, want, atol=1e-4, rtol=1e-3)
 
 
-def test_only_models_whose_every_layer_attends_to_everything_have_trees():
+def test_trees_need_layers_that_attend_to_everything():
     from transformers import Gemma3TextConfig, MistralConfig, Qwen2Config, Qwen3NextConfig
 
     from memagent_lib.rl.verl.prefix_trees import attends_to_everything

@@ -149,7 +149,7 @@ def test_the_run_finished_and_says_so_everywhere(finished):
     )
 
 
-def test_rollouts_did_not_fail_and_no_prefix_outlived_its_weights(finished):
+def test_no_rollout_failed_and_no_prefix_outlived_its_weights(finished):
     assert column(finished, "rollout/retried") == [0.0] * STEPS
     assert "Failed to reset prefix cache" not in finished.folder.log.read_text()
 
@@ -185,7 +185,7 @@ def test_rows_produced_are_rows_carried_are_rows_trained(finished):
     ] == [0, 0, 0]
 
 
-def test_short_and_long_documents_take_the_same_number_of_optimizer_steps(finished):
+def test_document_length_does_not_change_the_optimizer_steps(finished):
     assert column(finished, "optimizer/steps") == [MINI_BATCHES] * STEPS
 
 
@@ -194,7 +194,7 @@ def test_every_rollout_used_the_weights_of_the_update_before_it(finished):
     assert max(column(finished, "rollout/actor_difference")) < 1e-3
 
 
-def test_the_trained_policy_loads_has_moved_and_keeps_its_tokenizer(finished):
+def test_the_trained_policy_loads_and_has_moved(finished):
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -213,7 +213,7 @@ def test_the_trained_policy_loads_has_moved_and_keeps_its_tokenizer(finished):
     assert one.chat("The code of the otter is 4821.\n") == other.chat("The code of the otter is 4821.\n")
 
 
-def test_traces_of_the_rollouts_are_kept(finished):
+def test_traces_of_the_rollouts_are_saved(finished):
     kept = load_rollouts(finished.folder.traces)
     for step in range(1, STEPS + 1):
         of_step = [result for result in kept if result.example.metadata["step"] == step]
@@ -221,7 +221,7 @@ def test_traces_of_the_rollouts_are_kept(finished):
         assert all(result.trace.answer is not None for result in of_step)
 
 
-def test_an_earlier_run_is_not_written_over(finished):
+def test_a_finished_run_is_not_written_over(finished):
     config = Recipe.from_tables(json.loads(finished.folder.config.read_text())["config"])
     with pytest.raises(RunError, match="holds a run that finished with a checkpoint of step 3; choose another folder"):
         launch(config, finished.folder.path)

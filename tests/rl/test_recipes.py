@@ -104,7 +104,7 @@ def hours_are_those_of_the_plan(path, plan):
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
-def test_the_dry_run_of_a_recipe_passes_verls_validation_and_fits(path, models, tmp_path, a_large_disk):
+def test_a_recipes_dry_run_passes_verls_validation_and_fits(path, models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
     plan = planned(path, models, tmp_path)
     plan.check()
@@ -130,7 +130,7 @@ def test_the_dry_run_of_a_recipe_passes_verls_validation_and_fits(path, models, 
     assert not (tmp_path / "run").exists()
 
 
-def test_parameters_tokens_and_arithmetic_are_those_worked_out_by_hand(models, tmp_path, a_large_disk):
+def test_the_plans_arithmetic_is_that_worked_out_by_hand(models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
     plan = planned(next(p for p in RECIPES if p.stem == "paper_7b"), models, tmp_path)
     assert plan.shape.parameters == 7_615_616_512  # Qwen2.5-7B
@@ -146,16 +146,14 @@ def test_parameters_tokens_and_arithmetic_are_those_worked_out_by_hand(models, t
     assert plan.flops["reference"] == plan.flops["old log-probabilities"] == pytest.approx(tokens * per_token)
     assert plan.training_bytes()["weights"] == pytest.approx(4 * 7_615_616_512 / 8)  # in shards of 8
     assert plan.training_bytes()["optimizer"] == pytest.approx(8 * 7_615_616_512 / 8)  # back for the update,
-    assert plan.kept_bytes() == 0  # away while vLLM samples
+    assert plan.resident_bytes() == 0  # away while vLLM samples
     answer_row = plan.work.prompt_tokens / plan.work.rollouts - 7 * (plan.work.longest_row - 1024) + 1024
     replies = 2 * 8336 * 1024 / answer_row  # of a micro-batch of answers, which have the shortest prompts
     assert plan.training_bytes()["logits"] == pytest.approx(replies * 152_064 * 10)
     assert (plan.checkpoint_bytes(), plan.export_bytes()) == (12 * 7_615_616_512, 4 * 7_615_616_512)
 
 
-def test_shared_prefixes_take_an_attention_that_masks_trees_and_room_for_logits_of_all_they_hold(
-    models, tmp_path, a_large_disk
-):
+def test_shared_prefixes_take_sdpa_and_memory_for_all_logits(models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
     packed, trees = (planned(path, models, tmp_path, f"verl.{PACKED}={on}") for on in ("true", "false"))
@@ -195,20 +193,18 @@ def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a
         ("Qwen/Qwen2.5-7B-Instruct", 1, True, True),  # 122 GB
     ],
 )
-def test_what_leaves_a_gpu_too_little_is_offloaded_without_being_told(
-    models, tmp_path, a_large_disk, model, workers, away, always
-):
+def test_what_leaves_a_gpu_too_little_is_offloaded(models, tmp_path, a_large_disk, model, workers, away, always):
     pytest.importorskip("verl")
     path = next(p for p in RECIPES if p.stem == "qwen2.5_1.5b_80gb")
     plan = planned(path, models, tmp_path, f"model.path={models[model]}", f"verl.trainer.n_gpus_per_node={workers}")
     where = plan.verl.actor_rollout_ref.actor.fsdp_config
     assert (where.param_offload, where.optimizer_offload, where.offload_policy) == (away, away, always)
-    assert (plan.kept_bytes() == 0) == away
+    assert (plan.resident_bytes() == 0) == away
     assert (plan.training_bytes()["optimizer"] == 0) == always
     plan.check()
 
 
-def test_examples_that_cannot_be_trained_on_are_named_by_the_dry_run(models, tmp_path, a_large_disk):
+def test_the_dry_run_names_examples_that_cannot_be_used(models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
     from memagent_lib.rl import PlanError
 
@@ -239,7 +235,7 @@ def test_the_dry_run_refuses_what_the_run_itself_would_refuse(models, tmp_path, 
         planned(next(p for p in RECIPES if p.stem == "pocket_demo"), models, tmp_path, setting)
 
 
-def test_a_disk_that_cannot_hold_the_checkpoints_is_refused_with_the_numbers(models, tmp_path, monkeypatch):
+def test_a_disk_too_small_for_the_checkpoints_is_refused(models, tmp_path, monkeypatch):
     pytest.importorskip("verl")
     from memagent_lib.rl import PlanError
 
@@ -261,7 +257,7 @@ def test_a_setting_that_verl_does_not_know_is_refused():
     assert compose({"+trainer.nnode": 2}).trainer.nnode == 2
 
 
-def test_a_local_run_joins_no_other_ray_and_is_reached_from_no_other_machine(models, tmp_path):
+def test_a_local_run_has_a_ray_of_its_own_on_loopback(models, tmp_path):
     pytest.importorskip("verl")
     from memagent_lib.rl.run.ray_cluster import cluster_environment, init_arguments
     from memagent_lib.rl.verl.verl_settings import compose
@@ -274,7 +270,7 @@ def test_a_local_run_joins_no_other_ray_and_is_reached_from_no_other_machine(mod
     assert one["namespace"] != other["namespace"]
 
 
-def test_joining_a_cluster_sizes_no_node_and_ships_the_environment(models, tmp_path):
+def test_joining_a_cluster_sizes_no_node_and_sends_variables(models, tmp_path):
     pytest.importorskip("verl")
     from memagent_lib.rl.run.ray_cluster import cluster_environment, init_arguments, require_devices
     from memagent_lib.rl.run.training_run import RunError
@@ -291,7 +287,7 @@ def test_joining_a_cluster_sizes_no_node_and_ships_the_environment(models, tmp_p
     require_devices(recipe, {"GPU": 32.0})
 
 
-def test_the_companions_for_clusters_are_well_formed_and_say_what_memagent_takes() -> None:
+def test_the_cluster_files_are_well_formed_and_name_the_sizes() -> None:
     import yaml
 
     folder = ROOT / "experiments" / "recipes" / "cluster"

@@ -30,7 +30,7 @@ def test_padding_rows_have_no_reward_no_advantage_and_no_weight():
 
 @pytest.mark.parametrize("rows", [5, 40, 41, 333])
 @pytest.mark.parametrize(("ranks", "mini_batches"), [(1, 1), (1, 4), (2, 3)])
-def test_the_number_of_optimizer_steps_does_not_depend_on_the_number_of_rows(rows, ranks, mini_batches):
+def test_the_number_of_rows_does_not_change_optimizer_steps(rows, ranks, mini_batches):
     """The trainer's own padding, then verl's own cut into mini-batches, as ``train_mini_batch`` makes it on a rank."""
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
@@ -82,7 +82,7 @@ def test_the_loss_is_divided_by_the_tokens_of_all_ranks_together():
     assert sum(ranks).item() / 2 == pytest.approx(alone.item())
 
 
-def test_the_correlation_from_moments_is_pearsons_whatever_the_micro_batches():
+def test_the_correlation_from_moments_is_pearsons():
     from memagent_lib.rl.loss import agreement, moments
 
     generator = torch.Generator().manual_seed(3)
@@ -124,7 +124,7 @@ def test_our_loss_has_the_gradient_of_verls_own():
     assert torch.equal(*gradients)
 
 
-def test_clipping_dual_clipping_and_importance_are_those_worked_out_by_hand():
+def test_clipping_and_importance_are_those_worked_out_by_hand():
     from verl.workers.config import FSDPActorConfig
 
     from memagent_lib.rl.loss import memagent_loss
@@ -142,7 +142,7 @@ def test_clipping_dual_clipping_and_importance_are_those_worked_out_by_hand():
     assert weighted == pytest.approx(-(2 * 1.28 + 0.5 - 1.5 - 0.5 * 0.8 - 3) / 5)
 
 
-def test_importance_is_the_ratio_of_actor_to_sampler_up_to_its_cap():
+def test_importance_is_actor_over_sampler_up_to_its_cap():
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
 
     difference = torch.tensor([[-1.0, 0.5, 1.5, 0.0]])
@@ -190,10 +190,10 @@ class Sampling:
         self.sample = sample
 
     def batch(self):
-        return self.trainer._sample(self.sample, global_steps=7, partition_id="train", batch_size=4)
+        return self.trainer.sample(self.sample, global_steps=7, partition_id="train", batch_size=4)
 
 
-def test_prompts_without_spread_or_that_failed_are_replaced_round_by_round(monkeypatch, tmp_path):
+def test_equal_and_failed_prompts_are_replaced_by_rounds(monkeypatch, tmp_path):
     """Of four prompts one is equal and one failed; of their fresh ones one is equal again, and the next is not."""
     rewards = {"p0": (0, 1), "p1": (1, 1), "p2": (1, 0), "p3": None, "p4": (1, 1), "p5": (0, 1), "p6": (1, 0)}
     given = Sampling(monkeypatch, tmp_path, dynamic=True, failed_share=0.25, **rewards)
@@ -213,9 +213,7 @@ def test_a_prompt_that_failed_is_left_out_whole_and_counted(monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize(("share", "failed", "allowed"), [(0.0, 1, 0), (0.25, 2, 1), (1.0, 4, 3)])
-def test_more_failures_than_the_stated_share_stop_the_run_and_name_the_last(
-    monkeypatch, tmp_path, share, failed, allowed
-):
+def test_too_many_failures_stop_the_run_and_name_the_last(monkeypatch, tmp_path, share, failed, allowed):
     from memagent_lib.rl.agent_loop import FAILURES, RolloutError
 
     facts = {"step": 7, "example": "the one", "attempt": 2, "rollout": 1, "error": "ConnectionError: gone"}
@@ -227,7 +225,7 @@ def test_more_failures_than_the_stated_share_stop_the_run_and_name_the_last(
         Sampling(monkeypatch, tmp_path, False, share, **rewards).batch()
 
 
-def test_rows_trained_are_counted_where_the_loss_is_whatever_the_micro_batches():
+def test_rows_trained_are_counted_across_micro_batches():
     from memagent_lib.rl.loss import memagent_loss, rows_trained
 
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0], [1, 1, 1]])  # the third is padding

@@ -65,7 +65,7 @@ async def prompt_with(queue: Queue, failing: int | None = None):
     worker = object.__new__(RolloutWorker)
     rollout = SimpleNamespace(n=ROLLOUTS, val_kwargs=SimpleNamespace(n=1))
     worker.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout))
-    worker.processor, worker._groups = None, {}
+    worker.processor, worker.groups = None, {}
 
     async def run(sampling_params, trajectory, *, session_id, trace, **row):
         if session_id == failing:
@@ -75,10 +75,10 @@ async def prompt_with(queue: Queue, failing: int | None = None):
     worker._run_agent_loop = run
     row = {"uid": "s000007p00000", "global_steps": 7, "agent_name": "memagent", **COLUMNS}
     await worker._run_prompt(row, {}, {"validate": False})
-    assert worker._groups == {}
+    assert worker.groups == {}
 
 
-async def test_all_rollouts_of_a_prompt_go_in_one_message_before_it_is_finished(queue):
+async def test_a_prompts_rollouts_are_sent_in_one_message(queue):
     await prompt_with(queue)
     ((keys, fields, tags, partition),) = queue.rows
     assert (partition, queue.status[-1]) == ("train", ("s000007p00000", "finished"))

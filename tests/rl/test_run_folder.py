@@ -27,7 +27,7 @@ def test_a_status_comes_back_as_it_was_written(tmp_path):
     os.close(lock)
 
 
-def test_a_run_that_says_running_and_that_no_process_holds_has_died(tmp_path):
+def test_a_running_run_without_a_process_has_died(tmp_path):
     folder = RunFolder(tmp_path)
     folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=3))
     assert folder.status().state is TrainingState.DIED

@@ -41,7 +41,7 @@ async def seeds(tokenizer, seed: int = 0, step: int = 1, name: str = "a", rollou
     return [asked.get("seed") for asked in server.asked]
 
 
-async def test_turns_rollouts_steps_examples_and_runs_all_draw_differently_and_the_same_again(tokenizer):
+async def test_every_turn_has_its_own_seed_and_the_same_again(tokenizer):
     first = await seeds(tokenizer)
     assert len(first) > 2
     assert len(set(first)) == len(first)
@@ -82,7 +82,7 @@ async def read(tokenizer, server: Server, folder):
     return await loop.run({"temperature": 1.0}, **row, global_steps=7, session_id=2)
 
 
-async def test_a_rollout_that_fails_once_is_tried_again_with_the_same_seeds(tokenizer, tmp_path):
+async def test_a_failed_rollout_is_tried_again_with_the_same_seeds(tokenizer, tmp_path):
     (tmp_path / "traces").mkdir()
     said = list(tokenizer.encode("code"))
     whole, again = Server(said), Failing(said, 1)
@@ -93,7 +93,7 @@ async def test_a_rollout_that_fails_once_is_tried_again_with_the_same_seeds(toke
     assert (tmp_path / "heartbeat").exists()
 
 
-async def test_one_that_fails_twice_says_which_example_it_was(tokenizer, tmp_path):
+async def test_a_rollout_that_fails_twice_names_its_example(tokenizer, tmp_path):
     from memagent_lib.rl.agent_loop import last_failure
 
     (tmp_path / "traces").mkdir()
@@ -116,7 +116,7 @@ async def rows_of_cut_replies(tokenizer, **overlong):
     return await loop.run({"temperature": 1.0}, **row, global_steps=7, session_id=0)
 
 
-async def test_a_reply_cut_at_its_limit_is_kept_or_leaves_the_loss(tokenizer):
+async def test_a_cut_reply_is_trained_on_or_leaves_the_loss(tokenizer):
     kept = await rows_of_cut_replies(tokenizer)
     assert [sum(row.response_mask) for row in kept] == [6] * len(kept)
     assert kept[-1].reward_score == 0.0

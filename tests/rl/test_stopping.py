@@ -64,7 +64,7 @@ def starting(tmp_path):
     process.stdout.close()
 
 
-def test_a_run_that_is_only_just_starting_is_stopped_as_soon_as_it_can_be(starting: RunFolder) -> None:
+def test_a_starting_run_is_stopped_as_soon_as_it_can_be(starting: RunFolder) -> None:
     assert starting.status() == TrainingStatus(state=TrainingState.STARTING, steps=9, updated=starting.status().updated)
     assert TrainingRun(starting).stop(wait_s=30).state is TrainingState.STOPPED
 

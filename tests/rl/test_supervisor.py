@@ -70,7 +70,7 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
         }
     )
     made = Supervisor(folder, config, "cpu")
-    made._say(TrainingStatus(state=TrainingState.RUNNING, steps=2))
+    made.write(TrainingStatus(state=TrainingState.RUNNING, steps=2))
     return made
 
 
@@ -83,16 +83,14 @@ def pass_on(supervisor: Supervisor, entry, step: int, offset: int = 0) -> int:
     (made / "config.json").write_text("{}")
     with folder.verl_metrics.open("a") as file:
         file.write(json.dumps({"step": step, "data": {"critic/score/mean": step / 4}}) + "\n")
-    return supervisor._pass_on(offset, entry)
+    return supervisor.pass_on(offset, entry)
 
 
-def test_a_training_run_is_one_mlflow_run_with_its_data_policies_and_kept_readings(
-    supervisor: Supervisor, tmp_path: Path
-) -> None:
+def test_a_training_run_is_one_mlflow_run(supervisor: Supervisor, tmp_path: Path) -> None:
     entry = ledger_entry(supervisor.config, supervisor.folder)
     pass_on(supervisor, entry, 2, pass_on(supervisor, entry, 1))
-    supervisor._export()
-    assert supervisor._complete(entry, TrainingState.FINISHED, "") == ""
+    supervisor.export()
+    assert supervisor.complete(entry, TrainingState.FINISHED, "") == ""
 
     runs = load_runs(entry.experiment)
     assert runs["status"].tolist() == ["FINISHED"]
@@ -112,7 +110,7 @@ def test_a_training_run_is_one_mlflow_run_with_its_data_policies_and_kept_readin
     assert search_traces(entry.experiment, "tags.kind = 'training' AND tags.step = '1'")["example"].tolist() == ["a"]
 
 
-def test_a_training_that_is_given_a_run_is_that_run_and_one_that_goes_on_in_another_brings_its_curve(
+def test_a_training_logs_to_the_run_it_names_with_its_curve(
     supervisor: Supervisor,
 ) -> None:
     ledger = Experiment.open(supervisor.config.tracking.uri)
@@ -123,7 +121,7 @@ def test_a_training_that_is_given_a_run_is_that_run_and_one_that_goes_on_in_anot
         entry = ledger_entry(supervisor.config, supervisor.folder)
         offset = supervisor.folder.verl_metrics.stat().st_size if step > 1 else 0
         pass_on(supervisor, entry, step, offset)
-        supervisor._complete(entry, TrainingState.STOPPED, "")
+        supervisor.complete(entry, TrainingState.STOPPED, "")
     runs = load_runs(ledger)
     assert set(runs["run_id"]) == {point.id for point in points}
     assert set(runs["tags.sweep_id"]) == {"s"} and set(runs["params.verl.trainer.total_training_steps"]) == {"2"}
@@ -132,7 +130,7 @@ def test_a_training_that_is_given_a_run_is_that_run_and_one_that_goes_on_in_anot
     assert curves == [[[1, 0.25]], [[1, 0.25], [2, 0.5]]]
 
 
-def test_a_store_that_is_away_stops_no_training_and_gets_the_numbers_later(supervisor: Supervisor, capfd) -> None:
+def test_a_store_that_is_away_gets_the_metrics_later(supervisor: Supervisor, capfd) -> None:
     entry = ledger_entry(supervisor.config, supervisor.folder)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # to the database, a full disk
@@ -143,17 +141,17 @@ def test_a_store_that_is_away_stops_no_training_and_gets_the_numbers_later(super
     assert "step 1 is not in MLflow yet: the MLflow store" in capfd.readouterr().out
     assert (supervisor.status.step, [row["step"] for row in supervisor.folder.rows()]) == (1, [1])
     pass_on(supervisor, entry, 2, offset)
-    supervisor._complete(entry, TrainingState.STOPPED, "")
+    supervisor.complete(entry, TrainingState.STOPPED, "")
     assert load_curve(entry, ["critic/score/mean"])["value"].tolist() == [0.25, 0.5]
 
 
-def test_a_run_that_mlflow_does_not_take_to_the_end_is_finished_all_the_same_and_says_what_is_missing(
+def test_a_run_finishes_and_reports_what_mlflow_lacks(
     supervisor: Supervisor,
 ) -> None:
     entry = ledger_entry(supervisor.config, supervisor.folder)
     pass_on(supervisor, entry, 1)
     (supervisor.folder.traces / "step_000002.jsonl").mkdir()  # no file that can be read
-    said = supervisor._complete(entry, TrainingState.FINISHED, "")
+    said = supervisor.complete(entry, TrainingState.FINISHED, "")
     assert said.startswith(f"MLflow lacks a part of this run, all of which is in {supervisor.folder.path}: ")
     assert "step_000002.jsonl" in said
     assert entry.status == "FINISHED"
@@ -172,7 +170,7 @@ waits_in_the_trainer(subprocess.Popen([sys.executable, "-c", worker]))
 """
 
 
-def test_a_run_in_which_nothing_is_finished_ends_with_the_stacks_of_its_processes(supervisor, capfd) -> None:
+def test_a_hanging_run_ends_with_the_stacks_of_its_processes(supervisor, capfd) -> None:
     entry = ledger_entry(supervisor.config, supervisor.folder)
     supervisor.config = replace(supervisor.config, train=replace(supervisor.config.train, hang_minutes=0.05))
     trainer = subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE, text=True)
@@ -181,13 +179,13 @@ def test_a_run_in_which_nothing_is_finished_ends_with_the_stacks_of_its_processe
         assert trainer.stdout.readline() == "ready\n"
         supervisor.folder.beat()
         below = children()
-        supervisor._follow(trainer, entry)
+        supervisor.follow(trainer, entry)
     finally:
         for process in (*below, trainer):
             process.kill()
         trainer.wait()
         trainer.stdout.close()
-    state, error = supervisor._end(trainer)
+    state, error = supervisor.end(trainer)
     assert state is TrainingState.FAILED
     assert error.startswith("nothing was finished in 0.05 minutes (train.hang_minutes) after step 0; the stacks of its")
     said = "".join(capfd.readouterr())
@@ -195,20 +193,20 @@ def test_a_run_in_which_nothing_is_finished_ends_with_the_stacks_of_its_processe
     assert "waits_in_a_worker" in said
 
 
-def test_a_stop_waits_as_long_as_steps_and_checkpoints_took_and_not_at_all_if_told_so(supervisor) -> None:
-    assert supervisor._grace() == 0.0  # training has not begun
+def test_a_stop_waits_as_long_as_a_step_and_checkpoint_took(supervisor) -> None:
+    assert supervisor.grace() == 0.0  # training has not begun
     supervisor.folder.verl_metrics.touch()
-    assert supervisor._grace() == 60.0
+    assert supervisor.grace() == 60.0
     rows = [{"perf/time_per_step": 200.0}, {"perf/time_per_step": 1500.0, "timing_s/save_checkpoint": 900.0}]
     for step, row in enumerate(rows, 1):
-        supervisor._progress(step, row)
-    assert supervisor._grace() == 60.0 + 2 * 1500 + 2 * 900
+        supervisor.progress(step, row)
+    assert supervisor.grace() == 60.0 + 2 * 1500 + 2 * 900
     trainer = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    supervisor._on_signal(signal.SIGTERM, None)
-    supervisor._on_signal(signal.SIGTERM, None)
+    supervisor.on_signal(signal.SIGTERM, None)
+    supervisor.on_signal(signal.SIGTERM, None)
     assert not supervisor.stop_now
-    supervisor._on_signal(signal.SIGQUIT, None)
-    supervisor._follow(trainer, ledger_entry(supervisor.config, supervisor.folder))
+    supervisor.on_signal(signal.SIGQUIT, None)
+    supervisor.follow(trainer, ledger_entry(supervisor.config, supervisor.folder))
     assert trainer.returncode == -signal.SIGKILL
-    assert supervisor._end(trainer) == (TrainingState.STOPPED, "")
+    assert supervisor.end(trainer) == (TrainingState.STOPPED, "")
     assert supervisor.status.stop_by > time.time() + 1000

@@ -70,7 +70,7 @@ def steps(trainer) -> list[int]:
     return [checkpoint.step for checkpoint in trainer.folder.whole_checkpoints()]
 
 
-def test_verl_writes_aside_and_reads_from_where_the_checkpoint_came_to_be(trainer, tmp_path) -> None:
+def test_verl_writes_aside_and_reads_the_renamed_checkpoint(trainer, tmp_path) -> None:
     save(trainer, 3)
     assert steps(trainer) == [3]
     assert trainer.config.trainer.default_local_dir == str(tmp_path / "checkpoints")
@@ -80,7 +80,7 @@ def test_verl_writes_aside_and_reads_from_where_the_checkpoint_came_to_be(traine
     assert trainer.actor_rollout_wg.loaded == str(tmp_path / "checkpoints" / "global_step_3" / "actor")
 
 
-def test_a_disk_that_is_full_at_a_checkpoint_leaves_the_one_before(trainer) -> None:
+def test_a_full_disk_leaves_the_previous_checkpoint(trainer) -> None:
     save(trainer, 1)
     trainer.actor_rollout_wg.numbers = 100_000
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

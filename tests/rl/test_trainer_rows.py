@@ -73,7 +73,7 @@ def trainer(queue, monkeypatch):
     made.config = SimpleNamespace(
         actor_rollout_ref=SimpleNamespace(actor=actor), algorithm=SimpleNamespace(norm_adv_by_std_in_grpo=False)
     )
-    made.global_steps, made._drawn = 7, (7, {"s7p0": "owl", "s7p1": "otter"})
+    made.global_steps, made.drawn = 7, (7, {"s7p0": "owl", "s7p1": "otter"})
     return made
 
 
@@ -83,7 +83,7 @@ def batch():
     return KVBatchMeta(keys=list(reversed(KEYS)), tags=[{} for _ in KEYS], partition_id="train")
 
 
-def test_rows_are_ordered_by_name_and_all_are_trained_on_unless_groups_without_spread_are_skipped(trainer, queue):
+def test_rows_are_ordered_and_only_equal_groups_are_skipped(trainer, queue):
     metrics = {}
     assert trainer._balance_batch(batch(), metrics).keys == KEYS
     assert (metrics["rows/produced"], metrics["rows/carried"], metrics["rows/skipped"]) == (5, 5, 0)
@@ -102,7 +102,7 @@ def test_a_row_that_was_lost_stops_the_run(trainer, queue):
         trainer._balance_batch(batch(), {})
 
 
-def test_evidence_is_mixed_into_the_advantages_of_the_final_score(trainer, queue):
+def test_evidence_is_added_to_the_advantages_of_the_answer(trainer, queue):
     trainer._compute_advantage(batch(), {})
     assert queue.put["s7p0_0_0"] == [0.5] * 3
     assert queue.put["s7p0_1_0"] == [-0.5] * 2
@@ -116,7 +116,7 @@ def test_evidence_is_mixed_into_the_advantages_of_the_final_score(trainer, queue
     assert queue.put["s7p0_0_1"] == [0.5]
 
 
-def test_a_reward_that_is_no_number_stops_the_run_with_step_row_and_example(trainer, queue):
+def test_a_reward_that_is_not_finite_stops_the_run(trainer, queue):
     from memagent_lib.rl.trainer import NotFinite
 
     queue.rows["s7p1_1_0"]["extra_fields"]["reward_extra_info"]["reward"] = math.nan
@@ -131,7 +131,7 @@ def test_a_reward_that_is_no_number_stops_the_run_with_step_row_and_example(trai
         (None, r"all of its inputs are finite, so it comes from the policy, on s7p1_1_0 .* \(5 rows\)"),
     ],
 )
-def test_a_gradient_that_is_no_number_stops_the_run_with_step_and_rows(trainer, queue, tmp_path, spoiled, said):
+def test_a_gradient_that_is_not_finite_stops_the_run(trainer, queue, tmp_path, spoiled, said):
     from memagent_lib.rl.trainer import NotFinite
 
     actor = trainer.config.actor_rollout_ref.actor

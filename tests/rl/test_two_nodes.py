@@ -99,7 +99,7 @@ def test_a_second_run_on_the_cluster_is_refused_with_the_reason(interrupted, add
     assert f"the Ray cluster at {address} carries the run {run.folder.path}, and two would share" in said
 
 
-def test_the_end_of_a_worker_is_the_end_of_the_run_and_it_says_so(interrupted) -> None:
+def test_the_death_of_a_worker_ends_the_run_with_a_reason(interrupted) -> None:
     status = interrupted[0].status()
     assert status.state is TrainingState.FAILED
     assert "died" in status.error

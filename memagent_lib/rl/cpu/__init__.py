@@ -1,6 +1,6 @@
-"""What only a bare CPU needs: a platform, an engine, a way for weights to reach vLLM, which verl loads by name.
+"""What only a bare CPU needs: platform, engine, rollout server, and a way for weights to reach vLLM.
 
-Behind this door is what everybody else may ask for; it loads neither torch nor verl.
+verl loads those by module name. This door has what the rest of the room uses, and loads neither torch nor verl.
 """
 
 from memagent_lib.rl.cpu.cpu_settings import (

@@ -13,22 +13,22 @@ from verl.plugin.platform import PlatformBase
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """What emptying a cache or choosing a device means on a CPU."""
+    """Do nothing, which is what emptying a cache or choosing a device means on a CPU."""
 
 
 def _zero(*args: Any, **kwargs: Any) -> int:
-    """A CPU has no device memory of its own to report."""
+    """Return 0: a CPU has no device memory of its own to report."""
     return 0
 
 
 def _memory(*args: Any, **kwargs: Any) -> tuple[int, int]:
-    """Free and total bytes of main memory."""
+    """Return free and total bytes of main memory."""
     memory = psutil.virtual_memory()
     return memory.available, memory.total
 
 
 def device_module() -> ModuleType:
-    """What verl gets where it expects ``torch.cuda``: these names and no others."""
+    """Return a module in place of ``torch.cuda``, with the names that verl uses and no others."""
     module = ModuleType("memagent_cpu_device")
     for name in ("Stream", "current_stream", "is_available", "stream", "synchronize"):
         setattr(module, name, getattr(torch.cpu, name))

@@ -1,5 +1,7 @@
-"""What verl, vLLM and Ray must be told to train on a bare CPU. Facts behind each line: ``experiments/LOG.md`` and the
-modules beside this one. Knows a recipe; loads none of the three."""
+"""The settings and environment with which verl, vLLM and Ray train on a bare CPU.
+
+The reasons are in the comments and in the modules beside this one. Knows a recipe; loads none of the three.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,13 @@ from memagent_lib.rl.config import Recipe
 
 MICRO_BATCH_TOKENS = 8192
 LARGEST_BUCKET_MB = 2048
-MOST_SERVERS = 2  # of a worker: each holds vLLM and a cache
+MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache
 
 
 def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
-    """Settings by dotted name, on top of those that every device has."""
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    """Return verl's settings by dotted name, on top of those that every device has."""
+    actor = "actor_rollout_ref.actor"
+    rollout = "actor_rollout_ref.rollout"
     return {
         "trainer.device": "cpu",
         "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu.engine",  # which registers the loss too
@@ -38,7 +41,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         f"{rollout}.dtype": "float32",
         f"{rollout}.tensor_model_parallel_size": 1,
         f"{rollout}.enforce_eager": True,  # CPU vLLM has neither graphs nor a sleep mode
-        # A step that holds part of a prompt fails there: "CPU Generator does not use offset". So none is split.
+        # A step with part of a prompt fails on a CPU ("CPU Generator does not use offset"), so no prompt is split.
         f"{rollout}.enable_chunked_prefill": False,
         f"{rollout}.free_cache_engine": False,
         f"+{rollout}.enable_sleep_mode": False,
@@ -55,7 +58,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
 
 
 def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
-    """Environment variables for the process that trains and all that it starts."""
+    """Return environment variables for the process that trains and all that it starts."""
     return {
         "MEMAGENT_RUN_KEY": run_key,
         "VERL_PLATFORM": "cpu",
@@ -70,19 +73,19 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
 
 
 def rollout_servers(recipe: Recipe) -> int:
-    """Servers of all workers: two of one thread each are faster than one of two, whose Python is one thread."""
+    """Count the servers of all workers: two with one thread each are faster than one with two, because of the GIL."""
     workers = recipe.workers
     return recipe.nodes * workers * min(MOST_SERVERS, max(1, cores() // workers))
 
 
 def _bucket_mb(model: str) -> int:
-    """Weights travel in buckets, and the largest tensor must fit in one."""
+    """Size the buckets in which weights travel: the largest tensor must fit in one."""
     size = bytes_of(model, "*.safetensors") >> 20
     return min(LARGEST_BUCKET_MB, 16 + 2 * size)  # twice: a model stored in half precision is sent in single
 
 
 def require_platform() -> None:
-    """Fail where verl would go on with another platform than the CPU's."""
+    """Raise unless verl uses the CPU's platform."""
     from memagent_lib.rl.cpu.platform import check_registered
 
     check_registered()
@@ -96,7 +99,7 @@ def answer_for_vllm() -> None:
 
 
 def start_rollouts(config: Any) -> type:
-    """Start the servers that answer and read in one process; what is returned is verl's manager of them."""
+    """Start the servers, each with engine and agent loops in one process; return the class that manages them."""
     from memagent_lib.rl.cpu.rollout_server import LocalRolloutManager, start_servers
 
     start_servers(config)

@@ -1,4 +1,4 @@
-"""The engine for a CPU: rows laid out as trees, and what verl's does that a CPU cannot.
+"""verl's engine on a CPU: rows laid out as trees, and no call that needs a device.
 
 verl's unpacked path runs every row whole, computes logits of every prompt token, and takes their logarithms in a
 Python loop; ours is :class:`~memagent_lib.rl.verl.reply_engine.ReplyEngine`'s, with rows that are never packed.
@@ -27,7 +27,7 @@ class CpuEngine(ReplyEngine):
     """The same, with neither pinned memory nor adapters in vLLM."""
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        """A reference model is offloaded to the CPU, where ours already is; verl would pin its memory for a device."""
+        """Build a reference model like any other: verl would offload it to the CPU and pin its memory for a device."""
         config = self.engine_config
         self.engine_config = dataclasses.replace(config, forward_only=False)
         try:
@@ -36,13 +36,13 @@ class CpuEngine(ReplyEngine):
             self.engine_config = config
 
     def get_per_tensor_param(self, **choices: Any) -> tuple[Any, Any]:
-        """verl's; of a model with adapters the weights that it computes with, because vLLM's CPU build loads no other.
+        """Return verl's weights; of a model with adapters, the folded ones: vLLM's CPU build loads no adapters.
 
-        verl folds them in too, and rounds to bfloat16 on the way.
+        verl can fold them too, but rounds to bfloat16 on the way.
         """
         if not self._is_lora:
             return super().get_per_tensor_param(**choices)
         adapter = self.module.peft_config["default"]
         state = self.module.state_dict().items()
-        held = {name: w.full_tensor() if isinstance(w, DTensor) else w for name, w in state}
-        return iter(merged(held, adapter.lora_alpha / adapter.r).items()), None
+        weights = {name: w.full_tensor() if isinstance(w, DTensor) else w for name, w in state}
+        return iter(merged(weights, adapter.lora_alpha / adapter.r).items()), None

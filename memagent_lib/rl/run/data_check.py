@@ -1,4 +1,4 @@
-"""Every example against budget, template and judge, in one pass that reads no document, before anything is started."""
+"""Check every example against budget, template and judge before anything starts, without reading a document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer
 from memagent_lib.trace import Kind, Prompt
 
-SHOWN = 5
+MOST_NAMED = 5
 
 
 class BadExample(NamedTuple):
@@ -29,9 +29,10 @@ class BadExample(NamedTuple):
 
 
 def bad_examples(path: str | Path, encoder: Encoder) -> Iterator[BadExample]:
-    """The examples of a file whose question, answers or judge would fail or teach nothing."""
+    """Yield the examples of a file whose question, answers or judge would fail or teach nothing."""
     for record in stream_records(path):
-        if why := _fault(record, encoder):
+        why = _fault(record, encoder)
+        if why:
             yield BadExample(record["extra_info"]["id"], why)
 
 
@@ -50,32 +51,36 @@ def _fault(record: dict[str, Any], encoder: Encoder) -> str:
 
 
 def _cut(reply: str, tokens: int, tokenizer: Tokenizer) -> str:
-    """What an engine would return of ``reply``."""
+    """Return what an engine with a limit of so many tokens would return of ``reply``."""
     ids = tokenizer.encode(reply)
-    return reply if len(ids) <= tokens else tokenizer.decode(ids[:tokens])
+    if len(ids) <= tokens:
+        return reply
+    return tokenizer.decode(ids[:tokens])
 
 
 def _right_replies(answers: tuple[str, ...]) -> Iterator[str]:
-    """What a judge could want of one who knows the answers: one of them, or all, in a box or bare."""
-    for said in (*answers, ", ".join(answers)):
-        yield f"\\boxed{{{said}}}"
-        yield said
+    """Yield the replies that a judge could want from one who knows the answers: one or all, in a box or bare."""
+    for answer in (*answers, ", ".join(answers)):
+        yield f"\\boxed{{{answer}}}"
+        yield answer
 
 
 def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
-    """The recipe, with files that hold its good examples only where ``data.bad_examples`` is ``leave_out``, and copies
-    of the files that another program wrote again (:func:`~memagent_lib.data.is_as_saved`).
+    """Return the recipe with files of good examples only, copied to the run's folder where they had to change.
 
-    :class:`SettingsError` names the bad ones where they are refused, and a training set too small for a step.
+    Bad examples are left out if ``data.bad_examples`` is ``leave_out``. A file that another program wrote is copied in
+    our layout (:func:`~memagent_lib.data.is_as_saved`). :class:`SettingsError` names bad examples that are refused, or
+    a training set too small for a step.
     """
-    train, tests = recipe.data.files, recipe.data.eval
-    good = {path: _checked(Path(path), number, recipe, encoder, folder) for number, path in enumerate((*train, *tests))}
-    require_enough(recipe, sum(count(good[path]) for path in train))
+    good = {}
+    for number, path in enumerate((*recipe.data.files, *recipe.data.eval)):
+        good[path] = _checked(Path(path), number, recipe, encoder, folder)
+    require_enough(recipe, sum(count(good[path]) for path in recipe.data.files))
     return dataclasses.replace(recipe, data=recipe.data.with_paths(good.__getitem__))
 
 
 def require_enough(recipe: Recipe, there: int) -> None:
-    """:class:`SettingsError` where a step takes more examples than there are."""
+    """Raise :class:`SettingsError` if a step takes more examples than there are."""
     needed = recipe.prompts
     if there < needed:
         raise SettingsError(
@@ -85,22 +90,25 @@ def require_enough(recipe: Recipe, there: int) -> None:
 
 
 def unusable(path: str | Path, bad: Mapping[str, str]) -> str:
-    """What is wrong with the first of a file's bad examples, reasons by id, and how many there are."""
-    first = "; ".join(f"{id!r}: {why}" for id, why in list(bad.items())[:SHOWN])
-    return f"{len(bad):,} of {count(path):,} examples of {path} cannot be used: {first}{'; ...' * (len(bad) > SHOWN)}"
+    """Describe the first of a file's bad examples (reasons by id) and say how many there are."""
+    first = "; ".join(f"{id!r}: {why}" for id, why in list(bad.items())[:MOST_NAMED])
+    return (
+        f"{len(bad):,} of {count(path):,} examples of {path} cannot be used: {first}{'; ...' * (len(bad) > MOST_NAMED)}"
+    )
 
 
 def _checked(path: Path, number: int, recipe: Recipe, encoder: Encoder, folder: RunFolder) -> str:
     bad = dict(bad_examples(path, encoder))
-    kept = folder.path / "data" / f"{number}_{path.name}"
+    copy = folder.path / "data" / f"{number}_{path.name}"
     if not bad:
-        return str(path if is_as_saved(path) else copy_without(path, bad, kept))
+        return str(path if is_as_saved(path) else copy_without(path, bad, copy))
     found = unusable(path, bad)
     if recipe.data.bad_examples == "refuse":
         raise SettingsError(f'{found}. Mend them, or set data.bad_examples = "leave_out"')
     if len(bad) == count(path):
         raise SettingsError(f"{found}. Nothing would be left")
-    copy_without(path, bad, kept)
-    write_atomically(kept.with_suffix(".left_out.json"), json.dumps(bad, indent=2))
-    print(f"left out: {found}. All of them are in {kept.with_suffix('.left_out.json')}", flush=True)
-    return str(kept)
+    copy_without(path, bad, copy)
+    report = copy.with_suffix(".left_out.json")
+    write_atomically(report, json.dumps(bad, indent=2))
+    print(f"left out: {found}. All of them are in {report}", flush=True)
+    return str(copy)

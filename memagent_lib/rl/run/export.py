@@ -31,12 +31,11 @@ def export_model(
     average_with: str = "",
     average_share: float = 0.0,
 ) -> None:
-    """Copy a checkpoint's Hugging Face folder to ``target``, in one step, with its adapters folded into its weights and
-    these averaged with another model's, where one is given.
+    """Copy a checkpoint's Hugging Face folder to ``target`` in one step, as the plain model that was trained.
 
-    Where it holds no weights (of large models, a checkpoint has them once), they are put together from the ranks'. The
-    tokenizer's files are the original's, byte for byte. ``reading``, how the policy was trained to read, is kept as
-    ``memagent.json``.
+    Adapters are folded into the weights, and these averaged with ``average_with`` if it is set. Weights that the folder
+    lacks (a large model's checkpoint has them only once) are put together from the ranks' files. The tokenizer's files
+    are the original's, byte for byte. ``reading``, how the policy was trained to read, is saved as ``memagent.json``.
     """
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
@@ -83,14 +82,14 @@ def _average(model: Path, other: Path, share: float) -> None:
 
 
 def weights_of(model: Path) -> dict[str, Any]:
-    """All weights that a folder's files hold, by name."""
+    """Return all weights in a folder's files, by name."""
     from safetensors.torch import load_file
 
     return {name: weight for file in sorted(model.glob("*.safetensors")) for name, weight in load_file(file).items()}
 
 
 def shapes_of(model: Path) -> dict[str, list[int]]:
-    """The shapes of a folder's weights, by name, from the headers of its files."""
+    """Return the shapes of a folder's weights, by name, from the headers of its files."""
     from safetensors import safe_open
 
     shapes = {}
@@ -101,17 +100,17 @@ def shapes_of(model: Path) -> dict[str, list[int]]:
 
 
 def whole_weights(actor: Path) -> dict[str, Any]:
-    """A checkpoint's weights from the files of its ranks, each of which holds its part of every weight (FSDP2).
+    """Put a checkpoint's weights together from its ranks' files, each with one shard of every weight (FSDP2).
 
-    Ranks that repeat others' parts, those of a second group of shards, are not read.
+    Only the first group of shards is read; further groups repeat it. ``verl.model_merger`` would round to bfloat16.
     """
     import torch
     from torch.distributed.tensor import DTensor
 
     files = sorted(actor.glob("model_world_size_*_rank_*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
-    first, *_ = ranks = [torch.load(file, "cpu", weights_only=False, mmap=True) for file in files]
+    ranks = [torch.load(file, "cpu", weights_only=False, mmap=True) for file in files]
     weights = {}
-    for name, weight in first.items():
+    for name, weight in ranks[0].items():
         if isinstance(weight, DTensor):
             *_, cut = weight.placements
             parts = [rank[name].to_local() for rank in ranks[: weight.device_mesh.mesh.shape[-1]]]
@@ -121,7 +120,7 @@ def whole_weights(actor: Path) -> dict[str, Any]:
 
 
 def _stored(weights: dict[str, Any], model: Path) -> dict[str, Any]:
-    """What of a model's weights its files hold: all but an output head that is the embedding."""
+    """Return the weights that a model's files have: all but an output head that is the embedding."""
     tied = json.loads((model / "config.json").read_text(encoding="utf-8")).get("tie_word_embeddings", False)
     return {name: w for name, w in weights.items() if not (tied and name.endswith("lm_head.weight"))}
 
@@ -133,7 +132,7 @@ def _save(weights: dict[str, Any], model: Path) -> None:
 
 
 def _name_dtype(model: Path) -> None:
-    """Let ``config.json`` say what the weights are stored in: verl writes bfloat16 whatever it saved."""
+    """Write the weights' type to ``config.json``: verl writes bfloat16 whatever it saved."""
     from safetensors import safe_open
 
     with safe_open(sorted(model.glob("*.safetensors"))[0], "pt") as weights:

@@ -24,11 +24,11 @@ LOCK_WAIT_S = 10.0
 
 
 def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at_exit: bool = False) -> TrainingRun:
-    """Check everything, then start a detached run. ``resume`` continues the folder's earlier run from its checkpoint;
-    one that has made all its steps is returned as it is.
+    """Check everything, then start a detached run.
 
-    With ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted. Raises
-    :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` before any process is started or stopped.
+    ``resume`` continues the run in the folder from its checkpoint; a run that has made all its steps is returned as it
+    is. With ``stop_at_exit`` the run ends with this process, however that ends. Raises :class:`SettingsError`,
+    :class:`BudgetError` or :class:`RunError` before any process is started or stopped.
     """
     folder = RunFolder(Path(run_folder).absolute())
     recipe = resolved(recipe, folder)
@@ -44,14 +44,15 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
             TrainingRun(folder).stop_at_exit()
         _start(folder, lock)
     finally:
-        os.close(lock)  # the supervisor holds its own copy
+        os.close(lock)  # the supervisor has inherited its own copy
     return TrainingRun(folder)
 
 
 def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
-    """Paths made absolute and the tracking store named, so that the run means the same from any working directory."""
+    """Make paths absolute and name the tracking store, so that the run is the same from any working directory."""
     data = recipe.data.with_paths(lambda path: str(Path(path).expanduser().absolute()))
-    tracking, reading = recipe.tracking, recipe.reading
+    tracking = recipe.tracking
+    reading = recipe.reading
     model = recipe.model.with_paths(
         lambda path: str(Path(path).expanduser().absolute()) if looks_like_path(path) else path
     )
@@ -65,7 +66,7 @@ def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
 
 
 def chosen_device(device: str) -> str:
-    """``auto`` made definite: CUDA where a GPU answers and torch was built for it."""
+    """Return ``cuda`` for ``auto`` if a GPU answers and torch was built for it, else ``cpu``."""
     if device != "auto":
         return device
     if importlib.util.find_spec("torch") is None:
@@ -76,13 +77,15 @@ def chosen_device(device: str) -> str:
 
 
 def _complete(recipe: Recipe, folder: RunFolder) -> bool:
-    """Whether nothing is left to do: all steps are made and the policy is exported."""
-    status = folder.status() if folder.config.is_file() else None
-    return status is not None and status.state is TrainingState.FINISHED and status.step >= recipe.steps
+    """Return whether nothing is left to do: all steps are made and the policy is exported."""
+    if not folder.config.is_file():
+        return False
+    status = folder.status()
+    return status.state is TrainingState.FINISHED and status.step >= recipe.steps
 
 
 def _lock(folder: RunFolder) -> int:
-    """Take the run. One that has just ended holds it for a moment longer."""
+    """Lock the run, waiting for one that has just ended to release it."""
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
@@ -108,7 +111,7 @@ def _prepare(recipe: Recipe, trained: Recipe, folder: RunFolder, device: str, re
 
 
 def _start(folder: RunFolder, lock: int) -> None:
-    """The lock's descriptor is inherited, so the run is taken for as long as its supervisor lives."""
+    """Start the supervisor, which inherits the lock's descriptor: the run is locked for as long as it lives."""
     command = [sys.executable, "-m", "memagent_lib.rl.run.supervisor", str(folder.path)]
     with folder.log.open("ab") as log:
         detached = subprocess.Popen(

@@ -23,19 +23,21 @@ START_TRIES = 5  # a machine under load may not start a node in the half minute 
 LOGICAL_CPUS = 32  # Ray hands out logical CPUs; with fewer, verl's small actors wait for one another for ever
 STORE_BYTES = 1 << 30
 ANSWER_WAIT_S = 10.0
-CLAIM, CLAIM_WAIT_S = "memagent-run", 30.0
+CLAIM = "memagent-run"
+CLAIM_WAIT_S = 30.0
 
 
 def cluster_environment(recipe: Recipe) -> dict[str, str]:
-    """Variables that must stand before Ray is imported. A Ray of our own listens on loopback, as it does on macOS."""
-    own = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
-    return own if recipe.cluster.address == LOCAL else {}
+    """Return variables to set before Ray is imported. A Ray of our own listens on loopback, as it does on macOS."""
+    if recipe.cluster.address != LOCAL:
+        return {}
+    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object:
-    """Start or join Ray as ``[cluster] address`` says; what is returned holds it for this run until it is dropped.
+    """Start or join Ray as ``[cluster] address`` says; the claim returned reserves it for this run until it is dropped.
 
-    A cluster that is away, cannot hold the run or has another one is a :class:`RunError`.
+    Raises :class:`RunError` for a cluster that does not answer, is too small or has another run.
     """
     import ray
 
@@ -48,12 +50,12 @@ def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object
     ray.init(**wanted)
     claim = claim_cluster(recipe.cluster.address, folder)
     require_devices(recipe, ray.cluster_resources())
-    _require_folder(folder)
+    require_folder(folder)
     return claim
 
 
 def require_answer(address: str) -> None:
-    """:class:`RunError` where no cluster is; Ray itself waits for one for ever."""
+    """Raise :class:`RunError` if no cluster answers; Ray itself would wait for ever."""
     from ray._private.services import canonicalize_bootstrap_address
 
     try:
@@ -66,9 +68,9 @@ def require_answer(address: str) -> None:
 
 
 def claim_machine(folder: RunFolder) -> IO[str]:
-    """Take this machine's GPUs for a Ray of the run's own, or refuse.
+    """Reserve this machine's GPUs for a Ray of the run's own, or refuse.
 
-    verl names the sockets that carry weights after Ray's job, which is the first one in every Ray.
+    verl names the sockets that carry weights after Ray's job, which has the same number in every new Ray.
     """
     claim = (Path(tempfile.gettempdir()) / "memagent-gpu-run.lock").open("a+", encoding="utf-8")
     try:
@@ -87,9 +89,9 @@ def claim_machine(folder: RunFolder) -> IO[str]:
 
 
 def claim_cluster(address: str, folder: RunFolder) -> Any:
-    """Take the cluster we have joined for this run, or refuse: verl's queue of rollouts is one per cluster.
+    """Reserve the joined cluster for this run, or refuse: verl has one queue of rollouts per cluster.
 
-    A run that was just killed holds it until Ray has noticed.
+    The claim of a run that was just killed stays until Ray notices.
     """
     import ray
 
@@ -140,7 +142,7 @@ def _taken(address: str, holder: str) -> str:
 
 
 def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> dict[str, Any]:
-    """What ``ray.init`` is given. Sizes of a node are named only where the node is ours to start."""
+    """Return the arguments of ``ray.init``. Sizes of a node are named only if the node is ours to start."""
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
@@ -154,13 +156,14 @@ def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) ->
             own |= {"num_gpus": recipe.workers, "num_cpus": LOGICAL_CPUS, "object_store_memory": STORE_BYTES}
     else:  # on another machine a worker inherits nothing of this process
         runtime["env_vars"] |= environment(device, recipe.workers, folder)
-    given = OmegaConf.to_container(verl.ray_kwargs.get("ray_init", {}), resolve=True) or {}
-    return own | {key: value for key, value in given.items() if value is not None} | {"runtime_env": runtime}
+    chosen = OmegaConf.to_container(verl.ray_kwargs.get("ray_init", {}), resolve=True) or {}
+    return own | {key: value for key, value in chosen.items() if value is not None} | {"runtime_env": runtime}
 
 
 def require_devices(recipe: Recipe, resources: dict[str, float]) -> None:
-    """:class:`RunError` where a cluster has fewer devices than the recipe asks for."""
-    wanted, found = recipe.nodes * recipe.workers, int(resources.get("GPU", 0))
+    """Raise :class:`RunError` if a cluster has fewer devices than the recipe needs."""
+    wanted = recipe.nodes * recipe.workers
+    found = int(resources.get("GPU", 0))
     if found < wanted:
         at = recipe.cluster.address
         raise RunError(
@@ -184,8 +187,8 @@ def _start(wanted: dict[str, Any]) -> None:
             ray.shutdown()
 
 
-def _require_folder(folder: RunFolder) -> None:
-    """Every node writes checkpoints and traces into the run's folder."""
+def require_folder(folder: RunFolder) -> None:
+    """Raise :class:`RunError` unless every node sees the run's folder: all write checkpoints or traces there."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -1,7 +1,7 @@
-"""Three real training steps on the devices that are there, and what a person needs to know of them before a long run.
+"""Three real training steps on this machine's devices, and what they show before a long run.
 
-The policy is small and random unless one is given: the machine is looked at, not what is learnt. Knows a run from its
-folder and its metrics.
+The policy is small and random unless a model is named: the check is of the machine, not of learning. Knows a run from
+its folder and its metrics.
 """
 
 from __future__ import annotations

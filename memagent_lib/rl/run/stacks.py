@@ -1,4 +1,4 @@
-"""Where the processes of a run that hangs are: their stacks, for the log. Of this machine only; knows no run."""
+"""Print where the processes of a hanging run are: their stacks, for the log. This machine only; knows no run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LOOK_S = 20.0
 
 
 def log_stacks(pid: int) -> None:
-    """Print the stacks of a process, which has registered :data:`STACK_SIGNAL`, and of all Python processes below it.
+    """Print the stacks of a process that has registered :data:`STACK_SIGNAL`, and of all Python processes below it.
 
-    py-spy, which comes with Ray, looks into the others; where it may not, its reason is printed.
+    py-spy, which comes with Ray, reads those below; where it may not, its reason is printed.
     """
     with suppress(psutil.NoSuchProcess):
         trainer = psutil.Process(pid)

@@ -1,8 +1,8 @@
-"""The process that outlives terminals and notebooks: it owns a training run, its MLflow run and its true end.
+"""The process that outlives terminals and notebooks: it owns a training run, its MLflow run and its final status.
 
 ``python -m memagent_lib.rl.run.supervisor RUN_FOLDER``, started by :mod:`memagent_lib.rl.run.launcher`. It starts the
-process that trains, turns verl's metrics into progress, status and MLflow metrics, and ends every process below it.
-Being the only writer of the MLflow store, it needs no lock there and costs training no time.
+process that trains, turns verl's metrics into status and MLflow metrics, and ends every process below it. It is the
+only writer of the MLflow store, so it needs no lock there, and training does not wait for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from memagent_lib.tracking import Experiment, Run, RunStatus, log_readings
 POLL_S = 0.25
 STOP_GRACE_S = 60.0
 UNMEASURED_SAVE_S = 600.0
-REWARD, SECONDS, SAVE_SECONDS = "critic/score/mean", "perf/time_per_step", "timing_s/save_checkpoint"
+REWARD = "critic/score/mean"
+SECONDS = "perf/time_per_step"
+SAVE_SECONDS = "timing_s/save_checkpoint"
 MLFLOW_END = {
     TrainingState.FINISHED: RunStatus.FINISHED,
     TrainingState.STOPPED: RunStatus.KILLED,
@@ -41,22 +43,22 @@ MLFLOW_END = {
 
 
 def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
-    """The run's entry in MLflow: the one of an earlier attempt, or that which the recipe names, else a new one.
+    """Return the run's entry in MLflow: that of a previous attempt, or the one that the recipe names, or a new one.
 
-    A run that is new to a training which has done steps already is given those too.
+    An entry that is new to a training with finished steps gets those steps too.
     """
     ledger = Experiment.open(config.tracking.uri, config.tracking.experiment)
-    note, given = folder.path / "mlflow_run.txt", config.tracking.run_id
-    earlier = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
-    if earlier and given in ("", earlier):
-        entry = ledger.join(earlier)
+    note = folder.path / "mlflow_run.txt"
+    requested = config.tracking.run_id
+    previous = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
+    if previous and requested in ("", previous):
+        entry = ledger.join(previous)
         entry.resume()
         return entry
-    params = {
-        name.replace("+", ""): value for name, value in flatten(config.to_tables()).items()
-    }  # MLflow takes no plus sign
-    if given:
-        entry = ledger.join(given)
+    # MLflow refuses a plus sign in a name.
+    params = {name.replace("+", ""): value for name, value in flatten(config.to_tables()).items()}
+    if requested:
+        entry = ledger.join(requested)
         entry.resume()
         entry.params(params)
     else:
@@ -72,8 +74,8 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
     return entry
 
 
-def close_entry(entry: Run, state: TrainingState, facts: dict[str, str]) -> None:
-    entry.tags({f"memagent.{name}": value[:5000] for name, value in facts.items()})
+def close_entry(entry: Run, state: TrainingState, tags: dict[str, str]) -> None:
+    entry.tags({f"memagent.{name}": value[:5000] for name, value in tags.items()})
     entry.end(MLFLOW_END[state])
 
 
@@ -84,7 +86,7 @@ class Supervisor:
     folder: RunFolder
     config: Recipe
     device: str
-    stop_asked_at: float | None = None
+    stop_requested_at: float | None = None
     stop_now: bool = False
     hung: bool = False
     models: dict[int, str] = field(default_factory=dict)
@@ -92,32 +94,32 @@ class Supervisor:
 
     def run(self) -> TrainingState:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, self.on_signal)
         processes.adopt_orphans()
-        self._say(replace(self.folder.status(), pid=os.getpid()))
+        self.write(replace(self.folder.status(), pid=os.getpid()))
         trainer = self._start()
         entry = None
         try:
             entry = ledger_entry(self.config, self.folder)
-            self._say(replace(self.status, mlflow_run=entry.id))
+            self.write(replace(self.status, mlflow_run=entry.id))
             with entry.measured():
-                self._follow(trainer, entry)
-            state, error = self._end(trainer)
-        except Exception as failure:  # whatever it was, the run must end with its true status and leave no process
+                self.follow(trainer, entry)
+            state, error = self.end(trainer)
+        except Exception as failure:  # whatever it was, the status must record it and no process may remain
             state, error = TrainingState.FAILED, f"{type(failure).__name__}: {failure}"
         processes.end_descendants()
         if entry:
-            error = self._complete(entry, state, error)
-        self._say(
+            error = self.complete(entry, state, error)
+        self.write(
             replace(
                 self.status, state=state, error=error, seconds_left=0.0 if state is TrainingState.FINISHED else None
             )
         )
         return state
 
-    def _complete(self, entry: Run, state: TrainingState, error: str) -> str:
-        """Log what is left and close the entry. What MLflow does not take is in the run's folder."""
-        facts = {TrainingState.FINISHED: {"model": str(self.folder.model)}, TrainingState.FAILED: {"error": error}}
+    def complete(self, entry: Run, state: TrainingState, error: str) -> str:
+        """Log what is left and close the entry; return the run's error. The run's folder has all that MLflow lacks."""
+        tags = {TrainingState.FINISHED: {"model": str(self.folder.model)}, TrainingState.FAILED: {"error": error}}
         try:
             self._to_mlflow(entry, over=True)
             log_readings(entry, load_rollouts(self.folder.traces), kind="training")
@@ -125,16 +127,16 @@ class Supervisor:
             error = error or f"MLflow lacks a part of this run, all of which is in {self.folder.path}: {failure}"
             print(error, flush=True)
         try:
-            close_entry(entry, state, facts.get(state, {}))
+            close_entry(entry, state, tags.get(state, {}))
         except Exception as failure:
             error = error or f"the run's entry in MLflow could not be closed: {failure}"
             print(error, flush=True)
         return error
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
         """``SIGQUIT`` ends the run at once, the others after the step and its checkpoint."""
         self.stop_now = self.stop_now or number == signal.SIGQUIT
-        self.stop_asked_at = self.stop_asked_at or time.time()
+        self.stop_requested_at = self.stop_requested_at or time.time()
         self.folder.stop_request.touch()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -148,14 +150,16 @@ class Supervisor:
         ]
         return subprocess.Popen(command, env=os.environ | own, stdin=subprocess.DEVNULL)
 
-    def _follow(self, trainer: subprocess.Popen[bytes], entry: Run) -> None:
-        """Pass on what verl logs until the trainer ends; end one that does not stop in time, or that hangs."""
-        offset, over, began = 0, False, time.time()
+    def follow(self, trainer: subprocess.Popen[bytes], entry: Run) -> None:
+        """Pass on what verl logs until the trainer ends; kill one that does not stop in time, or that hangs."""
+        began = time.time()
+        offset = 0
+        over = False
         while not over:
-            over = trainer.poll() is not None  # and one more look after the end
-            offset = self._pass_on(offset, entry)
-            if self.stop_asked_at and not self.status.stop_by:
-                self._say(replace(self.status, stop_by=self.stop_asked_at + self._grace()))
+            over = trainer.poll() is not None  # read before the rows, so that the last rows are passed on too
+            offset = self.pass_on(offset, entry)
+            if self.stop_requested_at and not self.status.stop_by:
+                self.write(replace(self.status, stop_by=self.stop_requested_at + self.grace()))
             if self.stop_now or (self.status.stop_by and time.time() > self.status.stop_by):
                 trainer.kill()
             elif not over and self._silent_minutes(began) > self.config.train.hang_minutes:
@@ -164,8 +168,8 @@ class Supervisor:
                 trainer.kill()
             time.sleep(0 if over else POLL_S)
 
-    def _grace(self) -> float:
-        """Seconds in which a step and its checkpoint end, by those before them; none before training has begun."""
+    def grace(self) -> float:
+        """Estimate the seconds of a step and its checkpoint from those before; none before training has begun."""
         if not self.folder.verl_metrics.exists():
             return 0.0
         measured = [row["metrics"] for row in self.folder.rows()]
@@ -173,26 +177,27 @@ class Supervisor:
         saves = [metrics[SAVE_SECONDS] for metrics in measured if SAVE_SECONDS in metrics]
         if not steps:
             return STOP_GRACE_S
-        return STOP_GRACE_S + 2 * max(steps) + (2 * max(saves) if saves else UNMEASURED_SAVE_S)
+        save = 2 * max(saves) if saves else UNMEASURED_SAVE_S
+        return STOP_GRACE_S + 2 * max(steps) + save
 
     def _silent_minutes(self, began: float) -> float:
-        """Since a turn or a part of a step was last finished."""
+        """Return the minutes since a turn or a part of a step was last finished."""
         last = self.folder.heartbeat.stat().st_mtime if self.folder.heartbeat.is_file() else began
         return (time.time() - max(last, began)) / 60
 
-    def _pass_on(self, offset: int, entry: Run) -> int:
+    def pass_on(self, offset: int, entry: Run) -> int:
         rows, offset = read_lines_from(self.folder.verl_metrics, offset)
         for row in rows:
             numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
-            self._progress(row["step"], numbers)
+            self.progress(row["step"], numbers)
             self.unlogged.append((row["step"], numbers))
         self._to_mlflow(entry)
         return offset
 
     def _to_mlflow(self, entry: Run, over: bool = False) -> None:
-        """Log what is waiting. A store that is away for a while stops no training: its numbers wait for the next look.
+        """Log the waiting steps. A store that is away for a while does not stop training; its metrics wait for it.
 
-        The last step waits for the end, because its numbers are those of the exported policy.
+        The last step waits for the end of the run, because its metrics belong to the exported policy.
         """
         while self.unlogged and (over or self.unlogged[0][0] < self.config.steps):
             step, numbers = self.unlogged[0]
@@ -206,7 +211,7 @@ class Supervisor:
             self.unlogged.popleft()
 
     def _model_of(self, entry: Run, step: int) -> str | None:
-        """The MLflow model made by a step: the exported policy, or a checkpoint that can be loaded."""
+        """Return the MLflow model made by a step: the exported policy, or a checkpoint that can be loaded."""
         if step in self.models:
             return self.models[step]
         last = self.folder.latest_checkpoint()
@@ -216,7 +221,7 @@ class Supervisor:
             self.models[step] = entry.model(last.huggingface, f"{self.folder.path.name} step {step}", step)
         return self.models.get(step)
 
-    def _progress(self, step: int, metrics: dict[str, float]) -> None:
+    def progress(self, step: int, metrics: dict[str, float]) -> None:
         with self.folder.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), "metrics": metrics}) + "\n")
         steps = [row["metrics"] for row in self.folder.rows()]
@@ -225,13 +230,13 @@ class Supervisor:
         left = statistics.median(seconds) * (self.status.steps - step) if seconds else None
         reward = metrics.get(REWARD, self.status.reward)
         now = {"step": step, "reward": reward, "retried": retried, "seconds_left": left}
-        self._say(replace(self.status, state=TrainingState.RUNNING, **now))
+        self.write(replace(self.status, state=TrainingState.RUNNING, **now))
 
-    def _end(self, trainer: subprocess.Popen[bytes]) -> tuple[TrainingState, str]:
+    def end(self, trainer: subprocess.Popen[bytes]) -> tuple[TrainingState, str]:
         if trainer.returncode == 0 and self.status.step >= self.config.steps:
-            self._export()
+            self.export()
             return TrainingState.FINISHED, ""
-        if self.stop_asked_at:
+        if self.stop_requested_at:
             return TrainingState.STOPPED, ""
         if self.hung:
             minutes = f"{self.config.train.hang_minutes:g} minutes (train.hang_minutes)"
@@ -245,27 +250,27 @@ class Supervisor:
         how = f"was killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with code {code}"
         return f"the training process {how}; the log is {self.folder.log}"
 
-    def _export(self) -> None:
-        """The last checkpoint's weights, with the tokenizer they came with."""
+    def export(self) -> None:
+        """Export the last checkpoint's weights with the tokenizer of the model that was trained."""
         last = self.folder.latest_checkpoint()
         assert last is not None, "a run that finished has a checkpoint"
-        model, reading = self.config.model, self.config.reading
+        model = self.config.model
         export_model(
             last.huggingface,
             Path(model.path),
             self.folder.model,
-            reading,
+            self.config.reading,
             average_with=model.average_with,
             average_share=model.average_share,
         )
 
-    def _say(self, status: TrainingStatus) -> None:
+    def write(self, status: TrainingStatus) -> None:
         self.status = status
         self.folder.write_status(status)
 
 
 def watch_over(folder: RunFolder, config: Recipe, device: str) -> int:
-    """Supervise in a child process, and be there still if that is killed: then end what it had started and say so."""
+    """Supervise in a child process; if that is killed, end what it had started and record the failure."""
     parent = os.getpid()
     processes.adopt_orphans()
     child = os.fork()

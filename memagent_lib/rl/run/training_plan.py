@@ -1,7 +1,8 @@
-"""What a training run would need, before any GPU is held: tokens, arithmetic, hours, bytes, and whether it all fits.
+"""What a training run needs, before any GPU is reserved: tokens, arithmetic, hours, bytes, and whether it all fits.
 
-Upper bounds from budgets and shapes, with round utilisations that are stated; a plan to refuse what cannot fit and to
-compare recipes with, no promise of speed. Knows verl's composed configuration; starts nothing and needs no GPU.
+Upper bounds from budgets and shapes, at the utilisations below: to refuse what cannot fit and to compare recipes, not
+to promise a speed. Knows verl's composed configuration; starts nothing and needs no GPU. verl's FLOP counter measures a
+finished update; a plan needs prefill and decoding too, for any model.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ from memagent_lib.trace import Kind
 
 ASSUMED_CHUNKS = 7  # of the published 28K-token documents, where the data is not on this machine
 SAMPLED_EXAMPLES = 64
-UPDATE_SHARE, PREFILL_SHARE, DECODE_SHARE = 0.35, 0.4, 0.08  # of a GPU's dense bf16 peak
+# Shares of a GPU's dense bf16 peak.
+UPDATE_SHARE = 0.35
+PREFILL_SHARE = 0.4
+DECODE_SHARE = 0.08
 SAFETY = 0.95
 
 
 class PlanError(UserError, ValueError):
-    """A run that cannot fit; the message holds the numbers."""
+    """A run that cannot fit; the message has the numbers."""
 
 
 class Gpu(NamedTuple):
-    """Memory in bytes, and dense bf16 FLOP/s as its maker states them."""
+    """Memory in bytes, and dense bf16 FLOP/s as the maker states them."""
 
     memory: float
     flops: float
@@ -54,14 +58,14 @@ GPUS = {
 
 @dataclass(frozen=True)
 class Work:
-    """One step, at its longest: every memory full, every reply at its limit."""
+    """One step at its longest: every memory full, every reply at its limit."""
 
     rollouts: int
     turns: float
     prompt_tokens: float
     reply_tokens: float
     reply_share: float
-    """Of the rows with most reply for their prompt: what a micro-batch may be made of."""
+    """The largest share of reply tokens in a kind of row: a micro-batch may have only such rows."""
     longest_row: int
     chunks_from: str
 
@@ -76,8 +80,9 @@ class Work:
     @classmethod
     def of(cls, recipe: Recipe, encoder: Encoder) -> Work:
         chunks, source = chunks_per_document(recipe, encoder)
-        rollouts, turns = recipe.prompts * recipe.rollouts, turns_by_kind(recipe, encoder, chunks)
-        prompts = {kind: encoder.prompt_limit(kind, shown) for kind, shown in recipe.reading.shows.items()}
+        rollouts = recipe.prompts * recipe.rollouts
+        turns = turns_by_kind(recipe, encoder, chunks)
+        prompts = {kind: encoder.prompt_limit(kind, memories) for kind, memories in recipe.reading.shows.items()}
         replies = {kind: encoder.reply_limit(kind) for kind in prompts}
         return cls(
             rollouts=rollouts,
@@ -91,19 +96,22 @@ class Work:
 
 
 def turns_by_kind(recipe: Recipe, encoder: Encoder, chunks: float) -> dict[Kind, float]:
-    """What the recipe's reader asks of a document of so many chunks: it reads one of empty chunks to its answer."""
+    """Count the turns of the recipe's reader by kind, by letting it read a document of so many empty chunks."""
     whole = max(1, round(chunks))
     session = reader_named(recipe.reading.reader)("", [Chunk(i, "", i, i, 0) for i in range(whole)])
     trace = run_sync(drive(session, encoder, Scripted(lambda prompt: "-")))
-    asked = Counter(turn.prompt.kind for turn in trace.turns)
-    return {kind: n * chunks / whole if kind.reads else n for kind, n in asked.items()}
+    turns = Counter(turn.prompt.kind for turn in trace.turns)
+    return {kind: n * chunks / whole if kind.reads else n for kind, n in turns.items()}
 
 
 def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
-    """The mean over the steps of a run, from the first examples of each file; :data:`ASSUMED_CHUNKS` without files."""
-    if missing := [path for path in recipe.data.files if not Path(path).is_file()]:
+    """Return the mean over a run's steps, from the first examples of each file, and where the number comes from."""
+    missing = [path for path in recipe.data.files if not Path(path).is_file()]
+    if missing:
         return ASSUMED_CHUNKS, f"assumed: no data at {missing[0]}"
-    size, weighted, seen = recipe.reading.chunk_tokens, 0.0, 0
+    size = recipe.reading.chunk_tokens
+    weighted = 0.0
+    seen = 0
     for stage in recipe.stages:
         each = max(1, SAMPLED_EXAMPLES // len(stage.files))
         documents = [example.document for path in stage.files for example in islice(stream(path), each)]
@@ -114,26 +122,31 @@ def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
 
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
-    """What each stage trains on; how often it uses an example, where its files are on this machine."""
+    """Describe what each stage trains on, and how often it uses an example if its files are on this machine."""
     first = 1
     for stage in recipe.stages:
-        prompts, last = stage.steps * recipe.prompts, first + stage.steps - 1
+        prompts = stage.steps * recipe.prompts
+        last = first + stage.steps - 1
         where = f"steps {first:,} to {last:,}: {prompts:,} prompts of {', '.join(map(_short, stage.files))}"
         if all(Path(path).is_file() for path in stage.files):
             uses = uses_of(stage.files, recipe.data.mix, prompts)
-            least, most = f"{min(uses):.1f}", f"{max(uses):.1f}"
-            where += f", {len(uses):,} examples, {least if least == most else f'{least} to {most}'} each"
+            least = f"{min(uses):.1f}"
+            most = f"{max(uses):.1f}"
+            often = least if least == most else f"{least} to {most}"
+            where += f", {len(uses):,} examples, {often} each"
         yield f"stage       {where}"
         first = last + 1
-    if unreached := recipe.data.stages[len(recipe.stages) :]:
+    unreached = recipe.data.stages[len(recipe.stages) :]
+    if unreached:
         yield f"stage       {len(unreached)} not reached: the run has {recipe.steps:,} steps"
 
 
 def uses_of(files: Sequence[str], mix: str, prompts: int) -> list[float]:
-    """How often, on average, each example of some files is drawn. A file named twice is drawn from twice as often."""
+    """Return how often, on average, each example of some files is drawn; a file listed twice counts twice."""
     counts = {file: count(file) for file in files}
     rows = numbered(counts, (record["data_source"] for file in counts for record in stream_records(file)))
-    shares, uses = shares_of([rows[file] for file in files], mix), defaultdict[int, float](float)
+    shares = shares_of([rows[file] for file in files], mix)
+    uses: dict[int, float] = defaultdict(float)
     for share in shares:
         for row in share:
             uses[row] += prompts / len(shares) / len(share)
@@ -146,7 +159,7 @@ def _short(path: str) -> str:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A recipe's needs; :meth:`lines` is the report, :meth:`check` refuses what cannot fit any GPU it may run on."""
+    """A recipe's needs: :meth:`lines` is the report, :meth:`check` refuses what fits no GPU."""
 
     recipe: Recipe
     device: str
@@ -155,7 +168,7 @@ class TrainingPlan:
     verl: Any
     free_disk: float
     unusable: tuple[str, ...] = ()
-    """Of each file on this machine that has them, its examples that cannot be trained on."""
+    """One sentence for each file on this machine with examples that cannot be trained on."""
 
     @classmethod
     def of(cls, recipe: Recipe, folder: RunFolder, device: str, verl: Any, encoder: Encoder) -> TrainingPlan:
@@ -172,7 +185,7 @@ class TrainingPlan:
 
     @property
     def flops(self) -> dict[str, float]:
-        """Of each part of a step, at most: no prefix is shared. The update recomputes its forward pass."""
+        """The most FLOP of each part of a step: no prefix is shared, and the update recomputes its forward pass."""
         once = self.shape.forward_flops(self.work.trained_tokens, self.work.longest_row)
         parts = {
             "prefill": self.shape.forward_flops(self.work.prompt_tokens, self.work.longest_row),
@@ -184,20 +197,23 @@ class TrainingPlan:
         return {name: value for name, value in parts.items() if value}
 
     def hours(self, gpu: Gpu) -> float:
-        """Of one step on all workers."""
+        """Return the hours of one step on all workers."""
         share = {"prefill": PREFILL_SHARE, "decode": DECODE_SHARE}
         seconds = sum(value / (gpu.flops * share.get(name, UPDATE_SHARE)) for name, value in self.flops.items())
         return seconds / self.workers / 3600
 
     def training_bytes(self) -> dict[str, float]:
-        """Per GPU during the update, by what holds them. verl's ``param_offload`` and ``optimizer_offload`` bring both
-        back for it; ``offload_policy`` leaves them on the host, layer by layer.
+        """Return the bytes of one GPU during the update, by use.
+
+        verl's ``param_offload`` and ``optimizer_offload`` bring both back for it; ``offload_policy`` leaves them on the
+        host, layer by layer.
         """
-        actor, parameters = self.verl.actor_rollout_ref.actor, self.shape.parameters
+        actor = self.verl.actor_rollout_ref.actor
+        parameters = self.shape.parameters
         tokens = min(actor.ppo_max_token_len_per_gpu, self.work.trained_tokens)
         whole_rows = not self.verl.actor_rollout_ref.model.use_remove_padding  # a tree may be mostly replies
-        held = dict.fromkeys(self._state, 0.0) if actor.fsdp_config.offload_policy else self._state
-        return held | {
+        state = dict.fromkeys(self._state, 0.0) if actor.fsdp_config.offload_policy else self._state
+        return state | {
             "activations": tokens * self.shape.hidden * self.shape.layers * 2,
             "logits": tokens * (1 if whole_rows else self.work.reply_share) * self.shape.vocabulary * (2 + 4 + 4),
             "one layer gathered": 2 * 2 * parameters / self.shape.layers,
@@ -205,8 +221,9 @@ class TrainingPlan:
 
     @property
     def _state(self) -> dict[str, float]:
-        """Of weights, gradients and moments: each GPU's share."""
-        actor, parameters = self.verl.actor_rollout_ref.actor, self.shape.parameters
+        """Each GPU's bytes of weights, gradients and moments."""
+        actor = self.verl.actor_rollout_ref.actor
+        parameters = self.shape.parameters
         shards = actor.fsdp_config.fsdp_size if actor.fsdp_config.fsdp_size > 0 else self.workers
         if self.verl.actor_rollout_ref.model.lora_rank > 0:
             return {"weights": 2 * parameters / shards, "gradients": 0, "optimizer": 0}
@@ -214,24 +231,24 @@ class TrainingPlan:
         return {name: n * parameters / shards for name, n in (("weights", 4), ("gradients", 4), ("optimizer", moments))}
 
     def rollout_bytes(self) -> dict[str, float]:
-        """Per GPU while sampling: what vLLM must hold at least, with one prompt and reply in its cache."""
+        """Return the bytes of one GPU that vLLM needs at least, with one prompt and reply in its cache."""
         parallel = self.verl.actor_rollout_ref.rollout.tensor_model_parallel_size
         weights = 2 * self.shape.parameters / parallel
         return {"weights": weights, "one row's cache": self.work.longest_row * self.shape.kv_bytes / parallel}
 
-    def kept_bytes(self) -> float:
-        """Per GPU, of weights and moments that stay beside vLLM while it samples."""
+    def resident_bytes(self) -> float:
+        """Return the bytes of one GPU with weights and moments that stay beside vLLM while it samples."""
         where = self.verl.actor_rollout_ref.actor.fsdp_config
         weights = 0 if where.param_offload or where.offload_policy else self._state["weights"]
         return weights + (0 if where.optimizer_offload or where.offload_policy else self._state["optimizer"])
 
     def checkpoint_bytes(self) -> float:
-        """Weights and moments in fp32; of a model with adapters, nearly all is weights."""
+        """Return the bytes of weights and moments in fp32; with adapters, nearly all are weights."""
         lora = self.verl.actor_rollout_ref.model.lora_rank > 0
         return (4 if lora else 12) * self.shape.parameters
 
     def export_bytes(self) -> float:
-        """The policy at the end, in fp32."""
+        """Return the bytes of the exported policy, in fp32."""
         return 4 * self.shape.parameters
 
     def fits(self, gpu: Gpu) -> bool:
@@ -239,27 +256,28 @@ class TrainingPlan:
         return (
             sum(self.training_bytes().values()) <= SAFETY * gpu.memory
             and sum(self.rollout_bytes().values()) <= sampling
-            and sampling + self.kept_bytes() <= SAFETY * gpu.memory
+            and sampling + self.resident_bytes() <= SAFETY * gpu.memory
         )
 
     def check(self) -> None:
-        """:class:`PlanError` where no GPU we know fits, the disk is too small, or examples would be refused."""
+        """Raise :class:`PlanError` if no known GPU fits, the disk is too small, or examples would be refused."""
         if self.unusable and self.recipe.data.bad_examples == "refuse":
             raise PlanError(f'{self.unusable[0]}. Mend them, or set data.bad_examples = "leave_out"')
         if all(Path(path).is_file() for path in self.recipe.data.files):
             require_enough(self.recipe, sum(map(count, self.recipe.data.files)))
-        kept = self.recipe.train.keep_checkpoints + 2  # the best one, and one that is being written
-        if (needed := kept * self.checkpoint_bytes() + self.export_bytes()) > self.free_disk:
+        checkpoints = self.recipe.train.keep_checkpoints + 2  # the best one, and one that is being written
+        needed = checkpoints * self.checkpoint_bytes() + self.export_bytes()
+        if needed > self.free_disk:
             sizes = (
-                f"{kept} checkpoints of {self.checkpoint_bytes() / 1e9:.0f} GB, {self.export_bytes() / 1e9:.0f} GB of "
-                f"the policy at the end, and {self.free_disk / 1e9:.0f} GB free"
+                f"{checkpoints} checkpoints of {self.checkpoint_bytes() / 1e9:.0f} GB, "
+                f"{self.export_bytes() / 1e9:.0f} GB of the policy at the end, and {self.free_disk / 1e9:.0f} GB free"
             )
             raise PlanError(f"the disk is too small by {(needed - self.free_disk) / 1e9:.0f} GB: {sizes}")
         if self.device != "cpu" and not any(map(self.fits, GPUS.values())):
-            training, rollout = (sum(b.values()) / 1e9 for b in (self.training_bytes(), self.rollout_bytes()))
-            sizes = (
-                f"{training:.0f} GB of training, or {rollout:.0f} GB of sampling beside {self.kept_bytes() / 1e9:.0f}"
-            )
+            training = sum(self.training_bytes().values()) / 1e9
+            rollout = sum(self.rollout_bytes().values()) / 1e9
+            resident = self.resident_bytes() / 1e9
+            sizes = f"{training:.0f} GB of training, or {rollout:.0f} GB of sampling beside {resident:.0f}"
             advice = "add workers, offload more, lower ppo_max_token_len_per_gpu or raise tensor parallelism"
             raise PlanError(f"no GPU holds {sizes} that stay; {advice}")
 
@@ -273,7 +291,7 @@ class TrainingPlan:
             f"{work.rows:,.0f} rows, {recipe.mini_batches} optimizer steps ({work.chunks_from})"
         )
         yield from stage_lines(recipe)
-        yield from (f"data        {told}" for told in self.unusable)
+        yield from (f"data        {sentence}" for sentence in self.unusable)
         yield (
             f"tokens      at most {work.prompt_tokens / 1e6:,.2f}M of prompts and {work.reply_tokens / 1e6:,.2f}M "
             f"of replies a step; window {work.longest_row:,}"
@@ -282,14 +300,14 @@ class TrainingPlan:
         if self.device != "cpu":
             yield from self._gpu_lines()
         size, policy, free = (n / 1e9 for n in (self.checkpoint_bytes(), self.export_bytes(), self.free_disk))
-        kept = f"{recipe.train.keep_checkpoints + 2} checkpoints of {size:.2f} GB, the policy of {policy:.2f} GB"
-        yield f"disk        {kept}; {free:,.0f} GB free here"
+        needed = f"{recipe.train.keep_checkpoints + 2} checkpoints of {size:.2f} GB, the policy of {policy:.2f} GB"
+        yield f"disk        {needed}; {free:,.0f} GB free here"
 
     def _gpu_lines(self) -> Iterator[str]:
-        for name, held in (("update", self.training_bytes()), ("sampling", self.rollout_bytes())):
-            parts = ", ".join(f"{part} {size / 1e9:.1f}" for part, size in held.items())
-            beside = f"; beside {self.kept_bytes() / 1e9:.1f} that stay" if name == "sampling" else ""
-            yield f"{name:<11} {sum(held.values()) / 1e9:.1f} GB a GPU: {parts}{beside}"
+        for name, uses in (("update", self.training_bytes()), ("sampling", self.rollout_bytes())):
+            parts = ", ".join(f"{part} {size / 1e9:.1f}" for part, size in uses.items())
+            beside = f"; beside {self.resident_bytes() / 1e9:.1f} that stay" if name == "sampling" else ""
+            yield f"{name:<11} {sum(uses.values()) / 1e9:.1f} GB a GPU: {parts}{beside}"
         attention = self.verl.actor_rollout_ref.model.override_config.get("attn_implementation", "flash_attention_2")
         yield f"attention   {attention}"
         for name, gpu in GPUS.items():
@@ -325,5 +343,5 @@ def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
 
 
 def _in_letters(count: int) -> str:
-    """A number of parameters as the field writes it: 0.8M, 7.62B."""
+    """Write a number of parameters as the field does: 0.8M, 7.62B."""
     return f"{count / 1e9:.2f}B" if count >= 1e9 else f"{count / 1e6:.1f}M"

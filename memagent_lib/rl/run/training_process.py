@@ -1,7 +1,7 @@
-"""The process that trains: composes verl's configuration, starts or joins Ray, and runs verl's trainer in itself.
+"""The process that trains: it composes verl's configuration, starts or joins Ray, and runs verl's trainer.
 
 ``python -m memagent_lib.rl.run.training_process RUN_FOLDER`` reads ``config.json`` there. The supervisor starts it
-and sets its environment; run by hand, it logs to the terminal and to no MLflow run.
+and sets its environment; started by hand, it logs to the terminal and to no MLflow run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
 
 
 def fit(verl: Any, device: str) -> None:
-    """What verl's own task runner does, in this process."""
+    """Do what verl's own task runner does, in this process."""
     import transfer_queue as tq
     from omegaconf import OmegaConf
 
@@ -68,7 +68,7 @@ def fit(verl: Any, device: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """``RUN_FOLDER [PARENT_PID]``: with a parent, die when it does; the reason of a failure goes to ``error.txt``."""
+    """Train the run of ``RUN_FOLDER [PARENT_PID]``: die with the parent, and write why it failed to ``error.txt``."""
     folder = RunFolder(Path(arguments[0]))
     faulthandler.register(STACK_SIGNAL)
     if len(arguments) > 1:

@@ -1,4 +1,4 @@
-"""A training run as others see it: its status, its end, and how to stop it. Starts none and knows no recipe."""
+"""A training run from outside: its status, its end, and how to stop it. Starts none and knows no recipe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memagent_lib.errors import UserError
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 
 POLL_S = 0.5
-STOP_WAIT_S = 120.0  # beyond what the run itself says that it needs
+STOP_WAIT_S = 120.0  # beyond what the run itself has announced
 
 
 class RunError(UserError, RuntimeError):
@@ -34,7 +34,7 @@ class TrainingRun:
         return self.folder.status()
 
     def follow(self, poll_s: float = POLL_S) -> Iterator[TrainingStatus]:
-        """Each new status until the run is over, the present one first."""
+        """Yield each new status until the run is over, starting with the present one."""
         last = None
         while last is None or not last.state.over:
             status = self.status()
@@ -48,31 +48,37 @@ class TrainingRun:
         """Block until the run is over; :class:`RunError` unless it finished."""
         *_, status = self.follow()
         if status.state is not TrainingState.FINISHED:
-            resumed = "it continues from its last checkpoint when it is resumed (--resume)"
-            why = status.error or (resumed if status.state is TrainingState.STOPPED else f"see {self.folder.log}")
+            why = status.error or f"see {self.folder.log}"
+            if status.state is TrainingState.STOPPED and not status.error:
+                why = "it continues from its last checkpoint when it is resumed (--resume)"
             raise RunError(f"the run {self.folder.path} {status.state}: {why}")
         return status
 
     def stop(self, wait_s: float = STOP_WAIT_S, now: bool = False) -> TrainingStatus:
-        """End the run after the step it is in, with a checkpoint, or ``now``; returns when it is over.
+        """Stop the run after its present step and a checkpoint, or ``now``; return when it is over.
 
-        How long step and checkpoint may take follows from those before; it is printed, and in the status
-        (``stop_by``). The lock says that the supervisor lives, so its pid cannot have been given to another process.
+        How long step and checkpoint may take is estimated from those before; it is printed, and in the status
+        (``stop_by``). The lock proves that the supervisor lives, so its pid cannot belong to another process by now.
         """
-        began, asked, told = time.time(), False, now
+        began = time.time()
         number = signal.SIGQUIT if now else signal.SIGTERM
-        while not (status := self.status()).state.over:
+        signalled = False
+        announced = now
+        status = self.status()
+        while not status.state.over:
             if time.time() > max(began, status.stop_by) + wait_s:
                 process = status.pid or "not known"
                 raise RunError(f"{self.folder.path} has not stopped within {wait_s:.0f} s; its process is {process}")
-            if status.pid and not asked:  # in its first second a run has not said who it is
+            if status.pid and not signalled:  # in its first second a run has no pid in its status
                 with suppress(psutil.NoSuchProcess):
                     psutil.Process(status.pid).send_signal(number)
-                asked = True
-            if not told and (left := status.stop_by - time.time()) > 0:
+                signalled = True
+            left = status.stop_by - time.time()
+            if left > 0 and not announced:
                 print(f"stopping after this step and its checkpoint, which may take {left:.0f} s", flush=True)
-                told = True
+                announced = True
             time.sleep(POLL_S)
+            status = self.status()
         return status
 
     def stop_at_exit(self) -> None:
@@ -86,7 +92,7 @@ class TrainingRun:
 
 
 def attach(run_folder: str | Path) -> TrainingRun:
-    """The run in a folder, to follow or to stop; ``FileNotFoundError`` where there is none."""
+    """Return the run in a folder, to follow or to stop; ``FileNotFoundError`` if there is none."""
     run = TrainingRun(RunFolder(Path(run_folder).absolute()))
     run.status()
     return run

@@ -1,6 +1,6 @@
 """Checkpoints that are whole or absent: written aside, flushed, read back, renamed; older ones go after that.
 
-Knows files and a run's folder; what is in a checkpoint is verl's business.
+Knows files and a run's folder; the content of a checkpoint is verl's.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ _BLOCK = 1 << 24
 
 
 class CheckpointError(UserError, RuntimeError):
-    """A checkpoint that could not be written; the earlier one is as it was."""
+    """A checkpoint that could not be written; the previous one is untouched."""
 
 
 @contextmanager
 def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
-    """A folder to write ``global_step_N`` to, which gets its place when the block has ended and all could be read back.
+    """Yield a folder to write ``global_step_N`` to; it is renamed into ``checkpoints`` once all could be read back.
 
-    Any failure removes what was written and is a :class:`CheckpointError` that names the checkpoint still there.
+    Any failure removes what was written and raises :class:`CheckpointError`, which names the checkpoint that remains.
     """
-    unfinished, name = folder.checkpoints / UNFINISHED, f"global_step_{step}"
+    unfinished = folder.checkpoints / UNFINISHED
+    name = f"global_step_{step}"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
@@ -48,35 +49,34 @@ def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
 
 
 def read_back(folder: Path) -> None:
-    """Have every file on the disk itself and read it: ``ValueError`` names one that is not what was written."""
+    """Flush every file to the disk and read it again; ``ValueError`` names one that is not what was written."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     if not any(path.suffix == ".pt" for path in files):
-        raise ValueError(f"{folder} holds no state")
+        raise ValueError(f"{folder} has no file of weights (*.pt)")
     with ThreadPoolExecutor(READERS) as pool:
         list(pool.map(_check, files))
 
 
 def remove_unfinished(folder: RunFolder) -> None:
-    """Remove what a run that was killed had not written to its end, or not deleted to its end."""
+    """Remove what a killed run had not finished writing, or not finished deleting."""
     for leftover in (*folder.checkpoints.glob(f"{UNFINISHED}*"), *folder.checkpoints.glob("deleted_*")):
         shutil.rmtree(leftover)
 
 
 def note_score(folder: RunFolder, step: int, score: float) -> None:
-    """Note the validation score of a step, where that step has a checkpoint."""
-    if (checkpoint := folder.checkpoints / f"global_step_{step}").is_dir():
+    """Write the validation score of a step beside its checkpoint, if it has one."""
+    checkpoint = folder.checkpoints / f"global_step_{step}"
+    if checkpoint.is_dir():
         write_atomically(checkpoint / SCORE_FILE, repr(score))
 
 
 def delete_old(folder: RunFolder, keep: int) -> None:
-    """Keep the newest ``keep`` checkpoints and the best one."""
+    """Delete all checkpoints but the newest ``keep`` and the best one."""
     best = folder.best_checkpoint()
     for checkpoint in folder.whole_checkpoints()[:-keep]:
         if checkpoint != best:
-            gone = checkpoint.folder.rename(
-                folder.checkpoints / f"deleted_{checkpoint.step}"
-            )  # never half a checkpoint
-            shutil.rmtree(gone)
+            # Renamed first: a kill while deleting must not leave half a checkpoint under its name.
+            shutil.rmtree(checkpoint.folder.rename(folder.checkpoints / f"deleted_{checkpoint.step}"))
 
 
 def _check(path: Path) -> None:
@@ -85,7 +85,8 @@ def _check(path: Path) -> None:
         if not zipfile.is_zipfile(path):
             raise ValueError(f"{path} was not written whole: it has no end")
         with zipfile.ZipFile(path) as archive:
-            if (broken := archive.testzip()) is not None:
+            broken = archive.testzip()
+            if broken is not None:
                 raise ValueError(f"{path} was not written whole: {broken} differs from its checksum")
     elif path.suffix == ".safetensors":
         from safetensors import safe_open
@@ -107,11 +108,12 @@ def _flush(path: Path) -> None:
 
 
 def _explained(folder: RunFolder, step: int, failure: Exception) -> str:
-    last, free = folder.latest_checkpoint(), shutil.disk_usage(folder.checkpoints).free
+    last = folder.latest_checkpoint()
+    free = shutil.disk_usage(folder.checkpoints).free
     reason = next(reversed(str(failure).strip().splitlines()), type(failure).__name__)
-    kept = "there is no earlier one"
+    remaining = "there is no previous one"
     if last:
         size = bytes_of(last.folder)
-        kept = f"that of step {last.step} is whole and has {size / 1e9:.3f} GB: free as much, then --resume"
+        remaining = f"that of step {last.step} is whole and has {size / 1e9:.3f} GB: free as much, then --resume"
     where = f"{folder.checkpoints} ({free / 1e9:.3f} GB free)"
-    return f"the checkpoint of step {step} could not be written to {where}: {reason}; {kept}"
+    return f"the checkpoint of step {step} could not be written to {where}: {reason}; {remaining}"

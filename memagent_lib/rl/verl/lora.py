@@ -1,6 +1,6 @@
-"""A model with LoRA adapters as the plain model that it computes: adapters folded into the weights they stand beside.
+"""A model with LoRA adapters as the plain model that it computes: adapters folded into the weights beside them.
 
-Knows the names that peft gives to weights; knows no trainer.
+Knows peft's names of weights; knows no trainer.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from collections.abc import Mapping
 
 import torch
 
-PREFIX, BASE, DOWN, UP = "base_model.model.", ".base_layer.", ".lora_A.default.weight", ".lora_B.default.weight"
+PREFIX = "base_model.model."
+BASE = ".base_layer."
+DOWN = ".lora_A.default.weight"
+UP = ".lora_B.default.weight"
 
 
 def merged(weights: Mapping[str, torch.Tensor], scale: float) -> dict[str, torch.Tensor]:
-    """``W + scale B A`` for every ``W`` with an adapter (arXiv 2106.09685, equation 3; ``scale`` is alpha / rank), all
-    by the plain model's names. The product is taken in fp32; a weight keeps its type.
+    """Return ``W + scale B A`` for every ``W`` with an adapter, and all other weights, by the plain model's names.
+
+    ``scale`` is alpha / rank (arXiv 2106.09685, equation 3). The product is taken in fp32; no weight changes its type.
     """
     plain = {}
     for name, weight in weights.items():

@@ -1,8 +1,7 @@
-"""Rows that begin alike, computed once: the rollouts of a group share question and chunk, often memory and reply too.
+"""Rows with a common beginning, computed once: the rollouts of a group share question and chunk, often memory too.
 
-Rows are laid out as trees of their tokens. Every token that several rows have in common, with all that stands before
-it, is one node; a node attends to its ancestors alone, so each row's results are those of the row by itself. Knows
-only tokens.
+Rows are laid out as trees of their tokens. A token that several rows share, with everything before it, is one node. A
+node attends only to its ancestors, so each row's results are those of the row alone. Knows only tokens.
 """
 
 from __future__ import annotations
@@ -35,11 +34,12 @@ class Tree:
         self.depths += range(shared, len(tokens))
 
     def sees(self) -> torch.Tensor:
-        """Which node (row) attends to which (column)."""
+        """Return which node (row) attends to which (column)."""
         seen = torch.zeros(len(self.ids), len(self.ids), dtype=torch.bool)
         done = 0
         for path in self.paths:
-            shared, end = sum(node < done for node in path), path[-1] + 1
+            shared = sum(node < done for node in path)
+            end = path[-1] + 1
             if end > done:  # a row that is another's beginning, or the same again, adds no node
                 seen[done:end, path[:shared]] = True
                 seen[done:end, done:end] = torch.ones(end - done, end - done, dtype=torch.bool).tril()
@@ -48,15 +48,18 @@ class Tree:
 
 
 def attends_to_everything(config: Any) -> bool:
-    """Whether every layer of a model attends to all that came before, as trees need it; sliding windows and linear
-    attention do not.
+    """Return whether every layer of a model attends to everything before a token, as trees need it.
+
+    Sliding windows and linear attention do not.
     """
     kinds = getattr(config, "layer_types", None)
-    return set(kinds) == {"full_attention"} if kinds else getattr(config, "sliding_window", None) is None
+    if kinds:
+        return set(kinds) == {"full_attention"}
+    return getattr(config, "sliding_window", None) is None
 
 
 def prefix_trees(rows: Sequence[Sequence[int]], limit: float = math.inf) -> list[Tree]:
-    """Every row in exactly one tree of at most ``limit`` nodes; a longer row is a tree by itself."""
+    """Put every row in exactly one tree of at most ``limit`` nodes; a longer row is a tree of its own."""
     trees: list[Tree] = []
     before: Sequence[int] = ()
     for row in sorted(range(len(rows)), key=lambda i: list(rows[i])):
@@ -72,7 +75,7 @@ def prefix_trees(rows: Sequence[Sequence[int]], limit: float = math.inf) -> list
 
 
 def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[list[int]]:
-    """Rows in batches of trees of like size, each padded to at most ``limit`` nodes in all; a larger tree is alone."""
+    """Batch the rows of trees of similar size, padded to at most ``limit`` nodes in all; a larger tree is alone."""
     batches: list[list[int]] = []
     width = longest = 0
     for tree in sorted(trees, key=lambda t: -len(t.ids)):
@@ -92,30 +95,33 @@ def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees side by side, (trees, most nodes): what a model takes, and where each row went."""
+    """Trees side by side, (trees, most nodes): the model's inputs, and the nodes of each row."""
 
     ids: torch.Tensor
     positions: torch.Tensor
     sees: torch.Tensor
-    places: list[tuple[int, list[int]]]  # of each row, in the rows' order: its tree, its nodes
+    nodes: list[tuple[int, list[int]]]
+    """Of each row, in the rows' order: the number of its tree, and its path of nodes."""
 
 
 def forest(trees: Sequence[Tree]) -> Forest:
-    """Padding sees itself alone, so that no row of the attention is empty."""
+    """Lay trees side by side. Padding attends to itself, so that no row of the attention is empty."""
     shape = len(trees), max(len(tree.ids) for tree in trees)
-    ids, positions = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    ids = torch.zeros(shape, dtype=torch.long)
+    positions = torch.zeros(shape, dtype=torch.long)
     sees = torch.eye(shape[1], dtype=torch.bool).repeat(shape[0], 1, 1)
-    places: dict[int, tuple[int, list[int]]] = {}
+    nodes: dict[int, tuple[int, list[int]]] = {}
     for number, tree in enumerate(trees):
         size = len(tree.ids)
-        ids[number, :size], positions[number, :size] = torch.tensor(tree.ids), torch.tensor(tree.depths)
+        ids[number, :size] = torch.tensor(tree.ids)
+        positions[number, :size] = torch.tensor(tree.depths)
         sees[number, :size, :size] = tree.sees()
-        places.update((row, (number, path)) for row, path in zip(tree.rows, tree.paths, strict=True))
-    return Forest(ids, positions, sees, [places[row] for row in sorted(places)])
+        nodes.update((row, (number, path)) for row, path in zip(tree.rows, tree.paths, strict=True))
+    return Forest(ids, positions, sees, [nodes[row] for row in sorted(nodes)])
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two rows have in common at their beginnings."""
+    """Return how many tokens two rows have in common at their beginning."""
     for at, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return at

@@ -38,7 +38,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
 
     def _build_module(self) -> torch.nn.Module:
         module = super()._build_module()
-        why = next((reason for reason, holds in self._in_the_way(module).items() if holds), None)
+        why = next((reason for reason, applies in self._in_the_way(module).items() if applies), None)
         self.replies_only = why is None
         self.in_trees = self.replies_only and not self.use_remove_padding
         if why:
@@ -46,8 +46,9 @@ class ReplyEngine(FSDPEngineWithLMHead):
         return module
 
     def _in_the_way(self, module: torch.nn.Module) -> dict[str, bool]:
-        """What keeps verl's own path, and whether it holds."""
-        trees, config = not self.use_remove_padding, module.config.get_text_config()
+        """Return the reasons to stay on verl's own path, and whether each applies."""
+        trees = not self.use_remove_padding
+        config = module.config.get_text_config()
         return {
             "its forward pass takes no logits_to_keep": "logits_to_keep" not in signature(module.forward).parameters,
             "its head and loss are one kernel": self.model_config.use_fused_kernels,
@@ -60,10 +61,10 @@ class ReplyEngine(FSDPEngineWithLMHead):
     def forward_backward_batch(
         self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False
     ) -> Any:
-        """As verl's; in trees, micro-batches are cut so that rows which begin alike stay together.
+        """Run all micro-batches as verl does; in trees, cut them so that rows with a common beginning stay together.
 
-        The normaliser is global. What is no tensor stays behind: verl copies every column of every row to the device,
-        an eighth of an update on a CPU.
+        The normaliser is global. Columns that are not tensors are dropped: verl copies every column of every row to the
+        device, which takes an eighth of an update on a CPU.
         """
         if not self.in_trees:
             return super().forward_backward_batch(data, loss_function, forward_only)
@@ -87,7 +88,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
         return postprocess_batch_func(output_lst=outputs, indices=batches, data=data)
 
     def _cut(self, data: TensorDict, group: Any) -> list[list[int]]:
-        """As many micro-batches on every rank: FSDP's ranks go forward together."""
+        """Cut the same number of micro-batches on every rank: FSDP's ranks run their forward passes together."""
         limit = data["max_token_len_per_gpu"]
         trees = prefix_trees(_rows(data), limit)
         most = torch.tensor(len(micro_batches(trees, limit)), device=get_device_id())
@@ -113,19 +114,20 @@ class ReplyEngine(FSDPEngineWithLMHead):
 
 
 def tree_inputs(micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The model's inputs, and of each reply token, in the order of the rows, at which tree and node it is predicted."""
-    packed, device = forest(prefix_trees(_rows(micro_batch))), micro_batch["input_ids"].device
+    """Return the model's inputs, and for each reply token, in row order, the tree and node that predict it."""
+    packed = forest(prefix_trees(_rows(micro_batch)))
+    device = micro_batch["input_ids"].device
     prompts = micro_batch["prompts"].offsets().diff().tolist()
-    # The prediction of a token stands at the node before it; of the last token nothing is predicted.
-    places = [(tree, path[prompt - 1 : -1]) for (tree, path), prompt in zip(packed.places, prompts, strict=True)]
-    trees = torch.tensor([tree for tree, nodes in places for _ in nodes], device=device)
-    nodes = torch.tensor([node for _, nodes in places for node in nodes], device=device)
-    kept, nodes = torch.unique(nodes, return_inverse=True)
+    # A token is predicted at the node before it; after the last token nothing is predicted.
+    predicting = [(tree, path[prompt - 1 : -1]) for (tree, path), prompt in zip(packed.nodes, prompts, strict=True)]
+    trees = torch.tensor([tree for tree, nodes in predicting for _ in nodes], device=device)
+    nodes = torch.tensor([node for _, nodes in predicting for node in nodes], device=device)
+    with_logits, nodes = torch.unique(nodes, return_inverse=True)
     inputs = {
         "input_ids": packed.ids.to(device),
         "position_ids": packed.positions.to(device),
         "attention_mask": packed.sees[:, None].to(device),
-        "logits_to_keep": kept,
+        "logits_to_keep": with_logits,
     }
     return inputs, {"trees": trees, "nodes": nodes}
 
@@ -135,15 +137,18 @@ def _rows(data: TensorDict) -> list[list[int]]:
 
 
 def before_replies(micro_batch: TensorDict) -> torch.Tensor:
-    """Of each reply token, where the token before it stands in the packed rows: there it is predicted."""
-    ends, lengths = micro_batch["input_ids"].offsets()[1:], micro_batch["responses"].offsets().diff()
+    """Return, for each reply token, the position before it in the packed rows, which predicts it."""
+    ends = micro_batch["input_ids"].offsets()[1:]
+    lengths = micro_batch["responses"].offsets().diff()
     spans = zip(ends.tolist(), lengths.tolist(), strict=True)
     return torch.cat([torch.arange(end - n - 1, end - 1, device=ends.device) for end, n in spans])
 
 
 def at_replies(logits: torch.Tensor, micro_batch: TensorDict) -> dict[str, torch.Tensor]:
-    """verl's model output from the logits of the reply tokens alone, (reply tokens, vocabulary)."""
-    labels, offsets, places = micro_batch["responses"], micro_batch["input_ids"].offsets(), before_replies(micro_batch)
+    """Return verl's model output, given the logits of the reply tokens alone, (reply tokens, vocabulary)."""
+    labels = micro_batch["responses"]
+    offsets = micro_batch["input_ids"].offsets()
+    positions = before_replies(micro_batch)
     lengths = labels.offsets().diff()
     temperature = torch.as_tensor(micro_batch["temperature"], dtype=torch.float32, device=logits.device)
     temperature = temperature.expand(len(lengths)).repeat_interleave(lengths)
@@ -151,7 +156,7 @@ def at_replies(logits: torch.Tensor, micro_batch: TensorDict) -> dict[str, torch
     logs = (logits / temperature[:, None]).log_softmax(-1)
 
     def nested(values: torch.Tensor) -> torch.Tensor:
-        flat = values.new_zeros(int(offsets[-1])).index_copy(0, places, values)
+        flat = values.new_zeros(int(offsets[-1])).index_copy(0, positions, values)
         return torch.nested.nested_tensor_from_jagged(flat, offsets)
 
     result = {"log_probs": nested(logs.gather(-1, labels.values()[:, None]).squeeze(-1))}

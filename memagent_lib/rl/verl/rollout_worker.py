@@ -24,22 +24,22 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
 
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
-        self._groups: dict[str, _Group] = {}
+        self.groups: dict[str, _Group] = {}
 
     async def _run_prompt(self, prompt: dict, sampling_params: dict, trajectory: dict, trace: bool = False) -> None:
         """Run all rollouts of a prompt as verl does; of a prompt with a failed rollout nothing is sent."""
         rollout = self.config.actor_rollout_ref.rollout
         uid = prompt["uid"]
         usual = rollout.val_kwargs.n if trajectory["validate"] else rollout.n
-        self._groups[uid] = _Group(int(prompt.get("__rollout_n__", usual)))
+        self.groups[uid] = _Group(int(prompt.get("__rollout_n__", usual)))
         try:
             await super()._run_prompt(prompt, sampling_params, trajectory, trace)
         finally:
-            del self._groups[uid]
+            del self.groups[uid]
 
     async def _agent_loop_postprocess(self, outputs: list[AgentLoopOutput], validate: bool, **row: Any) -> None:
         """Add one rollout's rows to its group, and send the group when it is complete."""
-        group = self._groups[row["uid"]]
+        group = self.groups[row["uid"]]
         last = outputs[-1]
         columns = {name: row[name] for name in COLUMNS if name in row}
         for turn, output in enumerate(outputs):

@@ -1,4 +1,4 @@
-"""A recipe as verl's own configuration: our settings for its device, then everything that the recipe's ``[verl]`` says.
+"""A recipe as verl's own configuration: our settings for its device, then the recipe's own ``[verl]`` table.
 
 Also writes the file from which verl builds agent loops. Loads verl's configuration only to compose it; starts nothing.
 """
