@@ -35,13 +35,13 @@ def test_by_deviation_divides_by_that_of_the_sample():
 
 
 def test_credit_for_the_final_turn_leaves_the_memory_untrained():
-    given = row_advantages(KEYS, REWARDS, credit=Credit.FINAL)
-    assert given == [0.0, 0.0, 0.5, 0.0, -0.5, 0.0, 0.0]
+    advantages = row_advantages(KEYS, REWARDS, credit=Credit.FINAL)
+    assert advantages == [0.0, 0.0, 0.5, 0.0, -0.5, 0.0, 0.0]
 
 
 def test_split_credit_gives_every_rollout_the_same_weight():
-    given = row_advantages(KEYS, REWARDS, credit=Credit.SPLIT)
-    assert given == pytest.approx([0.5 / 3] * 3 + [-0.25] * 2 + [0.0, 0.0])
+    advantages = row_advantages(KEYS, REWARDS, credit=Credit.SPLIT)
+    assert advantages == pytest.approx([0.5 / 3] * 3 + [-0.25] * 2 + [0.0, 0.0])
 
 
 def test_a_single_rollout_has_no_advantage():
@@ -53,7 +53,7 @@ def test_prompts_whose_rollouts_all_scored_alike_are_found():
     assert prompts_without_spread(["a_0_0", "a_1_0"], [0.0, 1.0]) == set()
 
 
-# One fact, in the first of three chunks. Rollout 0 keeps it, 1 notes it and loses it in the second, 2 never notes it.
+# One fact, in the first of three chunks. Rollout 0 retains it, 1 notes it and loses it in the second, 2 never notes it.
 STEP_KEYS = [f"a_{rollout}_{turn}" for rollout in range(3) for turn in range(3)]
 STEPS = [1.0, 1.0, 1.0, 1.0, 0.0, None, 0.0, None, None]
 

@@ -28,13 +28,13 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def write(folder: RunFolder, step: int, numbers: int = 1000, harm=lambda data: data) -> None:
-    """What verl does: a folder ``global_step_N`` below the one that it was given."""
+    """What verl does: a folder ``global_step_N`` below the one in its settings."""
     with whole_checkpoint(folder, step) as unfinished:
-        place = unfinished / f"global_step_{step}" / "actor"
-        place.mkdir(parents=True)
-        torch.save({"weights": torch.full((numbers,), float(step))}, place / "model.pt")
-        (place / "model.pt").write_bytes(harm((place / "model.pt").read_bytes()))
-        (place.parent / "note.json").write_text("{}")
+        actor = unfinished / f"global_step_{step}" / "actor"
+        actor.mkdir(parents=True)
+        torch.save({"weights": torch.full((numbers,), float(step))}, actor / "model.pt")
+        (actor / "model.pt").write_bytes(harm((actor / "model.pt").read_bytes()))
+        (actor.parent / "note.json").write_text("{}")
 
 
 def steps(folder: RunFolder) -> list[int]:
@@ -51,16 +51,16 @@ def test_a_checkpoint_has_its_name_only_once_it_was_read_back(folder: RunFolder)
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "reason"),
     [
         (lambda data: data[:-2000], "was not written whole"),
         (lambda data: data[:1500] + b"\xff" * 64 + data[1564:], "differs from its checksum"),
         (lambda data: b"", "was not written whole"),
     ],
 )
-def test_a_damaged_file_is_found_and_the_last_checkpoint_stays(folder, harm, said) -> None:
+def test_a_damaged_file_is_found_and_the_last_checkpoint_stays(folder, harm, reason) -> None:
     write(folder, 1)
-    with pytest.raises(CheckpointError, match=rf"of step 2 could not .*{said}.*that of step 1 is whole"):
+    with pytest.raises(CheckpointError, match=rf"of step 2 could not .*{reason}.*that of step 1 is whole"):
         write(folder, 2, harm=harm)
     assert steps(folder) == [1]
     assert torch.load(folder.latest_checkpoint().folder / "actor" / "model.pt")["weights"][0] == 1

@@ -113,9 +113,11 @@ def test_the_plan_says_what_each_stage_trains_on(tmp_path):
     from memagent_lib.data import Example, save
     from memagent_lib.rl.run.training_plan import stage_lines
 
-    facts = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
-    short = str(save([Example(id=str(number), task="toy", **facts) for number in range(8)], tmp_path / "short.parquet"))
-    rare = str(save([Example(id="9", task="other", **facts)], tmp_path / "rare.parquet"))
+    fields = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
+    short = str(
+        save([Example(id=str(number), task="toy", **fields) for number in range(8)], tmp_path / "short.parquet")
+    )
+    rare = str(save([Example(id="9", task="other", **fields)], tmp_path / "rare.parquet"))
     stages = [{"files": short, "steps": 4}, {"files": [short, "away.parquet"], "steps": 6}, {"files": "x", "steps": 9}]
     assert list(stage_lines(recipe(stages=stages))) == [
         f"stage       steps 1 to 4: 16 prompts of {tmp_path.name}/short.parquet, 8 examples, 2.0 each",
@@ -153,8 +155,8 @@ def test_the_trainer_draws_each_stages_rows_from_its_files(tmp_path, tokenizer):
     from memagent_lib.rl.verl.verl_settings import compose
 
     def saved(name: str, tasks: dict[str, int]) -> str:
-        facts = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
-        examples = [Example(id=f"{name}-{task}-{n}", task=task, **facts) for task in tasks for n in range(tasks[task])]
+        fields = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
+        examples = [Example(id=f"{name}-{task}-{n}", task=task, **fields) for task in tasks for n in range(tasks[task])]
         return str(save(examples, tmp_path / f"{name}.parquet"))
 
     one, two = saved("one", {"needle": 9, "hops": 3}), saved("two", {"needle": 4, "update": 2})

@@ -16,9 +16,9 @@ from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.settings import SettingsError
 
 
-def example(name: str, **facts) -> Example:
-    given = {"task": "t", "question": "q?", "document": f"doc {name}", "answers": ("4821",), "rule": "boxed"} | facts
-    return Example(id=name, **given)
+def example(name: str, **fields) -> Example:
+    usual = {"task": "t", "question": "q?", "document": f"doc {name}", "answers": ("4821",), "rule": "boxed"} | fields
+    return Example(id=name, **usual)
 
 
 EXAMPLES = [
@@ -57,11 +57,11 @@ def test_bad_examples_are_refused_by_default(tmp_path, encoder) -> None:
 
 def test_examples_left_out_are_counted_and_others_unchanged(tmp_path, encoder, capsys) -> None:
     folder = RunFolder(tmp_path / "run")
-    kept = checked_data(recipe(tmp_path, bad="leave_out"), encoder, folder)
-    assert load(kept.data.train[0]) == [
+    good = checked_data(recipe(tmp_path, bad="leave_out"), encoder, folder)
+    assert load(good.data.train[0]) == [
         e for e in EXAMPLES if e.id not in ("long question", "long answer", "no judge can")
     ]
-    assert kept.data.eval == (str(tmp_path / "eval.parquet"),)
+    assert good.data.eval == (str(tmp_path / "eval.parquet"),)
     assert "left out: 3 of 7 examples" in capsys.readouterr().out
     assert set(json.loads((folder.path / "data" / "0_train.left_out.json").read_text())) == {
         "long question",
@@ -74,14 +74,14 @@ def test_a_row_that_is_no_example_is_left_out_too(tmp_path, encoder) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    given = recipe(tmp_path, [example("a"), example("b")], bad="leave_out")
-    table = pq.read_table(given.data.train[0])
+    requested = recipe(tmp_path, [example("a"), example("b")], bad="leave_out")
+    table = pq.read_table(requested.data.train[0])
     rows = table.to_pylist()
     rows[1]["reward_model"]["ground_truth"] = []
-    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), given.data.train[0])
-    kept = checked_data(given, encoder, RunFolder(tmp_path / "run"))
-    assert [e.id for e in load(kept.data.train[0])] == ["a"]
-    refusing = dataclasses.replace(given, data=dataclasses.replace(given.data, bad_examples="refuse"))
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), requested.data.train[0])
+    good = checked_data(requested, encoder, RunFolder(tmp_path / "run"))
+    assert [e.id for e in load(good.data.train[0])] == ["a"]
+    refusing = dataclasses.replace(requested, data=dataclasses.replace(requested.data, bad_examples="refuse"))
     with pytest.raises(SettingsError, match="'b': example 'b' has no accepted answer"):
         checked_data(refusing, encoder, RunFolder(tmp_path / "run"))
 
@@ -90,13 +90,13 @@ def test_a_file_rewritten_by_pandas_is_loaded_beside_another(tmp_path, encoder) 
     import datasets
     import pandas as pd
 
-    given = recipe(tmp_path, [example("a"), example("b"), example("c")])
-    again = pd.read_parquet(given.data.train[0])
-    again[again["document"] != "doc b"].to_parquet(given.data.train[0])
-    kept = checked_data(given, encoder, RunFolder(tmp_path / "run"))
-    assert [e.id for e in load(kept.data.train[0])] == ["a", "c"]
-    assert kept.data.eval == given.data.eval
-    alike = [datasets.Dataset.from_parquet(f, cache_dir=str(tmp_path)) for f in (*kept.data.train, *kept.data.eval)]
+    requested = recipe(tmp_path, [example("a"), example("b"), example("c")])
+    again = pd.read_parquet(requested.data.train[0])
+    again[again["document"] != "doc b"].to_parquet(requested.data.train[0])
+    good = checked_data(requested, encoder, RunFolder(tmp_path / "run"))
+    assert [e.id for e in load(good.data.train[0])] == ["a", "c"]
+    assert good.data.eval == requested.data.eval
+    alike = [datasets.Dataset.from_parquet(f, cache_dir=str(tmp_path)) for f in (*good.data.train, *good.data.eval)]
     assert len(datasets.concatenate_datasets(alike)) == 3
 
 

@@ -44,8 +44,8 @@ def test_an_export_joins_the_shards_that_the_ranks_saved(tmp_path: Path, tokeniz
         subprocess.Popen([sys.executable, "-c", RANK, str(tmp_path), str(rank), str(mesh)], stderr=subprocess.PIPE)
         for rank in range(2)
     ]
-    said = [rank.communicate(timeout=200)[1].decode() for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+    errors = [rank.communicate(timeout=200)[1].decode() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], errors
     export_model(tmp_path / "actor" / "huggingface", tmp_path / "policy", tmp_path / "model")
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     assert exported.keys() == policy.state_dict().keys()

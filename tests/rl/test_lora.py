@@ -49,7 +49,7 @@ def test_adapters_are_folded_into_the_weights_they_stand_beside(adapted):
     plain.load_state_dict(merged(model.state_dict(), 6 / 4))
     torch.testing.assert_close(logits(plain), logits(model), atol=1e-5, rtol=1e-5)
     assert (logits(plain) - before).abs().max() > 0.1
-    assert "base_model.model.lm_head.weight" in model.state_dict()  # what was given is as it was
+    assert "base_model.model.lm_head.weight" in model.state_dict()  # the input is unchanged
 
 
 def test_a_checkpoint_with_adapters_becomes_a_plain_model(adapted, tmp_path):

@@ -176,8 +176,8 @@ def run_step(folder: Path, ranks: int) -> list[dict]:
         )
         for rank in range(ranks)
     ]
-    said = [process.communicate(timeout=300)[0] for process in started]
-    assert [process.returncode for process in started] == [0] * ranks, said[0][-3000:]
+    outputs = [process.communicate(timeout=300)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * ranks, outputs[0][-3000:]
     return [torch.load(folder / f"rank_{rank}.pt", weights_only=False) for rank in range(ranks)]
 
 
@@ -212,7 +212,7 @@ def accounts(case, request) -> list[dict]:
 def by_hand(
     folder: Path, rows: list[Row], mini_batches: list[list[int]]
 ) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """The losses of some mini-batches, given by row number, and the weights after their updates."""
+    """The losses of some mini-batches, named by row numbers, and the weights after their updates."""
     model, losses = load(folder / "policy"), []
     for numbers in mini_batches:
         loss = objective(model, [rows[number] for number in numbers])
@@ -241,7 +241,7 @@ def test_every_engine_has_the_equations_loss_and_gradients(case, accounts, engin
     folder, rows = case
     ranks = [account[engine] for account in accounts]
     assert {rank["engine"] for rank in ranks} == {kind}
-    mini_batches = [list(chain(*held)) for held in zip(*(rank["held"] for rank in ranks), strict=True)]
+    mini_batches = [list(chain(*numbers)) for numbers in zip(*(rank["rows"] for rank in ranks), strict=True)]
     assert sorted(chain(*mini_batches)) == list(range(len(rows)))
     losses, weights = by_hand(folder, rows, mini_batches)
     for rank in ranks:

@@ -59,14 +59,14 @@ def examples(tokenizer: Tokenizer, lengths: list[int]) -> list[Example]:
                 rng.choice(["the", "otter", "is", "on", "hill", "and", "the", "old", "mill", "drifts", "past"])
             )
         letters = tuple("bcdefghijklmnopqrstuvwxyz0123456789")
-        facts = {
+        fields = {
             "question": "code?",
             "document": " ".join(words),
             "answers": letters,
             "rule": "match_part",
             "evidence": (Span(0, 4),),
         }
-        made.append(Example(id=str(number), task="toy", **facts))
+        made.append(Example(id=str(number), task="toy", **fields))
     return made
 
 
@@ -159,7 +159,7 @@ def test_no_process_is_left(finished):
 
     mine = str(finished.folder.path)
     ours = [p for p in psutil.process_iter(["cmdline"]) if any(mine in word for word in p.info["cmdline"] or ())]
-    assert psutil.wait_procs(ours, timeout=60)[1] == []  # the status says finished a moment before its writer ends
+    assert psutil.wait_procs(ours, timeout=60)[1] == []  # the status is finished a moment before its writer ends
 
 
 def test_a_run_listens_on_loopback_only(finished):
@@ -214,9 +214,9 @@ def test_the_trained_policy_loads_and_has_moved(finished):
 
 
 def test_traces_of_the_rollouts_are_saved(finished):
-    kept = load_rollouts(finished.folder.traces)
+    saved = load_rollouts(finished.folder.traces)
     for step in range(1, STEPS + 1):
-        of_step = [result for result in kept if result.example.metadata["step"] == step]
+        of_step = [result for result in saved if result.example.metadata["step"] == step]
         assert 1 <= len(of_step) <= 4
         assert all(result.trace.answer is not None for result in of_step)
 

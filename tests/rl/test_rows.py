@@ -106,8 +106,8 @@ def loss_of(rows, mask, batch_tokens, loss):
         dp_size=1, batch_num_tokens=batch_tokens, global_batch_size=3, loss_scale_factor=None
     )
     old, new, gain = rows
-    given = {"old_log_prob": old, "log_prob": new, "advantages": gain * mask, "response_mask": mask}
-    return loss(**given, loss_agg_mode="token-mean", config=config)
+    inputs = {"old_log_prob": old, "log_prob": new, "advantages": gain * mask, "response_mask": mask}
+    return loss(**inputs, loss_agg_mode="token-mean", config=config)
 
 
 def test_our_loss_has_the_gradient_of_verls_own():
@@ -133,12 +133,12 @@ def test_clipping_and_importance_are_those_worked_out_by_hand():
     config = replace(config, clip_ratio_low=0.2, clip_ratio_high=0.28)
     config.global_batch_info.update(dp_size=1, batch_num_tokens=5, global_batch_size=1, loss_scale_factor=None)
     ratios, gains = torch.tensor([[1.5, 0.5, 1.5, 0.5, 5.0]]), torch.tensor([[1.0, 1.0, -1.0, -1.0, -1.0]])
-    given = {"old_log_prob": torch.zeros(1, 5), "log_prob": ratios.log(), "advantages": gains}
-    given |= {"response_mask": torch.ones(1, 5), "loss_agg_mode": "token-mean", "config": config}
+    inputs = {"old_log_prob": torch.zeros(1, 5), "log_prob": ratios.log(), "advantages": gains}
+    inputs |= {"response_mask": torch.ones(1, 5), "loss_agg_mode": "token-mean", "config": config}
     # 1.28, cut at 1 + clip_high; 0.5 and -1.5, which clipping does not flatter; -0.8, cut at 1 - clip_low; -3, dual.
-    assert memagent_loss(**given)[0].item() == pytest.approx(-(1.28 + 0.5 - 1.5 - 0.8 - 3) / 5)
+    assert memagent_loss(**inputs)[0].item() == pytest.approx(-(1.28 + 0.5 - 1.5 - 0.8 - 3) / 5)
     weights = torch.tensor([[2.0, 1.0, 1.0, 0.5, 1.0]])
-    weighted = memagent_loss(**given, rollout_is_weights=weights)[0].item()
+    weighted = memagent_loss(**inputs, rollout_is_weights=weights)[0].item()
     assert weighted == pytest.approx(-(2 * 1.28 + 0.5 - 1.5 - 0.5 * 0.8 - 3) / 5)
 
 
@@ -196,19 +196,19 @@ class Sampling:
 def test_equal_and_failed_prompts_are_replaced_by_rounds(monkeypatch, tmp_path):
     """Of four prompts one is equal and one failed; of their fresh ones one is equal again, and the next is not."""
     rewards = {"p0": (0, 1), "p1": (1, 1), "p2": (1, 0), "p3": None, "p4": (1, 1), "p5": (0, 1), "p6": (1, 0)}
-    given = Sampling(monkeypatch, tmp_path, dynamic=True, failed_share=0.25, **rewards)
-    batch, metrics = given.batch()
+    sampling = Sampling(monkeypatch, tmp_path, dynamic=True, failed_share=0.25, **rewards)
+    batch, metrics = sampling.batch()
     assert sorted({key[:2] for key in batch.keys}) == ["p0", "p2", "p5", "p6"]
-    assert (given.drawn, len(batch.tags), batch.size) == ([2, 1], 8, 8)
+    assert (sampling.drawn, len(batch.tags), batch.size) == ([2, 1], 8, 8)
     assert metrics == {"rollout/failed": 1, "rollout/replaced": 3}
-    assert {key[:2] for key in given.cleared} == {"p1", "p3", "p4"}
+    assert {key[:2] for key in sampling.cleared} == {"p1", "p3", "p4"}
 
 
 def test_a_prompt_that_failed_is_left_out_whole_and_counted(monkeypatch, tmp_path):
-    given = Sampling(monkeypatch, tmp_path, False, 0.02, p0=(0, 1), p1=None, p2=(1, 1), p3=(0, 0))
-    batch, metrics = given.batch()
+    sampling = Sampling(monkeypatch, tmp_path, False, 0.02, p0=(0, 1), p1=None, p2=(1, 1), p3=(0, 0))
+    batch, metrics = sampling.batch()
     assert sorted({key[:2] for key in batch.keys}) == ["p0", "p2", "p3"]
-    assert (given.drawn, given.cleared) == ([], ["p1_0_0"])
+    assert (sampling.drawn, sampling.cleared) == ([], ["p1_0_0"])
     assert metrics == {"rollout/failed": 1, "rollout/replaced": 0}
 
 
@@ -216,12 +216,12 @@ def test_a_prompt_that_failed_is_left_out_whole_and_counted(monkeypatch, tmp_pat
 def test_too_many_failures_stop_the_run_and_name_the_last(monkeypatch, tmp_path, share, failed, allowed):
     from memagent_lib.rl.agent_loop import FAILURES, RolloutError
 
-    facts = {"step": 7, "example": "the one", "attempt": 2, "rollout": 1, "error": "ConnectionError: gone"}
+    note = {"step": 7, "example": "the one", "attempt": 2, "rollout": 1, "error": "ConnectionError: gone"}
     (tmp_path / "traces").mkdir()
-    (tmp_path / "traces" / FAILURES).write_text(json.dumps(facts) + "\n")
+    (tmp_path / "traces" / FAILURES).write_text(json.dumps(note) + "\n")
     rewards = {f"p{number}": None if number < failed else (0, 1) for number in range(4)}
-    said = rf"rollouts of {failed} prompts failed in step 7, .* allows {allowed} of 4; the last one:\nexample the one, "
-    with pytest.raises(RolloutError, match=said):
+    refusal = rf"rollouts of {failed} prompts failed in step 7, .* allows {allowed} of 4; the last one:\n"
+    with pytest.raises(RolloutError, match=refusal + "example the one, "):
         Sampling(monkeypatch, tmp_path, False, share, **rewards).batch()
 
 

@@ -14,7 +14,7 @@ COLUMNS = {"data_source": "toy", "reward_model": {"ground_truth": "x"}, "documen
 
 
 class Queue:
-    """What the transfer queue is told."""
+    """A transfer queue that records what it receives."""
 
     def __init__(self):
         self.rows, self.status = [], []
@@ -32,10 +32,10 @@ def queue(monkeypatch) -> Queue:
 
     from memagent_lib.rl.verl import rollout_worker
 
-    told = Queue()
-    monkeypatch.setattr(rollout_worker, "tq", told)
-    monkeypatch.setattr(agent_loop_tq, "tq", told)
-    return told
+    queue = Queue()
+    monkeypatch.setattr(rollout_worker, "tq", queue)
+    monkeypatch.setattr(agent_loop_tq, "tq", queue)
+    return queue
 
 
 def outputs(rollout: int) -> list:

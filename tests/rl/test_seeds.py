@@ -15,15 +15,16 @@ BUDGET = {"chunk_tokens": 24, "memory_tokens": 8, "answer_tokens": 6, "question_
 
 
 class Server:
-    """A rollout server that notes how it was asked, and says the same to all."""
+    """A rollout server that records its requests, and gives all of them the same reply."""
 
-    def __init__(self, said: list[int]):
-        self.said, self.asked = said, []
+    def __init__(self, reply: list[int]):
+        self.reply = reply
+        self.requests = []
 
     async def generate(self, request_id, *, prompt_ids, sampling_params):
-        self.asked.append(sampling_params)
+        self.requests.append(sampling_params)
         return SimpleNamespace(
-            token_ids=self.said, log_probs=[0.0] * len(self.said), stop_reason="completed", extra_fields={}
+            token_ids=self.reply, log_probs=[0.0] * len(self.reply), stop_reason="completed", extra_fields={}
         )
 
 
@@ -38,7 +39,7 @@ async def seeds(tokenizer, seed: int = 0, step: int = 1, name: str = "a", rollou
     )
     row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": f"s{step}p0"}
     await loop.run({"temperature": temperature}, **row, global_steps=step, session_id=rollout)
-    return [asked.get("seed") for asked in server.asked]
+    return [request.get("seed") for request in server.requests]
 
 
 async def test_every_turn_has_its_own_seed_and_the_same_again(tokenizer):
@@ -60,8 +61,8 @@ async def test_greedy_reading_needs_no_seed(tokenizer):
 class Failing(Server):
     """A server that fails for its first ``failures`` requests."""
 
-    def __init__(self, said: list[int], failures: int):
-        super().__init__(said)
+    def __init__(self, reply: list[int], failures: int):
+        super().__init__(reply)
         self.failures = failures
 
     async def generate(self, request_id, *, prompt_ids, sampling_params):
@@ -74,8 +75,8 @@ class Failing(Server):
 async def read(tokenizer, server: Server, folder):
     from memagent_lib.rl.agent_loop import MemAgentLoop
 
-    given = {"trace_folder": str(folder / "traces"), "traces_per_step": 1}
-    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", BUDGET, window=512, **given)
+    traced = {"trace_folder": str(folder / "traces"), "traces_per_step": 1}
+    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", BUDGET, window=512, **traced)
     document = "the mill drifts " * 20
     example = Example(id="a", task="toy", question="code?", document=document, answers=("x",), rule="exact")
     row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": "s7p0"}
@@ -84,12 +85,13 @@ async def read(tokenizer, server: Server, folder):
 
 async def test_a_failed_rollout_is_tried_again_with_the_same_seeds(tokenizer, tmp_path):
     (tmp_path / "traces").mkdir()
-    said = list(tokenizer.encode("code"))
-    whole, again = Server(said), Failing(said, 1)
+    reply = list(tokenizer.encode("code"))
+    whole = Server(reply)
+    again = Failing(reply, 1)
     once, twice = await read(tokenizer, whole, tmp_path), await read(tokenizer, again, tmp_path)
     assert len(once) == len(twice) > 2
     assert [rows[-1].extra_fields["reward_extra_info"]["retried"] for rows in (once, twice)] == [0.0, 1.0]
-    assert [asked["seed"] for asked in again.asked] == [asked["seed"] for asked in whole.asked]
+    assert [request["seed"] for request in again.requests] == [request["seed"] for request in whole.requests]
     assert (tmp_path / "heartbeat").exists()
 
 
@@ -99,9 +101,9 @@ async def test_a_rollout_that_fails_twice_names_its_example(tokenizer, tmp_path)
     (tmp_path / "traces").mkdir()
     with pytest.raises(ConnectionError, match="the engine is away"):
         await read(tokenizer, Failing(list(tokenizer.encode("code")), 2), tmp_path)
-    said = last_failure(tmp_path / "traces")
-    assert said.startswith("example a, rollout 2, attempt 2:")
-    assert "the engine is away" in said
+    note = last_failure(tmp_path / "traces")
+    assert note.startswith("example a, rollout 2, attempt 2:")
+    assert "the engine is away" in note
 
 
 async def rows_of_cut_replies(tokenizer, **overlong):
@@ -117,11 +119,11 @@ async def rows_of_cut_replies(tokenizer, **overlong):
 
 
 async def test_a_cut_reply_is_trained_on_or_leaves_the_loss(tokenizer):
-    kept = await rows_of_cut_replies(tokenizer)
-    assert [sum(row.response_mask) for row in kept] == [6] * len(kept)
-    assert kept[-1].reward_score == 0.0
+    trained = await rows_of_cut_replies(tokenizer)
+    assert [sum(row.response_mask) for row in trained] == [6] * len(trained)
+    assert trained[-1].reward_score == 0.0
     masked = await rows_of_cut_replies(tokenizer, overlong="mask")
-    assert [sum(row.response_mask) for row in masked] == [6] * (len(kept) - 1) + [0]
+    assert [sum(row.response_mask) for row in masked] == [6] * (len(trained) - 1) + [0]
 
 
 async def test_the_penalty_is_the_mean_over_turns_by_its_weight(tokenizer):

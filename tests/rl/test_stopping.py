@@ -1,4 +1,4 @@
-"""A run stops when asked to, in its first second too, and with the process that begins it where that is wanted."""
+"""A run stops on request, in its first second too, and on demand together with the process that started it."""
 
 import signal
 import subprocess
@@ -55,7 +55,7 @@ panel.watch(TrainingRun(RunFolder(Path(sys.argv[1]))), stop_on_interrupt=True)
 
 @pytest.fixture
 def starting(tmp_path):
-    """A run whose supervisor has not said yet which process it is."""
+    """A run whose supervisor has not written its pid yet."""
     process = subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "started\n"
     yield RunFolder(tmp_path)

@@ -151,9 +151,9 @@ def test_a_run_finishes_and_reports_what_mlflow_lacks(
     entry = ledger_entry(supervisor.config, supervisor.folder)
     pass_on(supervisor, entry, 1)
     (supervisor.folder.traces / "step_000002.jsonl").mkdir()  # no file that can be read
-    said = supervisor.complete(entry, TrainingState.FINISHED, "")
-    assert said.startswith(f"MLflow lacks a part of this run, all of which is in {supervisor.folder.path}: ")
-    assert "step_000002.jsonl" in said
+    error = supervisor.complete(entry, TrainingState.FINISHED, "")
+    assert error.startswith(f"MLflow lacks a part of this run, all of which is in {supervisor.folder.path}: ")
+    assert "step_000002.jsonl" in error
     assert entry.status == "FINISHED"
 
 
@@ -188,9 +188,9 @@ def test_a_hanging_run_ends_with_the_stacks_of_its_processes(supervisor, capfd) 
     state, error = supervisor.end(trainer)
     assert state is TrainingState.FAILED
     assert error.startswith("nothing was finished in 0.05 minutes (train.hang_minutes) after step 0; the stacks of its")
-    said = "".join(capfd.readouterr())
-    assert "waits_in_the_trainer" in said
-    assert "waits_in_a_worker" in said
+    output = "".join(capfd.readouterr())
+    assert "waits_in_the_trainer" in output
+    assert "waits_in_a_worker" in output
 
 
 def test_a_stop_waits_as_long_as_a_step_and_checkpoint_took(supervisor) -> None:

@@ -1,4 +1,4 @@
-"""The trainer and verl's own code for checkpoints, with a worker that writes real files in place of a process group."""
+"""The trainer and verl's own code for checkpoints, with a worker that writes real files instead of a process group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memagent_lib.rl.verl.checkpoints import CheckpointError
 
 
 class Worker:
-    """Writes what a rank writes; the last path it was asked to load is kept."""
+    """Writes what a rank writes, and records the last path that it loaded."""
 
     numbers, loaded = 1000, ""
 

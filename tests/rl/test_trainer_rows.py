@@ -19,7 +19,7 @@ FACTS = {"acc": 0.5, "capture": -1.0}
 
 
 class Queue:
-    """The rows as the transfer queue hands them out; what is cleared or put is kept."""
+    """The rows as the transfer queue returns them; it records what is cleared and put."""
 
     def __init__(self):
         self.rows, self.cleared, self.put = {name: self.row(name) for name in KEYS}, [], {}
@@ -30,8 +30,8 @@ class Queue:
         extra = {"step_reward": None, "reward_extra_info": FACTS | {"reward": REWARDS.get(name, 0.0)}}
         ones = torch.ones(LENGTHS[name])
         numbers = {"old_log_probs": -ones, "ref_log_prob": -ones, "advantages": 0 * ones, "response_mask": ones}
-        told = {"extra_fields": extra, "num_turns": TURNS.get(name), "data_source": "toy"}
-        return numbers | told | {"rm_scores": scores}
+        others = {"extra_fields": extra, "num_turns": TURNS.get(name), "data_source": "toy"}
+        return numbers | others | {"rm_scores": scores}
 
     def kv_batch_get(self, keys, partition_id, select_fields):
         columns = {name: [self.rows[key][name] for key in keys] for name in select_fields}
@@ -52,9 +52,9 @@ class Queue:
 def queue(monkeypatch) -> Queue:
     from memagent_lib.rl import trainer
 
-    held = Queue()
-    monkeypatch.setattr(trainer, "tq", held)
-    return held
+    queue = Queue()
+    monkeypatch.setattr(trainer, "tq", queue)
+    return queue
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_evidence_is_added_to_the_advantages_of_the_answer(trainer, queue):
     assert queue.put["s7p0_1_0"] == [-0.5] * 2
     assert queue.put["s7p1_1_0"] == [0.0] * 4
     trainer.settings.evidence_reward = 0.2
-    queue.rows["s7p0_0_0"]["extra_fields"]["step_reward"] = 1.0  # noted what the evidence says
+    queue.rows["s7p0_0_0"]["extra_fields"]["step_reward"] = 1.0  # noted the evidence
     queue.rows["s7p0_1_0"]["extra_fields"]["step_reward"] = 0.0
     trainer._compute_advantage(batch(), {})
     assert queue.put["s7p0_0_0"] == pytest.approx([0.5 + 0.2 * 0.5] * 3)
@@ -125,13 +125,13 @@ def test_a_reward_that_is_not_finite_stops_the_run(trainer, queue):
 
 
 @pytest.mark.parametrize(
-    ("spoiled", "said"),
+    ("spoiled", "reason"),
     [
         ("ref_log_prob", r"not finite is ref_log_prob of s7p0_1_0 \(example owl\) \(1 rows\)"),
         (None, r"all of its inputs are finite, so it comes from the policy, on s7p1_1_0 .* \(5 rows\)"),
     ],
 )
-def test_a_gradient_that_is_not_finite_stops_the_run(trainer, queue, tmp_path, spoiled, said):
+def test_a_gradient_that_is_not_finite_stops_the_run(trainer, queue, tmp_path, spoiled, reason):
     from memagent_lib.rl.trainer import NotFinite
 
     actor = trainer.config.actor_rollout_ref.actor
@@ -142,5 +142,5 @@ def test_a_gradient_that_is_not_finite_stops_the_run(trainer, queue, tmp_path, s
     trainer.actor_rollout_wg = SimpleNamespace(update_actor=lambda rows: norms)
     if spoiled:
         queue.rows["s7p0_1_0"][spoiled][0] = math.inf
-    with pytest.raises(NotFinite, match=rf"step 7: the gradient's norm is \[0.5, nan\]; {said}"):
+    with pytest.raises(NotFinite, match=rf"step 7: the gradient's norm is \[0.5, nan\]; {reason}"):
         trainer._update_actor(batch(), {})

@@ -1,5 +1,5 @@
 """A Ray cluster of two nodes on this machine, data parallel 2, really trained: a second run is refused, a worker is
-killed, the run ends and says why, and it is resumed to its end."""
+killed, the run ends with the reason, and it is resumed to its end."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def workers() -> list[psutil.Process]:
 
 @pytest.fixture(scope="module")
 def interrupted(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingRun, list[int], str]:
-    """The run after a worker was killed, the nodes' workers before, and what a second run was told meanwhile."""
+    """The run after a worker was killed, the nodes' workers before, and the error of a second run meanwhile."""
     run = launch(recipe, tmp_path_factory.mktemp("runs") / "first")
     after_step(run, 1)
     found = workers()
@@ -95,8 +95,8 @@ def test_each_node_has_a_worker(interrupted) -> None:
 
 
 def test_a_second_run_on_the_cluster_is_refused_with_the_reason(interrupted, address: str) -> None:
-    run, _, said = interrupted
-    assert f"the Ray cluster at {address} carries the run {run.folder.path}, and two would share" in said
+    run, _, error = interrupted
+    assert f"the Ray cluster at {address} carries the run {run.folder.path}, and two would share" in error
 
 
 def test_the_death_of_a_worker_ends_the_run_with_a_reason(interrupted) -> None:

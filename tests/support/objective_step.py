@@ -1,7 +1,7 @@
 """One rank of an update through verl's own worker and each real engine, on rows made by ``tests/rl/test_objective.py``.
 
 ``python objective_step.py FOLDER``, once per rank, with torch.distributed's variables set. Reads ``case.json``,
-``rows.pt`` and the recipe's policy; writes ``rank_R.pt``: by engine, which rows each mini-batch held, losses,
+``rows.pt`` and the recipe's policy; writes ``rank_R.pt``: by engine, the rows of each mini-batch, losses,
 metrics, the new weights, how many tokens went through the model and at how many places logits were computed.
 """
 
@@ -59,13 +59,17 @@ def update(case: dict, folder: Path, rows: list[dict], packed: bool) -> dict:
     rank, share = int(os.environ["RANK"]), len(rows) // int(os.environ["WORLD_SIZE"])
     batch = batch_of(rows[rank * share : (rank + 1) * share])
     tu.assign_non_tensor(batch, **case["extra_info"])
-    held, losses, train_batch = [], [], worker.actor.train_batch
-    engine, logits, tokens = worker.actor.engine, [], []
-    engine.module.lm_head.register_forward_hook(lambda *given: logits.append(given[2].shape[:-1].numel()))
-    engine.module.model.embed_tokens.register_forward_hook(lambda *given: tokens.append(given[1][0].numel()))
+    seen: list[list[int]] = []
+    losses: list[float] = []
+    logits: list[int] = []
+    tokens: list[int] = []
+    train_batch = worker.actor.train_batch
+    engine = worker.actor.engine
+    engine.module.lm_head.register_forward_hook(lambda *call: logits.append(call[2].shape[:-1].numel()))
+    engine.module.model.embed_tokens.register_forward_hook(lambda *call: tokens.append(call[1][0].numel()))
 
     def recorded(data: TensorDict) -> TensorDict:
-        held.append(data["number"].tolist())
+        seen.append(data["number"].tolist())
         output = train_batch(data)
         losses.append(tu.get(output, "metrics")["loss"])
         return output
@@ -73,7 +77,7 @@ def update(case: dict, folder: Path, rows: list[dict], packed: bool) -> dict:
     worker.actor.train_batch = recorded
     metrics = tu.get(worker.update_actor(batch), "metrics")
     weights = {name: value.full_tensor() for name, value in engine.module.state_dict().items()}
-    account = {"engine": type(engine).__name__, "held": held, "losses": losses, "metrics": metrics}
+    account = {"engine": type(engine).__name__, "rows": seen, "losses": losses, "metrics": metrics}
     return account | {"weights": weights, "logits": sum(logits), "tokens": sum(tokens)}
 
 
