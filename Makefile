@@ -36,8 +36,9 @@ endif
 demo: $(READY)
 	$(BIN)/memagent demo
 
+# make test WORKERS=2 runs two files of tests side by side, which needs twice the memory.
 test: $(READY) chromium
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(if $(WORKERS),--numprocesses=$(WORKERS) --dist=loadfile)
 
 # The quick part, before a commit: style, the rules of the house, and the tests that start no engine, kernel or server.
 QUICK := $(wildcard tests/test_*.py) tests/repository tests/readers tests/diagnostics tests/evaluation tests/cli/test_template.py

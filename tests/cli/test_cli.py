@@ -46,7 +46,7 @@ def test_a_wrong_path_is_one_line_on_stderr_and_status_2(capsys, tmp_path):
     said = capsys.readouterr().err
     assert said == (
         "memagent data: no model folder './no-such-model'; "
-        "give one that holds config.json and tokenizer.json, or a hub name\n"
+        "give one with config.json and tokenizer.json, or a hub name\n"
     )
 
 

@@ -15,11 +15,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "memagent_lib"
 TESTS = ROOT / "tests"
-DIALECT = {"asked": 213, "said": 129, "told": 117, "shown": 90, "held": 48, "kept": 173, "facts": 215, "place": 184}
-PACKED_PER_1000 = 9.9
-WALRUS_PER_1000 = 4.9
-LONG_NAMES = 362
-PRIVATE = 58
+DIALECT = {"asked": 21, "said": 20, "told": 20, "shown": 20, "held": 20, "kept": 32, "facts": 20, "place": 20}
+PACKED_PER_1000 = 3
+WALRUS_PER_1000 = 3
+LONG_NAMES = 142
+PRIVATE = 29
 WRITTEN = {".py", ".toml", ".html", ".js", ".css", ".md"}
 
 
@@ -76,12 +76,20 @@ def private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("_")
 
 
+def methods_that_verl_calls() -> set[str]:
+    """The private methods of verl's classes that ours override: verl's interface, and the tests' way in."""
+    table = (LIBRARY / "rl" / "verl" / "VERL.md").read_text(encoding="utf-8")
+    return set(re.findall(r"`\w+\.(_[a-z]\w*)`", table))
+
+
 def test_tests_seldom_reach_into_private_names() -> None:
     """``from memagent_lib.x import _y`` and ``x._y``; what a class of a test calls its own attributes is its affair."""
+    allowed = methods_that_verl_calls()
     reached = []
     for path, node in nodes(TESTS):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("memagent_lib"):
             reached += [f"{path}:{node.lineno} {alias.name}" for alias in node.names if private(alias.name)]
-        elif isinstance(node, ast.Attribute) and private(node.attr) and getattr(node.value, "id", "") != "self":
-            reached.append(f"{path}:{node.lineno} {ast.unparse(node)}")
+        elif isinstance(node, ast.Attribute) and private(node.attr):
+            own = getattr(node.value, "id", "") == "self"
+            reached += [] if own or node.attr in allowed else [f"{path}:{node.lineno} {ast.unparse(node)}"]
     assert len(reached) < PRIVATE, "\n".join(reached)
