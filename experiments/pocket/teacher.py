@@ -117,6 +117,7 @@ class Teacher:
 
     def answer(self, rng: random.Random, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """Draw an answer turn; two memories in three contain something that the question needs."""
+        # Of updates only the last value counts, so only several values ask for a choice in the answer.
         kinds = [QuestionKind.MULTIVALUE] if several and rng.random() < several else list(QuestionKind)
         question = world.random_question(rng.choice(kinds), rng)
         chance = rng.random()

@@ -37,7 +37,7 @@ def build_tokenizer() -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=4096, min_frequency=2, show_progress=False, initial_alphabet=alphabet, special_tokens=SPECIAL
     )
-    raw.train_from_iterator(_corpus() * 4, trainer)
+    raw.train_from_iterator(_corpus() * 4, trainer)  # a word that occurs once would not be merged
     state = json.loads(raw.to_str())["model"]
     tokenizer = Qwen2Tokenizer(
         vocab=state["vocab"],

@@ -399,6 +399,7 @@ def _depths(question: Question, rng: random.Random, apart: float) -> list[float]
     depths = [rng.random() for _ in question.triples]
     if not question.ordered:
         return depths
+    # Depths are drawn in what the gaps leave free, then the gaps are put between them: uniform among valid draws.
     free = 1 - apart * (len(depths) - 1)
     return [depth * free + apart * before for before, depth in enumerate(sorted(depths))]
 

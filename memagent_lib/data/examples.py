@@ -48,6 +48,7 @@ class Example:
         except ValueError as error:
             raise ValueError(f"example {self.id!r}: {error}") from error
         for start, end in self.evidence:
+            # A document that is left out has no length to check against.
             if self.document and not 0 <= start < end <= len(self.document):
                 raise ValueError(
                     f"example {self.id!r}: evidence {start}:{end} lies outside its document "

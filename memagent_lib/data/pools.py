@@ -70,10 +70,11 @@ class Pool:
 
     def plan(self, question: PoolQuestion, key: ExampleKey, rule: str) -> DocumentPlan:
         """Plan gold documents at random depths, then the question's own, then others of the pool, as many as fit."""
+        # By the question's id, not its index: its depths are the same in every stretch of the order.
         rng = random.Random(f"{key.name} places/{key.seed}/{question.id}")
         statements = [Statement(self.documents[i], rng.random(), self._evidence(question, i)) for i in question.gold]
         near = [i for i in question.own if i not in question.gold]
-        rng.shuffle(near)
+        rng.shuffle(near)  # the order in the file may reveal which documents are gold
         units = other_documents(self.documents, question.gold, rng.getrandbits(64), near)
         return DocumentPlan(
             question=question.question,
@@ -108,4 +109,5 @@ def other_documents(
 
 def shuffled(questions: Sequence[AnyQuestion], seed: int) -> list[AnyQuestion]:
     """Order questions by the seed and their ids alone, so that disjoint stretches of the order never share one."""
+    # Not by hash(), which differs from process to process.
     return sorted(questions, key=lambda question: hashlib.sha256(f"{seed}/{question.id}".encode()).digest())

@@ -36,6 +36,7 @@ def make_splits(
     for number, (name, (lengths, counts)) in enumerate(splits.items()):
         for chunks, n in zip(lengths, _per_length(counts, lengths, name), strict=True):
             sizes = {"chunks": chunks, "chunk_tokens": chunk_tokens}
+            # Seeds of splits never meet those of another data set's splits, up to a thousand of them.
             examples = make(task, n, 1000 * seed + number, tokenizer, **sizes, **settings)
             path = save(examples, split_file(folder, name, chunks))
             rows.append((name, chunks, n, path.stat().st_size >> 10, data_hash(path), str(path)))

@@ -94,10 +94,6 @@ def test_needles_fill_whole_chunks_of_their_own_length(tokenizer):
         list(make("needle", 1, 9, tokenizer, length_tokens=500))
 
 
-def test_every_task_is_described():
-    assert all(preset.description and preset.family and preset.parameters for preset in TASKS.values())
-
-
 def test_an_unknown_task_names_the_known_ones(tokenizer):
     with pytest.raises(ValueError, match=r"no task 'nih'; choose from needle, .*niah_single_1, .*ordering"):
         make("nih", 1, 1, tokenizer, length_tokens=900)

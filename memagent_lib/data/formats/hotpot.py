@@ -41,6 +41,7 @@ def read_hotpot_pool(path: str | Path) -> Pool:
     """Read all paragraphs of a file, without repeats and sorted as MemAgent sorts them, and its questions."""
     found = list(records(path, "HotpotQA's questions, as in hotpot_dev_distractor_v1.json or the Hub's parquet"))
     own = [_paragraphs(record) for record in found]
+    # MemAgent's evaluation files point into this order by number.
     documents = tuple(sorted({paragraph.text for paragraphs in own for paragraph in paragraphs}))
     number_of = {text: i for i, text in enumerate(documents)}
     questions = (_question(record, paragraphs, number_of) for record, paragraphs in zip(found, own, strict=True))

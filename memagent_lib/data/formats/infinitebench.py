@@ -68,6 +68,7 @@ def _answers(name: str, record: Record, options: list[str]) -> tuple[str, ...]:
         return answers
     if answers[0] not in options:
         raise ValueError(f"{record.where}: the answer {answers[0]!r} is none of the options {options}")
+    # Files give the option's text, replies its letter: either is right.
     return (*answers, _LETTERS[options.index(answers[0])])
 
 

@@ -58,7 +58,7 @@ def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Exampl
 
 
 def _rule(dataset: str, record: Record) -> str:
-    if dataset in _CHINESE:
+    if dataset in _CHINESE:  # LongBench segments Chinese with jieba before it compares words
         raise ValueError(
             f"{record.where}: LongBench scores {dataset!r} on segmented Chinese, which no judge here does; "
             "set rule='characters' to score it by characters"

@@ -43,10 +43,12 @@ def read_ruler(path: str | Path) -> Iterator[Example]:
 
 def split_ruler(text: str) -> tuple[str, str]:
     """Split a RULER ``input`` into ``(document, question)`` at the last known opening of a question."""
+    # The last opening is the question's: documents contain questions too.
     cut = max(text.rfind(end) for end in _ENDS)
     if cut < 0:
         return text, FOLLOW_DOCUMENT
     document = text[:cut]
+    # RULER repeats its instruction right before the question of a qa prompt.
     if _QA in document.rpartition("\n\n")[2]:
         document = document.rpartition("\n\n")[0]
     return document, text[cut:].strip()

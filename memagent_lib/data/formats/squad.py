@@ -31,6 +31,7 @@ def read_squad_pool(path: str | Path) -> Pool:
         articles.append(
             (where, [(field_of(p, "context", str, where), field_of(p, "qas", list, where)) for p in paragraphs])
         )
+    # MemAgent's evaluation files point into this order by number.
     documents = tuple(sorted({text for _, paragraphs in articles for text, _ in paragraphs}))
     number_of = {text: i for i, text in enumerate(documents)}
     questions: list[PoolQuestion] = []

@@ -40,7 +40,7 @@ class Updates:
             sentences.append(f"The price of {thing} {verb} {value}.")
         return story(
             sentences,
-            {last},
+            {last},  # stale values are no evidence: a memory is right to drop them
             rng,
             question=_PRICE.format(things[0]),
             answers=(values[last],),
@@ -73,7 +73,7 @@ class Ordering:
         ]
         return story(
             [f"A ship brought a load of {load} to {port}." for load, port in zip(goods, order, strict=True)],
-            deliveries[: nth + 1],
+            deliveries[: nth + 1],  # a memory must have counted all before the n-th
             rng,
             question=_LOAD.format(ORDINALS[nth], ports[0]),
             answers=(goods[deliveries[nth]],),

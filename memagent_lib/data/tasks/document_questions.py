@@ -45,7 +45,7 @@ class DocumentQuestions:
         return _pool(self.pool_path, self.kind).plan(questions[number], key, self.rule)
 
 
-_pool = lru_cache(maxsize=2)(read_pool)
+_pool = lru_cache(maxsize=2)(read_pool)  # two: a training and a test file
 
 
 @lru_cache(maxsize=2)

@@ -39,7 +39,7 @@ class KeyChain:
         entries: list[Statement] = []
         for number, question in enumerate(questions):
             chain = keys[number * self.links : (number + 1) * self.links]
-            needed = number == 0
+            needed = number == 0  # the first chain ends in the true question; the others only look like it
             for link, target in pairwise((*chain, question)):
                 entry = f"[{link} -> {target}]"
                 depth = rng.random()

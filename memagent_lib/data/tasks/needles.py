@@ -41,7 +41,7 @@ FILLER = (
     "A dog sleeps in the shade of a cart.",
 )
 _SHORTEST_SENTENCE_TOKENS = 7
-_SENTENCES_PER_TOKEN = 1 / 11
+_SENTENCES_PER_TOKEN = 1 / 11  # on average, of filler and codes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +63,12 @@ class NeedleTask:
     def example(self, key: ExampleKey, meter: Meter) -> Example:
         """Return one example, whose document is as long as its chunks allow, to the last character."""
         length = key.length
+        # Unlike in other tasks the question depends on the length: data sets made before rest on this seed.
         rng = random.Random(f"needle {key.seed}-{key.index} {length.whole_chunks} {length.chunk_tokens}")
         name = random_name(rng)
         code = random_code(rng, self.digits)
         needle = Statement.needed(sentence(name, code), rng.random())
+        # More than can fit, so that the cut and not the supply ends the document.
         enough = length.limit // _SHORTEST_SENTENCE_TOKENS + 2
         others = [self._other_sentence(length, rng, name, code) for _ in range(enough)]
         room = end_of_chunks(" ".join(others), length, meter.tokenizer)
