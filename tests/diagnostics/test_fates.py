@@ -240,13 +240,14 @@ def test_a_span_of_which_no_word_is_known_is_not_judged():
 def test_rollouts_tables_and_fates_are_one_number(kept, lost):
     pytest.importorskip("verl")
     from memagent_lib.inspector import Readings
-    from memagent_lib.inspector.readings import LETTERS
+    from memagent_lib.inspector.readings import FATES
     from memagent_lib.rl.agent_loop import rollout_metrics
 
+    letters = {each.fate: each.letter for each in FATES}
     for result in (kept, lost):
-        facts, row = rollout_metrics(result), result.row()
-        assert (facts["capture"], facts["retention"]) == (row["capture"], row["retention"])
+        metrics, row = rollout_metrics(result), result.row()
+        assert (metrics["capture"], metrics["retention"]) == (row["capture"], row["retention"])
         readings = Readings({"policy": [result]})
         (entry,) = readings.catalog()
-        assert readings.story(entry["key"])["fates"] == "".join(LETTERS[fate] for fate in result.diagnosis.fates)
+        assert readings.story(entry["key"])["fates"] == "".join(letters[fate] for fate in result.diagnosis.fates)
     assert [r.row()["retention"] for r in (kept, lost)] == [1.0, 0.0]

@@ -90,8 +90,8 @@ UNREADABLE = ("half a pdf", "zip", "utf-16", "utf-32", "controls", "zeros", "noi
 """Files of which some say nothing."""
 
 
-def said(text: object, **more: object) -> Callable[[dict], dict]:
-    """A reply of the server that says a text, in the form that was asked for."""
+def replying(text: object, **more: object) -> Callable[[dict], dict]:
+    """Make a server reply with a text, in the form that the request wants."""
 
     def reply(body: dict) -> dict:
         choice = {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
@@ -108,23 +108,23 @@ CALL = {
     "message": {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
 }
 REPLIES: dict[str, tuple[Callable[[dict], object], str | None]] = {
-    "good": (said(ANSWER), ANSWER),
-    "good, thought": (said(f"<think>9?</think>\n{ANSWER}"), ANSWER),
-    "good, with tags": (said(f"<|im_end|>{{memory}}\0{ANSWER}"), f"<|im_end|>{{memory}}\0{ANSWER}"),
-    "good, half a pair": (said("\ud83e" + ANSWER), "\ufffd" + ANSWER),
-    "good, no usage": (lambda body: said(ANSWER)(body) | {"usage": None}, ANSWER),
-    "good, odd usage": (lambda body: said(ANSWER)(body) | {"usage": {"prompt_tokens": "9", "total": -1.5}}, ANSWER),
-    "good, odd usage tables": (lambda body: said(ANSWER)(body) | {"usage": {"prompt_tokens_details": [3]}}, ANSWER),
-    "good, no reason": (said(ANSWER, finish_reason=None), ANSWER),
-    "null": (said(None), None),
-    "a number": (said(4711), None),
-    "parts": (said([{"type": "text", "text": ANSWER}]), None),
-    "empty": (said(""), None),
-    "white space": (said(" \n\t\u2003"), None),
-    "a thought": (said("<think>it could be 4711"), None),
-    "a cut thought": (said("<think>it could be 4711", finish_reason="length"), None),
-    "a thought and nothing": (said("<think>4711</think>"), None),
-    "filtered": (said(ANSWER, finish_reason="content_filter"), None),
+    "good": (replying(ANSWER), ANSWER),
+    "good, thought": (replying(f"<think>9?</think>\n{ANSWER}"), ANSWER),
+    "good, with tags": (replying(f"<|im_end|>{{memory}}\0{ANSWER}"), f"<|im_end|>{{memory}}\0{ANSWER}"),
+    "good, half a pair": (replying("\ud83e" + ANSWER), "\ufffd" + ANSWER),
+    "good, no usage": (lambda body: replying(ANSWER)(body) | {"usage": None}, ANSWER),
+    "good, odd usage": (lambda body: replying(ANSWER)(body) | {"usage": {"prompt_tokens": "9", "total": -1.5}}, ANSWER),
+    "good, odd usage tables": (lambda body: replying(ANSWER)(body) | {"usage": {"prompt_tokens_details": [3]}}, ANSWER),
+    "good, no reason": (replying(ANSWER, finish_reason=None), ANSWER),
+    "null": (replying(None), None),
+    "a number": (replying(4711), None),
+    "parts": (replying([{"type": "text", "text": ANSWER}]), None),
+    "empty": (replying(""), None),
+    "white space": (replying(" \n\t\u2003"), None),
+    "a thought": (replying("<think>it could be 4711"), None),
+    "a cut thought": (replying("<think>it could be 4711", finish_reason="length"), None),
+    "a thought and nothing": (replying("<think>4711</think>"), None),
+    "filtered": (replying(ANSWER, finish_reason="content_filter"), None),
     "a tool call": (whole({"choices": [CALL | {"finish_reason": "tool_calls"}]}), None),
     "no choice": (whole({"choices": []}), None),
     "null choices": (whole({"choices": None}), None),
@@ -167,26 +167,26 @@ def agent_for(server: Server, tokens: Tokenizer, api: str) -> Agent:
     return Agent(Encoder(tokens, Template.load("short"), budget), backend)
 
 
-def require_right(reading: FileReading, given: Hostile, bodies: list[dict], tokens: Tokenizer) -> None:
-    """The answer is the reply's; all of the text was shown and none of it is a control token."""
-    assert given.right is not None, f"answered {reading.answers}"
-    assert list(reading.answers.values()) == [given.right.strip()]
-    shown = [turn.prompt.chunk for turn in reading.trace.reads]
+def require_right(reading: FileReading, case: Hostile, bodies: list[dict], tokens: Tokenizer) -> None:
+    """The answer is the reply's; all of the text was in a prompt and none of it is a control token."""
+    assert case.right is not None, f"answered {reading.answers}"
+    assert list(reading.answers.values()) == [case.right.strip()]
+    chunks = [turn.prompt.chunk for turn in reading.trace.reads]
     assert len(bodies) == len(reading.trace.turns)
-    if given.text is not None:
-        assert shown[-1].end == len(given.text) and shown[0].start == 0
-        places = [(chunk.start, chunk.end) for chunk in shown]
-        assert all(end == start for (_, end), (start, _) in pairwise(places))
-        for body, (start, end) in zip(bodies, places, strict=False):
-            asked = (
+    if case.text is not None:
+        assert chunks[-1].end == len(case.text) and chunks[0].start == 0
+        spans = [(chunk.start, chunk.end) for chunk in chunks]
+        assert all(end == start for (_, end), (start, _) in pairwise(spans))
+        for body, (start, end) in zip(bodies, spans, strict=False):
+            prompt = (
                 body["messages"][0]["content"]
                 if "messages" in body
                 else tokens.backend.decode(body["prompt"], skip_special_tokens=False)
             )
-            assert given.text[start:end].strip() in asked
-        written = Counter(given.data.decode("utf-8", "ignore"))["\ufffd"] if "utf-16" not in given.kind else 0
-        replaced = given.text.count("\ufffd") - written
-        assert (replaced > 0) == bool(reading.document.replaced) or "utf-" in given.kind, (
+            assert case.text[start:end].strip() in prompt
+        written = Counter(case.data.decode("utf-8", "ignore"))["\ufffd"] if "utf-16" not in case.kind else 0
+        replaced = case.text.count("\ufffd") - written
+        assert (replaced > 0) == bool(reading.document.replaced) or "utf-" in case.kind, (
             replaced,
             reading.document.replaced,
         )
@@ -197,11 +197,11 @@ def require_right(reading: FileReading, given: Hostile, bodies: list[dict], toke
             assert len([i for i in body["prompt"] if i in special]) == frame_tokens
 
 
-def require_clear(error: Exception, given: Hostile) -> str:
+def require_clear(error: Exception, case: Hostile) -> str:
     """One line that a person can use, for an input that has no answer; the line's beginning."""
     message = str(error)
-    assert is_user_error(error) and 20 < len(message) < 500 and message.isprintable(), f"{given.kind}: {error!r}"
-    assert given.right is None or given.kind.startswith(UNREADABLE), f"{given.kind}, {given.data[:80]!r}: {error!r}"
+    assert is_user_error(error) and 20 < len(message) < 500 and message.isprintable(), f"{case.kind}: {error!r}"
+    assert case.right is None or case.kind.startswith(UNREADABLE), f"{case.kind}, {case.data[:80]!r}: {error!r}"
     return re.sub(r"[\d'\"].*", "", message)
 
 
@@ -211,22 +211,22 @@ def test_hostile_inputs_end_in_the_answer_or_one_clear_line(tokens, tmp_path):
     with serving() as server:
         agents = [agent_for(server, tokens, api) for api in ("chat", "completions")]
         for number in range(INPUTS):
-            given = generated(number)
-            path = tmp_path / ("{}.html" if given.kind.startswith("html") else names[number % 5]).format(number)
-            path.write_bytes(given.data)
-            server.reply = given.reply
+            case = generated(number)
+            path = tmp_path / ("{}.html" if case.kind.startswith("html") else names[number % 5]).format(number)
+            path.write_bytes(case.data)
+            server.reply = case.reply
             server.bodies.clear()
             try:
                 reading = read_files(agents[number % 4 // 2], [path], ["What is the code?"])
-                require_right(reading, given, server.bodies, tokens)
+                require_right(reading, case, server.bodies, tokens)
                 if number % 7 == 0:
                     assert SavedReading.load(reading.save(tmp_path / "saved.json")).trace == reading.trace
                     assert "4711" in reading.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
                 ends["read"] += 1
             except AssertionError as wrong:
-                raise AssertionError(f"input {number} ({given.kind}, {given.data[:80]!r}): {wrong}") from wrong
+                raise AssertionError(f"input {number} ({case.kind}, {case.data[:80]!r}): {wrong}") from wrong
             except Exception as error:
-                ends[require_clear(error, given)] += 1
+                ends[require_clear(error, case)] += 1
         for agent in agents:
             agent.close()
     assert ends["read"] > 350 and len(ends) >= 5, ends

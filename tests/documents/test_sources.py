@@ -1,4 +1,4 @@
-"""Files in, as one text, with the place of every character; and files that are no text."""
+"""Files in, as one text, with the position of every character; and files that are no text."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ def text_of(*paths, **kw) -> tuple[str, Document]:
     return "".join(document.blocks()), document
 
 
-def test_a_single_text_file_is_its_text_and_offsets_are_the_files_own(tmp_path):
+def test_a_single_text_file_is_its_text_with_its_own_offsets(tmp_path):
     path = tmp_path / "a.md"
     path.write_bytes("# Title\r\n\r\nGrüße 東京 😀\n".encode())
     text, document = text_of(path)
@@ -52,7 +52,7 @@ def test_a_document_that_follows_another_is_placed_after_it(tmp_path):
     assert both.locate(len(first) + second.index("second")) == SourcePosition("tuesday.txt", 0, None)
 
 
-def test_invalid_utf8_is_read_as_replacement_characters_and_counted_and_genuine_ones_are_not(tmp_path):
+def test_invalid_utf8_is_counted_and_genuine_marks_are_not(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"ok \xff\xfe \xc3( " + "\ufffd".encode() + b" end \xe2\x82")
     text, document = text_of(path)
@@ -115,7 +115,7 @@ def test_what_holds_no_text_is_refused_with_the_reason(tmp_path, name, data, say
         text_of(path)
 
 
-def test_what_a_folder_holds_and_is_not_read_is_named_with_the_reason(tmp_path):
+def test_files_of_a_folder_left_out_are_named_with_the_reason(tmp_path):
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "b.txt").symlink_to(tmp_path / "a.txt")
     (tmp_path / "contract.docx").write_bytes(b"PK\x03\x04 and so on")
@@ -127,7 +127,7 @@ def test_what_a_folder_holds_and_is_not_read_is_named_with_the_reason(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     text, document = text_of(tmp_path)
     assert text == "[a.txt]\ntext\n\n[b.txt]\ntext"
-    told = "\n".join(document.warnings)
+    warned = "\n".join(document.warnings)
     for name, reason in (
         ("contract.docx", "a binary file (a zip archive, as .docx"),
         ("empty.txt", "empty"),
@@ -136,7 +136,7 @@ def test_what_a_folder_holds_and_is_not_read_is_named_with_the_reason(tmp_path):
         ("loop", "a link to a folder"),
         ("pipe", "a pipe or device"),
     ):
-        assert f"left out: {tmp_path / name} ({reason}" in told
+        assert f"left out: {tmp_path / name} ({reason}" in warned
     assert len(document.warnings) == 6
 
 
@@ -145,8 +145,8 @@ def test_a_pipe_is_refused_at_once_and_not_opened(tmp_path):
     with pytest.raises(DocumentError, match="pipe' is a pipe or device; write its output to a file"):
         Document([tmp_path / "pipe"])
     code = "from memagent_lib.documents import Document; Document(['/dev/stdin'])"
-    given = subprocess.run([sys.executable, "-c", code], input="text", capture_output=True, text=True, timeout=60)
-    assert "is a pipe or device" in given.stderr
+    done = subprocess.run([sys.executable, "-c", code], input="text", capture_output=True, text=True, timeout=60)
+    assert "is a pipe or device" in done.stderr
 
 
 def test_paths_that_are_not_there_are_named(tmp_path):
@@ -176,13 +176,13 @@ def pdf(*pages: str) -> bytes:
         objects.append(page)
         kids.append(f"{len(objects)} 0 R")
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
-    out, places = b"%PDF-1.4\n", []
+    out, offsets = b"%PDF-1.4\n", []
     for number, body in enumerate(objects, 1):
-        places.append(len(out))
+        offsets.append(len(out))
         out += f"{number} 0 obj\n{body}\nendobj\n".encode()
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    end = f"trailer\n<< /Size {len(places) + 1} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF"
-    return out + f"xref\n0 {len(places) + 1}\n0000000000 65535 f \n{table}{end}".encode()
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    end = f"trailer\n<< /Size {len(offsets) + 1} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF"
+    return out + f"xref\n0 {len(offsets) + 1}\n0000000000 65535 f \n{table}{end}".encode()
 
 
 def test_names_that_are_no_words_are_escaped(tmp_path):

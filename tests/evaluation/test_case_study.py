@@ -1,4 +1,4 @@
-"""Which readings of a question of two hops are shown: a stated rule, held to traces worked by hand."""
+"""Which readings of a question of two hops are displayed: a stated rule, on traces worked out by hand."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def guessed(read):
     return read(LEAD, "nothing", "nothing", LAST, LAST, name="guessed")
 
 
-def test_a_lead_waits_until_the_last_fact_is_read_and_only_if_it_stayed(kept_lead, lost_lead, guessed) -> None:
+def test_a_lead_waits_for_the_last_fact_only_if_it_stayed(kept_lead, lost_lead, guessed) -> None:
     assert [case_study.turns_waited(result) for result in (kept_lead, lost_lead, guessed)] == [3, None, None]
 
 
-def test_the_reading_shown_is_the_right_one_whose_lead_waited_longest(kept_lead, lost_lead, guessed) -> None:
+def test_the_case_is_the_right_reading_with_the_longest_wait(kept_lead, lost_lead, guessed) -> None:
     wrong = replace(kept_lead, score=lost_lead.score)
     assert case_study.longest_lead([lost_lead, guessed, wrong, kept_lead]) is kept_lead
     assert case_study.longest_lead([lost_lead, guessed, wrong]) is None
     assert case_study.failures([kept_lead, wrong, guessed, lost_lead]) == [wrong, lost_lead]
 
 
-def test_outcomes_say_of_each_fact_whether_it_was_captured_and_retained(kept_lead, lost_lead) -> None:
+def test_outcomes_have_capture_and_retention_of_each_fact(kept_lead, lost_lead) -> None:
     rows = case_study.outcomes([kept_lead, lost_lead])
     assert rows["example"].tolist() == ["kept", "lost"] and rows["right"].tolist() == [True, False]
     assert rows["waited"].fillna(-1).tolist() == [3, -1]

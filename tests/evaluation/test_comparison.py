@@ -17,9 +17,7 @@ def evaluated(ledger: Experiment, policy: str, *results: Result, **params) -> st
     return run.id
 
 
-def test_two_evaluations_are_chosen_by_name_by_id_or_as_the_newest_that_read_the_same(
-    workspace: Path, kept, lost
-) -> None:
+def test_two_evaluations_are_chosen_by_name_id_or_documents(workspace: Path, kept, lost) -> None:
     ledger = Experiment.open(workspace)
     with pytest.raises(TrackingError, match="'any run' and 'any other' have read no document in common"):
         choose(ledger)
@@ -52,7 +50,7 @@ def test_two_evaluations_are_chosen_by_name_by_id_or_as_the_newest_that_read_the
         choose(ledger, "before", "elsewhere")
 
 
-def test_results_whose_length_was_not_asked_for_in_chunks_are_logged_too(workspace: Path, kept) -> None:
+def test_results_without_a_length_in_chunks_are_logged_too(workspace: Path, kept) -> None:
     from dataclasses import replace
 
     ledger = Experiment.open(workspace)
@@ -64,7 +62,7 @@ def test_results_whose_length_was_not_asked_for_in_chunks_are_logged_too(workspa
         choose(ledger)
 
 
-def test_the_first_model_that_is_there_is_used_and_none_says_how_to_get_one(tmp_path: Path) -> None:
+def test_the_first_model_there_is_used_and_none_has_a_fix(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "config.json").write_text("{}")
     (tmp_path / "empty").mkdir()
@@ -74,7 +72,7 @@ def test_the_first_model_that_is_there_is_used_and_none_says_how_to_get_one(tmp_
         paths.first_model(names[:2])
 
 
-def test_lives_of_phrases_are_bars_from_the_turn_that_brought_them_to_the_one_that_dropped_them(lost) -> None:
+def test_a_phrase_is_a_bar_from_its_first_turn_to_its_last(lost) -> None:
     from memagent_lib.diagnostics import Provenance
 
     phrases = Provenance.of(lost.trace).to_frame()

@@ -47,21 +47,19 @@ def needle_encoder(tokenizer):
     )
 
 
-def test_a_perfect_reader_answers_every_needle_and_captures_and_retains_it(needle_encoder, needles):
+def test_a_perfect_reader_captures_retains_and_answers_all(needle_encoder, needles):
     frame = to_frame(evaluate(Agent(needle_encoder, Scripted(_careful)), needles, progress=False))
     assert frame["score"].tolist() == [1.0] * 12
     assert frame["capture"].tolist() == frame["retention"].tolist() == [1.0] * 12
 
 
-def test_no_more_text_is_read_side_by_side_than_memory_has_room_for_and_a_larger_document_is_read_alone(
-    needle_encoder, needles, monkeypatch
-):
+def test_only_text_that_fits_is_read_at_once_and_a_larger_alone(needle_encoder, needles, monkeypatch):
     documents = [len(example.document) for example in needles]
     most, reading, widest = {}, set(), []
 
-    def told(text: str) -> str:
-        asked = next(example for example in needles if example.question in text)
-        reading.add(asked.id)
+    def reply(text: str) -> str:
+        example = next(each for each in needles if each.question in text)
+        reading.add(example.id)
         widest.append(sum(len(example.document) for example in needles if example.id in reading))
         return _careful(text)
 
@@ -69,7 +67,7 @@ def test_no_more_text_is_read_side_by_side_than_memory_has_room_for_and_a_larger
         monkeypatch.setattr(evaluator, "chars_in_flight", lambda room=room: room)
         widest.clear()
         found = evaluate(
-            Agent(needle_encoder, Scripted(told)), needles, progress=lambda result: reading.discard(result.example.id)
+            Agent(needle_encoder, Scripted(reply)), needles, progress=lambda result: reading.discard(result.example.id)
         )
         assert len(found) == len(needles)
         most[room] = max(widest)
@@ -77,7 +75,7 @@ def test_no_more_text_is_read_side_by_side_than_memory_has_room_for_and_a_larger
     assert most[1] == max(documents)
 
 
-def test_a_failed_request_is_an_error_result_and_not_a_wrong_answer(needle_encoder, needles):
+def test_a_failed_request_is_an_error_and_no_wrong_answer(needle_encoder, needles):
     def sometimes(text: str) -> str:
         if needles[3].question in text:
             raise BackendError("the server went away")
@@ -90,9 +88,7 @@ def test_a_failed_request_is_an_error_result_and_not_a_wrong_answer(needle_encod
     assert (row["scored"], row["failed"], row["accuracy"]) == (11, 1, 1.0)
 
 
-def test_a_persons_notebook_has_a_bar_of_plain_text_an_executed_copy_has_none_and_a_log_has_lines(
-    needle_encoder, needles, capsys, monkeypatch
-):
+def test_progress_is_a_bar_in_a_notebook_and_lines_in_a_log(needle_encoder, needles, capsys, monkeypatch):
     agent = Agent(needle_encoder, Scripted(_careful))
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     monkeypatch.setitem(sys.modules, "ipykernel", None)
@@ -107,11 +103,11 @@ def test_a_persons_notebook_has_a_bar_of_plain_text_an_executed_copy_has_none_an
     ]
     monkeypatch.setenv("JPY_SESSION_NAME", "mine.ipynb")
     evaluate(agent, needles)
-    shown, red = capsys.readouterr()
-    assert re.search(r"100%.*12/12 .*document", shown.split("\r")[-1]) and red == ""
+    out, err = capsys.readouterr()
+    assert re.search(r"100%.*12/12 .*document", out.split("\r")[-1]) and err == ""
 
 
-def test_a_model_in_this_process_that_ends_its_turn_at_once_is_judged_for_it_as_in_training(needle_encoder, needles):
+def test_an_empty_reply_of_a_local_model_is_judged(needle_encoder, needles):
     """Its tokens are known; of a server's empty reply nobody can tell whose it is, and it fails (test_openai)."""
     (result,) = evaluate(Agent(needle_encoder, Scripted(lambda text: "")), needles[:1], progress=False)
     assert result.error is None and result.score.value == 0.0
@@ -127,7 +123,7 @@ def journal_in(folder):
     return file
 
 
-def test_finished_examples_are_kept_and_failed_and_half_written_ones_are_tried_again(needle_encoder, needles, tmp_path):
+def test_finished_examples_stay_and_failed_ones_are_read_again(needle_encoder, needles, tmp_path):
     down = Scripted(
         lambda text: (_ for _ in ()).throw(BackendError("down")) if needles[0].question in text else _careful(text)
     )
@@ -145,16 +141,16 @@ def test_finished_examples_are_kept_and_failed_and_half_written_ones_are_tried_a
 
 
 def test_a_reading_that_was_cut_short_continues_at_its_turn(needle_encoder, needles, tmp_path):
-    asked = []
+    prompts = []
 
     def shaky(text):
-        asked.append(text)
-        if len(asked) == 3:
+        prompts.append(text)
+        if len(prompts) == 3:
             raise BackendError("gone")
         return _careful(text)
 
     (broken,) = evaluate(Agent(needle_encoder, Scripted(shaky)), needles[:1], folder=tmp_path, progress=False)
-    assert broken.error == "BackendError: gone" and len(asked) == 3
+    assert broken.error == "BackendError: gone" and len(prompts) == 3
     calm = Scripted(_careful)
     (whole,) = evaluate(Agent(needle_encoder, calm), needles[:1], folder=tmp_path, progress=False)
     assert len(calm.requests) == 2 and len(whole.trace.turns) == 4
@@ -162,7 +158,7 @@ def test_a_reading_that_was_cut_short_continues_at_its_turn(needle_encoder, need
     assert whole.trace == fresh.trace and whole.score == fresh.score
 
 
-def test_what_changes_a_reply_is_read_again_and_what_does_not_is_not(needle_encoder, needles, tmp_path):
+def test_only_what_changes_a_reply_is_read_again(needle_encoder, needles, tmp_path):
     def requests(agent_of=lambda backend: Agent(needle_encoder, backend), examples=needles[:2]):
         backend = Scripted(_careful)
         found = evaluate(agent_of(backend), examples, folder=tmp_path, progress=False)
@@ -196,7 +192,7 @@ def test_examples_are_fetched_no_faster_than_they_are_read(needle_encoder, needl
     assert all(number - done <= 2 for number, done in enumerate(fetched))
 
 
-def test_documents_that_have_no_room_are_left_out_and_everything_else_is_kept(needle_encoder, needles, tmp_path):
+def test_documents_without_room_are_left_out_and_all_else_stays(needle_encoder, needles, tmp_path):
     store = DocumentStore(tmp_path / "documents.jsonl", limit_bytes=int(1.5 * len(needles[0].document)))
     agent = Agent(needle_encoder, Scripted(_careful))
     whole = evaluate(agent, needles[:2], progress=False)
@@ -216,7 +212,7 @@ def test_wilson_agrees_with_published_values():
     assert wilson(0, 10).low == 0 and wilson(10, 10).high == 1
 
 
-def test_the_longest_documents_are_read_first_whatever_the_order_of_their_files(tokenizer, tmp_path):
+def test_the_longest_documents_are_read_first(tokenizer, tmp_path):
     files = []
     for chunks in (2, 8, 4):
         files.append(tmp_path / f"{chunks}.parquet")

@@ -30,7 +30,7 @@ def back(result: Result, document: str | None = None, stored: bool = False) -> R
     return Result.from_record(json.loads(json.dumps(result.to_record(stored))), document)
 
 
-def test_a_result_survives_its_record_with_and_without_its_document(kept, lost):
+def test_a_result_survives_its_record_without_its_document_too(kept, lost):
     failed = replace(kept, trace=None, score=None, error="BackendError: gone")
     for result in (kept, lost):
         assert back(result, result.example.document, stored=True) == result
@@ -58,7 +58,7 @@ def test_a_chunk_that_is_no_slice_of_the_document_keeps_its_text(kept):
     assert back(result, kept.example.document, stored=True) == result
 
 
-def test_files_of_results_hold_each_document_once_and_wrong_ones_first_up_to_the_limit(kept, lost, tmp_path):
+def test_files_of_results_have_each_document_once_wrong_first(kept, lost, tmp_path):
     assert write_results([kept, lost], tmp_path / "whole") == 0
     assert read_results(tmp_path / "whole") == [lost, kept] == read_results(tmp_path / "whole" / "results.jsonl")
     assert len((tmp_path / "whole" / "documents.jsonl").read_text().splitlines()) == 1
@@ -71,7 +71,7 @@ def test_files_of_results_hold_each_document_once_and_wrong_ones_first_up_to_the
         read_results(tmp_path / "nowhere")
 
 
-def test_a_file_cut_in_half_gives_its_whole_lines_and_a_damaged_one_names_the_line(kept, lost, tmp_path):
+def test_a_cut_file_gives_its_lines_and_a_damaged_one_its_number(kept, lost, tmp_path):
     write_results([kept, lost], tmp_path)
     file = tmp_path / "results.jsonl"
     whole = file.read_bytes()
@@ -85,8 +85,8 @@ def test_a_file_cut_in_half_gives_its_whole_lines_and_a_damaged_one_names_the_li
 def test_a_result_is_a_row_of_the_declared_columns(kept, lost):
     frame = to_frame([kept, lost])
     assert list(frame.columns) == list(COLUMNS)
-    shown = ["example", "score", "answer", "capture", "retention", "fate", "turns", "rule"]
-    assert frame[shown].to_numpy().tolist() == [
+    columns = ["example", "score", "answer", "capture", "retention", "fate", "turns", "rule"]
+    assert frame[columns].to_numpy().tolist() == [
         ["kept", 1.0, "4711", 1.0, 1.0, "in memory", 5, "boxed"],
         ["lost", 0.0, "9", 1.0, 0.0, "noted and lost", 5, "boxed"],
     ]
@@ -99,7 +99,7 @@ def test_a_document_without_text_has_no_depth(kept):
     assert replace(kept, example=replace(kept.example, document="")).row()["depth"] is None
 
 
-def test_a_model_that_fails_on_every_example_has_failed_and_is_not_at_zero(kept):
+def test_a_model_that_always_fails_has_failed_and_is_not_at_0(kept):
     gone = [replace(kept, trace=None, score=None, error="BackendError: gone", example=replace(kept.example, id=str(i)))
             for i in range(3)]  # fmt: skip
     frame = to_frame([*gone, kept]).assign(policy=["gone"] * 3 + ["kept"])
@@ -120,7 +120,7 @@ def test_results_of_several_judges_or_versions_are_told_apart(kept, lost):
     ]
 
 
-def test_parts_of_one_evaluation_are_one_policy_and_the_same_reading_twice_is_two(kept, lost, tmp_path):
+def test_parts_are_one_policy_and_a_reading_twice_is_two(kept, lost, tmp_path):
     """Points with other documents or readers belong together; those that read the same differ in something."""
     blind = replace(kept, reader="blind")
     for point, results in {"readers=a": [kept], "readers=b": [blind], "documents=c": [lost]}.items():
@@ -135,7 +135,7 @@ def test_parts_of_one_evaluation_are_one_policy_and_the_same_reading_twice_is_tw
     ]  # fmt: skip
 
 
-def test_a_column_declared_once_reaches_tables_parquet_and_mlflow(kept, lost, workspace, monkeypatch):
+def test_a_declared_column_reaches_tables_parquet_and_mlflow(kept, lost, workspace, monkeypatch):
     words = Column(lambda r: len(r.trace.answer.split()) + 6, "words of the answer", "words", int, mean=True, tag=True)
     monkeypatch.setitem(COLUMNS, "answer_words", words)
     with Experiment.open(workspace).run("one") as run:

@@ -13,9 +13,7 @@ from memagent_lib.tracking import Experiment, TrackingError, load_runs, log_read
 from memagent_lib.tracking.traces import log_traces, search_traces, selected_turns, trace_columns
 
 
-def test_a_trace_has_a_span_per_turn_with_the_place_and_hash_of_its_chunk_and_not_its_text(
-    workspace: Path, lost
-) -> None:
+def test_a_trace_has_a_span_per_turn_without_its_chunks_text(workspace: Path, lost) -> None:
     run = Experiment.open(workspace).start("one")
     assert log_traces(run, [lost]) == (0, 0)
     (row,) = search_traces(run.experiment, run=run).to_dict("records")
@@ -28,23 +26,21 @@ def test_a_trace_has_a_span_per_turn_with_the_place_and_hash_of_its_chunk_and_no
         assert span.inputs["memory"] == turn.prompt.memory
         assert list(span.outputs.values()) == [turn.reply.text]
         if chunk := turn.prompt.chunk:
-            place = {
+            position = {
                 "number": chunk.index + 1,
                 "start": chunk.start,
                 "end": chunk.end,
                 "tokens": chunk.tokens,
                 "hash": digest(chunk.text),
             }
-            assert span.inputs["chunk"] == place
+            assert span.inputs["chunk"] == position
     assert [span.attributes["evidence"] for span in turns] == [False, True, False, False, False]
     assert lost.trace.turns[0].prompt.chunk.text not in trace.to_json()
     usage = {"input_tokens": lost.trace.prompt_tokens, "output_tokens": lost.trace.reply_tokens}
     assert usage.items() <= trace.info.token_usage.items()
 
 
-def test_traces_are_found_by_question_score_chunk_finish_reason_and_the_fate_of_the_fact(
-    workspace: Path, kept, lost, long_reading
-) -> None:
+def test_traces_are_found_by_question_score_chunk_and_fate(workspace: Path, kept, lost, long_reading) -> None:
     long = long_reading(6, 1, 4, cut=2)
     run = Experiment.open(workspace).start("one")
     log_traces(run, [kept, lost, replace(long, example=replace(long.example, question="Who signs?"))], policy="p")
@@ -65,25 +61,23 @@ def test_traces_are_found_by_question_score_chunk_finish_reason_and_the_fate_of_
     assert found("trace.text ILIKE '%bold</b> MOLE%'") == {"lost"}
 
 
-def test_a_search_for_text_reads_the_spans_of_a_trace_once_and_not_all_spans_for_every_trace(
-    workspace: Path, kept, lost
-) -> None:
+def test_a_search_for_text_reads_the_spans_of_a_trace_once(workspace: Path, kept, lost) -> None:
     run = Experiment.open(workspace).start("one")
     log_traces(run, [kept, lost])
     within = "spans.trace_id = trace_info.request_id AND spans.experiment_id = trace_info.experiment_id"
-    asked = f"SELECT * FROM trace_info WHERE EXISTS (SELECT * FROM spans WHERE {within} AND content LIKE '%owl%')"
+    query = f"SELECT * FROM trace_info WHERE EXISTS (SELECT * FROM spans WHERE {within} AND content LIKE '%owl%')"
     with closing(sqlite3.connect(workspace / "mlflow.db")) as database:
-        plan = [step for *_, step in database.execute(f"EXPLAIN QUERY PLAN {asked}")]
+        plan = [step for *_, step in database.execute(f"EXPLAIN QUERY PLAN {query}")]
     assert any(step.startswith("SEARCH spans") and "(trace_id=?" in step for step in plan), plan
 
 
-def test_the_frame_of_traces_has_its_columns_with_or_without_rows(workspace: Path, kept) -> None:
+def test_the_frame_of_traces_has_its_columns_even_when_empty(workspace: Path, kept) -> None:
     run = Experiment.open(workspace).start("one")
     assert list(search_traces(run.experiment).columns) == trace_columns()
     log_traces(run, [kept])
     (row,) = search_traces(run.experiment).to_dict("records")
     assert list(row) == trace_columns()
-    shown = {
+    expected = {
         "run_id": run.id,
         "example": "kept",
         "chunks": 4,
@@ -93,15 +87,13 @@ def test_the_frame_of_traces_has_its_columns_with_or_without_rows(workspace: Pat
         "retention": 1.0,
         "fate": "in memory",
     }
-    assert shown.items() <= row.items()
+    assert expected.items() <= row.items()
     assert (row["turns"], row["turns_left_out"], row["seconds"], row["finish_reason"]) == (5, 0, 0.5, "stop")
     with pytest.raises(TrackingError, match="more than 0 traces match"):
         search_traces(run.experiment, limit=0)
 
 
-def test_a_long_trace_keeps_what_one_looks_for_and_its_gaps_say_how_many_turns_they_stand_for(
-    workspace: Path, long_reading
-) -> None:
+def test_a_long_trace_is_thinned_and_its_gaps_are_counted(workspace: Path, long_reading) -> None:
     result = long_reading(723, noted=241, lost=602, cut=400)
     kept = selected_turns(result, 20)
     assert len(kept) == 20
@@ -121,7 +113,7 @@ def test_a_long_trace_keeps_what_one_looks_for_and_its_gaps_say_how_many_turns_t
     assert root.attributes["selection"].startswith("the first and the last, those that read evidence")
 
 
-def test_of_many_readings_every_reader_and_length_keeps_its_share_wrong_ones_first(workspace: Path, kept, lost) -> None:
+def test_every_reader_and_length_has_its_share_of_the_traces(workspace: Path, kept, lost) -> None:
     blind = [replace(lost, reader="blind", example=replace(lost.example, id=f"b{i}")) for i in range(6)]
     right = [replace(kept, example=replace(kept.example, id=f"r{i}")) for i in range(6)]
     run = Experiment.open(workspace).start("one")

@@ -1,4 +1,4 @@
-"""Stores that are locked, full, away or no store at all: what is said, and that nothing logged before is lost."""
+"""Stores that are locked, full, away or no store at all: the error names the fix, and nothing logged is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_store_that_is_locked_for_a_while_loses_nothing(workspace: Path) -> No
     assert load_curve(run)["value"].tolist() == [3.0]
 
 
-def test_runs_that_log_the_same_data_at_the_same_moment_all_keep_it(workspace: Path) -> None:
+def test_runs_that_log_the_same_data_at_once_all_have_it(workspace: Path) -> None:
     """MLflow looks for a dataset and then inserts it: another run may be faster in between."""
     files = [workspace / f"{number}.parquet" for number in range(10)]
     for number, file in enumerate(files):
@@ -82,7 +82,7 @@ def test_a_store_that_stays_locked_is_named_with_the_fix(workspace: Path, monkey
     holder.close()
 
 
-def test_a_store_whose_making_was_killed_is_made_by_the_next_and_by_one_of_several(tmp_path: Path) -> None:
+def test_a_store_half_made_is_made_again_by_one_of_several(tmp_path: Path) -> None:
     def opening() -> subprocess.Popen:
         code = f"from memagent_lib.tracking import Experiment; Experiment.open({str(tmp_path / 'runs')!r}).start('one')"
         return subprocess.Popen([sys.executable, "-c", code])
@@ -111,14 +111,14 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
         Experiment.open(tmp_path / "runs")
 
 
-def test_an_address_of_no_known_kind_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_kind_of_address_is_refused_with_the_known() -> None:
     with pytest.raises(
         TrackingError, match="no MLflow store at 'htp://here'; give a folder, or an address that begins with http://"
     ):
         Experiment.open("htp://here")
 
 
-def test_a_server_that_is_not_there_is_said_at_once_with_its_address() -> None:
+def test_a_missing_server_is_an_error_at_once_with_its_address() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -142,19 +142,19 @@ FULL = """
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "message"),
     [
         ("artifact", "no space for what is logged"),
         ("row", "mlflow.db cannot be used (disk I/O error); see that its disk is not full"),
     ],
 )
-def test_a_full_disk_is_said_with_the_fix_and_what_was_logged_before_is_kept(
-    workspace: Path, what: str, said: str
-) -> None:
+def test_a_full_disk_is_named_with_the_fix_and_loses_nothing(workspace: Path, what: str, message: str) -> None:
     command = [sys.executable, "-c", textwrap.dedent(FULL), str(workspace), "20000", what]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (
-        done.stdout.startswith("TrackingError ") and said in done.stdout and "What was logged is safe." in done.stdout
+        done.stdout.startswith("TrackingError ")
+        and message in done.stdout
+        and "What was logged is safe." in done.stdout
     )
     assert load_runs(Experiment.open(workspace)).iloc[0]["metrics.before"] == 1.0
 
@@ -175,7 +175,7 @@ def journal_of(encoder, folder: Path) -> list[bytes]:
     return file.read_bytes().splitlines(keepends=True)
 
 
-def test_readings_survive_a_full_disk_and_only_the_others_are_done_again(encoder, kept, tmp_path: Path) -> None:
+def test_readings_survive_a_full_disk_and_others_are_read_again(encoder, kept, tmp_path: Path) -> None:
     examples = [replace(kept.example, id=str(number)) for number in range(8)]
     first, second = (Scripted(lambda text: "\\boxed{4711}") for _ in range(2))
     one, all_of_them = tmp_path / "one", tmp_path / "all"
@@ -184,11 +184,11 @@ def test_readings_survive_a_full_disk_and_only_the_others_are_done_again(encoder
     written = sum(len(line) for line in journal_of(encoder, one))
     with files_of_at_most(4 * written), pytest.raises(OSError, match="File too large"):
         evaluate(Agent(encoder, first), examples, concurrency=1, folder=all_of_them, progress=False)
-    asked = len(first.requests) - turns
+    answered = len(first.requests) - turns
     results = evaluate(Agent(encoder, second), examples, folder=all_of_them, progress=False)
     assert [r.score.value for r in results] == [1.0] * 8
-    kept_turns = 8 * turns - len(second.requests)
-    assert 0 < asked - 1 <= kept_turns <= asked, "at most the turn that was being written is asked again"
+    saved_turns = 8 * turns - len(second.requests)
+    assert 0 < answered - 1 <= saved_turns <= answered, "at most the turn that was being written is read again"
 
 
 def test_a_sweep_on_a_full_disk_keeps_its_finished_points(workspace: Path, tmp_path: Path) -> None:

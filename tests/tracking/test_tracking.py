@@ -71,9 +71,7 @@ def test_four_processes_that_write_at_once_lose_nothing(workspace: Path) -> None
         assert run.fetch("note.txt", workspace).read_text() == f"{row['params.worker']} {row['params.number']}"
 
 
-def test_the_store_is_in_the_workspace_and_nothing_is_written_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_store_writes_nothing_outside_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -150,7 +148,7 @@ def test_a_parameter_is_not_logged_twice_under_two_names(workspace: Path) -> Non
     assert params == {"params.chunk_tokens": "128", "params.n": "[4]", "params.budget.memory_tokens": "32"}
 
 
-def test_names_that_mlflow_does_not_allow_are_logged_with_an_underscore_in_their_place(workspace: Path) -> None:
+def test_names_that_mlflow_refuses_are_logged_with_underscores(workspace: Path) -> None:
     experiment = Experiment.open(workspace)
     with experiment.run("one", {"policies, all": 2}) as run:
         run.tags({"evaluated.trained, seed 1": "a run"})
@@ -165,7 +163,7 @@ def test_names_that_mlflow_does_not_allow_are_logged_with_an_underscore_in_their
     )
 
 
-def test_readings_logged_again_are_the_same_traces_and_rows_lead_to_them(workspace: Path, kept, lost) -> None:
+def test_readings_logged_twice_are_one_trace_that_rows_name(workspace: Path, kept, lost) -> None:
     run = Experiment.open(workspace).start("one")
     rows = log_results(run, [kept, lost], policy="p")
     log_results(run, [kept, lost], policy="p")
@@ -174,17 +172,17 @@ def test_readings_logged_again_are_the_same_traces_and_rows_lead_to_them(workspa
     assert found.set_index("trace_id").loc[rows["trace_id"], "example"].tolist() == ["kept", "lost"]
 
 
-def test_rows_tell_the_arithmetic_of_a_reading_where_the_models_shape_is_known(workspace: Path, kept) -> None:
+def test_rows_have_flops_where_the_models_shape_is_known(workspace: Path, kept) -> None:
     run, model = Experiment.open(workspace).start("one"), "experiments/pocket/warm_start"
     assert log_results(run, [kept], model)["flops"].tolist() == [shape_of(model).reading_flops(kept.trace)]
     assert log_results(run, [kept])["flops"].isna().all()
 
 
-def test_the_hub_is_not_asked_about_a_name_that_a_server_gives_its_model(workspace: Path, kept, monkeypatch) -> None:
-    asked = []
-    monkeypatch.setattr("huggingface_hub.file_download.get_hf_file_metadata", lambda *a, **k: asked.append(a))
+def test_the_hub_is_not_queried_for_a_servers_model_name(workspace: Path, kept, monkeypatch) -> None:
+    queries = []
+    monkeypatch.setattr("huggingface_hub.file_download.get_hf_file_metadata", lambda *a, **k: queries.append(a))
     rows = log_results(Experiment.open(workspace).start("one"), [kept], "small")
-    assert rows["flops"].isna().all() and not asked
+    assert rows["flops"].isna().all() and not queries
 
 
 def test_a_run_that_does_not_exist_is_a_clear_error(workspace: Path) -> None:
@@ -192,7 +190,7 @@ def test_a_run_that_does_not_exist_is_a_clear_error(workspace: Path) -> None:
         Experiment.open(workspace).join("abc")
 
 
-def test_a_reader_that_no_run_read_with_is_one_line_that_names_those_there_are(workspace: Path, kept) -> None:
+def test_a_reader_of_no_run_is_an_error_with_those_there_are(workspace: Path, kept) -> None:
     run = Experiment.open(workspace).start("one")
     rows = log_results(run, [kept], policy="p")
     assert load_readings(run.experiment, rows, "overwrite", 4)["p"][0].example == kept.example
@@ -208,7 +206,7 @@ def test_a_run_without_traces_says_so(workspace: Path) -> None:
         load_results(run)
 
 
-def test_parameters_are_logged_whole_flat_and_with_the_version_of_the_code(workspace: Path) -> None:
+def test_parameters_are_logged_flat_with_the_code_version(workspace: Path) -> None:
     run = Experiment.open(workspace).start(
         "one", {"budget": {"chunk_tokens": 128}, "readers": ["a", "b"], "long": "x" * 7000}, parent="p"
     )
@@ -232,7 +230,7 @@ def test_traces_come_back_as_they_were(workspace: Path, kept, lost) -> None:
     assert turns.query("example == 'kept'")["evidence"].tolist() == [False, True, False, False]
 
 
-def test_a_bounded_trace_file_keeps_wrong_ones_first_and_counts_what_it_left_out(workspace: Path, kept, lost) -> None:
+def test_a_bounded_file_has_wrong_ones_first_and_counts_the_rest(workspace: Path, kept, lost) -> None:
     run = Experiment.open(workspace).start("one")
     log_readings(run, [kept, lost], limit_bytes=3000)
     assert [r.example.id for r in load_results(run)] == ["lost"]
@@ -254,8 +252,8 @@ def test_a_run_keeps_its_environment_and_which_data_it_saw(workspace: Path, tmp_
     (tmp_path / "train_4.parquet").write_bytes(b"rows")
     run = Experiment.open(workspace).start("one")
     run.data(tmp_path / "train_4.parquet", use="training")
-    said = json.loads(run.fetch("environment.json", workspace).read_text())
-    assert said["packages"]["mlflow"] == version("mlflow") and said["python"] == platform.python_version()
+    found = json.loads(run.fetch("environment.json", workspace).read_text())
+    assert found["packages"]["mlflow"] == version("mlflow") and found["python"] == platform.python_version()
     assert load_runs(run.experiment).iloc[0]["data.train_4.parquet"] == hashlib.sha256(b"rows").hexdigest()[:16]
     (seen,) = run.experiment.client.get_run(run.id).inputs.dataset_inputs
     assert (seen.tags[0].key, seen.tags[0].value) == ("mlflow.data.context", "training")
@@ -268,9 +266,7 @@ def policy(folder: Path, weights: bytes) -> Path:
     return folder
 
 
-def test_a_checkpoint_is_an_mlflow_model_of_its_run_and_step_and_evaluations_of_its_weights_find_it(
-    workspace: Path, tmp_path: Path
-) -> None:
+def test_a_checkpoint_is_an_mlflow_model_found_by_its_weights(workspace: Path, tmp_path: Path) -> None:
     ledger = Experiment.open(workspace)
     trained, moved = policy(tmp_path / "trained", b"w1"), policy(tmp_path / "moved", b"w1")
     training = ledger.start("train")
@@ -322,7 +318,7 @@ def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch:
     assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_run_whose_process_was_killed_outright_is_ended_when_the_ledger_is_next_opened(workspace: Path) -> None:
+def test_a_run_of_a_killed_process_is_ended_at_the_next_opening(workspace: Path) -> None:
     code = """
         import os, signal, sys
         from memagent_lib.tracking import Experiment
@@ -349,5 +345,5 @@ def test_a_run_whose_process_was_killed_outright_is_ended_when_the_ledger_is_nex
         ("model", "model"),
     ],
 )
-def test_a_trained_policy_is_called_by_its_run_because_every_run_keeps_it_in_a_folder_called_model(model, name):
+def test_a_trained_policy_is_called_by_its_run(model, name):
     assert policy_name(model) == name
