@@ -90,6 +90,7 @@ def open_agent(
     if isinstance(reader, str):
         reader = reader_named(reader)
     template = Template.of(template or trained.template)
+    _require_known_kinds(template, reader)
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = _tokenizer(paths.model_path(str(tokenizer or model)), named=bool(tokenizer))
     encoder = Encoder(tokenizer, template, budget)
@@ -97,6 +98,17 @@ def open_agent(
         set_options = {name: value for name, value in options.items() if value is False or value not in (None, "", 0)}
         backend = open_backend(backend, path, sampling, **set_options)
     return Agent(encoder, backend, reader, provenance.model_hash(str(model)))
+
+
+def _require_known_kinds(template: Template, reader: Reader) -> None:
+    """Raise :class:`ValueError` for an entry of ``template.kinds`` that no reader uses, such as a misspelt one."""
+    known = {kind.name for each in (*READERS.values(), reader) for kind in each.prompts}
+    unknown = sorted(set(template.kinds) - known)
+    if unknown:
+        raise ValueError(
+            f"template {template.name!r} words the kind {', '.join(unknown)}, which no reader has; the kinds are "
+            f"{', '.join(sorted(known))}"
+        )
 
 
 def _tokenizer(model: str, named: bool) -> Tokenizer:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -135,6 +136,20 @@ def test_an_agents_identity_has_the_hash_of_its_readers_file(own_reader, encoder
     assert (identity["reader"], identity["reader_file"]) == ("checked", plugin_hash(own_reader))
     assert identity["template"]["check"] == "{question}\n{memory}\nIs this enough?"
     assert "reader_file" not in Agent(encoder, Scripted(lambda text: "")).identity
+
+
+def test_a_template_may_word_a_kind_and_a_misspelt_kind_is_named(own_reader, tokenizer, encoder):
+    parts = {"backend": Scripted(lambda text: ""), "tokenizer": tokenizer, "budget": encoder.budget}
+    template = replace(encoder.template, kinds={"check": "{memory}: enough for {question}"})
+    agent = open_agent(**parts, reader=own_reader, template=template)
+    agent.read("One.", "What?")
+    assert agent.backend.requests[-2].text.endswith(": enough for What?")
+    with pytest.raises(
+        ValueError, match=r"words the kind chekc, which no reader has; the kinds are answer, blind, check"
+    ):
+        open_agent(**parts, reader=own_reader, template=replace(template, kinds={"chekc": "x"}))
+    with pytest.raises(ValueError, match=r"check must use exactly \{memory\}, \{question\}, and uses \{memory\}"):
+        open_agent(**parts, reader=own_reader, template=replace(template, kinds={"check": "{memory}"}))
 
 
 def test_a_model_folder_can_name_a_reader_of_your_own(own_reader, encoder, tmp_path, tokenizer):
