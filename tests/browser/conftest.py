@@ -28,25 +28,22 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 NOT_OURS = (
-    "/ajax-api/2.0/mlflow/users/current",  # asked by MLflow's page of a server without accounts, which does not know
+    "/ajax-api/2.0/mlflow/users/current",  # MLflow's page requests it from a server without accounts
     "ResizeObserver loop completed",  # MLflow's, when its comparison of runs is laid out
     "Could not restore the debugger state",  # JupyterLab's, when a kernel starts anew
-    # of a page opened again, before it has asked the kernel; tests look for what it shows then
-    "Error: widget model not found",
+    "Error: widget model not found",  # of a reopened page before it reaches the kernel; tests wait for its widgets
 )
 TOKEN = "for-the-tests-alone"
 expect.set_options(timeout=20_000)  # a kernel on a busy machine answers late
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--figures", metavar="FOLDER", help="where test_first_hour.py keeps the README's pictures")
+    parser.addoption("--figures", metavar="FOLDER", help="where test_first_hour.py saves the README's pictures")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium per file of tests: while it is open, playwright keeps an event loop running, which async tests
-    cannot bear.
-    """
+    """One Chromium per file of tests: while it is open, playwright runs an event loop, which async tests cannot share."""
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if not found:
         pytest.fail(NO_CHROMIUM, pytrace=False)
@@ -67,19 +64,19 @@ def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
             lambda url: urlsplit(url).hostname != HOST, lambda route: (away.append(route.request.url), route.abort())
         )
         context.on("weberror", lambda thrown: errors.append(f"{thrown.error}\n{thrown.error.stack}"))
-        context.on("console", lambda message: errors.append(_told(message)) if _is_error(message) else None)
+        context.on("console", lambda message: errors.append(_text(message)) if _is_error(message) else None)
         yield context.new_page()
-        context.pages[-1].screenshot(path=tmp_path / "last.png")  # pytest keeps the folders of its last three sessions
-        assert not away, f"the page asked for addresses outside this machine: {away}"
+        context.pages[-1].screenshot(path=tmp_path / "last.png")  # pytest retains the folders of three sessions
+        assert not away, f"the page requested addresses outside this machine: {away}"
         assert not errors, "\n".join(errors)
 
 
 def _is_error(message: ConsoleMessage) -> bool:
-    told = _told(message)
-    return message.type == "error" and not any(known in told for known in NOT_OURS)
+    text = _text(message)
+    return message.type == "error" and not any(known in text for known in NOT_OURS)
 
 
-def _told(message: ConsoleMessage) -> str:
+def _text(message: ConsoleMessage) -> str:
     return f"{message.text} ({message.location.get('url', '')}:{message.location.get('lineNumber', '')})"
 
 
@@ -101,8 +98,8 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """JupyterLab and MLflow as `make lab` starts them, on a copy of the notebooks and an empty ``runs/``, or on what
     an earlier run with the same ``--checkout`` left.
     """
-    kept = request.config.getoption("--checkout")
-    root = Path(kept).resolve() if kept else tmp_path_factory.mktemp("lab")
+    retained = request.config.getoption("--checkout")
+    root = Path(retained).resolve() if retained else tmp_path_factory.mktemp("lab")
     unsaved = shutil.ignore_patterns(".ipynb_checkpoints")
     shutil.copytree(ROOT / "notebooks", root / "notebooks", ignore=unsaved, dirs_exist_ok=True)
     shutil.copy(ROOT / "pyproject.toml", root)

@@ -1,6 +1,6 @@
 """A newcomer's first hour, with the real models: from the printed address to inspected memories, one of them edited and
 read on from, saved, opened again without a kernel, found in MLflow; then, marked long, notebooks 01 to 08, a training
-that is watched, stopped and resumed, a sweep. ``--checkout=FOLDER`` keeps the lab's folder, in which a part can be run
+that is watched, stopped and resumed, a sweep. ``--checkout=FOLDER`` retains the lab's folder, in which a part can be run
 again. With ``--figures FOLDER`` (`make screenshots`) it takes the README's pictures on its way, of training on what the
 last `make demo` left.
 """
@@ -51,7 +51,7 @@ memory_tokens = [24, 48]
 
 
 class Camera:
-    """Takes pictures where a folder for them is given, and looks for what must not be seen in any case."""
+    """Takes pictures when it has a folder for them, and always checks that no error is on the page."""
 
     def __init__(self, page: Page, folder: Path | None):
         self.page, self.folder = page, folder
@@ -112,8 +112,8 @@ def test_the_first_hour(page: Page, lab, camera: Camera) -> None:
     expect(reopened.locator(".ma-memory")).to_have_count(2)
 
     saved = nbformat.read(lab.root / "notebooks/00_quickstart.ipynb", 4)
-    shown = [output.get("data", {}) for cell in saved.cells for output in cell.get("outputs", ())]
-    live = [data for data in shown if "application/vnd.jupyter.widget-view+json" in data]
+    outputs = [output.get("data", {}) for cell in saved.cells for output in cell.get("outputs", ())]
+    live = [data for data in outputs if "application/vnd.jupyter.widget-view+json" in data]
     still = next(data["text/html"] for data in live if "text/html" in data)  # a progress bar has none
     away = page.context.new_page()
     away.set_content(f"<!doctype html><body style='font-family: sans-serif'>{still}</body>")
@@ -174,17 +174,17 @@ def edit_a_memory_and_read_on(page: Page) -> None:
 
 
 @pytest.mark.long
-def test_then_a_grid_is_swept_and_asked_how_it_stands(lab) -> None:
-    """In two terminals: one runs it, the other asks how it stands."""
+def test_then_a_grid_is_swept_and_its_status_printed(lab) -> None:
+    """In two terminals: one runs it, the other prints its status."""
     (lab.root / "grid.toml").write_text(GRID)
     command = [sys.executable, "-m", "memagent_lib.cli"]
     with subprocess.Popen([*command, "sweep", "grid.toml"], cwd=lab.root, stdout=subprocess.PIPE, text=True) as sweep:
         assert sweep.stdout.readline().endswith("started\n")
         status = [*command, "sweep", "--status", "runs/sizes"]
-        asked = subprocess.run(status, cwd=lab.root, capture_output=True, text=True)
-        assert asked.returncode == 1 and f"running, process {sweep.pid}" in asked.stdout
-        said = sweep.stdout.read()
-    assert sweep.returncode == 0 and said.count("finished in") == 2
+        printed = subprocess.run(status, cwd=lab.root, capture_output=True, text=True)
+        assert printed.returncode == 1 and f"running, process {sweep.pid}" in printed.stdout
+        rest = sweep.stdout.read()
+    assert sweep.returncode == 0 and rest.count("finished in") == 2
     rows = pd.concat(pd.read_parquet(file) for file in (lab.root / "runs/sizes/results").rglob("*.parquet"))
     gathered = gather_sweep(lab.root / "runs/sizes")
     assert len(rows) == len(gathered) == 2 * 2 * 8
@@ -194,9 +194,9 @@ def test_then_a_grid_is_swept_and_asked_how_it_stands(lab) -> None:
 
 
 def test_a_page_of_a_read_file_opens_anywhere(page: Page, tmp_path: Path) -> None:
-    asked = ["experiments/pocket/museum_log.md", "--question", "What is the code of the silver heron?"]
+    inputs = ["experiments/pocket/museum_log.md", "--question", "What is the code of the silver heron?"]
     model = ["--model", "experiments/pocket/trained", "--backend", "transformers"]
-    command = [sys.executable, "-m", "memagent_lib.cli", "read", *asked, *model, "--html", str(tmp_path / "page.html")]
+    command = [sys.executable, "-m", "memagent_lib.cli", "read", *inputs, *model, "--html", str(tmp_path / "page.html")]
     subprocess.run(command, cwd=ROOT, check=True)
     page.set_content((tmp_path / "page.html").read_text())
     expect(page.get_by_text("silver heron").first).to_be_visible()

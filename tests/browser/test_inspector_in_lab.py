@@ -44,10 +44,10 @@ def notebook(lab) -> str:
     filler = "Rain taps on the roof all night. " * (CHUNK_CHARS // 33 + 1)
     texts = [((NEEDLE if index == NOTED else "") + filler)[:CHUNK_CHARS] for index in range(CHUNKS)]
     for index, text in enumerate(texts):
-        said = NEEDLE if NOTED <= index < LOST else f"nothing in chunk {index}"
+        reply = NEEDLE if NOTED <= index < LOST else f"nothing in chunk {index}"
         chunk = Chunk(index, text, index * CHUNK_CHARS, (index + 1) * CHUNK_CHARS, 5000)
-        turns.append(Turn(Prompt(Kind.READ, QUESTION, memory, chunk), Reply(said, reply_tokens=9)))
-        memory = said
+        turns.append(Turn(Prompt(Kind.READ, QUESTION, memory, chunk), Reply(reply, reply_tokens=9)))
+        memory = reply
     turns.append(Turn(Prompt(Kind.ANSWER, QUESTION, memory), Reply("\\boxed{9}", reply_tokens=3)))
     at = NOTED * CHUNK_CHARS
     evidence = (Span(at, at + len(NEEDLE) - 1),)
@@ -75,7 +75,7 @@ def test_724_turns_open_move_survive_a_reload_and_a_new_kernel(page: Page, lab, 
     moving = [page.evaluate(FROM_CLICK_TO_TEXT, turn) for turn in (3, 700, 99, 100, 400)]
     print(
         json.dumps({"opening_ms": round(opening), "moving_ms": [round(ms) for ms in moving]})
-    )  # times are told, never asserted
+    )  # times are printed, never asserted
     expect(detail).to_contain_text("turn 401: chunk 401 noted and lost")
     expect(detail.locator("del").first).to_be_visible()
     page.locator(".ma-inspector").focus()
@@ -91,7 +91,7 @@ def test_724_turns_open_move_survive_a_reload_and_a_new_kernel(page: Page, lab, 
 
     jupyter.choose(page, "Kernel", "Shut Down All Kernels…")
     page.get_by_role("button", name="Shut Down All").click()
-    page.reload()  # what the notebook keeps is shown, whatever became of its kernel
+    page.reload()  # what is saved in the notebook appears with or without its kernel
     expect(detail).to_contain_text("turn 401: chunk 401 noted and lost", timeout=jupyter.PATIENCE_MS)
     jupyter.ready(page)
 

@@ -32,14 +32,15 @@ def result(name: str, turns: int, noted: int, lost: int, answer: str, chunk_char
         pieces.append(f"{HOSTILE if index == 0 else ''}{NEEDLE if index == noted else ''} {filler} ")
     made, memory, at = [], "", 0
     for index, text in enumerate(pieces):
-        said = NEEDLE if noted <= index < lost else f"nothing in chunk {index} {HOSTILE if index == 0 else ''}"
+        reply = NEEDLE if noted <= index < lost else f"nothing in chunk {index} {HOSTILE if index == 0 else ''}"
         made.append(
             Turn(
                 Prompt(Kind.READ, QUESTION, memory, Chunk(index, text, at, at + len(text), 99)),
-                Reply(said, reply_tokens=9),
+                Reply(reply, reply_tokens=9),
             )
         )
-        memory, at = said, at + len(text)
+        memory = reply
+        at += len(text)
     made.append(Turn(Prompt(Kind.ANSWER, QUESTION, memory), Reply(answer, reply_tokens=3)))
     document = "".join(pieces)
     start = document.index(NEEDLE)
@@ -74,7 +75,7 @@ def readings() -> Readings:
     return Readings({"warm start": [longer, one, never, guessed], "trained": [better]})
 
 
-def test_it_opens_on_the_first_loss_with_the_other_policy_beside_it(page: Page, readings: Readings):
+def test_it_opens_on_the_first_loss_beside_the_other_policy(page: Page, readings: Readings):
     html = to_html(readings)._repr_html_()
     page.set_content(f"<!doctype html><html class='ma-page'><body>{html}</body></html>")
     left, right = page.locator(".ma-detail").all()
@@ -136,7 +137,7 @@ def test_filters_search_and_two_readings_side_by_side(page: Page, readings: Read
     expect(right).to_contain_text("turn 1: the answer")
 
 
-def test_a_click_on_either_timeline_moves_both_and_hovering_tells_a_turn(page: Page, readings: Readings):
+def test_a_click_on_a_timeline_moves_both_and_hovering_names_it(page: Page, readings: Readings):
     opened(page, readings, turn=1)
     line = page.locator(".ma-time").nth(1)
     line.hover(position={"x": 3, "y": 20})
@@ -148,7 +149,7 @@ def test_a_click_on_either_timeline_moves_both_and_hovering_tells_a_turn(page: P
 
 
 @pytest.mark.parametrize(("width", "side_by_side"), [(1024, True), (400, False)])
-def test_two_readings_stand_side_by_side_down_to_a_narrow_notebook(
+def test_two_readings_are_side_by_side_in_a_narrow_notebook(
     page: Page, readings: Readings, width: int, side_by_side: bool
 ):
     page.set_viewport_size({"width": width, "height": 700})

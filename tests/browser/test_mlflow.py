@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 SLOW_MS = 60_000  # a server on a busy machine
 
 
-def test_words_of_a_memory_are_found_and_a_comparison_opens_on_the_score(page: Page, lab, kept, lost) -> None:
+def test_mlflow_finds_a_memorys_words_and_compares_scores(page: Page, lab, kept, lost) -> None:
     experiment, runs = Experiment.open(lab.root / "runs"), []
     for policy, readings in {"warm start": [lost, kept], "trained": [kept]}.items():
         with experiment.run(f"evaluate {policy}", {"policy": policy, "chunks": 4}) as run:

@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 pytestmark = pytest.mark.browser
 
 
-def test_the_printed_addresses_open_the_notebooks_and_the_experiment(page: Page, lab) -> None:
+def test_the_printed_addresses_open_notebooks_and_experiment(page: Page, lab) -> None:
     page.goto(lab.notebook("06_inspect_memory.ipynb"))
     expect(page.get_by_role("heading", name="Where did the memory lose the statement?")).to_be_visible(timeout=30_000)
     page.goto(lab.mlflow)

@@ -1,6 +1,4 @@
-"""Notebook 04_train on a run that goes on elsewhere: the test plays the run, by writing the files that a supervisor
-writes.
-"""
+"""Notebook 04_train on a run in another process: the test plays the run, by writing the files that a supervisor writes."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ STEPS, QUESTION = 10, "What is the code of the owl?"
 
 
 class PlayedRun:
-    """A run whose steps are done when the test says so, and whose process is one that sleeps."""
+    """A run whose steps are done when the test calls for them, and whose process only sleeps."""
 
     def __init__(self, folder: RunFolder) -> None:
         folder.traces.mkdir(parents=True)
@@ -63,7 +61,7 @@ class PlayedRun:
             )
         )
 
-    def stop_when_told(self) -> None:
+    def stop_when_requested(self) -> None:
         self.process.wait(timeout=60)
         self.say(TrainingState.STOPPED)
         os.close(self.lock)
@@ -87,7 +85,7 @@ def run(lab) -> Iterator[PlayedRun]:
     played.process.wait()
 
 
-def test_the_panel_follows_a_run_through_a_closed_tab_and_stops_it(page: Page, lab, run: PlayedRun) -> None:
+def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab, run: PlayedRun) -> None:
     page.goto(lab.notebook("04_train.ipynb"))
     jupyter.ready(page)
     jupyter.run_all(page)
@@ -110,6 +108,6 @@ def test_the_panel_follows_a_run_through_a_closed_tab_and_stops_it(page: Page, l
     expect(panel.locator(".mt-head")).to_contain_text("step 5 of 10 · reward 80%")
     expect(panel.locator(".mt-turns")).to_contain_text("answer 2")
     panel.get_by_role("button", name="Stop").click()
-    run.stop_when_told()
+    run.stop_when_requested()
     expect(panel.locator(".mt-pill")).to_have_text("stopped", timeout=10_000)
     expect(panel.get_by_role("button", name="Resume")).to_be_enabled()

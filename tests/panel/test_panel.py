@@ -249,7 +249,7 @@ def test_a_run_that_is_stopping_is_waited_for_and_resumed(running: RunFolder) ->
     ending.join()
 
 
-def test_curves_are_logged_to_the_trainings_and_the_notebooks_run(running: RunFolder, tmp_path: Path) -> None:
+def test_curves_go_to_the_trainings_and_the_notebooks_run(running: RunFolder, tmp_path: Path) -> None:
     experiment = Experiment.open(tmp_path / "store")
     own, point = experiment.start("training"), experiment.start("point")
     running.write_status(replace(running.status(), mlflow_run=own.id))
