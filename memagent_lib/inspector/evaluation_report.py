@@ -232,7 +232,7 @@ def _svg(axes: Axes) -> Markup:
     """Return a figure as markup, which takes the page's theme, and close it."""
     import matplotlib.pyplot as plt
 
-    svg = svg_markup(axes.figure)
+    svg = svg_markup(axes.figure)  # inline, so that its grey ink is drawn on the page's own background
     plt.close(axes.figure)
     return Markup(svg)
 

@@ -58,6 +58,7 @@ class Readings:
     def __init__(self, results: Mapping[str, Iterable[Result]]):
         self.results: dict[str, Result] = {}
         self.policies: dict[str, str] = {}  # apart from the key, because a policy's name may contain a slash
+        # For beside(): to scan all readings for each of them would take quadratic time.
         self._of_document: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
         for policy, of_policy in results.items():
             for result in sorted((r for r in of_policy if r.trace is not None), key=_value):
@@ -89,7 +90,7 @@ class Readings:
             "name": line_name(policy, result.reader),
             "example": example.id,
             "chunks": example.metadata.get("chunks"),
-            "document": result.document,
+            "document": result.document,  # a hash: examples of two files may share an id
             "question": example.question,
             "answers": list(example.answers),
             "answer": result.trace.answer[:_ANSWER_CHARS],
@@ -113,6 +114,7 @@ class Readings:
         firsts = [fates.index(fate) for fate in (Fate.LOST, Fate.MISSED, Fate.IN_MEMORY) if fate in fates]
         return {
             "fates": "".join(_LETTER_OF[fate] for fate in fates),
+            # A scripted or imported reply has no count of tokens; its characters give the bar a height.
             "tokens": [turn.reply.reply_tokens or len(turn.reply.text) for turn in turns],
             "starts": [turn.prompt.chunk.start if turn.prompt.chunk else -1 for turn in turns],
             "evidence": evidence,
@@ -138,6 +140,7 @@ class Readings:
             "kind": str(prompt.kind),
             "fate": str(fate) if fate else "",
             "letter": _LETTER_OF[fate],
+            # The "chunk" of a merge is the other memory, not a part of the document.
             "chunk": asdict(prompt.chunk) if prompt.chunk and prompt.kind != Kind.MERGE else None,
             "evidence": [list(span) for span in evidence_in(this, result.example.evidence)],
             "brought": _brought(this),
@@ -194,7 +197,7 @@ class Readings:
             entries = _narrowed(entries, field, wanted)
         others = {entry["key"]: self.beside(entry, beside) for entry in entries}
 
-        def worth(entry: dict[str, Any]) -> tuple[bool, ...]:
+        def worth(entry: dict[str, Any]) -> tuple[bool, ...]:  # the smallest is best: False sorts before True
             other = others[entry["key"]]
             return (
                 entry["right"],
@@ -301,6 +304,7 @@ def _brought(turn: Turn) -> list[list[int]]:
     chunk = turn.prompt.chunk
     if not turn.prompt.kind.reads or chunk is None:
         return []
+    # A trace of this turn alone: what was in memory before does not matter here.
     new_phrases = Provenance.of(Trace(turn.prompt.question, (turn,))).phrases
     return [[phrase.start - chunk.start, phrase.end - chunk.start] for phrase in new_phrases]
 

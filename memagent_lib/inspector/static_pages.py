@@ -157,7 +157,7 @@ def _timeline(story: Mapping[str, Any]) -> dict[str, Any]:
     bars = []
     for turn, (letter, tokens) in enumerate(zip(story["fates"], story["tokens"], strict=True)):
         fate = _FATE_OF_LETTER[letter]
-        height = 4 + _TALLEST_BAR * tokens / longest
+        height = 4 + _TALLEST_BAR * tokens / longest  # an empty reply is visible too
         title = f"turn {turn + 1}: {fate.words}"
         if turn in story["cut"]:
             title += "; cut"

@@ -56,7 +56,7 @@ def show(
         raise InspectorError(str(wrong).replace("Readings.opening()", "show()")) from None
     if not in_jupyter():
         return still(readings, state, live)
-    from memagent_lib.inspector.widget import Inspector
+    from memagent_lib.inspector.widget import Inspector  # loads ipywidgets, which a page does not need
 
     return Inspector(readings, state, openers if agents is None else agents, live)
 

@@ -56,6 +56,7 @@ class Inspector(anywidget.AnyWidget):
             state=state,
             saved=readings.embedded(opened, SAVED_BYTES),
             live=live,
+            # Functions cannot be sent to the browser; the names of the policies that have one can.
             can_rerun=[policy for policy in dict.fromkeys(readings.policies.values()) if policy in agents],
         )
         self.on_msg(lambda _, request, __: self.send(self.respond(request)))
@@ -104,6 +105,7 @@ def read_on(result: Result, turn: int, memory: str, agent: Agent) -> Result:
     edited = Turn(turns[turn].prompt, replace(turns[turn].reply, text=memory, finish_reason="edited", thinking=""))
     previous = Trace(question, (*turns[:turn], edited), result.trace.reader)
     chunks = [t.prompt.chunk for t in turns[turn + 1 :] if t.prompt.kind.reads]
+    # The edited turn counts as read, so the reader continues after it.
     session = reader_named(result.trace.reader)(question, chunks, previous=previous)
     trace = run_sync(drive(session, agent.encoder, agent.backend))
     return replace(result, trace=trace, score=score(result.example.rule, trace.answer, result.example.answers))

@@ -47,12 +47,13 @@ def _environment() -> Environment:
     return Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=StrictUndefined,  # a misspelt value is an error instead of a blank
         trim_blocks=True,
         lstrip_blocks=True,
     )
 
 
 def _source(name: str) -> str:
+    # Not PackageLoader: it imports its package, and rendering a page must not import verl.
     room, _, file = name.partition("/")
     return (PACKAGE / room / "templates" / file).read_text(encoding="utf-8")

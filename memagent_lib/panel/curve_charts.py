@@ -14,9 +14,15 @@ from memagent_lib.plots import COLOURS, WINDOW, running_mean, svg_markup
 Points = Sequence[tuple[int, float]]
 MOST_POINTS = 200
 _INK = "#010203"  # replaced by "currentColor", which matplotlib does not know
+# matplotlib writes these into an SVG; a date would make the same chart differ on every draw.
 _METADATA = ("Creator", "Date", "Format", "Type")
 _SIZE_INCHES = (3.0, 1.3)
-_SETTINGS = {"font.size": 7.5, "svg.fonttype": "none", "axes.linewidth": 0.6, "svg.hashsalt": "memagent"}
+_SETTINGS = {
+    "font.size": 7.5,
+    "svg.fonttype": "none",
+    "axes.linewidth": 0.6,
+    "svg.hashsalt": "memagent",  # without a fixed salt the ids in the SVG are random
+}
 
 
 def smoothed(points: Points) -> bool:
@@ -40,6 +46,7 @@ def _draw(lines: tuple[tuple[str, Points], ...], write: Callable[[float], str], 
     from matplotlib.figure import Figure
 
     with rc_context(_SETTINGS):
+        # Not pyplot: this runs in a thread, and pyplot would retain every figure.
         figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
         ax = figure.subplots()
         titles = [_line(ax, number, name, points, write) for number, (name, points) in enumerate(lines)]
@@ -55,7 +62,7 @@ def _line(ax: Any, number: int, name: str, points: Points, write: Callable[[floa
     ax.plot(steps, values, "o", color=colour, alpha=0.65, markersize=2.8, markeredgewidth=0, gid=f"dots-{number}")
     line = running_mean(pd.Series(values)) if smoothed(points) else values
     ax.plot(steps, line, color=colour, linewidth=1.4)
-    prefix = f"{name} " if name else ""
+    prefix = f"{name} ".lstrip()
     return [f"step {step}: {prefix}{write(value)}" for step, value in points]
 
 
@@ -63,7 +70,7 @@ def _style(ax: Any, lines: Sequence[tuple[str, Points]], write: Callable[[float]
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     values = [value for _, points in lines for _, value in points]
-    spread = (max(values) - min(values)) or abs(values[0]) * 0.1 or 1.0
+    spread = (max(values) - min(values)) or abs(values[0]) * 0.1 or 1.0  # of equal values there is none
     low = min(values) - spread * 0.08
     high = max(values) + spread * 0.08
     if min(values) >= 0:

@@ -43,7 +43,7 @@ def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
     return run.status() if in_jupyter() else watch(run, stop_on_interrupt)
 
 
-@cache
+@cache  # two panels of one run would be two threads and two selections
 def _panel(folder: Path) -> TrainingPanel:
     return TrainingPanel(RunFolder(folder))
 
@@ -80,7 +80,7 @@ class TrainingPanel:
 
     def refresh(self) -> None:
         """Read the run's files and update what has changed."""
-        with self.lock:
+        with self.lock:  # the thread and a click may both get here
             self._update(self.follower.look())
 
     def close(self) -> None:

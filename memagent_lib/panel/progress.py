@@ -22,6 +22,7 @@ TURNS = "rows/produced"
 MOST_ROLLOUTS = 24
 _LOG_BYTES = 64 << 10
 _LOG_LINES = 40
+# The lines of a traceback that name a file, a line and a function.
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -69,7 +70,8 @@ class Progress:
         if self.status.state is not TrainingState.RUNNING or usual is None or self.last_step_at is None:
             return None
         silence = (now or time.time()) - self.last_step_at
-        return silence if silence > max(60.0, 5 * usual) else None
+        is_long = silence > max(60.0, 5 * usual)  # a checkpoint or a validation may take a few steps' time
+        return silence if is_long else None
 
 
 class Follower:
@@ -111,7 +113,7 @@ class Follower:
         for row in rows:
             self._last_step_at = row["time"]
             for name, value in row["metrics"].items():
-                if math.isfinite(value):
+                if math.isfinite(value):  # a chart cannot draw nan and infinity
                     self._points[name].append((row["step"], value))
 
     def _rollouts(self) -> tuple[Result, ...]:
@@ -125,6 +127,7 @@ class Follower:
 
     def _of(self, file: Path) -> list[Result]:
         size = file.stat().st_size
+        # Rollouts are only appended, so a file of the same size has not changed.
         if self._traces.get(file, (-1, []))[0] != size:
             self._traces[file] = (size, read_results(file))
         return self._traces[file][1]

@@ -80,7 +80,7 @@ def head(progress: Progress, frozen: bool = False) -> Markup:
     """Return the run's state, step, time left and last numbers, and its error if it failed."""
     status = progress.status
     silence = progress.silent_s()
-    share = status.step / status.steps if status.steps else 0.0
+    share = status.step / max(1, status.steps)
     return render(
         "panel/run_head.html",
         state=str(status.state),
@@ -105,6 +105,7 @@ def _numbers(progress: Progress, frozen: bool) -> list[str]:
     if seconds is not None:
         numbers.append(f"{number(seconds)} s a step")
     if not status.state.over and status.seconds_left:
+        # The estimate in the file is as old as the last step.
         since_last_step = now - (progress.last_step_at or now)
         left = f"about {span(max(0.0, status.seconds_left - since_last_step))}"
         if progress.turns_left:
@@ -127,6 +128,7 @@ def curves(progress: Progress) -> Markup:
         if not lines:
             missing.append(tile.title)
             continue
+        # The page explains lines once, below all charts.
         any_smoothed = any_smoothed or any(smoothed(points) for points in lines.values())
         last = [(name, tile.write(points[-1][1]), COLOURS[i % 6]) for i, (name, points) in enumerate(lines.items())]
         most = 1.0 if tile.write is percent else None

@@ -57,7 +57,7 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
         return launch(config, files.path)
     state = run.status().state
     if not state.over and files.stop_request.exists():  # on its way to a checkpoint to resume from
-        *_, last = run.follow()
+        *_, last = run.follow()  # until the process has ended
         state = last.state
     if state.over and state is not TrainingState.FINISHED:
         return launch(config, files.path, resume=True, stop_at_exit=stop_at_exit)
@@ -76,6 +76,7 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 
     status = run.status()
     printed = ""
+    # disable=None: tqdm draws the bar only on a terminal.
     bar = tqdm(total=status.steps, initial=status.step, unit="step", disable=None)
     with bar, terminable() if stop_on_interrupt else nullcontext():
         try:
@@ -96,10 +97,14 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 
 def outcome(status: TrainingStatus) -> str:
     """Return a run's state in one line."""
-    reward = "" if status.reward is None else f", reward {status.reward:.3f}"
-    retried = f", {status.retried:,} rollouts failed once" if status.retried else ""
-    error = f", {status.error}" if status.error else ""
-    return f"{status.state}: step {status.step} of {status.steps}{reward}{retried}{error}"
+    parts = [f"{status.state}: step {status.step} of {status.steps}"]
+    if status.reward is not None:
+        parts.append(f"reward {status.reward:.3f}")
+    if status.retried:
+        parts.append(f"{status.retried:,} rollouts failed once")
+    if status.error:
+        parts.append(status.error)
+    return ", ".join(parts)
 
 
 def _stop(run: TrainingRun) -> None:

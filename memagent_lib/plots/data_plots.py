@@ -24,6 +24,7 @@ def data_overview(frames: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | Non
     figures = {"examples": document_lengths, "depths": evidence_depths, "gold": gold_positions}
     drawn = {name: draw for name, draw in figures.items() if len(frames[name])}
     if axes is None:
+        # The height follows the first figure, which has a row per file.
         rows = max(3, frames["examples"]["file"].nunique())
         axes = new_axes(4.6 * len(drawn), 1.7 + 0.42 * rows, columns=len(drawn))
     return [draw(frames[name], ax) for (name, draw), ax in zip(drawn.items(), axes, strict=True)]
@@ -64,8 +65,9 @@ def _cumulative(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> 
 
     ax = axes_or_new(ax, 4.6, 3.4)
     lines = list(rows["line"].unique())
-    few = len(lines) <= len(COLOURS)
-    colours = list(COLOURS[: len(lines)]) if few else sns.color_palette("cividis", len(lines))
+    colours = list(COLOURS[: len(lines)])
+    if len(lines) > len(COLOURS):  # a sequential palette, because files mostly differ in length
+        colours = sns.color_palette("cividis", len(lines))
     ax.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1.2)
     sns.ecdfplot(
         rows, x="depth", hue="line", hue_order=lines, palette=colours, ax=ax, linewidth=1.6, legend=len(lines) > 1

@@ -70,7 +70,7 @@ def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) 
     """
     tasks = list(results["task"].unique())
     if len(tasks) == 1:
-        return accuracy_by_length(results, axes[0] if axes else None)
+        return accuracy_by_length(results, None if axes is None else axes[0])
     if axes is None:
         columns = min(MOST_COLUMNS, len(tasks))
         rows = -(-len(tasks) // columns)
@@ -78,7 +78,7 @@ def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) 
         for ax in panels[len(tasks) :]:
             ax.remove()
         axes = panels[: len(tasks)]
-    colours = colours_of(results["policy"])
+    colours = colours_of(results["policy"])  # of all tasks, so that a policy has one colour in every panel
     for task, ax in zip(tasks, axes, strict=True):
         _, caption = _accuracy_lines(results[results["task"] == task], ax, colours)
         finish(ax, task.replace("_", " "), caption)
@@ -143,6 +143,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
             high = [rate.high for rate in rates.values()]
             ax.plot(chunks, values, color=colours[policy], linestyle=dashes, **MAIN_LINE)
             _band(ax, chunks, low, high, colours[policy])
+            # The label goes to the end of retention, which is drawn last.
             counts += [rate.n for rate in rates.values()]
             if chunks:
                 ends[policy] = LineEnd(chunks[-1], values[-1], policy, colours[policy])
@@ -179,6 +180,7 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     for name, group in reads.groupby("policy", sort=False):
         tokens = group.groupby("turn")["reply_tokens"]
         mean = tokens.mean()
+        # Turn 1 has every reading; later turns only those of long documents.
         readings = max(readings, tokens.size().max())
         ax.plot(mean.index, mean, color=colours[name])
         _band(ax, mean.index, tokens.quantile(0.1), tokens.quantile(0.9), colours[name])
@@ -220,6 +222,7 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | N
 
     Takes :meth:`memagent_lib.diagnostics.Provenance.to_frame`; of more than ``most`` phrases, the longest-lived.
     """
+    # A phrase that was never dropped lives to the end of the last chunk.
     lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
     lives = lives.assign(length=lives["end"] - lives["brought"])
     lives = lives.nlargest(most, "length", keep="first").sort_values("brought")
@@ -248,7 +251,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     cache saved. The dotted line is a cost linear in length.
     """
     ax = axes_or_new(ax, 6.8, 4.4)
-    ax.set_yscale("log")
+    ax.set_yscale("log")  # with a logarithmic length, a linear cost is a straight line
     rows = results[results["turns"].notna()]
     rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"])
     colours = colours_of(results["policy"])
@@ -344,6 +347,7 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
         ax.plot(row["difference"], y, "o", color=colour, markersize=8)
         counts = f"{right} better on {row['right_only']}, {left} on {row['left_only']}, of {row['n']}"
         ax.text(0.01, y - 0.25, counts, transform=ax.get_yaxis_transform(), va="center", fontsize=8.5, color=INK)
+    # Symmetric, so that zero is in the middle; at least ten points, so that noise does not fill the figure.
     reach = max(0.1, 1.08 * float(differences[["low", "high"]].abs().max(axis=None)))
     ax.set(xlim=(-reach, reach), ylim=(len(differences) - 0.5, -0.5), xlabel="difference in accuracy, points")
     ax.set_yticks(range(len(differences)), [f"{int(c):,} chunks" for c in differences["chunks"]])

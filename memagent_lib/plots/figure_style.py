@@ -37,6 +37,7 @@ WINDOW = 5
 LONGEST_LABEL = 20
 """Longer names go into a legend: beside the lines they would squeeze the plot."""
 _LABEL_GAP = 0.062
+"""The least distance of two labels, as a share of the axes' height."""
 _SEED = re.compile(r", seed \d+$")
 _SETTINGS: dict[str, Any] = {
     "axes.edgecolor": INK,
@@ -124,6 +125,7 @@ def svg_markup(figure: Figure, **options: Any) -> str:
     file = io.StringIO()
     figure.savefig(file, format="svg", **options)
     svg = file.getvalue()
+    # From <svg on: the XML prologue before it has no meaning inside an HTML page.
     return re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
 
 
@@ -152,14 +154,18 @@ def other_seeds(policies: Iterable[str]) -> set[str]:
     the first.
     """
     order = list(dict.fromkeys(policies))
-    main = {without_seed(policy): policy for policy in reversed(order)}
+    main = {without_seed(policy): policy for policy in reversed(order)}  # reversed, so that the first one stays
     main |= {policy: policy for policy in order if policy == without_seed(policy)}
     return {policy for policy in order if main[without_seed(policy)] != policy}
 
 
 def dashes_of(reader: str) -> Any:
     """Return a reader's line style; a reader that has none of its own always gets the same of a few others."""
-    return DASHES.get(reader, OTHER_DASHES[sum(map(ord, reader)) % len(OTHER_DASHES)])
+    own = DASHES.get(reader)
+    if own is not None:
+        return own
+    # Not hash(): Python salts it, and the same reader would look different in the next run.
+    return OTHER_DASHES[sum(map(ord, reader)) % len(OTHER_DASHES)]
 
 
 def line_name(policy: str, reader: str) -> str:
@@ -197,6 +203,7 @@ def percent_axis(axis: Any) -> None:
 
 
 def share_axis(ax: Axes, label: str) -> None:
+    # A little beyond 0 and 1, so that markers there are whole.
     ax.set(ylim=(-0.03, 1.03), ylabel=label, yticks=[0, 0.25, 0.5, 0.75, 1])
     percent_axis(ax.yaxis)
 
@@ -268,7 +275,9 @@ def _label_heights(ax: Axes, ends: Sequence[LineEnd]) -> list[tuple[float, LineE
         if heights:
             height = max(height, heights[-1][0] + _LABEL_GAP)
         heights.append((height, end))
-    over = max(0.0, heights[-1][0] - 1) if heights else 0.0
+    if not heights:
+        return []
+    over = max(0.0, heights[-1][0] - 1)
     return [(height - over, end) for height, end in heights]
 
 

@@ -75,6 +75,7 @@ def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = 
         Route("/v1/traces/{trace_id}", server.trace),
         Route("/health", server.health),
     ]
+    # Starlette looks a handler up along an exception's base classes, so Exception catches bugs.
     handlers = dict.fromkeys((ChatError, HTTPException, *EXPECTED, Exception), _failed) | {ClientDisconnect: _gone}
     guard = [Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)]
     return Starlette(routes=routes, exception_handlers=handlers, middleware=guard, lifespan=lifespan)
@@ -143,7 +144,7 @@ class ReadingServer:
         limit = self._settings.body_mb << 20
         async for block in request.stream():
             body += block
-            if len(body) > limit:
+            if len(body) > limit:  # before the whole of it is in memory
                 raise ChatError(f"the request is over {self._settings.body_mb:,} MB", status=413)
         try:
             chat = ChatRequest.model_validate(json.loads(bytes(body)))
@@ -184,7 +185,9 @@ class ReadingServer:
         most = chat.max_completion_tokens or chat.max_tokens
         if most is not None and most < encoder.budget.answer_tokens:
             encoder = Encoder(encoder.tokenizer, encoder.template, replace(encoder.budget, answer_tokens=most))
-        reader = self._agent.reader if task.document is not None else reader_named("blind")
+        reader = self._agent.reader
+        if task.document is None:
+            reader = reader_named("blind")  # answers from the question alone, in one turn
         return replace(self._agent, encoder=encoder, reader=reader)
 
     def _metadata(self, chat: ChatRequest, reading: _Reading, trace: Trace) -> dict[str, Any]:
@@ -193,6 +196,7 @@ class ReadingServer:
         return wire.reading_metadata(reading.id, reading.task, trace, ignored)
 
     async def _whole(self, request: Request, chat: ChatRequest, reading: _Reading) -> Response:
+        # Whatever ends first: the reading, or the client's patience.
         gone = asyncio.create_task(_disconnected(request))
         try:
             await asyncio.wait({gone, reading.work}, return_when=asyncio.FIRST_COMPLETED)
@@ -241,13 +245,13 @@ class _Reading:
         self.work = asyncio.create_task(self._read())
 
     async def _read(self) -> Trace:
-        loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()  # a backend may report its turns from another thread
         observer = Observer(on_turn=lambda turn: loop.call_soon_threadsafe(self._turns.put_nowait, turn), lean=True)
         try:
             async with self._server.slot():
                 trace = await self._agent.aread(self.task.document or "", self.task.question, observer=observer)
         finally:
-            self._turns.put_nowait(None)
+            self._turns.put_nowait(None)  # ends progress(), whether the reading succeeded or not
         self._server.store(self.id, self.task, trace)
         return trace
 

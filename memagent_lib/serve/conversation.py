@@ -117,7 +117,7 @@ def _divided(
     *earlier, last = messages
     if earlier:
         return last.content, _transcript(earlier), "earlier messages"
-    if fits(last.content) and chat.split is None:
+    if fits(last.content) and chat.split is None:  # a named split implies that there is a document
         return last.content, None, "question without a document"
     question, document = split_message(last.content, split)
     return question, document, f"split {split}"
@@ -126,7 +126,7 @@ def _divided(
 def split_message(text: str, split: str) -> tuple[str, str]:
     """Divide one text into question and document, in this order, by a named split."""
     require_split(split)
-    text = text.strip()
+    text = text.strip()  # a last empty line would make an empty question
     if split.startswith(MARK):
         at = text.rfind(split.removeprefix(MARK))
         if at > 0:

@@ -14,6 +14,7 @@ _REFUSED = {
     "tools": "tools", "functions": "functions", "logprobs": "log-probabilities", "audio": "audio",
     "prediction": "predicted outputs",
 }  # fmt: skip
+# Fields that never change a reply, here or at OpenAI; to report them as ignored would be noise.
 _WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 
 

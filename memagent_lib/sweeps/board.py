@@ -23,6 +23,7 @@ class SweepBoard:
     def __init__(self, stages: Sequence[Sequence[SweepPoint]], quiet: bool = False):
         self._states = {point: PointState.WAITING for points in stages for point in points}
         self._quiet = quiet
+        # disable=None: tqdm draws no bar unless standard error is a terminal.
         self._bar = tqdm(total=len(self._states), unit="point", leave=False, disable=True if quiet else None)
 
     def __enter__(self) -> SweepBoard:
@@ -45,7 +46,7 @@ class SweepBoard:
 
     def say(self, line: str) -> None:
         if not self._quiet:
-            tqdm.write(line, file=sys.stdout)
+            tqdm.write(line, file=sys.stdout)  # print() would break the bar
             sys.stdout.flush()
 
     def stopping(self, running: int) -> None:

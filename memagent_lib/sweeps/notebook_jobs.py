@@ -27,6 +27,7 @@ import psutil
 from memagent_lib.processes import SESSION
 
 KERNEL_STARTS = 3
+"""How often a kernel that dies before its first cell is started."""
 _BEFORE_ANY_CELL = "Kernel died before replying"  # jupyter_client's words
 STOP_GRACE_S = 100.0  # a cell that stops a training run waits for a checkpoint
 
@@ -97,8 +98,9 @@ def _start(job: NotebookJob) -> psutil.Popen:
             stderr=log,
             text=True,
             cwd=job.cwd,
+            # A notebook that runs a sweep is open in Jupyter; its points are not.
             env={name: value for name, value in os.environ.items() if name != SESSION},
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C in the terminal goes to us only, and we stop the workers
         )
     with suppress(BrokenPipeError):  # it died at once; its exit status is reported later
         process.stdin.write(json.dumps(asdict(job), default=str) + "\n")
@@ -117,6 +119,7 @@ def _stop(processes: Collection[psutil.Popen], on_stop: Callable[[int], None]) -
         for process in processes:
             process.stdin.close()
             with suppress(psutil.NoSuchProcess):
+                # A kernel is a child of its worker, and would outlive it.
                 for each in (*process.children(recursive=True), process):
                     with suppress(psutil.NoSuchProcess):
                         each.kill()
@@ -170,7 +173,7 @@ def _execute(job: NotebookJob, stop: _Stop) -> None:
             job.parameters,
             cwd=job.cwd,
             progress_bar=False,
-            start_timeout=180,
+            start_timeout=180,  # several kernels may start on few cores
             on_notebook_start=lambda **_: release(),
             on_cell_start=lambda **_: stop.before_cell(),
         )

@@ -76,6 +76,7 @@ def run_sweep(
         with SweepBoard(stages, quiet) as board:
             _SweepRun(spec, experiment, parent, board, retry).run(stages)
         result = SweepResult(spec.path, parent.id, _frame(stages))
+        # As text, because parameters of several notebooks share a column and differ in type.
         parent.table(result.frame.astype(str), "points.parquet")
         parent.end(RunStatus.FINISHED if result.ok else RunStatus.FAILED)
     return result
@@ -111,7 +112,7 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataF
         if record["status"] != PointState.FINISHED:
             continue
         below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{record['run_id']}'")["run_id"]
-        for rows in _tables(experiment, [record["run_id"], *reversed(below)], table):
+        for rows in _tables(experiment, [record["run_id"], *reversed(below)], table):  # MLflow lists newest first
             frames.append(rows.assign(point=point["point"], **_columns(point["varied"], rows)))
     if not frames:
         raise SweepError(f"no finished point of the sweep in {folder} logged {table}")
@@ -276,6 +277,7 @@ def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
 def only_sweep_in(folder: Path) -> Iterator[None]:
     """Refuse a second sweep in ``folder``; the lock ends with its process, so a dead one leaves none behind."""
     folder.mkdir(parents=True, exist_ok=True)
+    # "a+" neither truncates what the holder wrote nor requires that the file exists.
     with open(folder / "sweep.lock", "a+", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,6 +26,7 @@ OWN_PARAMETERS = ("tracking", "run_id", "point")
 """Parameters that the sweep itself sets in every notebook that has them."""
 FOLDER_MARK = "{folder}"
 POINT_MARK = "{point}"
+# What papermill infers from an annotation, and the Python types that satisfy it.
 _TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "dict": dict}
 
 
@@ -48,7 +49,7 @@ class SweepStage:
 
     def __post_init__(self) -> None:
         if not self.name:
-            object.__setattr__(self, "name", Path(self.notebook).stem)
+            object.__setattr__(self, "name", Path(self.notebook).stem)  # the class is frozen
         if not re.fullmatch(r"[\w-]+", self.name):
             raise SweepError(f"a stage's name is made of letters, digits, - and _; got {self.name!r}")
         for name, values in self.grid.items():
@@ -167,7 +168,7 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
     if unused:
         raise SweepError(f"no notebook of the sweep {spec.name!r} has the parameter {', '.join(unused)}")
     planned = []
-    before = code_hash()
+    before = code_hash()  # grows into a chain: a stage's points depend on all stages before it
     for stage in spec.stages:
         points = [_point(spec, stage, varied, declared[stage.name], before) for varied in stage.varied()]
         if len({point.output for point in points}) < len(points):

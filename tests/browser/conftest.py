@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium per file of tests: while it is open, playwright runs an event loop, which async tests cannot share."""
+    """One Chromium per test file: while it is open, playwright runs an event loop, which async tests cannot share."""
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if not found:
         pytest.fail(NO_CHROMIUM, pytrace=False)

@@ -1,6 +1,6 @@
 """A newcomer's first hour, with the real models: from the printed address to inspected memories, one of them edited and
 read on from, saved, opened again without a kernel, found in MLflow; then, marked long, notebooks 01 to 08, a training
-that is watched, stopped and resumed, a sweep. ``--checkout=FOLDER`` retains the lab's folder, in which a part can be run
+that is watched, stopped and resumed, a sweep. ``--checkout=FOLDER`` retains the lab's folder, where a part can be run
 again. With ``--figures FOLDER`` (`make screenshots`) it takes the README's pictures on its way, of training on what the
 last `make demo` left.
 """

@@ -1,4 +1,4 @@
-"""Notebook 04_train on a run in another process: the test plays the run, by writing the files that a supervisor writes."""
+"""Notebook 04_train on a run in another process, which the test plays by writing a supervisor's files."""
 
 from __future__ import annotations
 
