@@ -49,10 +49,8 @@ def test_every_shipped_template_words_the_kinds_of_every_reader(name):
         Template.load(template).require(READERS[name].prompts)
 
 
-@pytest.mark.parametrize("name", sorted(READERS))
+@pytest.mark.parametrize("name", sorted(set(READERS) - {"full"}))  # whose prompt is as long as the document
 def test_every_prompt_fits_the_declared_window(name, encoder):
-    if name == "full":
-        pytest.skip("its prompt is as long as the document")
     full_memory = ("x " * (encoder.budget.memory_tokens // 2)).strip()
     chunk_text = "y " * (encoder.budget.chunk_tokens // 2)
     limit = encoder.window_of(READERS[name].prompts)
