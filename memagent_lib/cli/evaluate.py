@@ -37,7 +37,7 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--concurrency", "N", "documents read side by side", default=64)
     wrong = "write the examples that the first reader got wrong here, as data to train on or to read again"
     option(verb, "--wrong", "FILE.parquet", wrong, default="")
-    option(verb, "--tracking", "WHERE", "the MLflow store: a folder or a server's address", default="runs")
+    option(verb, "--tracking", "STORE", "the MLflow store: a folder or a server's address", default="runs")
     add_agent_options(verb, several_readers=True)
 
 
@@ -53,6 +53,7 @@ def run(a: argparse.Namespace) -> int:
     out, files = _checked_paths(a)
     n = a.n or [0]
     readers = list(dict.fromkeys(a.reader))
+    # The reader that a trained model names is only known once it is open; a plan with any reader finds bad files.
     EvaluationPlan(files, n, readers or ["overwrite"])
     policy = a.policy or policy_name(a.model)
     agent = agent_of(a)
@@ -84,6 +85,7 @@ def run(a: argparse.Namespace) -> int:
         _save_wrong(plan, results, a.wrong)
     page = _page(tracked, results, policy, out)
     print(f"\nrun {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
+    # Some failed readings are a result; a call in which all failed has measured nothing.
     return 0 if rows["score"].notna().any() else 1
 
 

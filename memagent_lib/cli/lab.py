@@ -92,6 +92,7 @@ class LabServer:
         try:
             self.process.wait(STOP_GRACE_S)
         except subprocess.TimeoutExpired:
+            # Kernels and workers are of the server's own session; killing it alone would leave them running.
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 

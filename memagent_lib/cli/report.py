@@ -18,7 +18,7 @@ def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "report", run, "write one page: figures, tables, differences, readings", EXAMPLES)
     verb.add_argument("folder", metavar="FOLDER", help="a sweep's folder, or the --out of `memagent evaluate`")
     option(verb, "--out", "PAGE", "where the page goes; FOLDER/report.html by default", default="")
-    option(verb, "--tracking", "WHERE", "the MLflow store of its runs: a folder or a server's address", default="runs")
+    option(verb, "--tracking", "STORE", "the MLflow store of its runs: a folder or a server's address", default="runs")
     option(verb, "--first", "POLICY", "the policy that comes first and that others are compared with", default="")
 
 

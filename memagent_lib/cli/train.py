@@ -53,6 +53,7 @@ def run(a: argparse.Namespace) -> int:
         plan.check()
         return 0
     experiment = Experiment.open(config.tracking.uri or a.tracking, experiment=config.tracking.experiment)
+    # Resolved here, so that the detached process does not depend on this working directory.
     config = replace(config, tracking=replace(config.tracking, uri=experiment.uri))
     started = launch(config, out, resume=a.resume)
     print(f"training in {started.folder.path}; it continues when this terminal closes")
