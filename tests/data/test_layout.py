@@ -60,7 +60,7 @@ def test_units_are_replaced_at_their_positions():
 
 @settings(max_examples=20, deadline=None)
 @given(depth=st.floats(0, 1, exclude_max=True), number=st.integers(1, 5), size=st.integers(20, 60))
-def test_filled_chunks_end_at_their_last_token_with_the_statement(tokenizer, depth, number, size):
+def test_filled_chunks_end_with_the_statements_last_token(tokenizer, depth, number, size):
     units = UNITS * 4
     length = Length(chunks=number, chunk_tokens=size)
     statement = Statement("The needle is here.", depth)

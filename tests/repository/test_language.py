@@ -15,11 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "memagent_lib"
 TESTS = ROOT / "tests"
-DIALECT = {"asked": 21, "said": 20, "told": 20, "shown": 20, "held": 20, "kept": 32, "facts": 20, "place": 20}
-PACKED_PER_1000 = 3
-WALRUS_PER_1000 = 3
-LONG_NAMES = 142
-PRIVATE = 29
+DIALECT = ("asked", "said", "told", "shown", "held", "kept", "facts", "place")
 WRITTEN = {".py", ".toml", ".html", ".js", ".css", ".md"}
 
 
@@ -42,7 +38,7 @@ def test_dialect_words_are_rare_in_the_library(word: str) -> None:
         if path.suffix in WRITTEN:
             found[str(path.relative_to(ROOT))] = len(pattern.findall(path.read_text(encoding="utf-8").lower()))
     used = {path: count for path, count in found.items() if count}
-    assert sum(used.values()) < DIALECT[word], used
+    assert sum(used.values()) < 20, used
 
 
 def test_assignments_of_the_library_are_not_packed() -> None:
@@ -52,12 +48,12 @@ def test_assignments_of_the_library_are_not_packed() -> None:
         for path, node in nodes(LIBRARY)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
     ]
-    assert len(packed) < PACKED_PER_1000 * thousands_of_lines(LIBRARY), packed
+    assert len(packed) < 3 * thousands_of_lines(LIBRARY), packed
 
 
 def test_assignments_inside_expressions_are_rare() -> None:
     walrus = [f"{path}:{node.lineno}" for path, node in nodes(LIBRARY) if isinstance(node, ast.NamedExpr)]
-    assert len(walrus) < WALRUS_PER_1000 * thousands_of_lines(LIBRARY), walrus
+    assert len(walrus) < 3 * thousands_of_lines(LIBRARY), walrus
 
 
 def test_names_of_tests_have_at_most_60_characters() -> None:
@@ -68,7 +64,7 @@ def test_names_of_tests_have_at_most_60_characters() -> None:
         and node.name.startswith("test_")
         and len(node.name) > 60
     ]
-    assert len(long) <= LONG_NAMES, "\n".join(long)
+    assert long == []
 
 
 def private(name: str) -> bool:
@@ -92,4 +88,4 @@ def test_tests_seldom_reach_into_private_names() -> None:
         elif isinstance(node, ast.Attribute) and private(node.attr):
             own = getattr(node.value, "id", "") == "self"
             reached += [] if own or node.attr in allowed else [f"{path}:{node.lineno} {ast.unparse(node)}"]
-    assert len(reached) < PRIVATE, "\n".join(reached)
+    assert len(reached) < 15, "\n".join(reached)
