@@ -16,13 +16,15 @@ def hotpot_records(task: MultiHop, n: int, seed: int) -> list[dict]:
     records = []
     for index in range(n):
         plan = task.plan(ExampleKey("hotpot", seed, index, Length(documents=50)))
-        context, support = [], []
+        context = []
+        support = []
         for statement in plan.statements:
             title, _, body = statement.text.partition("\n")
             sentences = [f"{part}." for part in body.removesuffix(".").split(". ")]
             context.append([title, [sentences[0], *(f" {sentence}" for sentence in sentences[1:])]])
             support += [[title, sentences.index(statement.text[start:end])] for start, end in statement.evidence]
-        question, answer = plan.question, plan.answers[0]
+        question = plan.question
+        answer = plan.answers[0]
         kind = "comparison" if task.shape == "comparison" else "bridge"
         record = {"_id": f"world-{seed}-{index}", "question": question, "answer": answer, "type": kind, "level": "hard"}
         records.append(record | {"supporting_facts": support, "context": context})

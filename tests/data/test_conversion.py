@@ -22,7 +22,8 @@ def selected_ids(form, path, tokenizer=None, length=None, **choice) -> list[str]
 
 
 def test_stretches_of_one_order_share_no_question_at_any_length(hotpot_file, tokenizer):
-    short, long = Length(documents=12), Length(documents=40)
+    short = Length(documents=12)
+    long = Length(documents=40)
     train = selected_ids("hotpot", hotpot_file, tokenizer, short, n=30, seed=5)
     test = selected_ids("hotpot", hotpot_file, tokenizer, long, first=30, n=20, seed=5)
     assert len({*train, *test}) == 50
@@ -38,7 +39,8 @@ def test_files_with_documents_of_their_own_are_chosen_from_alike(tmp_path):
     path.write_text("\n".join(map(json.dumps, rows)))
     everything = selected_ids("plain", path)
     assert everything == [f"mine-{i}" for i in range(1, 41)]
-    train, test = selected_ids("plain", path, n=25, seed=1), selected_ids("plain", path, first=25, seed=1)
+    train = selected_ids("plain", path, n=25, seed=1)
+    test = selected_ids("plain", path, first=25, seed=1)
     assert sorted([*train, *test]) == sorted(everything)
     with pytest.raises(ValueError, match="as long as they are; leave out the length"):
         selected_ids("plain", path, length=Length(documents=3))

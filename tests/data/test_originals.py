@@ -75,7 +75,8 @@ def test_rulers_qa_and_counting_prompts_are_split_too(tmp_path):
 
 
 def test_hotpots_json_is_paragraphs_and_supporting_sentences(hotpot_file):
-    examples, raw = read(hotpot_file, "hotpot"), json.loads(Path(hotpot_file).read_text(encoding="utf-8"))
+    examples = read(hotpot_file, "hotpot")
+    raw = json.loads(Path(hotpot_file).read_text(encoding="utf-8"))
     assert len(examples) == len(raw) == 60
     for example, record in zip(examples, raw, strict=True):
         texts = [f"{title}\n{''.join(sentences)}" for title, sentences in record["context"]]
@@ -448,7 +449,8 @@ ODD = (None, 5, -1.5, "", " ", "x", "\\ud800", [], {}, [[]], [None], [{"a": 1}],
 def changed(rng: random.Random, value):
     """A copy of a record with one thing in it changed or taken away, at any depth."""
     if isinstance(value, dict | list) and value and rng.random() < 0.8:
-        copy, key = value.copy(), rng.choice(list(value) if isinstance(value, dict) else range(len(value)))
+        copy = value.copy()
+        key = rng.choice(list(value) if isinstance(value, dict) else range(len(value)))
         if rng.random() < 0.1:
             del copy[key]
         else:
@@ -458,7 +460,8 @@ def changed(rng: random.Random, value):
 
 
 def test_a_record_of_any_shape_is_read_or_a_one_line_error(tmp_path):
-    rng, errors = random.Random(7), Counter()
+    rng = random.Random(7)
+    errors = Counter()
     for number in range(800):
         form = rng.choice(list(RECORDS))
         text = json.dumps(changed(rng, RECORDS[form])).replace("\\\\ud800", "\\ud800")

@@ -1,4 +1,4 @@
-"""What is committed in experiments/pocket is what the recipe makes, and says how it reads."""
+"""The policies committed in experiments/pocket are what the recipe makes, with their way of reading."""
 
 from pathlib import Path
 
@@ -23,6 +23,7 @@ def test_a_committed_policy_is_what_the_recipe_makes(folder):
 
     tokenizer = build_tokenizer()
     assert Tokenizer.load(folder).hf.get_vocab() == tokenizer.get_vocab()
-    committed, born = AutoModelForCausalLM.from_pretrained(folder), build_model(tokenizer)
+    committed = AutoModelForCausalLM.from_pretrained(folder)
+    born = build_model(tokenizer)
     assert {n: p.shape for n, p in committed.named_parameters()} == {n: p.shape for n, p in born.named_parameters()}
     assert AgentSettings.load(folder) == READING

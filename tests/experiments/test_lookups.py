@@ -24,18 +24,21 @@ def test_margins_separate_a_working_lookup_from_a_broken_one() -> None:
 
 
 def test_a_memory_is_in_the_words_of_the_policy() -> None:
-    tokenizer, template, turns = Tokenizer(build_tokenizer()), Template.load("short"), lookups(6, seed=1)
+    tokenizer = Tokenizer(build_tokenizer())
+    template = Template.load("short")
+    turns = lookups(6, seed=1)
     model = AutoModelForCausalLM.from_pretrained("experiments/pocket/trained")
     together = noted(model, tokenizer, template, turns)
     assert all(triple.value in memory for turn, memory in zip(turns, together, strict=True) for triple in turn.triples)
     assert together == [noted(model, tokenizer, template, [turn])[0] for turn in turns]
     with torch.no_grad():
-        model.lm_head.weight.zero_()  # says nothing
+        model.lm_head.weight.zero_()  # every token is as likely as any other
     assert noted(model, tokenizer, template, turns) == [plain(turn) for turn in turns]
 
 
 def test_a_value_that_no_text_states_is_counted() -> None:
-    turns, unknown = lookups(60, seed=2), Tokenizer(build_tokenizer()).encode(" unknown")
+    turns = lookups(60, seed=2)
+    unknown = Tokenizer(build_tokenizer()).encode(" unknown")
     model = AutoModelForCausalLM.from_pretrained("experiments/pocket/warm_start")
     assert false_values(model, turns)["false"].mean() < 0.1
     silenced = torch.tensor(unknown)  # it cannot say so any more
@@ -53,5 +56,5 @@ def test_a_true_value_that_is_not_taken_is_counted() -> None:
     assert found["not taken"].mean() < 0.2 and found.groupby("kind").size().tolist() == [20, 20, 20]
     assert not_taken(model, turns).equals(found)
     with torch.no_grad():
-        model.lm_head.weight.zero_()  # says nothing
+        model.lm_head.weight.zero_()  # every token is as likely as any other
     assert not_taken(model, turns)["not taken"].all()

@@ -78,7 +78,7 @@ def _multihop(question: str, document: str) -> str:
     def step(name: str, of: str) -> str:
         return re.search(_STEP[name].format(re.escape(of)), document)[1]
 
-    words, at = question.rstrip("?").removesuffix(" born").removesuffix(" was").removesuffix(" is"), None
+    words = question.rstrip("?").removesuffix(" born").removesuffix(" was").removesuffix(" is")
     chain = re.findall(r"director of|author of|teacher of|founder of|city where the head office of", words)
     at = re.split("|".join(map(re.escape, chain)) or "Who taught the ", words)[-1].strip()
     at = re.sub(r"^(the film|the novel|the) ", "", at)
