@@ -1,0 +1,21 @@
+"""Files of many formats in, their text out, with the position of its pieces and a line for each thing left out.
+
+A converter is a function from a :class:`Source` to :class:`Converted`; :data:`CONVERTERS` lists them by format, and
+:func:`convert` chooses by the file's content. Knows no document of several files, no tokenizer and no model.
+"""
+
+from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
+from memagent_lib.documents.converters.formats import CONVERTERS, convert, format_of
+from memagent_lib.documents.converters.scanned_pages import require_ocr
+
+__all__ = [
+    "CONVERTERS",
+    "Converted",
+    "ConverterOptions",
+    "Piece",
+    "Source",
+    "Unreadable",
+    "convert",
+    "format_of",
+    "require_ocr",
+]

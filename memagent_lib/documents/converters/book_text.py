@@ -1,0 +1,89 @@
+"""The text of an EPUB: its chapters in reading order (the package's spine), by the HTML reader.
+
+A chapter that is missing, damaged or without text is named, and the others are read.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+from typing import NamedTuple
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from memagent_lib.documents.converters.archives import member, open_archive
+from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
+from memagent_lib.documents.converters.html_text import html_text
+
+_PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
+
+
+class _Chapter(NamedTuple):
+    name: str
+    is_page: bool
+
+
+def book_text(source: Source, _: ConverterOptions) -> Converted:
+    """Read the chapters of a book. Raises :class:`Unreadable` for one that is protected or lists no chapters."""
+    pieces = []
+    notes = []
+    with source.open() as stream:
+        archive = open_archive(stream)
+        if _is_protected(archive):
+            raise Unreadable("a protected book (DRM); give a copy without protection")
+        for number, chapter in enumerate(_chapters(archive), 1):
+            where = f"chapter {number} ({posixpath.basename(chapter.name)})"
+            try:
+                text = html_text(member(archive, chapter.name)) if chapter.is_page else None
+            except Unreadable as damaged:
+                notes.append(f"{where} of {source.name} is {damaged}")
+                continue
+            if text is None or not text.text.strip():
+                notes.append(f"{where} of {source.name} has no text")
+                continue
+            pieces.append(Piece(text.text, where))
+            notes += [f"{note} from {where} of {source.name}" for note in text.notes]
+    return Converted(pieces, notes)
+
+
+def _is_protected(archive: zipfile.ZipFile) -> bool:
+    """Whether more than fonts is encrypted."""
+    if "META-INF/encryption.xml" not in archive.namelist():
+        return False
+    names = [
+        element.get("URI", "") for element in _xml(archive, "META-INF/encryption.xml").iter() if "URI" in element.attrib
+    ]
+    return not names or any(name.lower().endswith((".xhtml", ".html", ".htm", ".xml", ".opf")) for name in names)
+
+
+def _chapters(archive: zipfile.ZipFile) -> list[_Chapter]:
+    containers = _xml(archive, "META-INF/container.xml").iter()
+    package = next((element.get("full-path") for element in containers if _tag(element) == "rootfile"), None)
+    if not package:
+        raise Unreadable("an EPUB that names no package; save it again")
+    content = list(_xml(archive, package).iter())
+    items = {element.get("id"): element for element in content if _tag(element) == "item"}
+    chapters = []
+    for element in content:
+        if _tag(element) != "itemref":
+            continue
+        item = items.get(element.get("idref"))
+        if item is None:
+            chapters.append(_Chapter(element.get("idref") or "", True))
+            continue
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(item.get("href") or "")))
+        chapters.append(_Chapter(name, item.get("media-type", _PAGES[0]) in _PAGES))
+    if not chapters:
+        raise Unreadable("an EPUB that lists no chapters; save it again")
+    return chapters
+
+
+def _xml(archive: zipfile.ZipFile, name: str) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(member(archive, name))
+    except (ElementTree.ParseError, Unreadable) as broken:
+        raise Unreadable(f"an EPUB whose {name} cannot be read ({broken}); save it again") from broken
+
+
+def _tag(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]

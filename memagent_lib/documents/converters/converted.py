@@ -1,0 +1,80 @@
+"""What a converter takes and gives: a source of bytes in, pieces of text with their position in the file out."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+MAX_BYTES = 1 << 29
+"""The most that is read into memory at once of a file, or of what an archive unpacks to. Plain text has no limit."""
+
+
+class Unreadable(ValueError):
+    """A file that no converter can read; the message continues "FILE is"."""
+
+
+class Piece(NamedTuple):
+    """A stretch of a file's text, and where it stands: ``page 3``, ``sheet Rent``, or nothing in a file of one part."""
+
+    text: str
+    where: str = ""
+
+
+class Converted(NamedTuple):
+    """The text of a file, piece by piece (it can be iterated over again), and one line for each thing left out."""
+
+    pieces: Iterable[Piece]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Bytes with a name: a file, or the part of a mail; ``open`` gives a seekable stream at its beginning."""
+
+    name: str
+    open: Callable[[], BinaryIO]
+
+    @classmethod
+    def file(cls, path: Path, name: str | None = None) -> Source:
+        return cls(name or path.name, lambda: open(path, "rb"))
+
+    @classmethod
+    def memory(cls, name: str, data: bytes) -> Source:
+        return cls(name, lambda: io.BytesIO(data))
+
+    def read(self) -> bytes:
+        """All bytes, if they are few enough to be converted in memory."""
+        with self.open() as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise Unreadable(
+                f"larger than {MAX_BYTES >> 20:,} MB, the most that is converted; split it, or save it as text"
+            )
+        return data
+
+
+@dataclass(frozen=True)
+class ConverterOptions:
+    """``encoding``: of text files, instead of a search for it. ``ocr``: the language of scanned pages, as tesseract
+    names it (``eng``, ``deu+fra``); without it their text is not recognised."""
+
+    encoding: str | None = None
+    ocr: str | None = None
+
+
+@dataclass(frozen=True)
+class Lazily:
+    """Pieces that are made again at each iteration, for text that need not fit into memory."""
+
+    make: Callable[[], Iterator[Piece]]
+
+    def __iter__(self) -> Iterator[Piece]:
+        return self.make()
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 page``, ``1,200 pages``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,269 @@
+"""Find the encoding of a text file from all of its bytes, or refuse it.
+
+Tried in order: a byte order mark, UTF-16 by its zero bytes, strict UTF-8, UTF-8 with a few invalid bytes, and then the
+guesses of chardet. A guess counts only if it decodes every byte, yields words of one script, and is clearly ahead of
+the next guess or gives the same text. A wrong guess is worse than none: it spoils every name in the document silently.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from memagent_lib.documents.converters.converted import Unreadable
+
+BLOCK_BYTES = 1 << 18
+SAMPLE_BYTES = 1 << 18
+_HEAD_BYTES = 1 << 16
+_MARKS = {  # UTF-32's begins with UTF-16's
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_WIDER = {  # what browsers decode instead (WHATWG Encoding Standard): the label is often too narrow for the text
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "iso8859-9": "cp1254",
+    "tis-620": "cp874",
+}
+_ASIAN = frozenset({"gb18030", "big5", "big5hkscs", "cp932", "euc_jp", "cp949", "johab"})
+# Thresholds measured on short texts in 26 encodings and 20 languages (tests/documents/test_encodings.py has them).
+_ASIAN_CONFIDENCE = 0.4
+_SURE_CONFIDENCE = 0.2
+_LOW_CONFIDENCE = 0.14
+_AHEAD = 1.5
+_VALID_PER_INVALID = 3
+_IMPLAUSIBLE_SHARE = 0.1
+_SYMBOLS_IN_WORDS = frozenset("„‚”…§¤¦¨´¸†‡ˆ˜‰‹›«»¿¡£¥©®±¹²³µ¶¼½¾×÷")
+_AFTER_A_LETTER = re.compile(r"(?<=[A-Za-z])[‚„ˆ¡¿]")  # DOS and Macintosh letters, read as signs that open something
+
+
+class UnknownEncoding(Unreadable):
+    """Bytes whose encoding cannot be told; the message continues "FILE is"."""
+
+
+class Encoding(NamedTuple):
+    """A codec of Python's, and how many characters of the text stand for bytes that are invalid in it."""
+
+    codec: str
+    invalid: int = 0
+
+
+def codec_of(label: str) -> str | None:
+    """Python's name of the codec that browsers use for ``label``, or ``None`` for an unknown one."""
+    try:
+        name = codecs.lookup(label.strip()).name
+    except (LookupError, ValueError):
+        return None
+    return _WIDER.get(name, name)
+
+
+def marked_encoding(head: bytes) -> str | None:
+    """The codec that a byte order mark at the beginning names."""
+    return next((codec for mark, codec in _MARKS.items() if head.startswith(mark)), None)
+
+
+def unmarked_utf16(head: bytes) -> str | None:
+    """UTF-16 without its mark, if most characters are Latin ones: every other byte is zero."""
+    whole = head[: len(head) // 2 * 2]
+    for codec, zeros in (("utf-16-le", whole[1::2]), ("utf-16-be", whole[0::2])):
+        if len(zeros) > 1 and zeros.count(0) > len(zeros) / 2 and not _has_zero_character(whole):
+            return codec
+    return None
+
+
+def find_encoding(file: BinaryIO) -> Encoding:
+    """The encoding of the whole ``file``, which is read up to three times. Raises :class:`UnknownEncoding`."""
+    file.seek(0)
+    head = file.read(_HEAD_BYTES)
+    marked = marked_encoding(head)
+    if marked:
+        return Encoding(marked, invalid_characters(file, marked))
+    unmarked = unmarked_utf16(head)
+    if unmarked and _decodes(file, unmarked):
+        return Encoding(unmarked)
+    if b"\x1b$" in head and _decodes(file, "iso2022_jp"):
+        return Encoding("iso2022_jp")
+    if _decodes(file, "utf-8"):
+        return Encoding("utf-8")
+    return _not_quite_utf8(file)
+
+
+def decoded(file: BinaryIO, codec: str) -> Iterator[str]:
+    """The text, a block at a time; invalid bytes become U+FFFD."""
+    decoder = codecs.getincrementaldecoder(codec)(errors="replace")
+    for raw in _blocks(file):
+        yield decoder.decode(raw)
+    yield decoder.decode(b"", final=True)
+
+
+def decode(raw: bytes, label: str | None = None) -> str:
+    """Decode a part of a larger file, for which ``label`` was declared (a header of a mail, a ``<meta>`` of a page).
+
+    Valid UTF-8 is UTF-8 whatever the label: labels lie, and other encodings are hardly ever valid UTF-8 by chance.
+    """
+    marked = marked_encoding(raw)
+    if marked:
+        return raw.decode(marked, errors="replace")
+    named = codec_of(label) if label else None
+    for codec in ("utf-8", named, "cp1252"):
+        try:
+            return raw.decode(codec or "utf-8")
+        except UnicodeDecodeError:
+            continue
+    return raw.decode(named or "utf-8", errors="replace")
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    file.seek(0)
+    while raw := file.read(BLOCK_BYTES):
+        yield raw
+
+
+def _decodes(file: BinaryIO, codec: str) -> bool:
+    decoder = codecs.getincrementaldecoder(codec)(errors="strict")
+    try:
+        for raw in _blocks(file):
+            decoder.decode(raw)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def invalid_characters(file: BinaryIO, codec: str) -> int:
+    """How many characters of the text are replacements; U+FFFD that is in the file itself does not count."""
+    if _decodes(file, codec):
+        return 0
+    replaced = sum(block.count("\ufffd") for block in decoded(file, codec))
+    return replaced - _written_replacements(file) if codec.startswith("utf-8") else replaced
+
+
+def _written_replacements(file: BinaryIO) -> int:
+    mark = "\ufffd".encode()
+    count = 0
+    tail = b""
+    for raw in _blocks(file):
+        count += (tail + raw).count(mark)
+        tail = raw[-2:]
+    return count
+
+
+def _has_zero_character(raw: bytes) -> bool:
+    return any(not raw[at] and not raw[at + 1] for at in range(0, len(raw), 2))
+
+
+def _not_quite_utf8(file: BinaryIO) -> Encoding:
+    invalid = invalid_characters(file, "utf-8")
+    valid = sum(_beyond_ascii(block.replace("\ufffd", "")) for block in decoded(file, "utf-8"))
+    if valid >= _VALID_PER_INVALID * invalid or (valid and invalid == 1 and _is_cut(file)):
+        return Encoding("utf-8", invalid)
+    sample = _sample(file)
+    guesses = _guesses(sample)
+    mixed = valid > invalid / 10  # a single-byte text is hardly ever valid UTF-8 in places
+    codec = next((codec for codec in _accepted(sample, guesses, mixed) if _decodes(file, codec)), None)
+    if codec:
+        return Encoding(codec)
+    best = ", ".join(codec for codec, _ in guesses[:3])
+    raise UnknownEncoding(
+        f"not UTF-8 ({invalid:,} invalid bytes), and its encoding is uncertain{f' (perhaps {best})' if best else ''}; "
+        "name it with --encoding, or save the file as UTF-8"
+    )
+
+
+def _beyond_ascii(text: str) -> int:
+    return len(text) - len(text.encode("ascii", errors="ignore"))
+
+
+def _is_cut(file: BinaryIO) -> bool:
+    """Whether a UTF-8 text ends inside a character and is valid before."""
+    file.seek(0, 2)
+    file.seek(max(0, file.tell() - 4))
+    tail = file.read()
+    start = max(tail.rfind(lead) for lead in (bytes([byte]) for byte in range(0xC2, 0xF5)))
+    try:
+        tail[start:].decode("utf-8")
+    except UnicodeDecodeError as error:
+        return start >= 0 and error.reason == "unexpected end of data"
+    return False
+
+
+def _sample(file: BinaryIO) -> bytes:
+    """Lines that are not plain ASCII: the only ones that tell single-byte encodings apart."""
+    lines = []
+    size = 0
+    for raw in _blocks(file):
+        for line in raw.splitlines(keepends=True):
+            if not line.isascii():
+                lines.append(line)
+                size += len(line)
+        if size >= SAMPLE_BYTES:
+            break
+    return b"".join(lines)[:SAMPLE_BYTES]
+
+
+def _guesses(sample: bytes) -> list[tuple[str, float]]:
+    """Codecs with their confidence, best first, those that cannot be true left out."""
+    import chardet
+
+    found = chardet.detect_all(
+        sample, encoding_era=chardet.EncodingEra.MODERN_WEB, max_bytes=len(sample), ignore_threshold=True
+    )
+    guesses = {}
+    for guess in found:
+        codec = codec_of(guess["encoding"] or "")
+        if codec and not codec.startswith("utf") and codec not in guesses and _plausible(sample, codec):
+            guesses[codec] = guess["confidence"]
+    return list(guesses.items())
+
+
+def _accepted(sample: bytes, guesses: list[tuple[str, float]], mixed: bool) -> Iterator[str]:
+    """The guesses that may be believed. ``mixed``: the text holds UTF-8 as well, as no single-byte text does."""
+    for codec, confidence in guesses[:1]:
+        rival = max((other for name, other in guesses[1:] if not _same(sample, codec, name)), default=0.0)
+        ahead = confidence >= max(_LOW_CONFIDENCE, _AHEAD * rival)
+        if codec in _ASIAN:
+            sure = confidence >= _ASIAN_CONFIDENCE
+        else:
+            sure = not mixed and (ahead or confidence >= _SURE_CONFIDENCE)
+        if sure:
+            yield codec
+    if not mixed and _plausible(sample, "cp1252") and _same(sample, "cp1252", "cp1250"):
+        yield "cp1252"  # German, and the quotation marks of English: the letters that both pages share
+
+
+def _same(sample: bytes, codec: str, other: str) -> bool:
+    try:
+        return sample.decode(codec) == sample.decode(other)
+    except UnicodeDecodeError:
+        return False
+
+
+def _plausible(sample: bytes, codec: str) -> bool:
+    """Whether the text reads like words: a wrong code page mixes alphabets and puts signs and capitals inside words."""
+    text = sample.decode(codec, errors="ignore" if codec in _ASIAN else "replace")
+    if "\ufffd" in text or "¤" in text:  # the sign that ISO-8859-15 gave to the euro; nobody writes it
+        return False
+    if codec in _ASIAN:
+        return True
+    words = re.findall(r"[^\W\d_]+", text)
+    foreign = [word for word in words if not word.isascii() and any(_alphabet(char) != "LATIN" for char in word)]
+    mixed = sum(len({_alphabet(char) for char in word}) > 1 for word in foreign)
+    if mixed > _IMPLAUSIBLE_SHARE * len(foreign):
+        return False
+    inside = re.findall(r"(?<=[a-z])[^\x00-\x7f](?=[a-z])", text)
+    wrong = sum(char.isupper() or char in _SYMBOLS_IN_WORDS for char in inside) + len(_AFTER_A_LETTER.findall(text))
+    return wrong <= _IMPLAUSIBLE_SHARE * _beyond_ascii(text)
+
+
+def _alphabet(letter: str) -> str:
+    return unicodedata.name(letter, "UNKNOWN").split(" ")[0]

@@ -1,0 +1,200 @@
+"""What a file is, by its bytes, and the converter that reads it: one table from format to converter.
+
+Names mislead (an Excel export that is HTML, a .doc that is RTF), so a suffix decides only between texts: CSV, HTML
+without its first tag. A format that is known and not read has a line that names the way out.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable
+from typing import BinaryIO
+
+from memagent_lib.documents.converters.archives import open_archive
+from memagent_lib.documents.converters.book_text import book_text
+from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
+from memagent_lib.documents.converters.encodings import marked_encoding, unmarked_utf16
+from memagent_lib.documents.converters.html_text import html_text
+from memagent_lib.documents.converters.mail_text import mail_text
+from memagent_lib.documents.converters.notebook_text import notebook_text
+from memagent_lib.documents.converters.office_text import rtf_text, word_text
+from memagent_lib.documents.converters.pdf_text import pdf_text
+from memagent_lib.documents.converters.plain_text import plain_text
+from memagent_lib.documents.converters.table_text import csv_text, spreadsheet_text
+
+HEAD_BYTES = 1 << 16
+TAIL_BYTES = 1 << 10
+_TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x08")
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+
+
+def _page(source: Source, _: ConverterOptions) -> Converted:
+    text, notes = html_text(source.read())
+    return Converted([Piece(text)], [f"{note} from {source.name}" for note in notes])
+
+
+def _mail(source: Source, options: ConverterOptions) -> Converted:
+    return mail_text(source, options, convert)
+
+
+CONVERTERS: dict[str, Callable[[Source, ConverterOptions], Converted]] = {
+    "csv": csv_text,
+    "docx": word_text,
+    "epub": book_text,
+    "html": _page,
+    "ipynb": notebook_text,
+    "mail": _mail,
+    "pdf": pdf_text,
+    "rtf": rtf_text,
+    "spreadsheet": spreadsheet_text,
+    "text": plain_text,
+}
+_IN_ARCHIVES = {  # a file that only archives of this format have
+    "word/document.xml": "docx",
+    "xl/workbook.xml": "spreadsheet",
+    "xl/workbook.bin": "spreadsheet",
+    "META-INF/container.xml": "epub",
+}
+_UNREAD_ARCHIVES = {
+    "ppt/presentation.xml": "a PowerPoint presentation; save it as PDF",
+    "application/vnd.oasis.opendocument.text": "an OpenDocument text (.odt); save it as .docx or PDF",
+    "application/vnd.oasis.opendocument.presentation": "an OpenDocument presentation; save it as PDF",
+    "index/document.iwa": "a Pages document; export it as .docx or PDF",
+    "androidmanifest.xml": "an Android package, which holds no document",
+}
+_IN_OLE = {  # names of streams in files of the older Office, in UTF-16
+    "EncryptedPackage": "encrypted; save a copy without a password",
+    "WordDocument": "a Word 97 document (.doc); save it as .docx or PDF",
+    "PowerPoint Document": "a PowerPoint 97 presentation (.ppt); save it as PDF",
+    "__substg1.0_": "an Outlook message (.msg); save it as .eml or text",
+}
+_UNREAD_MARKS = {
+    b"\x89PNG": "a picture; its text needs text recognition (OCR) first",
+    b"\xff\xd8\xff": "a picture; its text needs text recognition (OCR) first",
+    b"GIF8": "a picture; its text needs text recognition (OCR) first",
+    b"II*\0": "a picture; its text needs text recognition (OCR) first",
+    b"MM\0*": "a picture; its text needs text recognition (OCR) first",
+    b"AT&TFORM": "a DjVu book; convert it to PDF",
+    b"\x1f\x8b": "compressed (gzip); unpack it",
+    b"BZh": "compressed (bzip2); unpack it",
+    b"\xfd7zXZ": "compressed (xz); unpack it",
+    b"7z\xbc\xaf": "a 7z archive; unpack it",
+    b"Rar!": "a RAR archive; unpack it",
+    b"PAR1": "a Parquet table; save it as CSV",
+    b"SQLite format 3": "an SQLite database; export a table as CSV",
+}
+_HTML_START = re.compile(
+    r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
+)
+_MAIL_HEADER = re.compile(
+    r"^(Received|Message-ID|MIME-Version|Return-Path|Delivered-To|DKIM-Signature): ?", re.I | re.M
+)
+_MAIL_START = re.compile(r"(?:From [^\n]+\n)?(?:[A-Za-z][\w-]*:[^\n]*\n(?:[ \t][^\n]*\n)*){2,}")
+_HTML_SUFFIXES = (".html", ".htm", ".xhtml", ".xht")
+_MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
+
+
+def convert(source: Source, options: ConverterOptions | None = None) -> Converted:
+    """The text of a file, by its format. Raises :class:`Unreadable`, whose message continues "FILE is"."""
+    return CONVERTERS[format_of(source, options)](source, options or ConverterOptions())
+
+
+def format_of(source: Source, options: ConverterOptions | None = None) -> str:
+    """The key of :data:`CONVERTERS` for a file; :class:`Unreadable` for one that none of them reads."""
+    with source.open() as stream:
+        head = stream.read(HEAD_BYTES)
+        if not head:
+            raise Unreadable("empty; there is nothing to read")
+        if _is_pdf(head, stream):
+            return "pdf"
+        if head.startswith(b"PK\x03\x04"):
+            return _format_of_archive(stream)
+        if head.startswith(_OLE):
+            return _format_of_ole(source)
+    for mark, reason in _UNREAD_MARKS.items():
+        if head.startswith(mark):
+            raise Unreadable(reason)
+    if head[60:68] in (b"BOOKMOBI", b"TEXtREAd"):
+        raise Unreadable("a Kindle book (.mobi); convert it to EPUB")
+    if head.startswith(b"{\\rtf"):
+        return "rtf"
+    if options is None or options.encoding is None:
+        _require_text(head)
+    return _format_of_text(source, head)
+
+
+def _is_pdf(head: bytes, stream: BinaryIO) -> bool:
+    """A PDF may have some other bytes first, as when a download was saved with its headers."""
+    at = head[:1024].find(b"%PDF-")
+    if at <= 0:
+        return at == 0
+    size = stream.seek(0, 2)
+    stream.seek(max(0, size - TAIL_BYTES))
+    return b"startxref" in stream.read()
+
+
+def _format_of_archive(stream: BinaryIO) -> str:
+    archive = open_archive(stream)
+    names = archive.namelist()
+    for name, kind in _IN_ARCHIVES.items():
+        if name in names:
+            return kind
+    declared = archive.read("mimetype")[:200].decode("ascii", "replace").strip() if "mimetype" in names else ""
+    if declared.startswith("application/vnd.oasis.opendocument.spreadsheet"):
+        return "spreadsheet"
+    known = {name.lower() for name in names} | {declared}
+    reason = next((reason for mark, reason in _UNREAD_ARCHIVES.items() if mark in known), None)
+    raise Unreadable(reason or "a zip archive; unpack it and give the folder")
+
+
+def _format_of_ole(source: Source) -> str:
+    data = source.read()
+    for name, reason in _IN_OLE.items():
+        if name.encode("utf-16-le") in data:
+            raise Unreadable(reason)
+    if any(name.encode("utf-16-le") in data for name in ("Workbook", "Book")):
+        return "spreadsheet"
+    raise Unreadable("a file of an older Office program; save it as .docx, .xlsx or PDF")
+
+
+def _require_text(head: bytes) -> None:
+    if marked_encoding(head) or unmarked_utf16(head):
+        return
+    zero = head.find(0)
+    if zero >= 0:
+        raise Unreadable(
+            f"a binary file (a zero byte at {zero:,}); give text, Markdown, HTML, PDF, Word, EPUB or a table"
+        )
+    odd = sum(byte < 32 and byte not in _TEXT_CONTROLS for byte in head)
+    if odd > len(head) / 50:
+        raise Unreadable(
+            f"a binary file ({odd:,} control bytes in the first {len(head):,}); "
+            "give text, Markdown, HTML, PDF, Word, EPUB or a table"
+        )
+
+
+def _format_of_text(source: Source, head: bytes) -> str:
+    suffix = "." + source.name.rpartition(".")[2].lower()
+    codec = marked_encoding(head) or unmarked_utf16(head) or "latin-1"
+    text = codecs.decode(head, codec, "replace").removeprefix("\ufeff")
+    if suffix in _MAIL_SUFFIXES or (_MAIL_START.match(text) and _MAIL_HEADER.search(_headers(text))):
+        return "mail"
+    if suffix in _HTML_SUFFIXES or _HTML_START.match(text[:4096]):
+        return "html"
+    if suffix == ".ipynb" or (text.lstrip().startswith("{") and _is_notebook(source, text)):
+        return "ipynb"
+    return "csv" if suffix in (".csv", ".tsv", ".tab") else "text"
+
+
+def _headers(text: str) -> str:
+    return re.split(r"\r?\n\r?\n", text, maxsplit=1)[0]
+
+
+def _is_notebook(source: Source, head: str) -> bool:
+    """A notebook's JSON begins with its cells and ends with its version."""
+    with source.open() as stream:
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - TAIL_BYTES))
+        tail = stream.read()
+    return '"cells"' in head[:4096] and b'"nbformat"' in tail

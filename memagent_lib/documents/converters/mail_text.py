@@ -1,0 +1,145 @@
+"""The text of e-mail: the headers that a person reads, the body, forwarded mails and attachments.
+
+Of a body that is written twice, plain and HTML, the plain one is read if it has the words of the other, else the HTML
+one: "please view in HTML" is all that many a plain part says. An attachment is read by the converter of its own format,
+or named as left out.
+"""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import re
+from collections.abc import Callable
+from email.message import EmailMessage
+
+from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
+from memagent_lib.documents.converters.encodings import codec_of, decode
+from memagent_lib.documents.converters.html_text import html_text
+from memagent_lib.text import whole_characters
+
+HEADERS = ("From", "To", "Cc", "Date", "Subject")
+MAX_DEPTH = 8
+SAME_WORDS = 0.7
+_NEXT_MAIL = re.compile(rb"(?:^|\n)\r?\n?From [^\n]+\n(?=[A-Za-z-]+: )")
+
+Attachment = Callable[[Source, ConverterOptions], Converted]
+
+
+def mail_text(source: Source, options: ConverterOptions, attachment: Attachment) -> Converted:
+    """Read one mail, or all mails of a mailbox; ``attachment`` converts what is attached."""
+    data = source.read()
+    reader = _MailReader(source.name, options, attachment)
+    if data.startswith(b"From "):
+        mails = [mail for mail in _NEXT_MAIL.split(b"\n" + data) if mail.strip()]
+        for number, mail in enumerate(mails, 1):
+            reader.read(_parsed(mail), f"mail {number}")
+    else:
+        reader.read(_parsed(data), "")
+    return Converted(reader.pieces, reader.notes)
+
+
+def _parsed(data: bytes) -> EmailMessage:
+    return email.message_from_bytes(data, policy=email.policy.default)
+
+
+class _MailReader:
+    def __init__(self, name: str, options: ConverterOptions, attachment: Attachment):
+        self.pieces: list[Piece] = []
+        self.notes: list[str] = []
+        self._name = name
+        self._options = options
+        self._attachment = attachment
+
+    def read(self, mail: EmailMessage, where: str, depth: int = 0) -> None:
+        headers = [f"{name}: {value}\n" for name in HEADERS if (value := _header(mail, name))]
+        self.pieces.append(Piece("".join([*headers, "\n"]), where))
+        self._part(mail, where, depth)
+
+    def _part(self, part: EmailMessage, where: str, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            self.notes.append(f"parts nested more than {MAX_DEPTH} deep left out from {self._name}")
+            return
+        kind = part.get_content_type()
+        children = part.get_payload() if part.is_multipart() else None
+        if kind == "message/rfc822" and children:
+            self.read(children[0], _joined(where, "forwarded mail"), depth + 1)
+        elif kind == "multipart/alternative" and children:
+            self._alternatives(children, where, depth)
+        elif children:
+            for child in children:
+                self._part(child, where, depth + 1)
+        elif _is_attached(part):
+            self._attached(part, where, depth)
+        else:
+            self._add(_body(part), where)
+
+    def _alternatives(self, parts: list[EmailMessage], where: str, depth: int) -> None:
+        """Read the plain part if it has nearly all words of the richest one, else that one."""
+        texts = {part: _body(part) for part in parts if part.get_content_maintype() == "text"}
+        for part in parts:
+            if part not in texts:
+                self._part(part, where, depth + 1)
+        if not texts:
+            return
+        plain = next((text for part, text in texts.items() if part.get_content_type() == "text/plain"), "")
+        others = [text for part, text in texts.items() if part.get_content_type() != "text/plain"]
+        richest = max(others, key=len, default="")
+        words = set(re.findall(r"\w+", richest))
+        shared = words & set(re.findall(r"\w+", plain))
+        self._add(plain if len(shared) >= SAME_WORDS * len(words) else richest, where)
+
+    def _attached(self, part: EmailMessage, where: str, depth: int) -> None:
+        kind = part.get_content_type()
+        name = whole_characters(part.get_filename() or kind)
+        here = _joined(where, f"attachment {name}")
+        data = part.get_payload(decode=True) or b""
+        try:
+            if depth >= MAX_DEPTH:
+                raise Unreadable("nested too deep")
+            converted = self._attachment(Source.memory(name, data), self._options)
+        except Unreadable as reason:
+            self.notes.append(f"{here} of {self._name} left out: it is {reason}")
+            return
+        self.pieces.append(Piece(f"\n[{name}]\n", here))
+        self.pieces += [Piece(piece.text, _joined(here, piece.where)) for piece in converted.pieces]
+        self.notes += [f"{note} ({self._name})" for note in converted.notes]
+
+    def _add(self, text: str, where: str) -> None:
+        if text.strip():
+            self.pieces.append(Piece(f"{text.rstrip()}\n", where))
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _header(mail: EmailMessage, name: str) -> str:
+    try:
+        value = str(mail[name] or "")
+    except Exception:  # the standard library's parser of headers fails at some that it could only guess
+        value = str(dict(mail.raw_items()).get(name, ""))
+    return " ".join(whole_characters(value).split())
+
+
+def _is_attached(part: EmailMessage) -> bool:
+    is_text = part.get_content_maintype() in ("text", "multipart")  # a multipart without its boundary is text
+    return part.get_content_disposition() == "attachment" or not is_text or bool(part.get_filename())
+
+
+def _body(part: EmailMessage) -> str:
+    """The words of a text part; the standard library would fail at an unknown charset and guess no missing one."""
+    data = part.get_payload(decode=True) or b""
+    charset = _charset(part)
+    if part.get_content_subtype() in ("html", "xhtml"):
+        return html_text(data, charset).text
+    return decode(data, charset).replace("\r\n", "\n")
+
+
+def _charset(part: EmailMessage) -> str | None:
+    try:
+        charset = part.get_param("charset")
+    except Exception:  # as for headers
+        return None
+    label = charset[2] if isinstance(charset, tuple) else charset
+    return label if isinstance(label, str) and codec_of(label) else None

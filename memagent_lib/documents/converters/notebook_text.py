@@ -1,0 +1,58 @@
+"""The text of a Jupyter notebook: its cells, and the outputs that are text."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable, counted
+from memagent_lib.documents.converters.encodings import decode
+from memagent_lib.documents.converters.html_text import html_text
+
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def notebook_text(source: Source, _: ConverterOptions) -> Converted:
+    """Read a notebook of any version; code stands between ````` marks, pictures are counted as left out."""
+    import nbformat
+
+    text = decode(source.read())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # cells without an id, which nearly all notebooks have
+            cells = list(nbformat.reads(text, as_version=4).cells)
+    except Exception as broken:  # nbformat raises its own errors, jsonschema's and AttributeError
+        first = " ".join(str(broken).split())[:120]
+        raise Unreadable(f"no notebook that nbformat can read ({first}); save it again") from broken
+    pieces = []
+    silent = 0
+    for number, cell in enumerate(cells, 1):
+        outputs = [(output, "".join(_output(output))) for output in cell.get("outputs", [])]
+        silent += sum(not text for _, text in outputs)
+        text = str(cell.get("source", "")).rstrip()
+        if cell.cell_type == "code" and text:
+            text = f"```\n{text}\n```"
+        parts = [text, *(text.rstrip() for _, text in outputs)]
+        whole = "\n".join(part for part in parts if part)
+        if whole:
+            pieces.append(Piece(f"{whole}\n\n", f"cell {number}"))
+    notes = [f"{counted(silent, 'output')} of {source.name} left out (pictures, or no text)"] if silent else []
+    return Converted(pieces, notes)
+
+
+def _output(output: Any) -> Iterator[str]:
+    kind = output.get("output_type")
+    if kind == "stream":
+        yield _COLOURS.sub("", str(output.get("text", "")))
+    elif kind == "error":
+        yield f"{output.get('ename', 'Error')}: {_COLOURS.sub('', str(output.get('evalue', '')))}\n"
+    else:
+        data = output.get("data", {})
+        if "text/html" in data and "<table" in data["text/html"]:
+            yield html_text(str(data["text/html"])).text
+        elif "text/markdown" in data:
+            yield str(data["text/markdown"])
+        elif "text/plain" in data and not any(kind.startswith("image/") for kind in data):
+            yield _COLOURS.sub("", str(data["text/plain"]))

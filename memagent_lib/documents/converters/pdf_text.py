@@ -1,0 +1,251 @@
+"""The text of a PDF, page by page: what is printed, then the values of its form and the notes written on it.
+
+A page that has no text, or at which the PDF library fails, is named; the others are read. Characters for which the file
+states no meaning (halves of pairs, private-use codes) become U+FFFD and are counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable, counted
+from memagent_lib.documents.converters.scanned_pages import recognise_pages
+from memagent_lib.text import whole_characters
+
+if TYPE_CHECKING:
+    from pypdf import PageObject, PdfReader
+
+_LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st"}
+_BULLETS = dict.fromkeys((0xF0B7, 0xF0A7, 0xF0D8, 0xF076, 0xF0FC), "•")  # Word writes its lists with Wingdings
+_UNKNOWN = re.compile(r"[\x00-\x08\x0e-\x1f\ue000-\uf8ff\U000f0000-\U0010ffff]")
+_UNWRITTEN = frozenset({"/Popup", "/Link", "/Widget"})
+_MAX_PARENTS = 32
+
+
+class _Page(NamedTuple):
+    text: str
+    is_scan: bool = False
+    failure: str = ""
+
+
+def pdf_text(source: Source, options: ConverterOptions) -> Converted:
+    """Read every page of a PDF, scanned ones by ``options.ocr``. Raises :class:`Unreadable` if it has none."""
+    pages: list[_Page] = []
+    with source.open() as stream, _warnings_of_pypdf() as warnings:
+        reader = _open(stream)
+        for page in _pages(reader):
+            warnings.clear()
+            pages.append(_read(page) if not isinstance(page, str) else _Page("", failure=page))
+            if warnings and not pages[-1].text and not pages[-1].is_scan and not pages[-1].failure:
+                pages[-1] = pages[-1]._replace(failure=warnings[0])
+    texts = [page.text for page in pages]
+    scans = [number for number, page in enumerate(pages, 1) if not page.text and not page.failure]
+    recognised = recognise_pages(source, scans, options.ocr) if options.ocr else {}
+    for number, text in recognised.items():
+        texts[number - 1] = text
+    cleaned = [_readable(text) for text in texts]
+    notes = _notes(source.name, pages, texts, sum(unknown for _, unknown in cleaned), sorted(recognised))
+    pieces = [Piece(f"{text}\n", f"page {number}") for number, (text, _) in enumerate(cleaned, 1) if text.strip()]
+    return Converted(pieces, notes)
+
+
+def _open(stream: Any) -> PdfReader:
+    from pypdf import PdfReader
+
+    try:
+        reader = PdfReader(stream, strict=False)
+        is_locked = reader.is_encrypted and not reader.decrypt("")
+        count = 0 if is_locked else len(reader.pages)
+    except Exception as broken:  # pypdf raises anything from KeyError to RecursionError at broken files
+        raise Unreadable(
+            f"no PDF that pypdf can read: {_one_line(broken)}; export it again, or give its text"
+        ) from broken
+    if is_locked:
+        raise Unreadable("encrypted; save a copy without a password")
+    if not count:
+        raise Unreadable("a PDF without pages; export it again, or give its text")
+    return reader
+
+
+def _pages(reader: PdfReader) -> Iterator[PageObject | str]:
+    """The pages in order; for one that the file lists and does not have, why it cannot be read.
+
+    pypdf leaves such pages out, and those after them would have the wrong number.
+    """
+    by_number = {page.indirect_reference.idnum: page for page in reader.pages if page.indirect_reference}
+    try:
+        listed = list(_listed_pages(reader))
+    except Exception:
+        listed = []
+    if len(by_number) != len(reader.pages) or not set(by_number) <= set(listed):
+        yield from reader.pages
+        return
+    for number in listed:
+        yield by_number.get(number, f"object {number} of the file is missing")
+
+
+def _listed_pages(reader: PdfReader) -> Iterator[int]:
+    """The object numbers of all pages in the page tree."""
+    waiting = [reader.trailer["/Root"]["/Pages"]]
+    while waiting:
+        node = waiting.pop()
+        kind = node.get_object()
+        if isinstance(kind, dict) and "/Kids" in kind:
+            waiting += reversed(kind["/Kids"])
+        else:
+            yield node.idnum
+
+
+def _read(page: PageObject) -> _Page:
+    try:
+        printed = page.extract_text()
+    except Exception as broken:
+        return _Page("", failure=_one_line(broken))
+    try:
+        written = list(_annotations(page))
+    except Exception as broken:
+        written = [f"[a form or note of this page cannot be read: {_one_line(broken)}]"]
+    text = "\n".join([printed.rstrip(), *written]).strip("\n")
+    return _Page(text if text.strip() else "", bool(not text.strip() and _has_image(page)))
+
+
+def _has_image(page: PageObject) -> bool:
+    try:
+        return bool(page.images.keys())
+    except Exception:
+        return False
+
+
+def _annotations(page: PageObject) -> Iterator[str]:
+    """Values of the page's form fields (``signer: Odo Blau``), and the notes on it (``[note: ...]``)."""
+    for reference in page.get("/Annots") or []:
+        annotation = reference.get_object()
+        if annotation is None:
+            continue
+        subtype = annotation.get("/Subtype")
+        if subtype == "/Widget":
+            yield from _field(annotation)
+        elif subtype not in _UNWRITTEN and str(annotation.get("/Contents") or "").strip():
+            yield f"[note: {annotation['/Contents']}]"
+
+
+def _field(widget: Any) -> Iterator[str]:
+    """A field's name and value; both may stand in the fields that the widget belongs to."""
+    family = [widget]
+    while "/Parent" in family[-1] and len(family) < _MAX_PARENTS:
+        family.append(family[-1]["/Parent"].get_object())
+    name = ".".join(str(field["/T"]) for field in reversed(family) if "/T" in field)
+    kind = _inherited(family, "/FT")
+    value = _inherited(family, "/V")
+    if kind == "/Btn":
+        state = str(widget.get("/AS", value) or "").removeprefix("/")
+        text = "" if not state else f"[ ] ({state})" if state == "Off" else f"[x] ({state})"
+    elif kind == "/Ch":
+        text = ", ".join(_choices(value, _inherited(family, "/Opt") or []))
+    elif kind == "/Sig":
+        text = str(value.get("/Name", "signed")) if value else ""
+    else:
+        text = _string(value) or _appearance(widget)
+    if text.strip():
+        yield f"{name}: {text}" if name else text
+
+
+def _inherited(family: Sequence[Any], key: str) -> Any:
+    value = next((field[key] for field in family if key in field), None)
+    return value.get_object() if hasattr(value, "get_object") else value
+
+
+def _string(value: Any) -> str:
+    """A text string, or a stream that holds a long one."""
+    if hasattr(value, "get_data"):
+        return value.get_data().decode("utf-8", errors="replace")
+    return "" if value is None else str(value)
+
+
+def _choices(value: Any, options: Any) -> list[str]:
+    """The visible texts of the selected options, which are stored by their export value."""
+    visible = {}
+    for option in options:
+        pair = option.get_object()
+        if isinstance(pair, list):
+            visible[str(pair[0])] = str(pair[1])
+    selected = value if isinstance(value, list) else [value] if value is not None else []
+    return [visible.get(str(item), str(item)) for item in selected]
+
+
+def _appearance(widget: Any) -> str:
+    """The text that a field without a value draws."""
+    normal = widget.get("/AP", {}).get("/N")
+    if normal is None or not hasattr(normal.get_object(), "get_data"):
+        return ""
+    strings = re.findall(rb"\(((?:[^()\\]|\\.)*)\)\s*Tj", normal.get_object().get_data())
+    return " ".join(re.sub(rb"\\(.)", rb"\1", string).decode("cp1252", errors="replace") for string in strings)
+
+
+def _readable(text: str) -> tuple[str, int]:
+    """``text`` without ligatures and with U+FFFD for what is no character, and how many of those there are."""
+    text = whole_characters(text).translate(_LIGATURES).translate(_BULLETS).replace("\xad", "")
+    text = _UNKNOWN.sub("\ufffd", text)
+    return text, text.count("\ufffd")
+
+
+def _notes(name: str, pages: list[_Page], texts: list[str], unknown: int, recognised: list[int]) -> list[str]:
+    empty = [number for number, page in enumerate(pages, 1) if not texts[number - 1] and not page.failure]
+    scans = [number for number in empty if pages[number - 1].is_scan]
+    blank = [number for number in empty if not pages[number - 1].is_scan]
+    notes = []
+    for numbers, guess in ((scans, "a scan?"), (blank, "blank?")):
+        if numbers:
+            verb = "has" if len(numbers) == 1 else "have"
+            notes.append(f"{page_numbers(numbers)} of {name} {verb} no text ({guess})")
+    for number, page in enumerate(pages, 1):
+        if page.failure:
+            notes.append(f"page {number} of {name} cannot be read: {page.failure}")
+    if unknown:
+        characters = "a character" if unknown == 1 else f"{unknown:,} characters"
+        notes.append(f"{characters} of {name} could not be read")
+    if recognised:
+        notes.append(f"{counted(len(recognised), 'page')} of {name} read by text recognition, which makes mistakes")
+    return notes
+
+
+def page_numbers(numbers: Sequence[int]) -> str:
+    """``page 2``, ``pages 2, 5 to 9``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    listed = ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+    return f"{'page' if len(numbers) == 1 else 'pages'} {listed}"
+
+
+def _one_line(error: Exception) -> str:
+    message = " ".join(str(error).split())[:200]
+    return message or type(error).__name__
+
+
+@contextmanager
+def _warnings_of_pypdf() -> Iterator[list[str]]:
+    """What pypdf logs; for a stream that it cannot decode it logs, and returns no text."""
+    messages: list[str] = []
+
+    class Collecting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(" ".join(record.getMessage().split())[:200])
+
+    logger = logging.getLogger("pypdf")
+    handler = Collecting()
+    propagate = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate

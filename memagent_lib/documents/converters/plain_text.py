@@ -1,0 +1,51 @@
+"""Plain text and Markdown, read as they are, in blocks: a gigabyte costs no more memory than a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memagent_lib.documents.converters.converted import (
+    Converted,
+    ConverterOptions,
+    Lazily,
+    Piece,
+    Source,
+    Unreadable,
+)
+from memagent_lib.documents.converters.encodings import Encoding, codec_of, decoded, find_encoding, invalid_characters
+
+
+def plain_text(source: Source, options: ConverterOptions) -> Converted:
+    """Decode a text; its encoding is found from all of its bytes unless ``options`` name it."""
+    encoding, notes = encoding_of(source, options)
+
+    def pieces() -> Iterator[Piece]:
+        with source.open() as stream:
+            is_first = True
+            for block in decoded(stream, encoding.codec):
+                text = block.removeprefix("\ufeff") if is_first else block
+                is_first = False
+                if text:
+                    yield Piece(text)
+
+    return Converted(Lazily(pieces), notes)
+
+
+def encoding_of(source: Source, options: ConverterOptions) -> tuple[Encoding, list[str]]:
+    """The encoding of a text, and a line for the bytes that are invalid in it. Raises :class:`Unreadable`."""
+    with source.open() as stream:
+        if options.encoding is None:
+            encoding = find_encoding(stream)
+        else:
+            codec = codec_of(options.encoding)
+            if codec is None:
+                raise Unreadable(
+                    f"to be read as {options.encoding!r}, which is no encoding; try utf-8, cp1252 or gb18030"
+                )
+            encoding = Encoding(codec, invalid_characters(stream, codec))
+    if not encoding.invalid:
+        return encoding, []
+    characters = "a character" if encoding.invalid == 1 else f"{encoding.invalid:,} characters"
+    verb = "stands" if encoding.invalid == 1 else "stand"
+    note = f"{characters} of {source.name} {verb} for bytes that are not valid {encoding.codec.upper()}"
+    return encoding, [note]

@@ -1,0 +1,191 @@
+"""Tables as text: spreadsheets (.xlsx, .xls, .xlsb, .ods by calamine) and CSV, a line per row.
+
+Cells are separated by `` | ``; an empty one stays empty, so that columns keep their order. The line with the names of
+the columns is repeated every :data:`ROWS_PER_HEADER` rows, since a chunk of a long table would not have it otherwise.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, BinaryIO
+
+from memagent_lib.documents.converters.archives import open_archive
+from memagent_lib.documents.converters.converted import (
+    MAX_BYTES,
+    Converted,
+    ConverterOptions,
+    Lazily,
+    Piece,
+    Source,
+    Unreadable,
+    counted,
+)
+from memagent_lib.documents.converters.encodings import decoded
+from memagent_lib.documents.converters.plain_text import encoding_of
+
+ROWS_PER_HEADER = 40
+_DELIMITERS = ",;\t|"
+_SNIFFED_LINES = 20
+_ROWS_PER_PIECE = 1000
+
+
+def csv_text(source: Source, options: ConverterOptions) -> Converted:
+    """Read a CSV file of any size. The delimiter is what divides its first lines evenly, or what ``sep=`` names."""
+    encoding, notes = encoding_of(source, options)
+    with source.open() as stream:
+        head = next(decoded(stream, encoding.codec), "").lstrip("\ufeff")
+    delimiter = _delimiter(head)
+
+    def pieces() -> Iterator[Piece]:
+        with source.open() as stream:
+            csv.field_size_limit(MAX_BYTES)
+            rows = csv.reader(_lines(stream, encoding.codec), delimiter=delimiter)
+            lines = []
+            for line in _row_lines(row for row in rows if row):
+                lines.append(line)
+                if len(lines) == _ROWS_PER_PIECE:
+                    yield Piece("".join(lines))
+                    lines = []
+            yield Piece("".join(lines))
+
+    return Converted(Lazily(pieces), notes)
+
+
+def _lines(stream: BinaryIO, codec: str) -> Iterator[str]:
+    """The lines of a CSV file without its mark and without the line that names its separator for Excel."""
+    rest = ""
+    is_first = True
+    for block in decoded(stream, codec):
+        lines = (rest + block).splitlines(keepends=True)
+        rest = lines.pop() if lines else ""
+        for line in lines:
+            if is_first:
+                line = line.lstrip("\ufeff")
+                is_first = False
+                if re.fullmatch(r"sep=.\s*", line):
+                    continue
+            yield line.replace("\0", "\ufffd")
+    yield rest.lstrip("\ufeff") if is_first else rest
+
+
+def _delimiter(head: str) -> str:
+    stated = re.match(r"sep=(.)\s*\n", head)
+    if stated:
+        return stated[1]
+    lines = head.splitlines()[:_SNIFFED_LINES]
+    return max(_DELIMITERS, key=lambda delimiter: _evenness(lines, delimiter))
+
+
+def _evenness(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
+    """The share of rows that have the most frequent number of cells, and that number."""
+    try:
+        widths = Counter(len(row) for row in csv.reader(lines, delimiter=delimiter) if row)
+    except csv.Error:
+        return 0.0, 0
+    widths.pop(1, None)
+    if not widths:
+        return 0.0, 0
+    width, count = widths.most_common(1)[0]
+    return count / len(lines), width
+
+
+def _row_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A line per row, with the header again every :data:`ROWS_PER_HEADER` rows."""
+    header = ""
+    for number, row in enumerate(rows):
+        cells = [" ".join(cell.split()) for cell in row]
+        line = " | ".join(cells).rstrip(" |")
+        if number == 0 and len(cells) > 1 and all(cell and not _is_number(cell) for cell in cells):
+            header = f"{line}\n"
+        elif header and number % ROWS_PER_HEADER == 0:
+            yield header
+        if line:
+            yield f"{line}\n"
+
+
+def _is_number(cell: str) -> bool:
+    return bool(re.fullmatch(r"[-+]?[\d.,' ]*\d[\d.,' ]*%?", cell))
+
+
+def spreadsheet_text(source: Source, _: ConverterOptions) -> Converted:
+    """Read every sheet, hidden ones too (they are named), with the values that were last calculated."""
+    from python_calamine import CalamineWorkbook
+
+    with source.open() as stream:
+        unsaved = _formulas_without_value(stream)
+        stream.seek(0)
+        try:
+            workbook = CalamineWorkbook.from_filelike(stream)
+            sheets = [
+                (sheet.name, str(sheet.visible), workbook.get_sheet_by_name(sheet.name))
+                for sheet in _worksheets(workbook)
+            ]
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as broken:  # a panic of Rust is no Exception
+            raise Unreadable(f"no spreadsheet that calamine can read ({broken}); save it again, or as CSV") from broken
+        pieces = []
+        notes = []
+        for name, visibility, sheet in sheets:
+            rows = _filled(sheet)
+            text = "".join(_row_lines([_cell(value) for value in row] for row in rows))
+            if not text:
+                notes.append(f"sheet {name} of {source.name} is empty")
+                continue
+            if not visibility.endswith("Visible") or "Hidden" in visibility:
+                notes.append(f"sheet {name} of {source.name} is hidden; it is read all the same")
+            pieces.append(Piece(f"Sheet {name}\n{text}\n", f"sheet {name}"))
+    for name, count in unsaved.items():
+        notes.append(
+            f"{counted(count, 'formula')} of {name} in {source.name} have no saved value; open and save it once"
+        )
+    return Converted(pieces, notes)
+
+
+def _worksheets(workbook: Any) -> Iterator[Any]:
+    return (sheet for sheet in workbook.sheets_metadata if str(sheet.typ).endswith("WorkSheet"))
+
+
+def _filled(sheet: Any) -> list[list[Any]]:
+    """The rows; a cell that is merged over several rows has its value in each."""
+    rows = sheet.to_python(skip_empty_area=False)
+    for (top, left), (bottom, _) in sheet.merged_cell_ranges or []:
+        for number in range(top + 1, min(bottom + 1, len(rows))):
+            if left < len(rows[number]) and rows[number][left] == "":
+                rows[number][left] = rows[top][left]
+    return [row for row in rows if any(value != "" for value in row)]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, float):
+        return _digits(value)
+    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
+        return value.date().isoformat()
+    return value.isoformat(" ") if isinstance(value, datetime.datetime) else str(value)
+
+
+def _digits(value: float) -> str:
+    """A number with the 15 digits that spreadsheets store, without an exponent where it can be read so."""
+    text = f"{value:.15g}"
+    return f"{Decimal(text):f}" if 1e-6 <= abs(value) < 1e21 else text
+
+
+def _formulas_without_value(stream: BinaryIO) -> int:
+    """How many formulas of an .xlsx have no value: programs that only write files calculate none."""
+    if stream.read(2) != b"PK":
+        return 0
+    stream.seek(0)
+    archive = open_archive(stream)
+    count = 0
+    for name in archive.namelist():
+        if re.fullmatch(r"xl/worksheets/[^/]+\.xml", name):
+            cells = re.findall(rb"<c\b[^>]*>(?:(?!</c>).)*?<f\b.*?</c>", archive.read(name), re.DOTALL)
+            count += sum(not re.search(rb"<v>[^<]", cell) for cell in cells)
+    return count
