@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from memagent_lib.cli.agent_options import add_agent_options, agent_of
 from memagent_lib.cli.arguments import Verbs, add_verb, option
+
+if TYPE_CHECKING:
+    from memagent_lib.documents import Document
 
 EXAMPLES = """\
 examples:
@@ -20,12 +24,18 @@ def add_parser(verbs: Verbs) -> None:
     verb = add_verb(
         verbs, "read", run, "answer questions about files of any length", EXAMPLES, how_to_continue=_how_to_continue
     )
-    paths = "files or folders (text, markdown, HTML, PDF), read as one document"
+    paths = (
+        "files or folders (text, HTML, PDF, Word, EPUB, RTF, mail, notebooks, CSV, spreadsheets), read as one document"
+    )
     verb.add_argument("paths", nargs="+", metavar="PATH", help=paths)
     several = "repeat it for more questions; all are answered in one pass"
     option(verb, "--question", "TEXT", several, action="append", default=[])
     add_agent_options(verb)
     files = verb.add_argument_group("files")
+    option(
+        files, "--encoding", "NAME", "the encoding of text files (utf-8, cp1252, gb18030, ...) where it is not found"
+    )
+    option(files, "--ocr", "LANGUAGE", "recognise the text of scanned pages, by tesseract: eng, deu+fra, ...")
     option(files, "--journal", "FILE", "save finished turns here: the same command continues after a crash")
     option(files, "--previous", "FILE", "a saved reading to continue from, with these files")
     option(files, "--save", "FILE", "save this reading for a later --previous")
@@ -37,14 +47,16 @@ def run(a: argparse.Namespace) -> int:
 
     from memagent_lib.documents import plain, read_files
 
-    _check(a)
+    document = _document(a)
+    for warning in document.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     agent = agent_of(a)
     settings = {"model": a.model, "backend": a.backend, "temperature": a.temperature, "seed": a.seed}
     try:
         with tqdm(unit="turn", disable=None) as bar:
             reading = read_files(
                 agent,
-                a.paths,
+                document,
                 a.question,
                 journal=a.journal,
                 previous=a.previous,
@@ -71,12 +83,13 @@ def _how_to_continue(a: argparse.Namespace) -> str:
     return f"the same command continues from {a.journal}" if a.journal else "with --journal FILE it would continue"
 
 
-def _check(a: argparse.Namespace) -> None:
-    """Raise for questions and files that cannot be read or written, before a model is loaded."""
-    from memagent_lib.documents import Document, SavedReading, questions_to_answer
+def _document(a: argparse.Namespace) -> Document:
+    """The files, converted; raises for questions and files that cannot be read or written before a model is loaded."""
+    from memagent_lib.documents import ConverterOptions, Document, SavedReading, questions_to_answer
     from memagent_lib.paths import require_replaceable
 
     saved = SavedReading.load(a.previous) if a.previous else None
     questions_to_answer(a.question, saved, a.reader or "overwrite")
     require_replaceable(*filter(None, (a.journal, a.save, a.html)))
-    Document(a.paths, saved.end if saved else 0, saved.parts if saved else ())
+    options = ConverterOptions(encoding=a.encoding, ocr=a.ocr)
+    return Document(a.paths, saved.end if saved else 0, saved.parts if saved else (), options=options)

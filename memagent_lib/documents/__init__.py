@@ -1,13 +1,15 @@
-"""Files in (text, Markdown, HTML, PDF), one reading that can be saved and continued, and a page to send to a colleague.
+"""Files in (text, HTML, PDF, Office, mail, ...), one reading that can be saved and continued, and a page to send.
 
 Knows files, agents, journals and provenance. Knows no examples, no scores and no MLflow.
 """
 
+from memagent_lib.documents.converters import ConverterOptions
 from memagent_lib.documents.file_reading import SavedReading, questions_to_answer, read_files
 from memagent_lib.documents.reading_page import FileReading, plain
 from memagent_lib.documents.sources import Document, DocumentError, SourcePosition
 
 __all__ = [
+    "ConverterOptions",
     "Document",
     "DocumentError",
     "FileReading",

@@ -53,7 +53,7 @@ class SavedReading:
                 questions=tuple(record["questions"]),
                 trace=Trace.from_record(record["trace"]),
                 settings=record["settings"],
-                parts=tuple(Part(**part) for part in record["parts"]),
+                parts=tuple(Part.from_record(part) for part in record["parts"]),
                 provenance=Provenance.from_record(record["provenance"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as odd:
@@ -90,7 +90,7 @@ def questions_to_answer(
 
 def read_files(
     agent: Agent,
-    paths: Sequence[str | Path],
+    paths: Sequence[str | Path] | Document,
     questions: Sequence[str] = (),
     *,
     journal: str | Path | None = None,
@@ -100,9 +100,10 @@ def read_files(
 ) -> FileReading:
     """Read files and folders as one document and answer every question from one pass.
 
-    ``journal`` saves finished turns, so that the same call continues after a crash. ``previous`` is a saved reading to
-    continue with these files; its questions are asked again unless there are others. ``settings`` (model, sampling,
-    ...) go into journal and save file; a journal with other settings is refused. Raises
+    A :class:`~memagent_lib.documents.sources.Document` in place of ``paths`` is read as it is; its ``warnings`` are
+    known before this call. ``journal`` saves finished turns, so that the same call continues after a crash.
+    ``previous`` is a saved reading to continue with these files; its questions are asked again unless there are others.
+    ``settings`` (model, sampling, ...) go into journal and save file; a journal with other settings is refused. Raises
     :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``, ``JournalError`` (all ``ValueError``),
     ``BackendError`` or ``BackendUnavailable``.
     """
@@ -114,7 +115,8 @@ def read_files(
     identity = agent.identity
     # ``settings`` may name the model, but a folder's weights change when it is trained again.
     settings = {"questions": list(questions)} | identity | (settings or {}) | {"weights": identity["model"]}
-    document = Document(paths, read_before, saved.parts if saved else ())
+    is_read = isinstance(paths, Document)
+    document = paths if is_read else Document(paths, read_before, saved.parts if saved else ())
     provenance = saved.provenance if saved else Provenance()
     observed = _Observed(provenance, on_turn)
     started = time.monotonic()

@@ -1,39 +1,33 @@
-"""Files and folders as one document: text, Markdown, HTML and PDF in, a stream of text with positions out.
+"""Files and folders as one document: their text in, a stream of text with positions out.
 
-Markdown is read as it is: models read its marks well, and offsets then point into the file itself. Offsets into HTML
-and PDF point into the text that Beautiful Soup and pypdf extract. Text is UTF-8, or UTF-16 or UTF-32 with a byte order
-mark; invalid bytes are read as U+FFFD and counted, and never stop a reading. Knows no tokenizer and no model.
+Every file is looked at, and all but plain text and CSV are converted, when a :class:`Document` is made: what cannot be
+read, and what is missing from the text, is known before a model sees the first word. Markdown is read as it is, so that
+offsets point into the file itself; other offsets point into the text that the converter extracted. Knows no tokenizer
+and no model.
 """
 
 from __future__ import annotations
 
-import codecs
 import os
 import stat
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from memagent_lib.documents.converters import (
+    Converted,
+    ConverterOptions,
+    Source,
+    Unreadable,
+    convert,
+    format_of,
+    require_ocr,
+)
 from memagent_lib.errors import UserError
 
-BLOCK_BYTES = 1 << 18
-NAMED_FILES = 10
-_HEAD_BYTES = 1 << 16
-_TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x08")
-_MARKS = {  # UTF-32's begins with UTF-16's
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-_HTML_BLOCKS = (  # noqa: SIM905
-    "address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header "
-    "hr li main nav ol p pre section table tr ul"
-).split()
-_HTML_NOISE = ["script", "style", "noscript", "template", "head"]
+MOST_WARNINGS = 10
 
 
 class DocumentError(UserError, ValueError):
@@ -41,15 +35,15 @@ class DocumentError(UserError, ValueError):
 
 
 class SourcePosition(NamedTuple):
-    """The position of a character in its file; ``page`` counts from 1, ``None`` in files without pages."""
+    """The position of a character in its file's text; ``where`` is ``page 3``, ``sheet Rent``, or empty."""
 
     name: str
     offset: int
-    page: int | None
+    where: str = ""
 
     def __str__(self) -> str:
-        page = f", page {self.page}" if self.page else ""
-        return f"{self.name}{page}, character {self.offset:,}"
+        file = f"{self.where} of {self.name}" if self.where else self.name
+        return f"{file}, character {self.offset:,}"
 
 
 class SkippedFile(NamedTuple):
@@ -61,70 +55,101 @@ class SkippedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a document from one file or page; it begins at ``start``, which is ``offset`` of the file."""
+    """A stretch of a document from one file or page; it begins at ``start``, which is ``offset`` of the file's text."""
 
     name: str
     start: int
     offset: int = 0
-    page: int | None = None
+    where: str = ""
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Part:
+        """Restore a saved part; those saved before other formats than PDF had positions have a ``page``."""
+        rest = dict(record)
+        page = rest.pop("page", None)
+        return cls(**({"where": f"page {page}"} if page else {}), **rest)
 
 
 class Document:
     """Files and folders, read in order as one text.
 
     A single file is its text and nothing else; each of several follows a line with its name, which the model sees too.
-    ``start`` is where this document begins after one that was read before, whose ``parts`` are ``previous``.
+    ``start`` is where this document begins after one that was read before, whose ``parts`` are ``previous``. Raises
+    :class:`DocumentError` for a file that cannot be read; in a folder such files are left out and named.
     """
 
-    def __init__(self, paths: Sequence[str | Path], start: int = 0, previous: Iterable[Part] = ()):
-        self.paths, self.left_out = _files([Path(path) for path in paths])
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        start: int = 0,
+        previous: Iterable[Part] = (),
+        *,
+        options: ConverterOptions | None = None,
+    ):
+        options = options or ConverterOptions()
+        if options.ocr:
+            require_ocr(options.ocr)
+        found, self.left_out = _files([Path(path) for path in paths], options)
+        names = _names([file.path for file in found])
+        self._files: list[tuple[str, Converted]] = []
+        self.notes: list[str] = []
+        """What is missing from the text of the files that are read: pages without text, hidden passages, ..."""
+        for file, name in zip(found, names, strict=True):
+            self._add(file, name, options)
+        if not self._files:
+            raise DocumentError(_nothing_to_read([Path(path) for path in paths], self.left_out))
+        self.names = [name for name, _ in self._files]
         self._start = start
         self._previous = tuple(previous)
         self.parts: list[Part] = list(self._previous)
-        self.replaced: Counter[str] = Counter()
-        """How many characters of each file stand for bytes that were not valid text."""
-        self.names = _names(self.paths)
+
+    def _add(self, file: _File, name: str, options: ConverterOptions) -> None:
+        try:
+            converted = convert(Source.file(file.path, name), options, file.kind)
+        except Unreadable as reason:
+            if not file.is_in_folder:
+                raise DocumentError(f"{str(file.path)!r} is {reason}") from reason
+            self.left_out.append(SkippedFile(file.path, str(reason)))
+            return
+        self._files.append((name, converted))
+        self.notes += converted.notes
 
     @property
     def warnings(self) -> list[str]:
-        """:meth:`warned` of the first :data:`NAMED_FILES` files of each kind, and how many more there are."""
-        warnings = self.warned(NAMED_FILES)
-        more = len(self.replaced) + len(self.left_out) - len(warnings)
+        """:meth:`warned` of the first :data:`MOST_WARNINGS` of each kind, and how many more there are."""
+        warnings = self.warned(MOST_WARNINGS)
+        more = len(self.notes) + len(self.left_out) - len(warnings)
         if more:
-            warnings.append(f"and {more:,} more files are left out or hold bytes that are not valid text")
+            warnings.append(f"and {more:,} more files or pages are left out or incomplete")
         return warnings
 
     def warned(self, most: int | None = None) -> list[str]:
-        """Return what is missing from the text that a person would expect in it; complete after all blocks are read."""
-        invalid = [
-            f"{number:,} characters of {name} stand for bytes that were not valid text"
-            for name, number in self.replaced.most_common(most)
-        ]
-        return invalid + [f"left out: {_printable(path)} ({reason})" for path, reason in self.left_out[:most]]
+        """What is missing from the text that a person would expect in it; known before anything is read."""
+        skipped = [f"left out: {_printable(path)} ({reason})" for path, reason in self.left_out[:most]]
+        return self.notes[:most] + skipped
 
     def blocks(self) -> Iterator[str]:
-        """Yield the text, a block at a time; ``parts`` and ``replaced`` grow with it. Starts over at each call."""
+        """Yield the text, a block at a time; ``parts`` grows with it. Starts over at each call."""
         self.parts = list(self._previous)
-        self.replaced = Counter()
         at = self._start
         has_text = False
-        is_headed = len(self.paths) > 1 or self._start > 0
-        for path, name in zip(self.paths, self.names, strict=True):
+        is_headed = len(self._files) > 1 or self._start > 0
+        for name, converted in self._files:
             if is_headed:
                 head = "\n\n" * (at > 0) + f"[{name}]\n"
                 self.parts.append(Part(name, at, -len(head)))  # a position in this line is the file's beginning
                 yield head
                 at += len(head)
-            for block, offset, page in self._blocks_of(path, name):
-                if offset is not None:
-                    self.parts.append(Part(name, at, offset, page))
-                at += len(block)
-                has_text = has_text or bool(block.strip())
-                yield block
+            begin = at
+            for text, where in converted.pieces:
+                last = self.parts[-1] if at > begin else None
+                if last is None or last.where != where:
+                    self.parts.append(Part(name, at, at - begin, where))
+                at += len(text)
+                has_text = has_text or bool(text.strip())
+                yield text
         if not has_text:
-            raise DocumentError(
-                f"{_listed(self.paths)}: no text at all; a scanned PDF needs text recognition (OCR) first"
-            )
+            raise DocumentError(f"{', '.join(map(repr, self.names[:3]))}: no text at all{_ocr_hint(self.notes)}")
 
     def locate(self, offset: int) -> SourcePosition:
         """Return the file and position of character ``offset`` of the document, which must have been read."""
@@ -132,56 +157,58 @@ class Document:
         if at < 0:
             raise ValueError(f"nothing has been read at character {offset:,}")
         part = self.parts[at]
-        return SourcePosition(part.name, max(0, offset - part.start + part.offset), part.page)
-
-    def _blocks_of(self, path: Path, name: str) -> Iterator[tuple[str, int | None, int | None]]:
-        """Yield a file's blocks; the first of a file or page comes with its offset in the file and its page."""
-        kind = _kind(path)
-        if kind == "pdf":
-            yield from _pdf(path)
-        elif kind == "html":
-            yield _html(path.read_bytes()), 0, None
-        else:
-            yield "", 0, None
-            for block, replaced in _text(path):
-                if replaced:
-                    self.replaced[name] += replaced
-                yield block, None, None
+        return SourcePosition(part.name, max(0, offset - part.start + part.offset), part.where)
 
 
-def _files(paths: Sequence[Path]) -> tuple[list[Path], list[SkippedFile]]:
+class _File(NamedTuple):
+    path: Path
+    kind: str
+    is_in_folder: bool
+
+
+def _ocr_hint(notes: Sequence[str]) -> str:
+    is_scan = any("no text" in note for note in notes)
+    return "; a scanned PDF needs text recognition (OCR): --ocr eng" if is_scan else ""
+
+
+def _files(paths: Sequence[Path], options: ConverterOptions) -> tuple[list[_File], list[SkippedFile]]:
     """Return the files to read, folders opened in the order of their names, and what is left out of folders."""
     if not paths:
         raise DocumentError("no file to read; give at least one file or folder")
-    files: list[Path] = []
+    files: list[_File] = []
     left_out: list[SkippedFile] = []
     for path in paths:
         if not path.exists():
             stdin = "; a pipe is not read: write its output to a file and give that" if str(path) == "-" else ""
             raise DocumentError(f"no file or folder {str(path)!r}{stdin}")
         if path.is_dir():
-            _add_folder(path, files, left_out)
+            _add_folder(path, options, files, left_out)
             continue
-        reason = _unreadable(path)
-        if reason:
-            raise DocumentError(f"{str(path)!r} is {reason}")
-        files.append(path)
+        try:
+            files.append(_File(path, _kind(path, options), is_in_folder=False))
+        except Unreadable as reason:
+            raise DocumentError(f"{str(path)!r} is {reason}") from reason
     if not files:
-        reasons = ", ".join(f"{skipped.path.name} is {skipped.reason}" for skipped in left_out[:3])
-        raise DocumentError(f"nothing to read in {_listed(paths)}: {reasons}")
+        raise DocumentError(_nothing_to_read(paths, left_out))
     return files, left_out
 
 
-def _add_folder(folder: Path, files: list[Path], left_out: list[SkippedFile]) -> None:
+def _nothing_to_read(paths: Sequence[Path], left_out: Sequence[SkippedFile]) -> str:
+    reasons = ", ".join(f"{skipped.path.name} is {skipped.reason}" for skipped in left_out[:3])
+    return f"nothing to read in {_listed(paths)}: {reasons}"
+
+
+def _add_folder(folder: Path, options: ConverterOptions, files: list[_File], left_out: list[SkippedFile]) -> None:
     inside = sorted(_walk(folder))
     if not inside:
         raise DocumentError(f"the folder {str(folder)!r} holds no files")
-    for file in inside:
-        reason = _unreadable(file, folder)
-        if reason:
-            left_out.append(SkippedFile(file, reason))
-        else:
-            files.append(file)
+    for path in inside:
+        try:
+            if path.name.startswith("."):
+                raise Unreadable("hidden")
+            files.append(_File(path, _kind(path, options), is_in_folder=True))
+        except Unreadable as reason:
+            left_out.append(SkippedFile(path, str(reason)))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -193,113 +220,18 @@ def _walk(folder: Path) -> Iterator[Path]:
         yield from (at / name for name in (*names, *closed))
 
 
-def _unreadable(path: Path, folder: Path | None = None) -> str | None:
-    """Return why a file is not read, or ``None``. A hidden file is read when it is named itself.
-
-    Nothing that could block, such as a pipe, is opened.
-    """
-    if folder is not None and path.name.startswith("."):
-        return "hidden"
+def _kind(path: Path, options: ConverterOptions) -> str:
+    """Return a file's format. Nothing that could block, such as a pipe, is opened."""
     if path.is_dir():
-        return "a link to a folder"
+        raise Unreadable("a link to a folder")
     if not path.exists():
-        return "a link to nothing"
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        return "a pipe or device; write its output to a file and read that"
-    if not status.st_size:
-        return "empty; there is nothing to read"
+        raise Unreadable("a link to nothing")
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise Unreadable("a pipe or device; write its output to a file and read that")
     try:
-        binary = _binary(path)
+        return format_of(Source.file(path), options)
     except PermissionError:
-        return "not yours to read (no permission)"
-    return f"a binary file ({binary}); give text, Markdown, HTML or PDF" if binary else None
-
-
-def _binary(path: Path) -> str | None:
-    """Return why a file is no text, or ``None``."""
-    with open(path, "rb") as file:
-        head = file.read(_HEAD_BYTES)
-    if head.startswith((b"%PDF-", *_MARKS)):
-        return None
-    if head.startswith(b"PK\x03\x04"):
-        return "a zip archive, as .docx, .pptx, .xlsx, .odt and .epub are"
-    zero = head.find(0)
-    if zero >= 0:
-        return f"a zero byte at {zero:,}"
-    controls = sum(byte < 32 and byte not in _TEXT_CONTROLS for byte in head)
-    if controls > len(head) / 50:  # some stray ones stand in old logs and listings
-        return f"{controls:,} control bytes in the first {len(head):,}"
-    return None
-
-
-def _kind(path: Path) -> str:
-    with open(path, "rb") as file:
-        head = file.read(1024)
-    if head.startswith(b"%PDF-"):
-        return "pdf"
-    is_html = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
-    if is_html or path.suffix.lower() in (".html", ".htm", ".xhtml"):
-        return "html"
-    return "text"
-
-
-def _text(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield decoded blocks, and how many characters of each stand for bytes that were not valid."""
-    with open(path, "rb") as file:
-        head = file.read(4)
-        file.seek(0)
-        encoding = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "utf-8-sig")
-        decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-        before = b""
-        for raw in iter(lambda: file.read(BLOCK_BYTES), b""):
-            block = decoder.decode(raw)
-            # U+FFFD that the file itself has, in UTF-8, stands for nothing; two bytes of it may be in the last block.
-            genuine = (before + raw).count("\ufffd".encode()) if encoding == "utf-8-sig" else 0
-            before = raw[-2:]
-            yield block, max(0, block.count("\ufffd") - genuine)
-        last = decoder.decode(b"", final=True)
-        yield last, last.count("\ufffd")
-
-
-def _html(raw: bytes) -> str:
-    """Return a page's words, a line per block of the page; scripts and styles are left out."""
-    from bs4 import BeautifulSoup, NavigableString
-    from bs4.element import PreformattedString
-
-    page = BeautifulSoup(raw, "html.parser")
-    for noise in page(_HTML_NOISE):
-        noise.decompose()
-    for words in list(page.find_all(string=True)):
-        if isinstance(words, PreformattedString):
-            words.extract()
-        elif words.find_parent("pre") is None:  # a blank at either end stays one blank
-            words.replace_with(NavigableString(" ".join(f".{words}.".split())[1:-1]))
-    for block in page(_HTML_BLOCKS):
-        block.insert_before("\n")
-        block.insert_after("\n")
-    lines = (line.strip() for line in page.get_text().split("\n"))
-    return "\n".join(line for line in lines if line) + "\n"
-
-
-def _pdf(path: Path) -> Iterator[tuple[str, int, int]]:
-    from pypdf import PdfReader
-    from pypdf.errors import PyPdfError
-
-    offset = 0
-    try:
-        reader = PdfReader(path, strict=False)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise DocumentError(f"{str(path)!r} is encrypted; save a copy without a password")
-        for number, page in enumerate(reader.pages, 1):
-            text = page.extract_text() + "\n"
-            text = text if text.strip() else ""
-            yield text, offset, number
-            offset += len(text)
-    except (PyPdfError, OSError, KeyError, TypeError) as broken:
-        raise DocumentError(
-            f"{str(path)!r} is no PDF that pypdf can read: {broken}; export it again, or give its text"
-        ) from broken
+        raise Unreadable("not yours to read (no permission)") from None
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -82,7 +82,7 @@ def test_the_line_with_a_files_name_is_at_the_files_beginning(agent, tmp_path):
         "b.txt, character 0",
         "b.txt, character 0",
     ]
-    assert document.locate(second + len("\n\n[b.txt]\n") + 3) == ("b.txt", 3, None)
+    assert document.locate(second + len("\n\n[b.txt]\n") + 3) == ("b.txt", 3, "")
 
 
 def test_a_boxed_answer_is_shown_without_its_box():
@@ -177,13 +177,13 @@ def _tags(page: str) -> list:
 
 
 def test_the_page_shows_what_was_dropped_cut_or_unreadable(encoder, tmp_path):
-    (tmp_path / "a.txt").write_bytes((OTTER + FILLER * 9).encode() + b"\xff\xff")
+    (tmp_path / "a.txt").write_bytes((OTTER + "Grüße und schöne Größe. " + FILLER * 9).encode() + b"\xff")
     says = iter(["code of the violet otter is 4821", *["boat"] * 99])
     agent = Agent(encoder, Scripted(lambda text: Reply(next(says), "length")))
     page = read_files(agent, [tmp_path / "a.txt"], ["q"]).to_html(tmp_path / "r.html").read_text()
     assert "<del>code of the violet otter is 4821</del>" in page
     assert "memories were cut at their token limit" in page
-    assert "2 characters of a.txt stand for bytes that were not valid text" in page
+    assert "a character of a.txt stands for bytes that are not valid UTF-8" in page
 
 
 def test_the_page_names_every_file_left_out_the_terminal_some(agent, tmp_path):
@@ -196,7 +196,7 @@ def test_the_page_names_every_file_left_out_the_terminal_some(agent, tmp_path):
     page = reading.to_html(tmp_path / "r.html").read_text()
     assert all(f"left out: {folder / name} (" in page for name in names)
     assert len(reading.warnings) == 11
-    assert reading.warnings[-1] == "and 3 more files are left out or hold bytes that are not valid text"
+    assert reading.warnings[-1] == "and 3 more files or pages are left out or incomplete"
 
 
 def test_the_trace_of_a_file_holds_places_and_not_the_file(agent, tmp_path):

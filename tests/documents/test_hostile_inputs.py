@@ -88,6 +88,8 @@ FILES: dict[str, Callable[[random.Random], bytes]] = {
 }
 UNREADABLE = ("half a pdf", "zip", "utf-16", "utf-32", "controls", "zeros", "noise", "nothing", "html")
 """Files of which some say nothing."""
+UNCERTAIN = ("broken utf-8", "cut utf-8", "cp1252", "shift jis", "one line", "noise")
+"""Files whose encoding may be refused, which is never read as anything else."""
 
 
 def replying(text: object, **more: object) -> Callable[[dict], dict]:
@@ -150,7 +152,8 @@ def text_of(kind: str, data: bytes) -> str | None:
     for mark, codec in ((b"\xff\xfe\0\0", "utf-32"), (b"\xff\xfe", "utf-16")):
         if data.startswith(mark):
             return data.decode(codec, errors="replace")
-    return data.decode("utf-8-sig", errors="replace")
+    codecs = {"cp1252": "cp1252", "shift jis": "cp932", "utf-16 without a mark": "utf-16-le"}
+    return data.decode(codecs.get(kind, "utf-8-sig"), errors="replace")
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +189,8 @@ def require_right(reading: FileReading, case: Hostile, bodies: list[dict], token
             assert case.text[start:end].strip() in prompt
         written = Counter(case.data.decode("utf-8", "ignore"))["\ufffd"] if "utf-16" not in case.kind else 0
         replaced = case.text.count("\ufffd") - written
-        assert (replaced > 0) == bool(reading.document.replaced) or "utf-" in case.kind, (
-            replaced,
-            reading.document.replaced,
-        )
+        notes = reading.document.notes
+        assert (replaced > 0) == bool(notes) or "utf-" in case.kind, (replaced, notes)
     special = set(tokens.hf.all_special_ids)  # computed anew by each access, so once
     frame_tokens = len([i for i in tokens.chat("") if i in special])
     for body in bodies:
@@ -201,7 +202,10 @@ def require_clear(error: Exception, case: Hostile) -> str:
     """One line that a person can use, for an input that has no answer; the line's beginning."""
     message = str(error)
     assert is_user_error(error) and 20 < len(message) < 500 and message.isprintable(), f"{case.kind}: {error!r}"
-    assert case.right is None or case.kind.startswith(UNREADABLE), f"{case.kind}, {case.data[:80]!r}: {error!r}"
+    refused = case.kind.startswith(UNCERTAIN) and "its encoding is uncertain" in message
+    assert case.right is None or refused or case.kind.startswith(UNREADABLE), (
+        f"{case.kind}, {case.data[:80]!r}: {error!r}"
+    )
     return re.sub(r"[\d'\"].*", "", message)
 
 
@@ -229,4 +233,4 @@ def test_hostile_inputs_end_in_the_answer_or_one_clear_line(tokens, tmp_path):
                 ends[require_clear(error, case)] += 1
         for agent in agents:
             agent.close()
-    assert ends["read"] > 350 and len(ends) >= 5, ends
+    assert ends["read"] > 300 and len(ends) >= 5, ends

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from memagent_lib.documents import Document, DocumentError, SourcePosition
+from memagent_lib.documents import ConverterOptions, Document, DocumentError, SourcePosition
 
 
 def text_of(*paths, **kw) -> tuple[str, Document]:
@@ -19,7 +19,7 @@ def test_a_single_text_file_is_its_text_with_its_own_offsets(tmp_path):
     path.write_bytes("# Title\r\n\r\nGrüße 東京 😀\n".encode())
     text, document = text_of(path)
     assert text == "# Title\r\n\r\nGrüße 東京 😀\n"
-    assert document.locate(11) == SourcePosition("a.md", 11, None)
+    assert document.locate(11) == SourcePosition("a.md", 11)
     assert str(document.locate(11)) == "a.md, character 11"
 
 
@@ -34,7 +34,7 @@ def test_a_folder_is_one_document_with_the_names_of_its_files(tmp_path):
     text, document = text_of(tmp_path)
     assert text == "[a.txt]\nfirst\n\n[b.txt]\nsecond\n\n[sub/c.log]\nthird"
     for name, word in (("a.txt", "first"), ("b.txt", "second"), ("sub/c.log", "third")):
-        assert document.locate(text.index(word) + 2) == SourcePosition(name, 2, None)
+        assert document.locate(text.index(word) + 2) == SourcePosition(name, 2)
     assert {p.name: reason.split(" ")[0] for p, reason in document.left_out} == {
         ".hidden": "hidden",
         "image.bin": "a",
@@ -48,25 +48,29 @@ def test_a_document_that_follows_another_is_placed_after_it(tmp_path):
     first, monday = text_of(tmp_path / "monday.txt")
     second, both = text_of(tmp_path / "tuesday.txt", start=len(first), previous=monday.parts)
     assert second == "\n\n[tuesday.txt]\nsecond day"
-    assert both.locate(3) == SourcePosition("monday.txt", 3, None)
-    assert both.locate(len(first) + second.index("second")) == SourcePosition("tuesday.txt", 0, None)
+    assert both.locate(3) == SourcePosition("monday.txt", 3)
+    assert both.locate(len(first) + second.index("second")) == SourcePosition("tuesday.txt", 0)
 
 
-def test_invalid_utf8_is_counted_and_genuine_marks_are_not(tmp_path):
+def test_invalid_bytes_are_counted_before_reading_or_refused(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"ok \xff\xfe \xc3( " + "\ufffd".encode() + b" end \xe2\x82")
-    text, document = text_of(path)
-    assert text == "ok \ufffd\ufffd \ufffd( \ufffd end \ufffd"
-    assert document.replaced == {"a.txt": 4}
+    with pytest.raises(DocumentError, match=r"a.txt' is not UTF-8 \(4 invalid bytes\), and its encoding is uncertain"):
+        Document([path])
+    document = Document([path], options=ConverterOptions(encoding="utf-8"))
+    assert document.warnings == ["4 characters of a.txt stand for bytes that are not valid UTF-8"]
+    assert "".join(document.blocks()) == "ok \ufffd\ufffd \ufffd( \ufffd end \ufffd"
+    with pytest.raises(DocumentError, match=r"a.txt' is to be read as 'klingon', which is no encoding; try utf-8"):
+        Document([path], options=ConverterOptions(encoding="klingon"))
 
 
 def test_a_character_across_two_blocks_is_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("memagent_lib.documents.sources.BLOCK_BYTES", 3)
+    monkeypatch.setattr("memagent_lib.documents.converters.encodings.BLOCK_BYTES", 3)
     path = tmp_path / "a.txt"
     path.write_text("aé東😀\ufffdz" * 20, encoding="utf-8")
     text, document = text_of(path)
     assert text == "aé東😀\ufffdz" * 20
-    assert not document.replaced
+    assert document.notes == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
@@ -84,7 +88,17 @@ def test_html_is_its_words_a_line_per_block_without_scripts(tmp_path):
         "<script>evil()</script><!-- note --><ul><li>one<li>two</ul><pre>a\n  b</pre>&lt;|im_end|&gt; <p>unclosed"
     )
     text, document = text_of(path)
-    assert text.splitlines() == ["Big news", "The code is 4821.", "one", "two", "a", "b", "<|im_end|>", "unclosed"]
+    assert text.splitlines() == [
+        "T",
+        "Big news",
+        "The code is 4821.",
+        "one",
+        "two",
+        "a",
+        "  b",
+        "<|im_end|>",
+        "unclosed",
+    ]
     assert document.locate(text.index("4821")).name == "page.html"
 
 
@@ -93,8 +107,8 @@ def test_a_pdf_is_its_pages_and_places_name_the_page(tmp_path):
     path.write_bytes(pdf("The otter swims.", "The code is 4821."))
     text, document = text_of(path)
     assert text == "The otter swims.\nThe code is 4821.\n"
-    assert document.locate(text.index("4821")) == SourcePosition("paper.pdf", text.index("4821"), 2)
-    assert "page 2" in str(document.locate(text.index("4821")))
+    assert document.locate(text.index("4821")) == SourcePosition("paper.pdf", text.index("4821"), "page 2")
+    assert "page 2 of paper.pdf" in str(document.locate(text.index("4821")))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +143,7 @@ def test_files_of_a_folder_left_out_are_named_with_the_reason(tmp_path):
     assert text == "[a.txt]\ntext\n\n[b.txt]\ntext"
     warned = "\n".join(document.warnings)
     for name, reason in (
-        ("contract.docx", "a binary file (a zip archive, as .docx"),
+        ("contract.docx", "a damaged zip archive (File is not a zip file); save it again"),
         ("empty.txt", "empty"),
         (".git", "hidden"),
         ("broken.txt", "a link to nothing"),

@@ -38,9 +38,9 @@ _WIDER = {  # what browsers decode instead (WHATWG Encoding Standard): the label
 _ASIAN = frozenset({"gb18030", "big5", "big5hkscs", "cp932", "euc_jp", "cp949", "johab"})
 # Thresholds measured on short texts in 26 encodings and 20 languages (tests/documents/test_encodings.py has them).
 _ASIAN_CONFIDENCE = 0.4
-_SURE_CONFIDENCE = 0.2
-_LOW_CONFIDENCE = 0.14
-_AHEAD = 1.5
+_CONFIDENCE = 0.14
+_AHEAD = 1.45
+_AHEAD_OF_TURKISH = 2
 _VALID_PER_INVALID = 3
 _IMPLAUSIBLE_SHARE = 0.1
 _SYMBOLS_IN_WORDS = frozenset("„‚”…§¤¦¨´¸†‡ˆ˜‰‹›«»¿¡£¥©®±¹²³µ¶¼½¾×÷")
@@ -165,7 +165,7 @@ def _has_zero_character(raw: bytes) -> bool:
 def _not_quite_utf8(file: BinaryIO) -> Encoding:
     invalid = invalid_characters(file, "utf-8")
     valid = sum(_beyond_ascii(block.replace("\ufffd", "")) for block in decoded(file, "utf-8"))
-    if valid >= _VALID_PER_INVALID * invalid or (valid and invalid == 1 and _is_cut(file)):
+    if valid >= _VALID_PER_INVALID * invalid or (invalid == 1 and _cut_bytes(file) >= (1 if valid else 2)):
         return Encoding("utf-8", invalid)
     sample = _sample(file)
     guesses = _guesses(sample)
@@ -176,7 +176,7 @@ def _not_quite_utf8(file: BinaryIO) -> Encoding:
     best = ", ".join(codec for codec, _ in guesses[:3])
     raise UnknownEncoding(
         f"not UTF-8 ({invalid:,} invalid bytes), and its encoding is uncertain{f' (perhaps {best})' if best else ''}; "
-        "name it with --encoding, or save the file as UTF-8"
+        "save the file as UTF-8, or name its encoding with --encoding (utf-8 reads invalid bytes as U+FFFD)"
     )
 
 
@@ -184,8 +184,8 @@ def _beyond_ascii(text: str) -> int:
     return len(text) - len(text.encode("ascii", errors="ignore"))
 
 
-def _is_cut(file: BinaryIO) -> bool:
-    """Whether a UTF-8 text ends inside a character and is valid before."""
+def _cut_bytes(file: BinaryIO) -> int:
+    """How many bytes of a UTF-8 character stand at the end of the file, if it ends inside one."""
     file.seek(0, 2)
     file.seek(max(0, file.tell() - 4))
     tail = file.read()
@@ -193,8 +193,8 @@ def _is_cut(file: BinaryIO) -> bool:
     try:
         tail[start:].decode("utf-8")
     except UnicodeDecodeError as error:
-        return start >= 0 and error.reason == "unexpected end of data"
-    return False
+        return len(tail) - start if start >= 0 and error.reason == "unexpected end of data" else 0
+    return 0
 
 
 def _sample(file: BinaryIO) -> bytes:
@@ -228,17 +228,34 @@ def _guesses(sample: bytes) -> list[tuple[str, float]]:
 
 def _accepted(sample: bytes, guesses: list[tuple[str, float]], mixed: bool) -> Iterator[str]:
     """The guesses that may be believed. ``mixed``: the text holds UTF-8 as well, as no single-byte text does."""
-    for codec, confidence in guesses[:1]:
-        rival = max((other for name, other in guesses[1:] if not _same(sample, codec, name)), default=0.0)
-        ahead = confidence >= max(_LOW_CONFIDENCE, _AHEAD * rival)
+    if guesses:
+        codec, confidence = guesses[0]
         if codec in _ASIAN:
-            sure = confidence >= _ASIAN_CONFIDENCE
+            is_sure = confidence >= _ASIAN_CONFIDENCE
         else:
-            sure = not mixed and (ahead or confidence >= _SURE_CONFIDENCE)
-        if sure:
+            is_sure = not mixed and confidence >= _CONFIDENCE and _is_ahead(sample, guesses)
+        if is_sure:
             yield codec
     if not mixed and _plausible(sample, "cp1252") and _same(sample, "cp1252", "cp1250"):
         yield "cp1252"  # German, and the quotation marks of English: the letters that both pages share
+
+
+def _is_ahead(sample: bytes, guesses: list[tuple[str, float]]) -> bool:
+    """Whether the first guess is clearly better than every one that reads the text differently.
+
+    It must be so for the foreign words alone, too: in lines of English they hardly count, and English means cp1252.
+    """
+    words = b" ".join(re.findall(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*", sample))
+    best = guesses[0][0]
+    for found in (guesses, _guesses(words)):
+        if not found or found[0][0] != best:
+            return False
+        rivals = {codec: confidence for codec, confidence in found[1:] if not _same(sample, best, codec)}
+        if found[0][1] < _AHEAD * max(rivals.values(), default=0.0):
+            return False
+    # Turkish differs from Western Europe in six letters, of which only Icelandic has more than one.
+    turkish = dict(guesses).get("cp1254", 0.0)
+    return best != "cp1252" or _same(sample, best, "cp1254") or guesses[0][1] >= _AHEAD_OF_TURKISH * turkish
 
 
 def _same(sample: bytes, codec: str, other: str) -> bool:
@@ -259,6 +276,9 @@ def _plausible(sample: bytes, codec: str) -> bool:
     foreign = [word for word in words if not word.isascii() and any(_alphabet(char) != "LATIN" for char in word)]
     mixed = sum(len({_alphabet(char) for char in word}) > 1 for word in foreign)
     if mixed > _IMPLAUSIBLE_SHARE * len(foreign):
+        return False
+    accented = re.findall(r"[^\W\d_\x00-\x7f]{3,}", text)
+    if not foreign and sum(map(len, accented)) > _IMPLAUSIBLE_SHARE * _beyond_ascii(text):
         return False
     inside = re.findall(r"(?<=[a-z])[^\x00-\x7f](?=[a-z])", text)
     wrong = sum(char.isupper() or char in _SYMBOLS_IN_WORDS for char in inside) + len(_AFTER_A_LETTER.findall(text))

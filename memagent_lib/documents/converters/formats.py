@@ -13,7 +13,14 @@ from typing import BinaryIO
 
 from memagent_lib.documents.converters.archives import open_archive
 from memagent_lib.documents.converters.book_text import book_text
-from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
+from memagent_lib.documents.converters.converted import (
+    Converted,
+    ConverterOptions,
+    Lazily,
+    Piece,
+    Source,
+    Unreadable,
+)
 from memagent_lib.documents.converters.encodings import marked_encoding, unmarked_utf16
 from memagent_lib.documents.converters.html_text import html_text
 from memagent_lib.documents.converters.mail_text import mail_text
@@ -22,6 +29,7 @@ from memagent_lib.documents.converters.office_text import rtf_text, word_text
 from memagent_lib.documents.converters.pdf_text import pdf_text
 from memagent_lib.documents.converters.plain_text import plain_text
 from memagent_lib.documents.converters.table_text import csv_text, spreadsheet_text
+from memagent_lib.text import whole_characters
 
 HEAD_BYTES = 1 << 16
 TAIL_BYTES = 1 << 10
@@ -95,9 +103,13 @@ _HTML_SUFFIXES = (".html", ".htm", ".xhtml", ".xht")
 _MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
 
 
-def convert(source: Source, options: ConverterOptions | None = None) -> Converted:
-    """The text of a file, by its format. Raises :class:`Unreadable`, whose message continues "FILE is"."""
-    return CONVERTERS[format_of(source, options)](source, options or ConverterOptions())
+def convert(source: Source, options: ConverterOptions | None = None, kind: str | None = None) -> Converted:
+    """The text of a file by its format, or as ``kind``. Raises :class:`Unreadable`, which continues "FILE is"."""
+    converted = CONVERTERS[kind or format_of(source, options)](source, options or ConverterOptions())
+    if isinstance(converted.pieces, Lazily):
+        return converted
+    # Escapes in JSON and RTF can write half a character, which no tokenizer takes.
+    return Converted([Piece(whole_characters(text), where) for text, where in converted.pieces], converted.notes)
 
 
 def format_of(source: Source, options: ConverterOptions | None = None) -> str:

@@ -10,29 +10,33 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from memagent_lib.documents.converters.converted import Source, Unreadable
+from memagent_lib.documents.converters.converted import Source
+from memagent_lib.errors import UserError
 
 DOTS_PER_POINT = 300 / 72
 PAGE_TIMEOUT_S = 120
 
 
+class MissingTool(UserError, RuntimeError):
+    """A program or library that an option needs is not installed; the message has the line that installs it."""
+
+
 def require_ocr(language: str) -> None:
-    """Raise :class:`Unreadable` unless tesseract is installed and knows ``language``, and pypdfium2 is there."""
+    """Raise :class:`MissingTool` unless pypdfium2 and tesseract are there, and tesseract knows ``language``."""
+    need = "text recognition (OCR) needs"
     try:
         import pypdfium2  # noqa: F401
     except ImportError:
-        raise Unreadable(
-            "to be recognised by pypdfium2, which is not installed; pip install 'memagent-lib[ocr]'"
-        ) from None
+        raise MissingTool(f"{need} pypdfium2, which is not installed; pip install 'memagent-lib[ocr]'") from None
     if not shutil.which("tesseract"):
-        raise Unreadable("to be recognised by tesseract, which is not installed; apt install tesseract-ocr")
-    listed = subprocess.run(["tesseract", "--list-langs"], capture_output=True, text=True, timeout=PAGE_TIMEOUT_S)
+        raise MissingTool(f"{need} tesseract, which is not installed; apt install tesseract-ocr")
+    command = ["tesseract", "--list-langs"]
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=PAGE_TIMEOUT_S, check=False)
     languages = set((listed.stdout + listed.stderr).split())
     missing = [name for name in language.split("+") if name not in languages]
     if missing:
-        raise Unreadable(
-            f"to be recognised in {missing[0]!r}, which tesseract has not; apt install tesseract-ocr-{missing[0]}"
-        )
+        package = f"tesseract-ocr-{missing[0].replace('_', '-')}"
+        raise MissingTool(f"{need} the language {missing[0]!r}, which tesseract has not; apt install {package}")
 
 
 def recognise_pages(source: Source, numbers: Sequence[int], language: str) -> dict[int, str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, BinaryIO
 
-from memagent_lib.documents.converters.archives import open_archive
+from memagent_lib.documents.converters.archives import member, open_archive
 from memagent_lib.documents.converters.converted import (
     MAX_BYTES,
     Converted,
@@ -140,10 +140,8 @@ def spreadsheet_text(source: Source, _: ConverterOptions) -> Converted:
             if not visibility.endswith("Visible") or "Hidden" in visibility:
                 notes.append(f"sheet {name} of {source.name} is hidden; it is read all the same")
             pieces.append(Piece(f"Sheet {name}\n{text}\n", f"sheet {name}"))
-    for name, count in unsaved.items():
-        notes.append(
-            f"{counted(count, 'formula')} of {name} in {source.name} have no saved value; open and save it once"
-        )
+    if unsaved:
+        notes.append(f"{counted(unsaved, 'formula')} of {source.name} without a saved value; open the file and save it")
     return Converted(pieces, notes)
 
 
@@ -186,6 +184,6 @@ def _formulas_without_value(stream: BinaryIO) -> int:
     count = 0
     for name in archive.namelist():
         if re.fullmatch(r"xl/worksheets/[^/]+\.xml", name):
-            cells = re.findall(rb"<c\b[^>]*>(?:(?!</c>).)*?<f\b.*?</c>", archive.read(name), re.DOTALL)
+            cells = re.findall(rb"<f[ />].*?</c>", member(archive, name), re.DOTALL)
             count += sum(not re.search(rb"<v>[^<]", cell) for cell in cells)
     return count
