@@ -132,7 +132,7 @@ def length_of(result: Result) -> str:
     known = _OF_RULER if task in RULER_TASKS else _OF_QUESTIONS
     doublings_apart = {name: abs(math.log2(length / max(1, tokens))) for name, length in known.items()}
     nearest = min(doublings_apart, key=doublings_apart.__getitem__)
-    if doublings_apart[nearest] < 0.5:
+    if doublings_apart[nearest] < 0.5:  # nearer to this length than to the next power of two
         return nearest
     metadata = result.example.metadata
     if {"chunks", "chunk_tokens"} <= metadata.keys():

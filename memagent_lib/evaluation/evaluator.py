@@ -139,6 +139,7 @@ def evaluate(
 @contextmanager
 def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, DocumentStore]]:
     """Open an agent's journal in a folder of results, and the folder's documents."""
+    # A finished record is not checked against its prompts, so other code has to be another file.
     identity = agent.identity | {"code": code_of_replies()}
     hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
     path = absolute(folder) / f"{agent.reader.name}-{hashed}.jsonl"
@@ -157,13 +158,13 @@ async def _result(agent: Agent, example: Example, journal: Journal | None) -> Re
     try:
         observer = Observer(store=journal.reading(key)) if journal else None
         trace = _without_ids(await agent.aread(example.document, example.question, observer=observer))
-    except (BackendError, BudgetError) as failure:
+    except (BackendError, BudgetError) as failure:  # anything else is a bug and stops the evaluation
         seconds = time.monotonic() - started
         result = Result(example, reader, seconds, error=f"{type(failure).__name__}: {failure}", code=code)
     else:
         verdict = score(example.rule, trace.answer, example.answers)
         result = Result(example, reader, time.monotonic() - started, trace, verdict, code=code)
-    if journal:
+    if journal:  # in a thread: the record of a long document takes a while to encode
         await asyncio.to_thread(journal.finish, key, result.to_record(stored=True), result.error is not None)
     return result
 

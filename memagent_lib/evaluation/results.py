@@ -52,7 +52,7 @@ class Result:
     code: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.code:
+        if not self.code:  # no default factory: it depends on the example's rule
             object.__setattr__(self, "code", code_of_results(self.example.rule))
 
     @cached_property
@@ -77,6 +77,7 @@ class Result:
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """What became of the evidence that the question needs. Only for a result with a trace."""
+        # Without its document, a span is known by its text, not by the chunks that happen to have been read.
         document = self.example.document or (self.left_out and self.left_out.evidence_texts)
         return diagnose(self.trace, self.example.evidence, self.example.answers, document)
 
@@ -107,7 +108,7 @@ class Result:
             "example": example | {"metadata": dict(self.example.metadata)},
             "document": self.document,
             "characters": self.characters,
-            "facts": self.evidence_texts,
+            "facts": self.evidence_texts,  # under the name that older files have
             "reader": self.reader,
             "seconds": self.seconds,
             "trace": trace,

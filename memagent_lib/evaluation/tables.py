@@ -42,6 +42,7 @@ def wilson(successes: float, n: int) -> Rate:
     share = successes / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    # Rounded, because the end of an interval around 0 or 1 is off by 1e-17.
     return Rate(share, max(0.0, round(centre - half, 12)), min(1.0, round(centre + half, 12)), n)
 
 

@@ -99,6 +99,7 @@ def choice(reply: str, answers: Sequence[str]) -> Score:
     if letter:
         by_letter = AnyAnswer(lambda _: letter.group(1), lambda one, other: normalise(one) == normalise(other))
         return by_letter(reply, answers)
+    # "A" alone is an article in SQuAD's normal form, and would stand in every reply.
     texts = [answer for answer in answers if answer not in _LETTERS]
     return AnyAnswer(lambda _: found, formulas.has_words)(reply, texts or answers)
 
