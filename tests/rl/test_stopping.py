@@ -120,4 +120,4 @@ def test_a_second_interrupt_asks_whether_to_end_the_run_at_once(monkeypatch, ans
     monkeypatch.setattr("builtins.input", lambda question: calls.append(question) or answer)
     with nullcontext() if ended else pytest.raises(KeyboardInterrupt):
         run_access._stop(SimpleNamespace(stop=stop))
-    assert calls == [False, "end it now, and lose the step it is in? [y/N] "] + [True] * ended
+    assert calls == [False, "end it now, and lose the current step? [y/N] "] + [True] * ended
