@@ -19,9 +19,8 @@ from urllib.parse import unquote, urlsplit
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying
+from memagent_lib.backends.server_replies import ATTEMPTS_WITHOUT_TEXT, error_in, reply_in, require_whole_prompt
 from memagent_lib.prompts import Request
-from memagent_lib.text import whole_characters
-from memagent_lib.tokenizer import END_OF_THINKING, THINKING
 from memagent_lib.trace import Reply
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 PATHS = {"completions": "completions", "chat": "chat/completions"}
 CONNECTIONS = 256  # requests in flight
 FIRST_ANSWER_S = 10.0
-ATTEMPTS_WITHOUT_TEXT = 3
-WHERE_TEXT_GOES = "check the server's chat template and its parsers of thinking and of tool calls"
-MORE_ROOM = "if the model thinks first, raise memory_tokens and answer_tokens, or switch its thinking off"
 _WINDOW_FIELDS = ("max_model_len", "context_length", "context_window", "n_ctx", "n_ctx_train")
 _RETRYABLE = (408, 409, 425, 429)
 
@@ -67,7 +63,9 @@ class OpenAICompatible:
         self._extra = extra or {}
         self._policy = retry_policy or RetryPolicy()
         self._circuit = Circuit(self._policy, self.base_url)
-        self.window = window or _window(self._model_card(), model, self.base_url)
+        card = self._model_card()
+        self._owner = str(card.get("owned_by", ""))
+        self.window = window or _window(card, model, self.base_url)
         self._client: aiohttp.ClientSession | None = None
 
     async def complete(self, request: Request) -> Reply:
@@ -138,11 +136,16 @@ class OpenAICompatible:
             body = json.loads(content)
         except (ValueError, RecursionError) as broken:
             raise RetryableError(f"half a reply: {_begins(content)}") from broken
+        failure = error_in(body)
+        if failure is not None:
+            raise self._refused(failure[0], answer.headers, failure[1])
         try:
-            return _reply(body, len(request.ids))
+            reply = reply_in(body, len(request.ids))
         except (KeyError, TypeError, IndexError, AttributeError) as odd:
             why = f"a reply of another form: {_begins(content)}"
             raise RetryableError(why, attempts=ATTEMPTS_WITHOUT_TEXT) from odd
+        require_whole_prompt(body, len(request.ids), self._api == "completions", self._owner)
+        return reply
 
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -203,48 +206,6 @@ def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
         pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         return public, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
     return public, {}
-
-
-def _reply(body: dict[str, Any], prompt_tokens: int) -> Reply:
-    """Return the reply in a server's answer; ``prompt_tokens`` are taken where the server reports none.
-
-    A text that is empty, thinking aside, is neither a memory nor an answer and is tried again, unless a filter removed
-    it or its tokens ran out: a reply that the server lost looks the same. An engine in this process reports its tokens,
-    so there an empty reply is known to be the model's own, and is scored as in training.
-    """
-    choice = body["choices"][0]
-    usage = body.get("usage")
-    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
-    message = choice.get("message") or {}
-    text = choice["text"] if "text" in choice else message.get("content")
-    thinking = message.get("reasoning_content") or message.get("reasoning")
-    finish_reason = choice.get("finish_reason")
-    if finish_reason == "content_filter":
-        raise BackendError("the server's content filter took the reply (finish_reason 'content_filter')")
-    if thinking and not text and finish_reason == "length":
-        text = f"{THINKING}{thinking}"  # cut while it was thinking; the driver reports every unfinished thought
-        thinking = None
-    if not isinstance(text, str) or not text.rpartition(END_OF_THINKING)[2].strip():
-        what = "a tool call" if message.get("tool_calls") else "no text"
-        why = f"{what} in the reply (finish_reason {finish_reason!r})"
-        if finish_reason == "length":
-            raise BackendError(f"{why}; {MORE_ROOM}")
-        raise RetryableError(f"{why}; {WHERE_TEXT_GOES}", attempts=ATTEMPTS_WITHOUT_TEXT)
-    if thinking:
-        text = f"{thinking}{END_OF_THINKING}{text}"
-    return Reply(
-        whole_characters(text),
-        "length" if finish_reason == "length" else "stop",
-        _token_count(usage, "prompt_tokens") or prompt_tokens,
-        _token_count(usage, "completion_tokens"),
-        _token_count(details, "cached_tokens"),
-    )
-
-
-def _token_count(table: Any, name: str) -> int:
-    """Return a number of tokens in a server's table; 0 where it reports none, or something else."""
-    count = table.get(name) if isinstance(table, dict) else 0
-    return count if isinstance(count, int) and count > 0 else 0
 
 
 def _window(card: dict[str, Any], model: str, base_url: str) -> int:

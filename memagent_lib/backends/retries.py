@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
@@ -26,10 +28,15 @@ from tenacity import (
 from memagent_lib.backends.interface import BackendError, BackendUnavailable
 
 T = TypeVar("T")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?")
+_ENDLESS = ("inf", "infinity", "+inf", "+infinity")
 
 
 class RetryableError(Exception):
-    """A failure worth another try, at most ``attempts``; ``after`` is the server's Retry-After header."""
+    """A failure worth another try; ``after`` is the server's Retry-After header.
+
+    A failure with ``attempts`` is given up after so many of its kind, whatever else failed between them.
+    """
 
     def __init__(self, reason: str, after: str | None = None, attempts: int | None = None):
         super().__init__(reason)
@@ -100,8 +107,8 @@ class Circuit:
         silent_s = self._clock() - self._first_failure
         requested_s = seconds_of(failure.after)
         if requested_s is not None and requested_s > self._policy.deadline_s:
-            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + requested_s))
-            self.open(f"the server at {self._server} asks to be left alone until {until} ({failure}); try again then")
+            until = _date_after(requested_s)
+            self.open(f"the server at {self._server} asks to be left alone {until} ({failure}); try again then")
         if self._failures >= self._policy.gone_after_failures and silent_s >= self._policy.gone_after_s:
             self.open(
                 f"the server at {self._server} is gone: {self._failures} attempts in a row failed over "
@@ -148,9 +155,13 @@ async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circui
 
     late = stop_before_delay(policy.deadline_s)
 
+    limited = 0  # failures of the kind that is worth only some attempts
+
     def stop(state: RetryCallState) -> bool:
+        nonlocal limited
         attempts = _failure(state).attempts
-        return late(state) or (attempts is not None and state.attempt_number >= attempts)
+        limited += attempts is not None
+        return late(state) or (attempts is not None and limited >= attempts)
 
     try:
         tries = AsyncRetrying(wait=policy.wait_s, stop=stop, retry=retry_if_exception_type(RetryableError))
@@ -169,15 +180,27 @@ def _failure(state: RetryCallState) -> RetryableError:
     return failure
 
 
+def _date_after(seconds: float) -> str:
+    try:
+        return time.strftime("until %Y-%m-%d %H:%M:%S", time.localtime(time.time() + seconds))
+    except (OverflowError, ValueError, OSError):  # past what a calendar holds
+        return "and names no end"
+
+
 def seconds_of(retry_after: str | None) -> float | None:
-    """Read a Retry-After header as seconds from now (RFC 9110, section 10.2.3); ``None`` if there is none."""
+    """Read a Retry-After header as seconds from now (RFC 9110, section 10.2.3); ``None`` if there is none.
+
+    A number too large for a clock (``inf``, ``1e400``) is infinite: the server names no end.
+    """
     if retry_after is None:
         return None
+    number = retry_after.strip().lower()
+    if number in _ENDLESS or _NUMBER.fullmatch(number):
+        return max(0.0, float(number))
     try:
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+        date = parsedate_to_datetime(retry_after)
     except (ValueError, TypeError):
         return None
+    if date.tzinfo is None:  # HTTP's dates are in GMT, whether they name it or not
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, date.timestamp() - time.time())

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import math
 import socket
 import time
 
@@ -160,27 +161,27 @@ async def test_refusals_that_differ_or_are_interrupted_stop_nothing():
 
 
 WITHOUT_TEXT = {
-    "null content": ({"message": {"content": None}, "finish_reason": "stop"}, "no text in the reply", 3),
-    "null text": ({"text": None, "finish_reason": "stop"}, "no text in the reply", 3),
+    "null content": ({"message": {"content": None}, "finish_reason": "stop"}, "no text in the reply", 5),
+    "null text": ({"text": None, "finish_reason": "stop"}, "no text in the reply", 5),
     "tool calls": (
         {"message": {"content": None, "tool_calls": [{"id": "1"}]}, "finish_reason": "tool_calls"},
         "a tool call in the reply",
-        3,
+        5,
     ),
     "filtered": ({"message": {"content": "So"}, "finish_reason": "content_filter"}, "content filter took", 1),
-    "no message": ({"finish_reason": "stop"}, "no text in the reply", 3),
-    "empty text": ({"text": "", "finish_reason": "stop"}, "no text in the reply", 3),
-    "empty content": ({"message": {"content": ""}, "finish_reason": "stop"}, "no text in the reply", 3),
-    "white space": ({"message": {"content": " \n\u2003"}, "finish_reason": "stop"}, "no text in the reply", 3),
+    "no message": ({"finish_reason": "stop"}, "no text in the reply", 5),
+    "empty text": ({"text": "", "finish_reason": "stop"}, "no text in the reply", 5),
+    "empty content": ({"message": {"content": ""}, "finish_reason": "stop"}, "no text in the reply", 5),
+    "white space": ({"message": {"content": " \n\u2003"}, "finish_reason": "stop"}, "no text in the reply", 5),
     "a thought, then nothing": (
         {"message": {"content": "", "reasoning_content": "it could be 7"}, "finish_reason": "stop"},
         "no text in the reply",
-        3,
+        5,
     ),
     "a thought in the text, then nothing": (
         {"text": "<think>it could be 7</think>\n", "finish_reason": "stop"},
         "no text in the reply",
-        3,
+        5,
     ),
     "a hidden thought that was cut": (
         {"message": {"content": ""}, "finish_reason": "length"},
@@ -439,6 +440,109 @@ def test_the_command_reads_through_a_chat_server_with_a_key(tokenizer, tmp_path,
         assert server.posts == posts, "what the journal holds is not asked again"
 
 
+# The prompt as the server read it, and replies of other forms.
+
+
+@pytest.mark.parametrize(
+    ("sent", "api", "usage"),
+    [
+        (7_900, "completions", {"prompt_tokens": 2_050}),  # ollama#17889: num_ctx/2 + 2 of a longer prompt
+        (2_150, "chat", {"prompt_tokens": 96, "completion_tokens": 4_000}),  # TradingAgents#168
+        (7_900, "chat", {"prompt_tokens": 4_096}),  # ollama#7043
+        (8_100, "completions", {"prompt_tokens": 7_993}),  # MEDS_EIC_AR#172: SGLang cuts the tail at the window - 7
+        (200, "completions", {"prompt_tokens": 120, "prompt_tokens_details": {"cached_tokens": 64}}),
+    ],
+)
+async def test_a_prompt_cut_by_the_server_names_both_numbers(sent, api, usage):
+    with serving(window=20_000) as server:
+        server.reply = lambda body: reply_of(body) | {"usage": usage}
+        says = rf"cut the prompt: {sent:,} tokens were sent and it read {usage['prompt_tokens']:,}; .*num_ctx"
+        with pytest.raises(BackendError, match=says):
+            await ask(opened(server, api=api), range(sent))
+    assert server.posts == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "api", "usage"),
+    [
+        (200, "completions", {"prompt_tokens": 199}),  # without the first token
+        (200, "completions", {"prompt_tokens": 40, "prompt_tokens_details": {"cached_tokens": 160}}),  # cache left out
+        (200, "completions", {"prompt_tokens": 200, "prompt_tokens_details": {"cached_tokens": 160}}),
+        (200, "completions", {"prompt_tokens": 0}),
+        (200, "completions", None),
+        (200, "chat", {"prompt_tokens": 230}),  # its chat template
+        (200, "chat", {"prompt_tokens": 130}),  # another tokenizer
+        (40, "chat", {"prompt_tokens": 12}),
+    ],
+)
+async def test_a_whole_prompt_is_no_cut_however_it_is_counted(sent, api, usage):
+    with serving() as server:
+        server.reply = lambda body: reply_of(body) | {"usage": usage}
+        assert (await ask(opened(server, api=api), range(sent))).text.startswith("note ")
+
+
+@pytest.mark.parametrize(
+    ("body", "says", "posts"),
+    [
+        (  # textgen#7257: an error under the status 200
+            {"error": {"code": 400, "message": "the request exceeds the available context size", "n_ctx": 8192}},
+            r"\(status 400\): the request exceeds the available context size",
+            1,
+        ),
+        ({"choices": None}, "a reply of another form", 5),  # langchain#35236
+        ({"choices": []}, "a reply of another form", 5),
+        ("busy", "a reply of another form", 5),  # inspect_ai#3687: a bare string
+        ({"choices": [{"message": {"content": None, "refusal": "I cannot."}}]}, "refuses to reply: I cannot", 1),
+    ],
+)
+async def test_an_error_under_the_status_200_has_the_servers_words(body, says, posts):
+    with serving() as server:
+        server.reply = lambda _: body
+        with pytest.raises(BackendError, match=says):
+            await ask(opened(server, retry_policy=PATIENT))
+    assert server.posts == posts
+
+
+async def test_content_in_parts_is_joined_and_a_broken_reply_tried_again():
+    parts = [{"type": "text", "text": "the "}, {"type": "image"}, {"type": "text", "text": "code"}]
+    broken = {"message": {"content": "the co"}, "finish_reason": "error"}
+    with serving() as server:
+        server.reply = lambda _: {
+            "choices": [broken if server.posts == 1 else {"message": {"content": parts}, "finish_reason": "stop"}]
+        }
+        assert (await ask(opened(server, api="chat", retry_policy=PATIENT))).text == "the code"
+    assert server.posts == 2
+
+
+async def test_attempts_without_text_are_counted_by_themselves():
+    empty = RetryableError("no text", attempts=2)
+    fault = RetryableError("status 500")
+    for failures, succeeds in [([fault, fault, fault, empty], True), ([empty, fault, empty], False)]:
+        left = iter(failures)
+
+        async def once(left=left):
+            for failure in left:
+                raise failure
+            return "text"
+
+        work = retrying(once, QUICK, Circuit(QUICK, "x"))
+        if succeeds:
+            assert await work == "text"
+        else:
+            with pytest.raises(BackendError, match="no reply after 3 attempts within 60 s; the last: no text"):
+                await work
+
+
+@pytest.mark.parametrize("after", ["inf", "1e400", "99999999999999999999"])
+async def test_a_pause_without_an_end_is_one_line(after):
+    with (
+        serving(fault=lambda n: f"429/{after}") as server,
+        pytest.raises(BackendUnavailable, match="left alone and names no end"),
+    ):
+        await ask(opened(server))
+    assert server.posts == 1
+
+
 # RetryPolicy, by itself.
 
 
@@ -465,7 +569,14 @@ def test_retry_after_is_read_as_seconds_or_as_a_date():
     assert seconds_of("2.5") == 2.5
     assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0
     assert seconds_of("Wed, 21 Oct 2065 07:28:00 GMT") > 1e8
-    assert seconds_of(None) is None is seconds_of("soon")
+    assert seconds_of("Wed, 21 Oct 2065 07:28:00") == pytest.approx(seconds_of("Wed, 21 Oct 2065 07:28:00 GMT"), abs=1)
+    assert (seconds_of("0.493"), seconds_of("-5"), seconds_of("inf"), seconds_of("1e400")) == (
+        0.493,
+        0,
+        *[math.inf] * 2,
+    )
+    for no_time in (None, "soon", "nan", "120junk", "5s", "1_0", "\uff11\uff12"):  # openai-agents-python#4558
+        assert seconds_of(no_time) is None
 
 
 def test_a_silent_minute_opens_the_circuit_and_a_burst_does_not():

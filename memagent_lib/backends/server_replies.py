@@ -1,0 +1,126 @@
+"""Turn a server's JSON into a :class:`~memagent_lib.trace.Reply`, or raise why there is none.
+
+Knows OpenAI's forms and how servers bend them. Knows no address and no connection.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from memagent_lib.backends.interface import BackendError
+from memagent_lib.backends.retries import RetryableError
+from memagent_lib.text import whole_characters
+from memagent_lib.tokenizer import END_OF_THINKING, THINKING
+from memagent_lib.trace import Reply
+
+ATTEMPTS_WITHOUT_TEXT = 5  # at 30 % faults, three would still lose a turn in two thousand
+COUNT_SLACK = 2  # tokens; some servers leave out the first or the last one
+OTHER_TOKENIZER = 0.6  # a chat server may count with another tokenizer, mostly within a third of ours
+FEWEST_CUT = 32  # tokens; the words around a short message differ by less
+WHERE_TEXT_GOES = "check the server's chat template and its parsers of thinking and of tool calls"
+MORE_ROOM = "if the model thinks first, raise memory_tokens and answer_tokens, or switch its thinking off"
+WINDOW_SETTINGS = {
+    "ollama": "OLLAMA_CONTEXT_LENGTH, or num_ctx in the Modelfile",
+    "llamacpp": "--ctx-size",
+    "vllm": "--max-model-len",
+    "sglang": "--context-length, without --allow-auto-truncate",
+}
+"""Where each server sets its window, by the owner that its list of models names."""
+
+
+def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
+    """Return the reply in a server's answer; ``prompt_tokens`` are taken where the server reports none.
+
+    A text that is empty, thinking aside, is neither a memory nor an answer and is tried again, unless a filter removed
+    it or its tokens ran out: a reply that the server lost looks the same. An engine in this process reports its tokens,
+    so there an empty reply is known to be the model's own, and is scored as in training.
+    """
+    choice = body["choices"][0]
+    usage = body.get("usage")
+    message = choice.get("message") or {}
+    text = _joined(choice["text"] if "text" in choice else message.get("content"))
+    thinking = message.get("reasoning_content") or message.get("reasoning")
+    finish_reason = choice.get("finish_reason")
+    _require_finished(finish_reason, message)
+    if thinking and not text and finish_reason == "length":
+        text = f"{THINKING}{thinking}"  # cut while it was thinking; the driver reports every unfinished thought
+        thinking = None
+    if not isinstance(text, str) or not text.rpartition(END_OF_THINKING)[2].strip():
+        what = "a tool call" if message.get("tool_calls") else "no text"
+        why = f"{what} in the reply (finish_reason {finish_reason!r})"
+        if finish_reason == "length":
+            raise BackendError(f"{why}; {MORE_ROOM}")
+        raise RetryableError(f"{why}; {WHERE_TEXT_GOES}", attempts=ATTEMPTS_WITHOUT_TEXT)
+    if thinking:
+        text = f"{thinking}{END_OF_THINKING}{text}"
+    return Reply(
+        whole_characters(text),
+        "length" if finish_reason == "length" else "stop",
+        _token_count(usage, "prompt_tokens") or prompt_tokens,
+        _token_count(usage, "completion_tokens"),
+        _cached_tokens(usage),
+    )
+
+
+def require_whole_prompt(body: dict[str, Any], sent: int, exact: bool, owner: str = "") -> None:
+    """Raise :class:`BackendError` where the server read fewer tokens than were sent: it cut the prompt silently.
+
+    ``exact``: token ids were sent, so the server's count may be lower by :data:`COUNT_SLACK` only. Else the server adds
+    its chat template and may have another tokenizer: a count is a cut below :data:`OTHER_TOKENIZER` of ours, and at
+    least :data:`FEWEST_CUT` fewer. Tokens from a cache are part of ``usage.prompt_tokens``; a server that leaves them
+    out is recognised, and a server without a count is trusted.
+    """
+    usage = body.get("usage")
+    read = _token_count(usage, "prompt_tokens")
+    if not read:
+        return
+    cached = _cached_tokens(usage)
+    if cached > read or abs(read + cached - sent) <= COUNT_SLACK:
+        read += cached
+    least = sent - COUNT_SLACK if exact else min(OTHER_TOKENIZER * sent, sent - FEWEST_CUT)
+    if read >= least:
+        return
+    every = "; ".join(f"{name}: {setting}" for name, setting in WINDOW_SETTINGS.items())
+    fix = f"raise the server's window ({WINDOW_SETTINGS.get(owner, every)}) or lower chunk_tokens"
+    if not exact:
+        fix += "; if it counts with another tokenizer, name that one (tokenizer)"
+    raise BackendError(f"the server cut the prompt: {sent:,} tokens were sent and it read {read:,}; {fix}")
+
+
+def error_in(body: Any) -> tuple[int, bytes] | None:
+    """Return status and JSON of an error that a server sent as a success; ``None`` where there is none."""
+    if not isinstance(body, dict) or not body.get("error") or body.get("choices"):
+        return None
+    error = body["error"]
+    code = error.get("code") if isinstance(error, dict) else None
+    status = code if isinstance(code, int) and 400 <= code < 600 else 500
+    return status, json.dumps(body).encode()
+
+
+def _require_finished(finish_reason: Any, message: dict[str, Any]) -> None:
+    if finish_reason == "content_filter":
+        raise BackendError("the server's content filter took the reply (finish_reason 'content_filter')")
+    if finish_reason == "error":
+        raise RetryableError("the reply broke off (finish_reason 'error')")
+    if message.get("refusal") and not message.get("content"):
+        raise BackendError(f"the model refuses to reply: {str(message['refusal'])[:300]}")
+
+
+def _joined(content: Any) -> Any:
+    """Join a content that is sent as a list of parts; parts without text, such as pictures, add nothing."""
+    if not isinstance(content, list):
+        return content
+    texts = [part.get("text") if isinstance(part, dict) else part for part in content]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _cached_tokens(usage: Any) -> int:
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    return _token_count(details, "cached_tokens")
+
+
+def _token_count(table: Any, name: str) -> int:
+    """Return a number of tokens in a server's table; 0 where it reports none, or something else."""
+    count = table.get(name) if isinstance(table, dict) else 0
+    return count if isinstance(count, int) and count > 0 else 0
