@@ -185,9 +185,11 @@ class _Session:
 
     def _require_finished_thought(self, pending: _Pending) -> None:
         """Raise where the reply is an unfinished thought, which is neither a memory nor an answer."""
-        if self._encoder.tokenizer.still_thinking(pending.received.text):
+        received = pending.received
+        parts = self._encoder.tokenizer.thoughts.split(received.text, separated=bool(received.thinking))
+        if not parts.finished:
             raise BackendError(
-                f"the model was still thinking when its reply ended ({pending.received.reply_tokens:,} tokens, at "
+                f"the model was still thinking when its reply ended ({received.reply_tokens:,} tokens, at "
                 f"most {pending.request.max_tokens:,}); raise memory_tokens and answer_tokens, or switch its "
                 "thinking off"
             )

@@ -15,7 +15,7 @@ from typing import Any
 
 from memagent_lib.errors import UserError
 from memagent_lib.settings import parse, read_toml, require_at_least
-from memagent_lib.tokenizer import END_OF_THINKING, Tokenizer
+from memagent_lib.tokenizer import Tokenizer
 from memagent_lib.trace import Kind, Prompt, Reply
 
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"
@@ -248,8 +248,8 @@ class Encoder:
         Sampled ids decode to text that can need more tokens than were sampled (broken bytes do). Such a memory is cut
         to what fits and marked ``finish_reason="length"``, like one that the engine cut.
         """
-        thinking, _, text = raw.text.rpartition(END_OF_THINKING)
-        text = text.strip()
+        parts = self.tokenizer.thoughts.split(raw.text, separated=bool(raw.thinking))
+        text = parts.text
         finish_reason = raw.finish_reason
         if not prompt.kind.answers:
             memory = self._within_budget(text)
@@ -260,7 +260,7 @@ class Encoder:
             raw,
             text=text,
             finish_reason=finish_reason,
-            thinking=thinking.strip(),
+            thinking="\n".join(filter(None, (raw.thinking.strip(), parts.thinking))),
             prompt_tokens=raw.prompt_tokens or len(request.ids),
             prompt_ids=request.ids,
         )

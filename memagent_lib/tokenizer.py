@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.errors import MissingFile
+from memagent_lib.thinking import Thoughts, special_marks
 
-THINKING = "<think>"
-END_OF_THINKING = "</think>"
 LONG_CHARS = 500
 LONG_TOKENS = 250
 """A text of this length is encoded once; later only its ends are, because tokens there depend on what is beside it."""
@@ -216,9 +215,27 @@ class Tokenizer:
         return seam.ids[begin:end].tolist()
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ``ids``, without special tokens."""
+        """Return the text of ``ids`` without special tokens, but with those that set thoughts apart."""
         size = self.backend.get_vocab_size()  # a padded embedding can sample ids past it
-        return self.backend.decode([i for i in ids if i < size], skip_special_tokens=True)
+        dropped = self._dropped_ids
+        return self.backend.decode(
+            [i for i in ids if i < size and i not in dropped], skip_special_tokens=not self._marks
+        )
+
+    @cached_property
+    def _marks(self) -> frozenset[str]:
+        return special_marks({token.content for token in self._added_tokens.values() if token.special})
+
+    @cached_property
+    def _dropped_ids(self) -> frozenset[int]:
+        """The special tokens to leave out one by one, where a few of them must survive."""
+        if not self._marks:
+            return frozenset()
+        return frozenset(i for i, t in self._added_tokens.items() if t.special and t.content not in self._marks)
+
+    @cached_property
+    def _added_tokens(self) -> dict[int, Any]:
+        return self.backend.get_added_tokens_decoder()
 
     def chat(self, *parts: str) -> list[int]:
         """Return the ids of one user message with ``parts`` in a row, up to where the model's reply begins."""
@@ -230,16 +247,17 @@ class Tokenizer:
         """How many tokens the chat template adds to a message."""
         return sum(map(len, self._chat_frame))
 
+    @cached_property
+    def thoughts(self) -> Thoughts:
+        """How replies of this tokenizer's model part into thoughts and text."""
+        _, after = self._chat_frame
+        prompt_end = self.backend.decode(after, skip_special_tokens=False)
+        added = {token.content for token in self._added_tokens.values()}
+        return Thoughts.of(str(self.source.chat_template or ""), added, prompt_end)
+
     def still_thinking(self, reply: str) -> bool:
         """Whether a reply is an unfinished thought: begun by itself or by the chat template, and never closed."""
-        return (self._opens_thinking or reply.lstrip().startswith(THINKING)) and END_OF_THINKING not in reply
-
-    @cached_property
-    def _opens_thinking(self) -> bool:
-        """Whether the chat template begins the model's reply with a thought, as those of reasoning models do."""
-        _, after = self._chat_frame
-        frame = self.backend.decode(after, skip_special_tokens=False)
-        return frame.rfind(THINKING) > frame.rfind(END_OF_THINKING)
+        return not self.thoughts.split(reply).finished
 
     @cached_property
     def _chat_frame(self) -> tuple[list[int], list[int]]:

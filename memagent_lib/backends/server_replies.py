@@ -11,7 +11,6 @@ from typing import Any
 from memagent_lib.backends.interface import BackendError
 from memagent_lib.backends.retries import RetryableError
 from memagent_lib.text import whole_characters
-from memagent_lib.tokenizer import END_OF_THINKING, THINKING
 from memagent_lib.trace import Reply
 
 ATTEMPTS_WITHOUT_TEXT = 5  # at 30 % faults, three would still lose a turn in two thousand
@@ -44,16 +43,14 @@ def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
     finish_reason = choice.get("finish_reason")
     _require_finished(finish_reason, message)
     if thinking and not text and finish_reason == "length":
-        text = f"{THINKING}{thinking}"  # cut while it was thinking; the driver reports every unfinished thought
+        text = f"<think>{thinking}"  # cut while it was thinking; the driver reports every unfinished thought
         thinking = None
-    if not isinstance(text, str) or not text.rpartition(END_OF_THINKING)[2].strip():
+    if not isinstance(text, str) or not text.rpartition("</think>")[2].strip():
         what = "a tool call" if message.get("tool_calls") else "no text"
         why = f"{what} in the reply (finish_reason {finish_reason!r})"
         if finish_reason == "length":
             raise BackendError(f"{why}; {MORE_ROOM}")
         raise RetryableError(f"{why}; {WHERE_TEXT_GOES}", attempts=ATTEMPTS_WITHOUT_TEXT)
-    if thinking:
-        text = f"{thinking}{END_OF_THINKING}{text}"
     return Reply(
         whole_characters(text),
         "length" if finish_reason == "length" else "stop",

@@ -32,7 +32,6 @@ from memagent_lib.rl.advantages import Overlong, length_penalty
 from memagent_lib.rl.run_folder import RunFolder, save_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer, chunks
-from memagent_lib.tokenizer import END_OF_THINKING
 from memagent_lib.trace import Reply, Trace
 
 FAILURES = "failures.jsonl"
@@ -92,7 +91,9 @@ class VerlBackend:
         cut = len(ids) >= request.max_tokens and ids[-1] not in self.tokenizer.hf.all_special_ids
         text = self.tokenizer.decode(ids)
         if self.tokenizer.still_thinking(text):
-            text += END_OF_THINKING  # an error in evaluation; here it is the policy's empty reply, and scored as one
+            text = self.tokenizer.thoughts.close(
+                text
+            )  # an error in evaluation; here it is the policy's empty reply, and scored as one
         return Reply(
             text,
             finish_reason="length" if cut else "stop",

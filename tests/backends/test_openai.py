@@ -59,7 +59,7 @@ async def test_a_reply_has_the_servers_counts_and_ids_are_sent_as_is():
     assert (said.prompt_tokens, said.reply_tokens, said.cached_tokens, said.finish_reason) == (3, 3, 1, "stop")
 
 
-async def test_chat_sends_text_and_puts_thinking_before_the_reply():
+async def test_chat_sends_text_and_sets_thinking_apart():
     with serving() as server:
         server.reply = lambda body: {
             "choices": [{"message": {"content": "42", "reasoning_content": "hm"}, "finish_reason": "length"}],
@@ -67,7 +67,7 @@ async def test_chat_sends_text_and_puts_thinking_before_the_reply():
         }
         said = await ask(opened(server, api="chat"))
     assert server.bodies[0]["messages"] == [{"role": "user", "content": "the words"}]
-    assert (said.text, said.finish_reason, said.prompt_tokens) == ("hm</think>42", "length", 9)
+    assert (said.text, said.thinking, said.finish_reason, said.prompt_tokens) == ("42", "hm", "length", 9)
 
 
 def test_a_seed_follows_from_the_prompt_alone():

@@ -18,7 +18,7 @@ import memagent_lib
 LIBRARY = Path(memagent_lib.__file__).parent
 # From the ground up: a room may import what stands before it. Rooms in one row do not know each other.
 ROWS = (
-    ("errors", "findings"),
+    ("errors", "findings", "thinking"),
     ("paths", "tokenizer", "processes", "settings"),
     ("provenance", "plugins", "pages"),
     ("text",),

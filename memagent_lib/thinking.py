@@ -1,0 +1,181 @@
+"""The marks that part a model's thoughts from its reply, by family.
+
+A family is found from a model's own chat template and added tokens, never from its name: one release of Magistral
+wrote ``<think>`` as text and the next ``[THINK]`` as a token (vllm#45359). Knows no tokenizer and no prompt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Parts(NamedTuple):
+    """A reply parted into thoughts and text; not ``finished`` where it ended inside a thought."""
+
+    thinking: str
+    text: str
+    finished: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """Thoughts between two marks, before the text; some families wrap the text in marks of its own (``reply``)."""
+
+    opening: str
+    closing: str
+    tokens: tuple[str, ...] = ()
+    reply: tuple[str, str] = ("", "")
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The tokens that the marks are made of; ``tokens`` where a mark is several."""
+        return self.tokens or tuple(filter(None, (self.opening, self.closing, self.reply[0])))
+
+    def named_in(self, chat_template: str) -> bool:
+        if self.tokens:
+            return _all_in(chat_template, self.tokens)
+        return (self.opening in chat_template or self.closing in chat_template) and self.reply[0] in chat_template
+
+    def continues(self, written: str) -> bool:
+        """Whether a reply may have begun inside a thought that something else opened."""
+        return self.closing in written
+
+    def split(self, written: str, begun: bool) -> Parts | None:
+        """Part a reply at the first closing mark after each opening; ``None`` where it begins with no thought."""
+        end = 0
+        while begun or written[end:].lstrip().startswith(self.opening):
+            closing = written.find(self.closing, end)
+            if closing < 0:
+                return Parts(written.strip(), "", finished=False)
+            end = closing + len(self.closing)
+            begun = False
+        if not end:
+            return None
+        return Parts(written[: end - len(self.closing)].strip(), self.unwrapped(written[end:].strip()))
+
+    def unwrapped(self, text: str) -> str:
+        before, after = self.reply
+        if before and text.startswith(before):
+            return text.removeprefix(before).removesuffix(after).strip()
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """The channels of gpt-oss (openai/harmony): the text is what the channel ``final`` holds, the rest are thoughts."""
+
+    opening: str = "<|channel|>analysis<|message|>"
+    closing: str = "<|end|><|start|>assistant<|channel|>final<|message|>"
+    vocabulary: tuple[str, ...] = ("<|start|>", "<|end|>", "<|channel|>", "<|message|>")
+
+    def named_in(self, chat_template: str) -> bool:
+        return _all_in(chat_template, ("<|channel|>", "<|message|>"))
+
+    def continues(self, written: str) -> bool:
+        return written.lstrip().startswith(("analysis", "commentary"))
+
+    def split(self, written: str, begun: bool) -> Parts | None:
+        """Part a reply at its final channel, also where a server has removed the special tokens of the channels."""
+        final = None
+        if written.lstrip().startswith(("<|channel|>", "<|start|>")):
+            begun = True
+            final = _FINAL.search(written)
+        elif written.lstrip().startswith("analysis"):
+            final = _FINAL_WITHOUT_TOKENS.search(written)
+        if final:
+            return Parts(written[: final.start()].strip(), final["text"].strip())
+        return Parts(written.strip(), "", finished=False) if begun else None
+
+    def unwrapped(self, text: str) -> str:
+        return text
+
+
+_FINAL = re.compile(
+    r"<\|channel\|>\s*final[^<]*(<\|constrain\|>[^<]*)?<\|message\|>(?P<text>.*?)(<\|(end|return|call)\|>|$)", re.DOTALL
+)
+_FINAL_WITHOUT_TOKENS = re.compile(r"assistantfinal(?P<text>.*)", re.DOTALL)
+
+FAMILIES: tuple[Tags | Channels, ...] = (
+    Channels(),
+    Tags("<|channel>thought", "<channel|>", tokens=("<|channel>", "<channel|>")),  # Gemma 4
+    Tags("[THINK]", "[/THINK]"),  # Mistral
+    Tags("<seed:think>", "</seed:think>"),
+    Tags("<mm:think>", "</mm:think>"),  # MiniMax M3
+    Tags("<|START_THINKING|>", "<|END_THINKING|>", reply=("<|START_RESPONSE|>", "<|END_RESPONSE|>")),  # Cohere
+    Tags("◁think▷", "◁/think▷"),  # Kimi Dev and VL
+    Tags(  # Kimi K3
+        "<|open|>think<|sep|>",
+        "<|close|>think<|sep|>",
+        tokens=("<|open|>", "<|close|>", "<|sep|>"),
+        reply=("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+    ),
+    Tags("<think>", "</think>", reply=("<answer>", "</answer>")),  # Hunyuan
+    Tags("<think>", "</think>"),  # Qwen3, DeepSeek, GLM, Kimi K2, MiniMax M2, OLMo 3
+)
+"""Of two families with the same marks, the one with more of them comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thoughts:
+    """How one model's replies are parted: the marks of its family, and what its prompt does with them.
+
+    A prompt that ends in an opening mark has ``opened`` a thought; one that ends after a closing mark has ``closed``
+    it, which is how most templates switch thinking off.
+    """
+
+    family: Tags | Channels | None = None
+    opened: bool = False
+    closed: bool = False
+
+    @classmethod
+    def of(cls, chat_template: str, added_tokens: Container[str], prompt_end: str) -> Thoughts:
+        """Find the family of a model from its template, or where it has none, from its added tokens.
+
+        Added tokens alone prove nothing beside a template: Qwen3's models that do not think have them too.
+        """
+        for marks in FAMILIES:
+            if marks.named_in(chat_template) or (not chat_template and _all_in(added_tokens, marks.vocabulary)):
+                opening = prompt_end.rfind(marks.opening)
+                closing = prompt_end.rfind(marks.closing)
+                return cls(marks, opened=opening > closing, closed=closing > opening)
+        return cls()
+
+    def split(self, written: str, separated: bool = False) -> Parts:
+        """Part a reply as it was written; ``separated`` where a server has set thoughts aside already.
+
+        A whole thought at the beginning is one in any family's marks, because a server's model can have another
+        template than the tokenizer here. A closing mark alone is one only where this model's thoughts may have begun
+        before the reply; elsewhere it is text.
+        """
+        if self.family:
+            begun = self.opened or (not self.closed and self.family.continues(written))
+            parts = self.family.split(written, begun and not separated)
+            if parts:
+                return parts
+        for marks in FAMILIES:
+            parts = marks.split(written, begun=False)
+            if parts:
+                return parts
+        text = written.strip()
+        return Parts("", self.family.unwrapped(text) if self.family else text)
+
+    def close(self, written: str) -> str:
+        """Return an unfinished thought with its closing mark, so that it parts into a thought and an empty text."""
+        return written + next(marks.closing for marks in self._marks if marks.split(written, begun=True))
+
+    @property
+    def _marks(self) -> tuple[Tags | Channels, ...]:
+        return (self.family, *FAMILIES) if self.family else FAMILIES
+
+
+def special_marks(special_tokens: Container[str]) -> frozenset[str]:
+    """Return the special tokens of a vocabulary that are marks of thoughts, and so must survive decoding."""
+    found = (marks.vocabulary for marks in FAMILIES if _all_in(special_tokens, marks.vocabulary))
+    return frozenset(token for vocabulary in found for token in vocabulary)
+
+
+def _all_in(tokens: Container[str], wanted: tuple[str, ...]) -> bool:
+    return all(token in tokens for token in wanted)
