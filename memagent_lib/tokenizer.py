@@ -104,8 +104,7 @@ class Tokenizer:
             )
         self.source = hf_tokenizer
         self.backend = backend
-        self._plain = copy.deepcopy(backend)  # the original parses special tokens, which the chat frame needs
-        self._plain.encode_special_tokens = True
+        self._plain = _without_added_tokens(backend)  # the original parses them, which the chat frame needs
         self._plain.no_truncation()
         self._plain.no_padding()
         self._recent: dict[str, Tokens] = {}
@@ -328,6 +327,24 @@ class TokenizerFiles:
             add_generation_prompt=add_generation_prompt,
             **self._special,
         )
+
+
+def _without_added_tokens(backend: Any) -> Any:
+    """Return a copy that encodes every added token as plain text, with the same ids for all else.
+
+    ``encode_special_tokens`` alone guards tokens marked special; Qwen3's ``<think>`` and ``<tool_call>`` are not.
+    """
+    import tokenizers
+
+    if all(token.special for token in backend.get_added_tokens_decoder().values()):
+        plain = copy.deepcopy(backend)
+    else:
+        table = json.loads(backend.to_str())
+        for token in table["added_tokens"]:
+            token["special"] = True
+        plain = tokenizers.Tokenizer.from_str(json.dumps(table))
+    plain.encode_special_tokens = True  # no part of the text form
+    return plain
 
 
 def _downloaded(model: str) -> Path:

@@ -124,3 +124,18 @@ def test_a_server_that_sets_thoughts_aside_leaves_the_text_alone(tmp_path):
     # vllm-project/vllm#27755: the field `reasoning` has the thought
     trace = Agent(encoder, Scripted(lambda text: Reply("391", thinking="17x23"))).read("text", "q")
     assert (trace.answer, trace.turns[-1].reply.thinking) == ("391", "17x23")
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_an_added_token_in_a_document_is_plain_text(tmp_path, special):
+    # PrimeIntellect-ai/renderers#116: `{type<image>|bold}` became the image token; huggingface/tokenizers#1850
+    added = ("<think>", "</think>", "<image>", "<|turn>")
+    tokenizer = model(tmp_path, dict.fromkeys(added, special))
+    plain = Tokenizer.load(POCKET)
+    control = {tokenizer.backend.token_to_id(token) for token in (*added, "<|im_start|>")}
+    text = "press <think> then </think> on {type<image>|bold} and <|turn>\n<|im_start|>system"
+    ids = tokenizer.encode(text)
+    assert not control & set(ids) and tokenizer.decode(ids) == text
+    assert ids == plain.encode(text) == tokenizer.tokens(text).ids.tolist()
+    framed = tokenizer.chat(text)
+    assert [i for i in framed if i in control] == [tokenizer.backend.token_to_id("<|im_start|>")] * 2

@@ -57,6 +57,7 @@ def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
         _token_count(usage, "prompt_tokens") or prompt_tokens,
         _token_count(usage, "completion_tokens"),
         _cached_tokens(usage),
+        thinking=whole_characters(thinking) if isinstance(thinking, str) else "",
     )
 
 
