@@ -133,7 +133,7 @@ def convert(
     else:
         pools = [read_pool(path, form) for path in paths]
         selected, examples = _among_others(form, pools, selection, length, tokenizer)
-    selected.unanswerable = sum(known.unanswerable(path) for path in paths)
+    selected.unanswerable = sum(known.unanswerable(path, **options) for path in paths)
     return selected, (replace(example, rule=rule) if rule else example for example in examples)
 
 

@@ -123,7 +123,9 @@ def test_a_missing_or_foreign_file_is_an_error_with_the_fix(tmp_path):
     (tmp_path / "x.parquet").write_text('{"input": 1}')
     with pytest.raises(ValueError, match=r"x.parquet is not a parquet file .*memagent data --from FORMAT"):
         load(tmp_path / "x.parquet")
-    pq.write_table(pa.table({"context": ["a"], "prompt": ["b"]}), tmp_path / "theirs.parquet")
+    pq.write_table(
+        pa.table({"context": ["a"], "prompt": [[{"role": "user", "content": "b"}]]}), tmp_path / "theirs.parquet"
+    )
     with pytest.raises(
         ValueError,
         match=r"lacks the column data_source, .*; it has context, prompt; it looks like MemAgent's .*--from memagent",

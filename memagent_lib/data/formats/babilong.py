@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.format import Format
@@ -62,4 +63,14 @@ def _task_of(path: Path) -> str:
     return found.group() if found else ""
 
 
-FORMAT = Format(name="babilong", files="BABILong's records", fields=("input", "question", "target"), read=read_babilong)
+def _has_label(fields: Mapping[str, Any]) -> bool:
+    return any(fields["target"] in labels.split() for labels in _LABELS.values())
+
+
+FORMAT = Format(
+    name="babilong",
+    files="BABILong's records",
+    fields=("input", "question", "target"),
+    fits=_has_label,
+    read=read_babilong,
+)

@@ -98,10 +98,19 @@ def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int
     )
 
 
+def _has_paragraphs(fields: Mapping[str, Any]) -> bool:
+    """Whether ``context`` has titled paragraphs: a ``context`` that is one text is in many data sets."""
+    try:
+        return bool(_paragraphs(Record(dict(fields), 1, "record 1")))
+    except (ValueError, TypeError):
+        return False
+
+
 FORMAT = Format(
     name="hotpot",
     files="HotpotQA's distractor JSON, or the Hub's parquet of it",
     fields=("question", "answer", "context"),
+    fits=_has_paragraphs,
     read=read_hotpot,
     pool=read_hotpot_pool,
 )

@@ -75,6 +75,6 @@ def _answers(name: str, record: Record, options: list[str]) -> tuple[str, ...]:
 FORMAT = Format(
     name="infinitebench",
     files="InfiniteBench's JSON lines",
-    fields=("context", "input", "answer"),
+    fields=("context", "input", "answer", "options"),
     read=read_infinitebench,
 )

@@ -74,5 +74,6 @@ FORMAT = Format(
     name="longbench",
     files="LongBench's JSON lines",
     fields=("dataset", "input", "context", "answers"),
+    fits=lambda fields: str(fields["dataset"]).removesuffix("_e") in {*RULES, *_CHINESE},
     read=read_longbench,
 )

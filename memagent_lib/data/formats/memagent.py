@@ -7,7 +7,7 @@ for RULER's tasks, ``outputs``. Above some length ``context`` lists numbers of d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,15 @@ def _pool(path: str) -> Pool:
     return read_squad_pool(path) if squad else read_hotpot_pool(path)
 
 
+def _is_memagent(fields: Mapping[str, Any]) -> bool:
+    """Whether ``context`` stands beside verl's messages, or beside the number that evaluation files count by."""
+    return isinstance(fields.get("prompt"), list) or {"input", "index"} <= fields.keys()
+
+
 FORMAT = Format(
-    name="memagent", files="MemAgent's parquet and evaluation JSON", fields=("context",), read=read_memagent
+    name="memagent",
+    files="MemAgent's parquet and evaluation JSON",
+    fields=("context",),
+    fits=_is_memagent,
+    read=read_memagent,
 )

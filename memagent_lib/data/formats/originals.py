@@ -38,17 +38,19 @@ def format_named(name: str) -> Format:
 
 
 def likely_format(path: str | Path) -> str | None:
-    """Return the format whose fields the first record of a file has; where several fit, the one with most fields."""
+    """Return the format that recognises the first record of a file; where several do, the one with most fields."""
+    fitting = _recognising(path)
+    return fitting[0].name if fitting else None
+
+
+def _recognising(path: str | Path) -> list[Format]:
+    """Return the formats that recognise a file's first record, those with most fields first."""
     try:
         first = next(records(path, "records"), None)
     except ValueError:
-        return None
-    if first is None:
-        return None
-    # A field more is stronger evidence: "context" alone is in the files of three projects.
-    fitting = [known for known in FORMATS.values() if set(known.fields) <= first.fields.keys()]
-    best = max(fitting, key=lambda known: len(known.fields), default=None)
-    return best.name if best else None
+        return []
+    fitting = [known for known in FORMATS.values() if first and known.recognises(first.fields)]
+    return sorted(fitting, key=lambda known: len(known.fields), reverse=True)
 
 
 def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Example]:
@@ -104,7 +106,7 @@ def _errors_name(path: str | Path, known: Format) -> Iterator[None]:
         what = str(error) if isinstance(error, ValueError) else f"not as in {known.files} ({error})"
         if str(path) not in what:
             what = f"{path}: {what}"
-        other = likely_format(path)
-        if other is not None and other != known.name:
-            what += f"; it looks like {FORMATS[other].files}: --from {other}"
+        fitting = _recognising(path)
+        if fitting and known not in fitting:  # a later record may be broken in a file of the right format
+            what += f"; it looks like {fitting[0].files}: --from {fitting[0].name}"
         raise ValueError(what) from error

@@ -1,33 +1,169 @@
-"""A user's own file: records with ``question``, ``document``, ``answers`` (or ``answer``), and perhaps ``id``."""
+"""A user's own file: records of a question, a document and accepted answers, perhaps with an ``id``.
+
+:data:`NAMES` lists the names of fields that are recognised; the first record decides for its file. A document may also
+be a list of texts, or of objects with ``text`` and perhaps ``title``: they are joined by an empty line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.answers import NoAnswer
 from memagent_lib.data.formats.format import Format
-from memagent_lib.data.formats.records import records
+from memagent_lib.data.formats.records import Record, records
+
+NAMES = {
+    "question": ("question", "query", "prompt", "instruction", "input"),
+    "document": ("document", "context", "passage", "article", "text", "documents", "contexts", "passages", "input"),
+    "answers": ("answers", "answer", "outputs", "output", "target", "gold", "references", "reference"),
+}
+"""For each part the fields that may have it. A part's first name wins, ``input`` is taken where nothing else is present
+(a question, or the document of a question), and two others at once are refused: nobody could tell which is meant."""
+_IDS = ("id", "_id", "qid", "question_id")
+_CHOICES = ("choices", "options", "choice_A", "answerKey")
+_EXPECTED = "records with question, document and answers"
 
 
-def read_plain(path: str | Path, rule: str = "contains") -> Iterator[Example]:
-    """Yield the examples of a file of JSON lines, a JSON list or parquet."""
+class Fields(NamedTuple):
+    """The name of the field that has each part."""
+
+    question: str
+    document: str
+    answers: str
+
+    @classmethod
+    def of(cls, record: Record, **stated: str | None) -> Fields:
+        """Find the fields of a record; ``stated`` names some of them. ``ValueError`` for a part without a field."""
+        taken = {name for name in stated.values() if name}
+        found: dict[str, str | None] = {}
+        for part, names in NAMES.items():
+            present = [name for name in names if name not in taken and name in record.fields]
+            free = [name for name in present if record.fields[name] is not None] or present[:1]
+            rivals = [name for name in free if name != "input"]
+            if not stated.get(part) and len(rivals) > 1 and rivals[0] != part:
+                raise ValueError(
+                    f"{record.where}: {' and '.join(rivals)} may both be the {part}; choose one with {part}={rivals[0]}"
+                )
+            found[part] = stated.get(part) or next(iter(free), None)
+            taken.add(found[part])
+        missing = [part for part, name in found.items() if name is None]
+        if missing:
+            part = missing[0]
+            raise ValueError(
+                f"{record.where}: missing field {part!r}; found {', '.join(record.fields) or 'no fields'}. It may be "
+                f"called {', '.join(NAMES[part])}; name another with {part}=FIELD"
+            )
+        return cls(**found)
+
+
+def read_plain(
+    path: str | Path,
+    rule: str = "contains",
+    question: str | None = None,
+    document: str | None = None,
+    answers: str | None = None,
+) -> Iterator[Example]:
+    """Yield the examples of a file of JSON lines, a JSON list or parquet; the options name fields.
+
+    Records that state, as SQuAD v2 does, that there is no answer are left out; :func:`unanswerable` counts them.
+    """
     name = Path(path).stem
-    for record in records(path, "records with question, document and answers"):
-        answers = "answer" if "answer" in record.fields and "answers" not in record.fields else "answers"
+    fields = None
+    for record in records(path, _EXPECTED):
+        fields = fields or Fields.of(record, question=question, document=document, answers=answers)
+        _refuse_choices(record, fields)
+        try:
+            accepted = record.answers(fields.answers)
+        except NoAnswer:
+            continue
         yield Example(
-            id=str(record.fields.get("id", f"{name}-{record.number}")),
+            id=_id(record) or f"{name}-{record.number}",
             task=name,
-            question=record.get("question", str),
-            document=record.get("document", str),
-            answers=record.texts(answers),
+            question=record.get(fields.question, str),
+            document=_document(record, fields.document),
+            answers=accepted,
             rule=rule,
         )
+
+
+def unanswerable(path: str | Path, rule: str | None = None, **stated: str | None) -> int:
+    """Count the records that state that there is no answer, with the options of :func:`read_plain`."""
+    count = 0
+    fields = None
+    for record in records(path, _EXPECTED):
+        fields = fields or Fields.of(record, **stated)
+        try:
+            record.answers(fields.answers)
+        except NoAnswer:
+            count += 1
+    return count
+
+
+def is_plain(fields: Mapping[str, Any]) -> bool:
+    """Whether a record has our own names, or other names with a question, a document and answers that can be read."""
+    if {"question", "document"} <= fields.keys():
+        return True
+    record = Record(dict(fields), 1, "record 1")
+    try:
+        found = Fields.of(record)
+        record.get(found.question, str)
+        _document(record, found.document)
+        record.answers(found.answers)
+    except NoAnswer:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _id(record: Record) -> str:
+    """Return the id that a record states, or nothing."""
+    values = (record.fields.get(name) for name in _IDS)
+    return next((str(value) for value in values if value is not None), "")
+
+
+def _document(record: Record, name: str) -> str:
+    value = record.get(name, object)
+    if isinstance(value, str):
+        return value
+    parts = value if isinstance(value, list) else [value]
+    texts = [_passage(part, name, record.where) for part in parts]
+    if len(texts) > 1 and all(len(text) == 1 for text in texts):
+        raise ValueError(f"{record.where}: {name!r} looks like one text split into its letters; join them")
+    if not texts:
+        raise ValueError(f"{record.where}: {name!r} is an empty list; expected a text or a list of texts")
+    return "\n\n".join(texts)
+
+
+def _passage(value: Any, name: str, where: str) -> str:
+    if isinstance(value, Mapping) and isinstance(value.get("text"), str):
+        title = value.get("title")
+        return f"{title}\n{value['text']}" if isinstance(title, str) and title else value["text"]
+    if not isinstance(value, str):
+        raise ValueError(
+            f"{where}: expected a text as {name!r}, or a list of texts or of objects with 'text', found {value!r:.60}"
+        )
+    return value
+
+
+def _refuse_choices(record: Record, fields: Sequence[str]) -> None:
+    """Refuse a multiple-choice record: without its options in the question nobody could answer with a letter."""
+    for name in _CHOICES:
+        if name not in fields and record.fields.get(name):
+            raise ValueError(
+                f"{record.where}: is a multiple-choice question (it has {name!r}), which plain records are not; write "
+                "the options into the question and the right one's letter and text into answers, and set rule=choice"
+            )
 
 
 FORMAT = Format(
     name="plain",
     files="your own records with question, document and answers",
-    fields=("question", "document"),
+    fields=(),
+    fits=is_plain,
     read=read_plain,
+    unanswerable=unanswerable,
 )

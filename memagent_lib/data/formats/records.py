@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from memagent_lib.data.formats.answers import accepted_answers, scalar_answer
 from memagent_lib.data.pools import AnyQuestion
 from memagent_lib.text import whole_characters
 
@@ -30,12 +31,19 @@ class Record(NamedTuple):
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the field ``name`` as texts, a list's entries or a single value. Never empty."""
         values = self.get(name, object)
-        found = tuple(str(value) for value in (values if isinstance(values, list) else [values]))
+        found = tuple(
+            scalar_answer(value, f"{self.where}, {name!r}")
+            for value in (values if isinstance(values, list) else [values])
+        )
         if not found or not all(text.strip() for text in found):
             raise ValueError(
                 f"{self.where}: the answer list {name!r} is empty or has an empty answer: {list(found[:3])}"
             )
         return found
+
+    def answers(self, name: str) -> tuple[str, ...]:
+        """Return the accepted answers in the field ``name``, which has any of the shapes of :mod:`.answers`."""
+        return accepted_answers(self.get(name, object), f"{self.where}, {name!r}")
 
 
 def records(path: str | Path, expected: str) -> Iterator[Record]:
@@ -84,7 +92,8 @@ def field_of(record: Any, name: str, kind: type[T], where: str) -> T:
     fields = _object(record, where)
     value = fields.get(name)
     if value is None:
-        raise ValueError(f"{where}: missing field {name!r}; found {', '.join(fields) or 'no fields'}")
+        null = " (it is null)" if name in fields else ""
+        raise ValueError(f"{where}: missing field {name!r}{null}; found {', '.join(fields) or 'no fields'}")
     if not isinstance(value, kind):
         raise ValueError(f"{where}: expected {_NAMES.get(kind, kind.__name__)} as {name!r}, found {_found(value)}")
     return value

@@ -54,4 +54,10 @@ def split_ruler(text: str) -> tuple[str, str]:
     return document, text[cut:].strip()
 
 
-FORMAT = Format(name="ruler", files="RULER's validation.jsonl", fields=("input", "outputs"), read=read_ruler)
+FORMAT = Format(
+    name="ruler",
+    files="RULER's validation.jsonl",
+    fields=("index", "input", "outputs"),
+    fits=lambda fields: "context" not in fields,
+    read=read_ruler,
+)

@@ -1,0 +1,193 @@
+"""Accepted answers in the shapes that data sets have, as one tuple of texts.
+
+========================================================  ==========================================================
+shape                                                     accepted answers
+========================================================  ==========================================================
+a text, or a list of texts                                the texts
+a number                                                  its digits: ``3.0`` is ``3``, ``0.1`` is ``0.1``
+a truth value                                             ``yes`` and ``true``, or ``no`` and ``false``
+an object with ``text``, ``value``, ``answer`` or         what is under it, and under ``aliases``; a list of such
+``spans``                                                 objects adds up (SQuAD, TriviaQA, Natural Questions, DROP)
+an object with ``extractive_spans`` (Qasper)              as Qasper's evaluator: the spans joined by a comma, else
+                                                          yes or no, else the free answer
+a text that is one of these lists or objects in JSON,     what it stands for
+Python or NumPy notation
+========================================================  ==========================================================
+
+Everything else is refused: null, NaN, an empty text, a list of lists, a text split into its letters.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import math
+import re
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+_KEYS = ("text", "value", "answer", "spans")
+_ALIASES = "aliases"
+# A bracket, what begins an entry (a quote, a number, an inner bracket, null), and at the end the other bracket.
+_NOTATION = re.compile(
+    r"""(\[\s*(?:['"\[{\d\]-]|array\(|null|None|nan).*(?<=\])|\{\s*['"}].*(?<=\})|\(\s*['"].*(?<=\))|array\(.*\))$""",
+    re.DOTALL,
+)
+_SPLIT_LETTERS = 3
+
+
+class NoAnswer(ValueError):
+    """A record that states, in its data set's own form, that its document has no answer."""
+
+
+def accepted_answers(value: Any, where: str) -> tuple[str, ...]:
+    """Return the answers that ``value`` stands for, without repeats, or refuse it with its position ``where``.
+
+    Raises :class:`NoAnswer` for the empty ``text`` of SQuAD v2 and for a question that Qasper calls unanswerable.
+    """
+    if isinstance(value, str):
+        value = _noted(value, where)
+    answers = list(dict.fromkeys(_answers(value, where)))
+    if not answers or not all(answer.strip() for answer in answers):
+        raise ValueError(f"{where}: there is no answer, or an empty one: {value!r:.60}; state what is right")
+    return tuple(answers)
+
+
+def scalar_answer(value: Any, where: str) -> str:
+    """Return one text, number or date as a text; refuse anything else."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{where}: an answer is {'null' if value is None else value}; remove it or state the answer")
+    if isinstance(value, str | int):
+        return str(value)
+    if isinstance(value, float | Decimal):
+        return _digits(value)
+    if isinstance(value, date):  # and datetime, which Arrow and spreadsheets use for both
+        return value.isoformat().removesuffix("T00:00:00")
+    raise ValueError(
+        f"{where}: an answer is {value!r:.60}; it must be a text, a number, or an object with "
+        f"{', '.join(_KEYS[:-1])} or {_KEYS[-1]}"
+    )
+
+
+def _answers(value: Any, where: str) -> Iterator[str]:
+    if isinstance(value, bool):
+        yield from ("yes", "true") if value else ("no", "false")
+    elif isinstance(value, Mapping):
+        yield from _of_object(value, where)
+    elif isinstance(value, list | tuple):
+        yield from _of_list(value, where)
+    else:
+        yield scalar_answer(value, where)
+
+
+def _of_list(values: Sequence[Any], where: str) -> Iterator[str]:
+    if any(isinstance(value, list | tuple) for value in values):
+        raise ValueError(
+            f"{where}: the answers are a list of lists: {values!r:.60}. Write one list of the wordings that are "
+            "right; an answer of several parts is one text"
+        )
+    if _is_split_text(values):
+        raise ValueError(f"{where}: the answers look like one text split into its letters: {values!r:.60}; join them")
+    if values and all(isinstance(value, Mapping) for value in values):
+        yield from _of_objects(values, where)
+        return
+    for value in values:
+        yield from _answers(value, where)
+
+
+def _of_objects(values: Sequence[Mapping[str, Any]], where: str) -> Iterator[str]:
+    """Yield the answers of several annotators; those who found none count only where nobody found one."""
+    found = False
+    for value in values:
+        try:
+            yield from _of_object(value, where)
+            found = True
+        except NoAnswer as nothing:
+            without = nothing
+    if not found:
+        raise without
+
+
+def _of_object(value: Mapping[str, Any], where: str) -> Iterator[str]:
+    if "extractive_spans" in value:
+        yield from _of_qasper(value, where)
+        return
+    key = next((key for key in _KEYS if key in value), None)
+    if key is None:
+        raise ValueError(
+            f"{where}: the answer is an object with {', '.join(map(str, value)) or 'nothing in it'}; expected one "
+            f"with {', '.join(_KEYS[:-1])} or {_KEYS[-1]} (and perhaps {_ALIASES}), or a text"
+        )
+    if value[key] == [] and key == "text":
+        raise NoAnswer(f"{where}: the answer's list of texts is empty, as where SQuAD v2 has no answer")
+    yield from _answers(value[key], where)
+    yield from _answers(value.get(_ALIASES) or [], where)
+
+
+def _of_qasper(value: Mapping[str, Any], where: str) -> Iterator[str]:
+    if value.get("unanswerable"):
+        raise NoAnswer(f"{where}: the question is marked as unanswerable")
+    spans = value["extractive_spans"]
+    if spans:
+        yield ", ".join(scalar_answer(span, where) for span in spans)
+    elif value.get("yes_no") is not None:
+        yield from _answers(bool(value["yes_no"]), where)
+    else:
+        yield scalar_answer(value.get("free_form_answer"), where)
+
+
+def _is_split_text(values: Sequence[Any]) -> bool:
+    # Capitals are the letters of options, digits are numbers: neither is a split text.
+    letters = all(isinstance(value, str) and len(value) == 1 for value in values)
+    return letters and len(values) >= _SPLIT_LETTERS and any(value.islower() for value in values)
+
+
+def _digits(value: float | Decimal) -> str:
+    text = f"{Decimal(str(value)):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _noted(text: str, where: str) -> Any:
+    """Return the list or object that a text is in JSON or as Python and NumPy print it, else the text."""
+    stripped = text.strip()
+    if not _NOTATION.match(stripped):
+        return text  # brackets of its own included, such as [redacted]
+    for read in (json.loads, _python_value):
+        with suppress(ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError):
+            value = read(stripped)
+            if isinstance(value, list | tuple | dict) and not _is_numbers(value):
+                return value
+    if stripped[0] == "(":
+        return text
+    raise ValueError(
+        f"{where}: the answer {text!r:.60} looks like a list or an object; write a list as JSON, such as "
+        '["Odo", "O."], and a text with such brackets as the only entry of a list'
+    )
+
+
+def _is_numbers(value: Any) -> bool:
+    """Whether a list has nothing but numbers: ``[1, 2]`` may as well be an interval, which is one answer."""
+    return bool(value) and isinstance(value, list | tuple) and all(isinstance(part, int | float) for part in value)
+
+
+def _python_value(text: str) -> Any:
+    """Evaluate literals and NumPy's arrays. NumPy prints no commas, and Python would join texts without one."""
+    words: list[tuple[int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.STRING and words and words[-1][0] == tokenize.STRING:
+            words.append((tokenize.OP, ","))
+        if token.type not in (tokenize.NL, tokenize.NEWLINE):
+            words.append((token.type, token.string))
+    tree = ast.parse(tokenize.untokenize(words).strip(), mode="eval").body
+    return ast.literal_eval(_ArraysAsLists().visit(tree))
+
+
+class _ArraysAsLists(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        is_array = isinstance(node.func, ast.Name) and node.func.id == "array" and node.args
+        return self.visit(node.args[0]) if is_array else node
