@@ -23,6 +23,7 @@ from memagent_lib.documents.converters import (
     Unreadable,
     convert,
     format_of,
+    printable,
     require_ocr,
 )
 from memagent_lib.errors import UserError
@@ -125,7 +126,7 @@ class Document:
 
     def warned(self, most: int | None = None) -> list[str]:
         """What is missing from the text that a person would expect in it; known before anything is read."""
-        skipped = [f"left out: {_printable(path)} ({reason})" for path, reason in self.left_out[:most]]
+        skipped = [f"left out: {printable(path)} ({reason})" for path, reason in self.left_out[:most]]
         return self.notes[:most] + skipped
 
     def blocks(self) -> Iterator[str]:
@@ -237,16 +238,10 @@ def _kind(path: Path, options: ConverterOptions) -> str:
 def _names(paths: Sequence[Path]) -> list[str]:
     """Return the shortest names that differ: from the folder that the files share."""
     if len(paths) == 1:
-        return [_printable(paths[0].name)]
+        return [printable(paths[0].name)]
     parents = [str(path.absolute().parent) for path in paths]
     shared = os.path.commonpath(parents)
-    return [_printable(os.path.relpath(path.absolute(), shared)) for path in paths]
-
-
-def _printable(name: str | Path) -> str:
-    """Return a name that a person and a model can read: line breaks and bytes that are no text are escaped."""
-    text = str(name)
-    return text if text.isprintable() else repr(text)[1:-1]
+    return [printable(os.path.relpath(path.absolute(), shared)) for path in paths]
 
 
 def _listed(paths: Sequence[Path]) -> str:

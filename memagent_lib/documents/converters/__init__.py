@@ -4,7 +4,14 @@ A converter is a function from a :class:`Source` to :class:`Converted`; :data:`C
 :func:`convert` chooses by the file's content. Knows no document of several files, no tokenizer and no model.
 """
 
-from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
+from memagent_lib.documents.converters.converted import (
+    Converted,
+    ConverterOptions,
+    Piece,
+    Source,
+    Unreadable,
+    printable,
+)
 from memagent_lib.documents.converters.formats import CONVERTERS, convert, format_of
 from memagent_lib.documents.converters.scanned_pages import require_ocr
 
@@ -17,5 +24,6 @@ __all__ = [
     "Unreadable",
     "convert",
     "format_of",
+    "printable",
     "require_ocr",
 ]

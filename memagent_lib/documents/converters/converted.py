@@ -12,8 +12,20 @@ MAX_BYTES = 1 << 29
 """The most that is read into memory at once of a file, or of what an archive unpacks to. Plain text has no limit."""
 
 
+LONGEST_REASON = 300
+
+
+def printable(text: object) -> str:
+    """``text`` on one line that a person and a model can read: line breaks and bytes that are no text are escaped."""
+    line = str(text)
+    return line if line.isprintable() else repr(line)[1:-1]
+
+
 class Unreadable(ValueError):
-    """A file that no converter can read; the message continues "FILE is"."""
+    """A file that no converter can read; the message continues "FILE is", on one line."""
+
+    def __init__(self, reason: str):
+        super().__init__(printable(" ".join(reason.split()))[:LONGEST_REASON])
 
 
 class Piece(NamedTuple):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import BinaryIO
 
-from memagent_lib.documents.converters.archives import open_archive
+from memagent_lib.documents.converters.archives import member, open_archive
 from memagent_lib.documents.converters.book_text import book_text
 from memagent_lib.documents.converters.converted import (
     Converted,
@@ -20,6 +20,7 @@ from memagent_lib.documents.converters.converted import (
     Piece,
     Source,
     Unreadable,
+    printable,
 )
 from memagent_lib.documents.converters.encodings import marked_encoding, unmarked_utf16
 from memagent_lib.documents.converters.html_text import html_text
@@ -105,11 +106,16 @@ _MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
 
 def convert(source: Source, options: ConverterOptions | None = None, kind: str | None = None) -> Converted:
     """The text of a file by its format, or as ``kind``. Raises :class:`Unreadable`, which continues "FILE is"."""
-    converted = CONVERTERS[kind or format_of(source, options)](source, options or ConverterOptions())
+    try:
+        converted = CONVERTERS[kind or format_of(source, options)](source, options or ConverterOptions())
+    except RecursionError:
+        raise Unreadable("nested too deep to be read; save it as text") from None
+    notes = [printable(note) for note in converted.notes]
     if isinstance(converted.pieces, Lazily):
-        return converted
+        return Converted(converted.pieces, notes)
     # Escapes in JSON and RTF can write half a character, which no tokenizer takes.
-    return Converted([Piece(whole_characters(text), where) for text, where in converted.pieces], converted.notes)
+    pieces = [Piece(whole_characters(text), printable(where)) for text, where in converted.pieces]
+    return Converted(pieces, notes)
 
 
 def format_of(source: Source, options: ConverterOptions | None = None) -> str:
@@ -152,7 +158,7 @@ def _format_of_archive(stream: BinaryIO) -> str:
     for name, kind in _IN_ARCHIVES.items():
         if name in names:
             return kind
-    declared = archive.read("mimetype")[:200].decode("ascii", "replace").strip() if "mimetype" in names else ""
+    declared = member(archive, "mimetype")[:200].decode("ascii", "replace").strip() if "mimetype" in names else ""
     if declared.startswith("application/vnd.oasis.opendocument.spreadsheet"):
         return "spreadsheet"
     known = {name.lower() for name in names} | {declared}

@@ -13,7 +13,14 @@ import re
 from collections.abc import Callable
 from email.message import EmailMessage
 
-from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
+from memagent_lib.documents.converters.converted import (
+    Converted,
+    ConverterOptions,
+    Piece,
+    Source,
+    Unreadable,
+    printable,
+)
 from memagent_lib.documents.converters.encodings import codec_of, decode
 from memagent_lib.documents.converters.html_text import html_text
 from memagent_lib.text import whole_characters
@@ -91,7 +98,7 @@ class _MailReader:
 
     def _attached(self, part: EmailMessage, where: str, depth: int) -> None:
         kind = part.get_content_type()
-        name = whole_characters(part.get_filename() or kind)
+        name = printable(part.get_filename() or kind)
         here = _joined(where, f"attachment {name}")
         data = part.get_payload(decode=True) or b""
         try:

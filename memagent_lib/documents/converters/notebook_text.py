@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable, counted
@@ -22,10 +22,15 @@ def notebook_text(source: Source, _: ConverterOptions) -> Converted:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # cells without an id, which nearly all notebooks have
-            cells = list(nbformat.reads(text, as_version=4).cells)
-    except Exception as broken:  # nbformat raises its own errors, jsonschema's and AttributeError
-        first = " ".join(str(broken).split())[:120]
-        raise Unreadable(f"no notebook that nbformat can read ({first}); save it again") from broken
+            pieces, silent = _cells(nbformat.reads(text, as_version=4).cells)
+    except Exception as broken:  # nbformat checks little: a cell of another form is an error of any kind
+        raise Unreadable(f"no notebook that nbformat can read ({str(broken)[:120]}); save it again") from broken
+    notes = [f"{counted(silent, 'output')} of {source.name} left out (pictures, or no text)"] if silent else []
+    return Converted(pieces, notes)
+
+
+def _cells(cells: Sequence[Any]) -> tuple[list[Piece], int]:
+    """The text of each cell with its outputs, and how many outputs have none."""
     pieces = []
     silent = 0
     for number, cell in enumerate(cells, 1):
@@ -38,8 +43,7 @@ def notebook_text(source: Source, _: ConverterOptions) -> Converted:
         whole = "\n".join(part for part in parts if part)
         if whole:
             pieces.append(Piece(f"{whole}\n\n", f"cell {number}"))
-    notes = [f"{counted(silent, 'output')} of {source.name} left out (pictures, or no text)"] if silent else []
-    return Converted(pieces, notes)
+    return pieces, silent
 
 
 def _output(output: Any) -> Iterator[str]:

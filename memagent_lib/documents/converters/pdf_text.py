@@ -37,6 +37,7 @@ def pdf_text(source: Source, options: ConverterOptions) -> Converted:
     pages: list[_Page] = []
     with source.open() as stream, _warnings_of_pypdf() as warnings:
         reader = _open(stream)
+        is_xfa = _is_xfa(reader)
         for page in _pages(reader):
             warnings.clear()
             pages.append(_read(page) if not isinstance(page, str) else _Page("", failure=page))
@@ -49,6 +50,8 @@ def pdf_text(source: Source, options: ConverterOptions) -> Converted:
         texts[number - 1] = text
     cleaned = [_readable(text) for text in texts]
     notes = _notes(source.name, pages, texts, sum(unknown for _, unknown in cleaned), sorted(recognised))
+    if is_xfa:
+        notes.append(f"{source.name} has an XFA form, whose values may be missing; print it to PDF to have them")
     pieces = [Piece(f"{text}\n", f"page {number}") for number, (text, _) in enumerate(cleaned, 1) if text.strip()]
     return Converted(pieces, notes)
 
@@ -71,6 +74,14 @@ def _open(stream: Any) -> PdfReader:
     return reader
 
 
+def _is_xfa(reader: PdfReader) -> bool:
+    """Whether the form is an XML of Adobe's, which other programs do not show."""
+    try:
+        return "/XFA" in reader.trailer["/Root"].get("/AcroForm", {})
+    except Exception:
+        return False
+
+
 def _pages(reader: PdfReader) -> Iterator[PageObject | str]:
     """The pages in order; for one that the file lists and does not have, why it cannot be read.
 
@@ -90,14 +101,16 @@ def _pages(reader: PdfReader) -> Iterator[PageObject | str]:
 
 def _listed_pages(reader: PdfReader) -> Iterator[int]:
     """The object numbers of all pages in the page tree."""
-    waiting = [reader.trailer["/Root"]["/Pages"]]
+    seen = set()
+    waiting = [reader.trailer["/Root"].raw_get("/Pages")]
     while waiting:
-        node = waiting.pop()
-        kind = node.get_object()
-        if isinstance(kind, dict) and "/Kids" in kind:
-            waiting += reversed(kind["/Kids"])
-        else:
-            yield node.idnum
+        reference = waiting.pop()
+        node = reference.get_object()
+        if not (isinstance(node, dict) and "/Kids" in node):
+            yield reference.idnum
+        elif reference.idnum not in seen:
+            seen.add(reference.idnum)
+            waiting += reversed(node["/Kids"])
 
 
 def _read(page: PageObject) -> _Page:
