@@ -1,7 +1,7 @@
 """The judges: one list, each with what it does and where its formula comes from.
 
-To add one, declare it in :data:`JUDGES`, or write a function in a file of your own and name it ``FILE.py:NAME``
-wherever a rule is named.
+To add one that ships, write its function in ``formulas.py`` and declare it in ``_DECLARED`` below. One of your own is a
+function in any file, named ``FILE.py:NAME`` wherever a rule is named.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ _RULER = "RULER, arXiv 2404.06654"
 _LONGBENCH = "LongBench, arXiv 2308.14508"
 _INFINITEBENCH = "InfiniteBench, arXiv 2402.13718"
 
-_ALL = (
+_DECLARED = (
     # Questions with a short answer.
     Judge(
         "boxed", "the last box equals an answer, case and white space aside; what training uses", _OURS,
@@ -235,7 +235,7 @@ _ALL = (
     Judge("first_line", "another rule for the first line only", _LONGBENCH, first_line, detail="f1"),
 )  # fmt: skip
 
-JUDGES: dict[str, Judge] = {judge.name: judge for judge in _ALL}
+JUDGES: dict[str, Judge] = {judge.name: judge for judge in _DECLARED}
 """Every judge by name. None needs more than the reply and the accepted answers."""
 
 
@@ -253,7 +253,7 @@ def judge_named(rule: str) -> Rule:
         return judge.function(detail)
     if is_plugin(rule):
         return _in_file(rule)
-    known = [f"{judge.name}:..." if judge.detail else judge.name for judge in _ALL]
+    known = [f"{judge.name}:..." if judge.detail else judge.name for judge in _DECLARED]
     raise ValueError(f"no judge {rule!r}; choose from {', '.join(sorted(known))}, or name a function: FILE.py:NAME")
 
 

@@ -1,4 +1,7 @@
-"""What every backend promises, checked for each entry of BACKENDS: a new backend is tested by being listed."""
+"""What every backend promises, checked for each entry of BACKENDS.
+
+A new entry fails here until the fixture ``backend`` knows how to open it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from memagent_lib.prompts import Request
 from memagent_lib.trace import Reply
 
 WINDOW = 256
+IN_THIS_PROCESS = ("vllm", "transformers")
 PROMPTS = ["The code of the violet otter", "Rain taps", "A small boat drifts past the old mill. " * 3, "Snow"]
 
 
@@ -26,6 +30,8 @@ def backend(request, model_folder) -> Iterator[Backend]:
             yield opened
             run_sync(opened.close())
         return
+    if request.param not in IN_THIS_PROCESS:
+        pytest.fail(f"no way to open the backend {request.param!r} in this test; add one to its fixture `backend`")
     pytest.importorskip(request.param)
     opened = open_backend(request.param, model_folder, Sampling(), window=WINDOW)
     yield opened
