@@ -32,9 +32,7 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--question", "TEXT", several, action="append", default=[])
     add_agent_options(verb)
     files = verb.add_argument_group("files")
-    option(
-        files, "--encoding", "NAME", "the encoding of text files (utf-8, cp1252, gb18030, ...) where it is not found"
-    )
+    option(files, "--encoding", "NAME", "read text files in this encoding: utf-8, cp1252, gb18030, ...")
     option(files, "--ocr", "LANGUAGE", "recognise the text of scanned pages, by tesseract: eng, deu+fra, ...")
     option(files, "--journal", "FILE", "save finished turns here: the same command continues after a crash")
     option(files, "--previous", "FILE", "a saved reading to continue from, with these files")

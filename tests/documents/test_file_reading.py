@@ -7,11 +7,13 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import document_files as files
 import pytest
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.documents import DocumentError, SavedReading, plain, read_files
+from memagent_lib.cli import main
+from memagent_lib.documents import Document, DocumentError, SavedReading, plain, read_files
 from memagent_lib.journal import JournalError
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import READERS, gated
@@ -54,6 +56,18 @@ def test_the_answer_comes_with_its_place_in_the_file(agent, tmp_path):
     ((phrase, position),) = reading.evidence(question("violet otter"))
     assert text[phrase.start : phrase.end] == "code of the violet otter is 4821"
     assert position == f"a.txt, character {text.index('code of'):,}"
+
+
+def test_a_document_made_before_is_read_and_names_its_page(agent, tmp_path):
+    (tmp_path / "lease.pdf").write_bytes(files.two_pages(files.words(OTTER.encode())))
+    document = Document([tmp_path / "lease.pdf"])
+    assert document.warnings == []
+    reading = read_files(agent, document, [question("violet otter")])
+    assert reading.answers == {question("violet otter"): "4821"}
+    assert [position for _, position in reading.evidence(question("violet otter"))] == [
+        f"page 2 of lease.pdf, character {len('Page one.') + 4}"
+    ]
+    assert "page 2 of lease.pdf" in reading.to_html(tmp_path / "r.html").read_text()
 
 
 def test_a_folder_is_read_as_one_and_the_evidence_names_the_file(agent, tmp_path):
@@ -208,6 +222,14 @@ def test_the_trace_of_a_file_holds_places_and_not_the_file(agent, tmp_path):
 
 
 # What can be wrong.
+
+
+def test_the_command_warns_before_it_looks_for_a_model(tmp_path, capsys):
+    (tmp_path / "scan.pdf").write_bytes(files.two_pages(files.stream(b"")))
+    assert main(["read", str(tmp_path / "scan.pdf"), "--question", "q?", "--model", "./no-model"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "warning: page 2 of scan.pdf has no text (blank?)"
+    assert second.startswith("memagent read: no model folder './no-model'")
 
 
 def test_a_question_over_its_budget_is_refused_before_any_turn(agent, tmp_path):

@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 
+import document_files as files
 import pytest
 
 from memagent_lib.documents import ConverterOptions, Document, DocumentError, SourcePosition
+from memagent_lib.documents.converters.scanned_pages import MissingTool
+from memagent_lib.documents.sources import Part
 
 
 def text_of(*paths, **kw) -> tuple[str, Document]:
@@ -161,6 +165,56 @@ def test_a_pipe_is_refused_at_once_and_not_opened(tmp_path):
     code = "from memagent_lib.documents import Document; Document(['/dev/stdin'])"
     done = subprocess.run([sys.executable, "-c", code], input="text", capture_output=True, text=True, timeout=60)
     assert "is a pipe or device" in done.stderr
+
+
+def test_what_is_missing_is_known_before_the_first_block(tmp_path):
+    (tmp_path / "scan.pdf").write_bytes(files.two_pages(files.stream(b"")))
+    (tmp_path / "mail.eml").write_bytes(b"From: o@example.org\nSubject: Rent\n\nThe rent is 1200\n")
+    (tmp_path / "old.txt").write_bytes("Señor Núñez pays 1200 €".encode("cp1252"))
+    document = Document([tmp_path])
+    assert document.warnings == [
+        "page 2 of scan.pdf has no text (blank?)",
+        f"left out: {tmp_path / 'old.txt'} (not UTF-8 (4 invalid bytes), and its encoding is uncertain "
+        "(perhaps cp1250, cp1252, cp1257); save it as UTF-8, or name its encoding with --encoding)",
+    ]
+    assert "".join(document.blocks()) == (
+        "[mail.eml]\nFrom: o@example.org\nSubject: Rent\n\nThe rent is 1200\n\n\n[scan.pdf]\nPage one\n"
+    )
+
+
+def test_a_position_names_the_page_or_sheet_of_its_file(tmp_path):
+    (tmp_path / "flat.xlsx").write_bytes(files.xlsx('<row r="1"><c r="A1"><v>12</v></c></row>', hidden="4711"))
+    (tmp_path / "lease.pdf").write_bytes(pdf("The otter swims.", "The code is 4821."))
+    text, document = text_of(tmp_path)
+    assert str(document.locate(text.index("4711"))) == "sheet Secret of flat.xlsx, character 28"
+    assert str(document.locate(text.index("otter"))) == "page 1 of lease.pdf, character 4"
+    assert str(document.locate(text.index("4821"))) == "page 2 of lease.pdf, character 29"
+    assert str(document.locate(text.index("[lease.pdf]"))) == "lease.pdf, character 0"
+
+
+def test_parts_saved_with_a_page_number_are_restored():
+    record = {"name": "a.pdf", "start": 9, "offset": 3, "page": 2}
+    assert Part.from_record(record) == Part("a.pdf", 9, 3, "page 2")
+    assert Part.from_record(record | {"page": None}) == Part("a.pdf", 9, 3)
+    assert Part.from_record(asdict(Part("a.pdf", 9, 3, "page 2"))) == Part("a.pdf", 9, 3, "page 2")
+
+
+def test_text_recognition_reads_scans_and_says_so(tmp_path, monkeypatch):
+    pytest.importorskip("pypdfium2")
+    (tmp_path / "scan.pdf").write_bytes(files.two_pages(files.stream(b"")))
+    program = tmp_path / "tesseract"
+    program.write_text('#!/bin/sh\ncase $1 in --list-langs) echo eng;; *) cat > /dev/null; echo "Signed $4";; esac\n')
+    program.chmod(0o755)
+    options = ConverterOptions(ocr="eng")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    document = Document([tmp_path / "scan.pdf"], options=options)
+    assert "".join(document.blocks()) == "Page one\nSigned eng\n"
+    assert document.warnings == ["1 page of scan.pdf read by text recognition, which makes mistakes"]
+    with pytest.raises(MissingTool, match="needs the language 'deu', which tesseract has not; apt install"):
+        Document([tmp_path / "scan.pdf"], options=ConverterOptions(ocr="eng+deu"))
+    program.unlink()
+    with pytest.raises(MissingTool, match="needs tesseract, which is not installed; apt install tesseract-ocr"):
+        Document([tmp_path / "scan.pdf"], options=options)
 
 
 def test_paths_that_are_not_there_are_named(tmp_path):

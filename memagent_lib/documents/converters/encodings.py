@@ -176,7 +176,7 @@ def _not_quite_utf8(file: BinaryIO) -> Encoding:
     best = ", ".join(codec for codec, _ in guesses[:3])
     raise UnknownEncoding(
         f"not UTF-8 ({invalid:,} invalid bytes), and its encoding is uncertain{f' (perhaps {best})' if best else ''}; "
-        "save the file as UTF-8, or name its encoding with --encoding (utf-8 reads invalid bytes as U+FFFD)"
+        "save it as UTF-8, or name its encoding with --encoding"
     )
 
 
