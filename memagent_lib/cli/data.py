@@ -25,6 +25,7 @@ examples:
   memagent data vt --length-tokens 32000 --n 200 --out vt.parquet
   memagent data needle distractors=1 --chunks 16 --out needles.parquet --seed 7
   memagent data --from hotpot hotpot_train_v1.1.json --documents 200 --n 8192 --rule boxed --out train.parquet
+  memagent data --from plain mine.csv --out mine.parquet           columns question, document, answers; or .xlsx, .jsonl
   memagent data --from ruler data/niah_single_1/validation.jsonl --out niah.parquet
 """
 USAGE = """memagent data --list [TASK]

@@ -19,7 +19,7 @@ from memagent_lib.data.formats import (
     squad,
 )
 from memagent_lib.data.formats.format import Format
-from memagent_lib.data.formats.records import records, unique
+from memagent_lib.data.formats.records import table_records, unique
 from memagent_lib.data.pools import Pool
 from memagent_lib.errors import MissingFile
 
@@ -46,7 +46,7 @@ def likely_format(path: str | Path) -> str | None:
 def _recognising(path: str | Path) -> list[Format]:
     """Return the formats that recognise a file's first record, those with most fields first."""
     try:
-        first = next(records(path, "records"), None)
+        first = next(table_records(path, "records"), None)
     except ValueError:
         return []
     fitting = [known for known in FORMATS.values() if first and known.recognises(first.fields)]

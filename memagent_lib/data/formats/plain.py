@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.answers import NoAnswer
 from memagent_lib.data.formats.format import Format
-from memagent_lib.data.formats.records import Record, records
+from memagent_lib.data.formats.records import Record, table_records
 
 NAMES = {
     "question": ("question", "query", "prompt", "instruction", "input"),
@@ -65,14 +65,15 @@ def read_plain(
     question: str | None = None,
     document: str | None = None,
     answers: str | None = None,
+    sheet: str | None = None,
 ) -> Iterator[Example]:
-    """Yield the examples of a file of JSON lines, a JSON list or parquet; the options name fields.
+    """Yield the examples of a file of JSON, parquet, CSV, TSV or a spreadsheet; the options name fields and the sheet.
 
     Records that state, as SQuAD v2 does, that there is no answer are left out; :func:`unanswerable` counts them.
     """
     name = Path(path).stem
     fields = None
-    for record in records(path, _EXPECTED):
+    for record in table_records(path, _EXPECTED, sheet):
         fields = fields or Fields.of(record, question=question, document=document, answers=answers)
         _refuse_choices(record, fields)
         try:
@@ -89,11 +90,11 @@ def read_plain(
         )
 
 
-def unanswerable(path: str | Path, rule: str | None = None, **stated: str | None) -> int:
+def unanswerable(path: str | Path, rule: str | None = None, sheet: str | None = None, **stated: str | None) -> int:
     """Count the records that state that there is no answer, with the options of :func:`read_plain`."""
     count = 0
     fields = None
-    for record in records(path, _EXPECTED):
+    for record in table_records(path, _EXPECTED, sheet):
         fields = fields or Fields.of(record, **stated)
         try:
             record.answers(fields.answers)

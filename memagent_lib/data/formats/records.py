@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from memagent_lib.data.formats.answers import accepted_answers, scalar_answer
+from memagent_lib.data.formats.table_rows import CSV_SUFFIXES, SHEET_SUFFIXES, csv_rows, sheet_rows
 from memagent_lib.data.pools import AnyQuestion
 from memagent_lib.text import whole_characters
 
@@ -51,6 +52,8 @@ def records(path: str | Path, expected: str) -> Iterator[Record]:
     path = Path(path)
     with open(path, "rb") as file:
         head = file.read(1 << 16)  # content decides, as downloads are often renamed
+    if path.suffix.lower() in SHEET_SUFFIXES:
+        raise ValueError(f"{path}: expected {expected}, found a spreadsheet")
     for mark, name in _PACKED.items():
         if head.startswith(mark):
             raise ValueError(f"{path}: expected {expected}, found a file compressed by {name}; decompress it first")
@@ -65,6 +68,32 @@ def records(path: str | Path, expected: str) -> Iterator[Record]:
             yield Record(_object(value, where), number, where)
     else:
         yield from _lines(path, expected)
+
+
+def table_records(path: str | Path, expected: str, sheet: str | None = None) -> Iterator[Record]:
+    """Yield the records of a table in CSV, TSV or a spreadsheet, or of any file that :func:`records` reads."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if sheet is not None and suffix not in SHEET_SUFFIXES:
+        raise ValueError(f"{path}: sheet={sheet} is for spreadsheets ({', '.join(SHEET_SUFFIXES)}); leave it out")
+    if suffix in SHEET_SUFFIXES:
+        rows = sheet_rows(path, sheet)
+        unit = "row"
+    elif suffix in CSV_SUFFIXES:
+        rows = csv_rows(path)
+        unit = "line"
+    else:
+        yield from records(path, expected)
+        return
+    number = 0
+    try:
+        for number, (position, fields) in enumerate(rows, 1):
+            yield Record(fields, number, f"{path}, {unit} {position}")
+    except UnicodeDecodeError:
+        utf8_text(path)  # raises with the line and the byte
+        raise
+    if not number:
+        raise ValueError(f"{path}: expected {expected}, found a table without a row below its names")
 
 
 def json_value(path: str | Path, kind: type[T], expected: str) -> T:
