@@ -12,6 +12,7 @@ from memagent_lib.cli.arguments import Verbs, add_verb, option
 if TYPE_CHECKING:
     from memagent_lib.documents import Document
 
+PATIENCE_S = 2
 EXAMPLES = """\
 examples:
   memagent read contract.pdf --question "Who signs?" --model Qwen/Qwen2.5-7B-Instruct --html report.html
@@ -83,6 +84,8 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 
 def _document(a: argparse.Namespace) -> Document:
     """The files, converted; raises for questions and files that cannot be read or written before a model is loaded."""
+    from tqdm.auto import tqdm
+
     from memagent_lib.documents import ConverterOptions, Document, SavedReading, questions_to_answer
     from memagent_lib.paths import require_replaceable
 
@@ -90,4 +93,6 @@ def _document(a: argparse.Namespace) -> Document:
     questions_to_answer(a.question, saved, a.reader or "overwrite")
     require_replaceable(*filter(None, (a.journal, a.save, a.html)))
     options = ConverterOptions(encoding=a.encoding, ocr=a.ocr)
-    return Document(a.paths, saved.end if saved else 0, saved.parts if saved else (), options=options)
+    start = saved.end if saved else 0
+    with tqdm(unit="file", disable=None, leave=False, delay=PATIENCE_S) as bar:
+        return Document(a.paths, start, saved.parts if saved else (), options=options, on_file=lambda _: bar.update())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,7 +76,8 @@ class Document:
 
     A single file is its text and nothing else; each of several follows a line with its name, which the model sees too.
     ``start`` is where this document begins after one that was read before, whose ``parts`` are ``previous``. Raises
-    :class:`DocumentError` for a file that cannot be read; in a folder such files are left out and named.
+    :class:`DocumentError` for a file that cannot be read; in a folder such files are left out and named. ``on_file``
+    is called with the name of each file when it has been converted.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Document:
         previous: Iterable[Part] = (),
         *,
         options: ConverterOptions | None = None,
+        on_file: Callable[[str], None] | None = None,
     ):
         options = options or ConverterOptions()
         if options.ocr:
@@ -97,8 +99,12 @@ class Document:
         """What is missing from the text of the files that are read: pages without text, hidden passages, ..."""
         for file, name in zip(found, names, strict=True):
             self._add(file, name, options)
+            if on_file:
+                on_file(name)
         if not self._files:
             raise DocumentError(_nothing_to_read([Path(path) for path in paths], self.left_out))
+        if all(_is_without_text(converted) for _, converted in self._files):
+            raise self._no_text()
         self.names = [name for name, _ in self._files]
         self._start = start
         self._previous = tuple(previous)
@@ -114,6 +120,8 @@ class Document:
             return
         self._files.append((name, converted))
         self.notes += converted.notes
+        if _is_without_text(converted) and not converted.notes:
+            self.notes.append(f"{name} has no text")
 
     @property
     def warnings(self) -> list[str]:
@@ -150,7 +158,13 @@ class Document:
                 has_text = has_text or bool(text.strip())
                 yield text
         if not has_text:
-            raise DocumentError(f"{', '.join(map(repr, self.names[:3]))}: no text at all{_ocr_hint(self.notes)}")
+            raise self._no_text()
+
+    def _no_text(self) -> DocumentError:
+        names = ", ".join(repr(name) for name, _ in self._files[:3])
+        is_scan = any("(a scan?)" in note for note in self.notes)
+        hint = "; a scanned PDF needs text recognition (OCR): --ocr eng" if is_scan else ""
+        return DocumentError(f"{names}: no text at all{hint}")
 
     def locate(self, offset: int) -> SourcePosition:
         """Return the file and position of character ``offset`` of the document, which must have been read."""
@@ -167,9 +181,10 @@ class _File(NamedTuple):
     is_in_folder: bool
 
 
-def _ocr_hint(notes: Sequence[str]) -> str:
-    is_scan = any("no text" in note for note in notes)
-    return "; a scanned PDF needs text recognition (OCR): --ocr eng" if is_scan else ""
+def _is_without_text(converted: Converted) -> bool:
+    """Whether a converted file has no text; of plain text that is known only when it is read."""
+    pieces = converted.pieces
+    return isinstance(pieces, list) and not any(text.strip() for text, _ in pieces)
 
 
 def _files(paths: Sequence[Path], options: ConverterOptions) -> tuple[list[_File], list[SkippedFile]]:

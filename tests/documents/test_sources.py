@@ -122,7 +122,7 @@ def test_a_pdf_is_its_pages_and_places_name_the_page(tmp_path):
         ("a.bin", b"MZ\x00\x01", r"binary file \(a zero byte at 2\)"),
         ("b.bin", bytes(range(1, 32)) * 9, "binary file .* control bytes"),
         ("broken.pdf", b"%PDF-1.4 nothing follows", "is no PDF that pypdf can read"),
-        ("scan.pdf", None, "no text at all; a scanned PDF needs text recognition"),
+        ("scan.pdf", None, "'scan.pdf': no text at all"),
         ("blank.html", b"<html><script>1</script></html>", "no text at all"),
     ],
 )
@@ -169,16 +169,19 @@ def test_a_pipe_is_refused_at_once_and_not_opened(tmp_path):
 
 def test_what_is_missing_is_known_before_the_first_block(tmp_path):
     (tmp_path / "scan.pdf").write_bytes(files.two_pages(files.stream(b"")))
+    (tmp_path / "blank.html").write_text("<html><script>1</script>")
     (tmp_path / "mail.eml").write_bytes(b"From: o@example.org\nSubject: Rent\n\nThe rent is 1200\n")
     (tmp_path / "old.txt").write_bytes("Señor Núñez pays 1200 €".encode("cp1252"))
     document = Document([tmp_path])
     assert document.warnings == [
+        "blank.html has no text",
         "page 2 of scan.pdf has no text (blank?)",
         f"left out: {tmp_path / 'old.txt'} (not UTF-8 (4 invalid bytes), and its encoding is uncertain "
         "(perhaps cp1250, cp1252, cp1257); save it as UTF-8, or name its encoding with --encoding)",
     ]
     assert "".join(document.blocks()) == (
-        "[mail.eml]\nFrom: o@example.org\nSubject: Rent\n\nThe rent is 1200\n\n\n[scan.pdf]\nPage one\n"
+        "[blank.html]\n\n\n[mail.eml]\nFrom: o@example.org\nSubject: Rent\n\nThe rent is 1200\n"
+        "\n\n[scan.pdf]\nPage one\n"
     )
 
 
