@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying
+from memagent_lib.backends.server_dialect import Dialect
 from memagent_lib.backends.server_replies import ATTEMPTS_WITHOUT_TEXT, error_in, reply_in, require_whole_prompt
 from memagent_lib.prompts import Request
 from memagent_lib.trace import Reply
@@ -65,6 +66,7 @@ class OpenAICompatible:
         self._circuit = Circuit(self._policy, self.base_url)
         card = self._model_card()
         self._owner = str(card.get("owned_by", ""))
+        self._dialect = Dialect(sampling, self.base_url, self._owner)
         self.window = window or _window(card, model, self.base_url)
         self._client: aiohttp.ClientSession | None = None
 
@@ -74,6 +76,11 @@ class OpenAICompatible:
             self._open()
         async with self._slots:  # waiting for a connection is no part of a request's deadline
             return await retrying(lambda: self._once(request), self._policy, self._circuit)
+
+    @property
+    def left_out(self) -> dict[str, Any]:
+        """Sampling that the server refuses and that changes replies, with the values that were meant."""
+        return dict(self._dialect.left_out)
 
     async def close(self) -> None:
         if self._client is not None:
@@ -119,26 +126,20 @@ class OpenAICompatible:
         return cards[self.model]
 
     async def _once(self, request: Request) -> Reply:
-        import aiohttp
-
-        try:
-            async with asyncio.timeout(self._policy.attempt_s):
-                data = json.dumps(self._body(request)).encode()
-                async with self._client.post(f"{self.base_url}/{PATHS[self._api]}", data=data) as answer:
-                    content = await answer.read()
-        except TimeoutError as late:
-            raise RetryableError(f"no reply within {self._policy.attempt_s:g} s") from late
-        except (aiohttp.ClientError, OSError) as failure:
-            raise RetryableError(_describe(failure)) from failure
-        if answer.status >= 400:
-            raise self._refused(answer.status, answer.headers, content)
+        sent = self._body(request)
+        status, headers, content = await self._sent(sent)
+        while status in (400, 422) and self._dialect.learn(sent.keys() - self._extra.keys(), content):
+            sent = self._body(request)
+            status, headers, content = await self._sent(sent)
+        if status >= 400:
+            raise self._refused(status, headers, content)
         try:
             body = json.loads(content)
         except (ValueError, RecursionError) as broken:
             raise RetryableError(f"half a reply: {_begins(content)}") from broken
         failure = error_in(body)
         if failure is not None:
-            raise self._refused(failure[0], answer.headers, failure[1])
+            raise self._refused(failure[0], headers, failure[1])
         try:
             reply = reply_in(body, len(request.ids))
         except (KeyError, TypeError, IndexError, AttributeError) as odd:
@@ -147,16 +148,22 @@ class OpenAICompatible:
         require_whole_prompt(body, len(request.ids), self._api == "completions", self._owner)
         return reply
 
+    async def _sent(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
+        """Send a request's body once; return status, headers and content of what comes back."""
+        import aiohttp
+
+        try:
+            async with asyncio.timeout(self._policy.attempt_s):
+                data = json.dumps(body).encode()
+                async with self._client.post(f"{self.base_url}/{PATHS[self._api]}", data=data) as answer:
+                    return answer.status, answer.headers, await answer.read()
+        except TimeoutError as late:
+            raise RetryableError(f"no reply within {self._policy.attempt_s:g} s") from late
+        except (aiohttp.ClientError, OSError) as failure:
+            raise RetryableError(_describe(failure)) from failure
+
     def _body(self, request: Request) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "model": self.model,
-            "max_tokens": request.max_tokens,
-            "temperature": self.sampling.temperature,
-            "top_p": self.sampling.top_p,
-        }
-        seed = self.sampling.seed_for(request)
-        if seed is not None:
-            body["seed"] = seed
+        body = {"model": self.model} | self._dialect.fields(request)
         if self._api == "completions":
             body["prompt"] = request.ids
         else:

@@ -24,6 +24,7 @@ from memagent_lib.prompts import Request
 
 POCKET = Path(__file__).parents[2] / "experiments" / "pocket" / "trained"
 
+PENALTY = 50.0  # far above any in use: at 1.3 the small policy is too sure of its words to change one
 PROMPTS = ["The code of the violet otter", "Rain taps", "A small boat drifts past the old mill. " * 3, "Snow"]
 
 
@@ -237,12 +238,17 @@ def test_a_model_folder_that_is_not_there_is_named():
 
 
 @pytest.fixture(scope="module")
-def vllm_server():
-    """The address of vLLM's own server with the pocket policy."""
+def vllm_server(tmp_path_factory):
+    """The address of vLLM's own server with the pocket policy, in a folder that asks for a repetition penalty."""
+    folder = shutil.copytree(POCKET, tmp_path_factory.mktemp("served") / "pocket")
+    config = folder / "generation_config.json"
+    stated = json.loads(config.read_text()) if config.exists() else {}
+    # RL#3497: Qwen2.5-0.5B-Instruct has 1.1, which vLLM applies to requests that state no penalty
+    config.write_text(json.dumps(stated | {"repetition_penalty": PENALTY, "top_k": 1, "temperature": 0.7}))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(POCKET), "--port", str(port)]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--port", str(port)]
     command += ["--host", "127.0.0.1", "--served-model-name", "pocket", "--max-model-len", "1024", "--enforce-eager"]
     command += ["--dtype", "float32", "--block-size", "32", "--max-num-seqs", "16"]
     quiet = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
@@ -276,4 +282,15 @@ def test_vllms_own_server_has_a_window_and_the_same_replies(vllm_server, api):
         ours, theirs = (one.read(example.document, example.question) for one in (local, agent))
         assert [turn.reply.text for turn in theirs.turns] == [turn.reply.text for turn in ours.turns]
         assert theirs.prompt_tokens == ours.prompt_tokens and theirs.reply_tokens == ours.reply_tokens
+    agent.close()
+
+
+@pytest.mark.slow
+def test_a_penalty_that_is_named_reaches_vllms_own_server(vllm_server):
+    local = open_agent(POCKET, "transformers")
+    how = {"template": local.encoder.template, "budget": local.encoder.budget, "tokenizer": POCKET}
+    agent = open_agent("pocket", "openai", base_url=vllm_server, extra={"repetition_penalty": PENALTY}, **how)
+    examples = make(pocket_task("needle"), 8, 5, local.encoder.tokenizer, chunks=4)
+    pairs = [[one.read(example.document, example.question).memories for one in (local, agent)] for example in examples]
+    assert any(ours != theirs for ours, theirs in pairs)
     agent.close()

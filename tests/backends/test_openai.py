@@ -15,6 +15,7 @@ from memagent_lib.agent import Agent, gather
 from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, open_backend
 from memagent_lib.backends.openai import OpenAICompatible
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying, seconds_of
+from memagent_lib.backends.server_dialect import Dialect
 from memagent_lib.cli import main
 from memagent_lib.prompts import Request
 from memagent_lib.trace import Reply
@@ -501,6 +502,101 @@ async def test_an_error_under_the_status_200_has_the_servers_words(body, says, p
         with pytest.raises(BackendError, match=says):
             await ask(opened(server, retry_policy=PATIENT))
     assert server.posts == posts
+
+
+# What a server takes of OpenAI's form.
+
+UNKNOWN = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+DEFAULT_ONLY = (
+    "Unsupported value: 'temperature' does not support 0.3 with this model. Only the default (1) is supported."
+)
+
+
+def refusing(*refusals: tuple[str, dict], status: int = 400):
+    """Refuse each request whose body has a field, with the error of the first such field."""
+
+    def fault(body: dict) -> tuple[int, dict] | None:
+        return next(((status, error) for name, error in refusals if name in body), None)
+
+    return fault
+
+
+def error(message: str, **more: str) -> dict:
+    return {"error": {"message": message} | more}
+
+
+async def test_all_sampling_is_stated_to_a_server_that_takes_it():
+    with serving() as server:
+        await ask(opened(server))
+    (body,) = server.bodies
+    neutral = {"top_k": -1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+    assert {name: body[name] for name in ("temperature", "top_p", *neutral)} == {"temperature": 0, "top_p": 1} | neutral
+
+
+def test_hosted_openai_never_gets_a_field_that_is_not_its_own():
+    for address in ("https://api.openai.com/v1", "https://me.openai.azure.com/openai/v1"):
+        fields = Dialect(Sampling(temperature=0.3), address).fields(Request((1,), "", 5))
+        assert fields == {"max_tokens": 5, "temperature": 0.3, "top_p": 1.0}
+    assert "top_k" in Dialect(Sampling(), "https://myopenai.com/v1").fields(Request((1,), "", 5))
+    assert Dialect(Sampling(), "http://x/v1", "llamacpp").fields(Request((1,), "", 5))["repeat_penalty"] == 1
+
+
+LIMIT_REFUSED = ("max_tokens", error(UNKNOWN, param="max_tokens", code="unsupported_parameter"))
+HEAT_REFUSED = ("temperature", error(DEFAULT_ONLY, param="temperature", code="unsupported_value"))
+
+
+@pytest.mark.parametrize("refusals", [(LIMIT_REFUSED, HEAT_REFUSED), (HEAT_REFUSED, LIMIT_REFUSED)])
+async def test_refused_limit_and_temperature_are_mended_once(refusals, caplog):  # hermes-agent#78273
+    with serving() as server:
+        server.refuse = refusing(*refusals)
+        backend = opened(server, api="chat", sampling=Sampling(temperature=0.3), retry_policy=PATIENT)
+        for number in range(3):
+            await backend.complete(Request((number,), f"the words {number}", 5))
+        await backend.close()
+    assert server.posts == 3 + 2, "what was learnt is remembered"
+    assert server.bodies[-1]["max_completion_tokens"] == 5
+    assert "max_tokens" not in server.bodies[-1] and "temperature" not in server.bodies[-1]
+    assert backend.left_out == {"temperature": 0.3}
+    assert [record.getMessage().partition(" takes ")[2] for record in caplog.records] == [
+        "no temperature; its own is in effect, not 0.3"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "refusal", "status"),
+    [
+        ("top_k", error("Unrecognized request argument supplied: top_k"), 400),  # hermes-agent#15633
+        ("min_p", error("property 'min_p' is unsupported"), 400),
+        ("top_k", error('Invalid JSON payload received. Unknown name "top_k": Cannot find field.'), 400),
+        ("top_k", {"detail": [{"type": "extra_forbidden", "loc": ["body", "top_k"], "msg": "Extra inputs"}]}, 422),
+        ("top_k", error("Failed to deserialize: top_k: invalid value: integer `-1`, expected u32"), 422),
+        ("top_p", error("`temperature` and `top_p` cannot both be specified for this model."), 400),
+    ],
+)
+async def test_a_refused_neutral_field_is_left_out_in_silence(name, refusal, status, caplog):
+    with serving() as server:
+        server.refuse = refusing((name, refusal), status=status)
+        backend = opened(server, retry_policy=PATIENT)
+        for number in range(3):
+            await backend.complete(Request((number,), "", 5))
+        await backend.close()
+    assert server.posts == 3 + 1
+    assert set(server.bodies[0]) - set(server.bodies[-1]) == {name}
+    assert backend.left_out == {} and not caplog.records
+
+
+async def test_a_prompt_that_is_too_long_or_an_own_field_is_a_refusal():
+    # sglang#3642, and vLLM's: max_tokens is named, and no field is refused
+    too_long = error(
+        "This model's maximum context length is 4096 tokens; reduce the prompt or max_tokens, unsupported."
+    )
+    own = error("Unknown parameter: min_p")
+    for refusals, extra in [(("model", too_long), {}), (("min_p", own), {"min_p": 0.1})]:
+        with serving() as server:
+            server.refuse = refusing(refusals)
+            with pytest.raises(BackendError, match="refuses the request"):
+                await ask(opened(server, extra=extra))
+        assert server.posts == 1
 
 
 async def test_content_in_parts_is_joined_and_a_broken_reply_tried_again():

@@ -39,6 +39,11 @@ class Server(ThreadingHTTPServer):
         self.authorizations: list[str] = []
         self.refusal = ""
         self.reply: Callable[[dict[str, Any]], dict[str, Any]] = completion
+        self.refuse: Callable[[dict[str, Any]], tuple[int, dict[str, Any]] | None] = lambda body: None
+        self.cards: Any = None
+        """What the list of models is, where it is not a single model in OpenAI's form."""
+        self.pages: dict[str, Any] = {}
+        """What other addresses answer, by their path."""
 
     @property
     def url(self) -> str:
@@ -64,6 +69,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.authorizations.append(self.headers.get("Authorization", ""))
         if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
             return self._say(401, {"error": {"message": "bad key"}})
+        if self.path in self.server.pages:
+            return self._say(200, self.server.pages[self.path])
+        if not self.path.endswith("/models"):
+            return self._say(404, {"error": {"message": "no such address"}})
+        if self.server.cards is not None:
+            return self._say(200, self.server.cards)
         card = {"id": self.server.model} | ({"max_model_len": self.server.window} if self.server.window else {})
         self._say(200, {"object": "list", "data": [card]})
 
@@ -74,6 +85,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.posts += 1
             self.server.bodies.append(body)
             self.server.times.append(time.monotonic())
+        refusal = self.server.refuse(body)
+        if refusal is not None:
+            return self._say(*refusal)
         fault = self.server.fault(number)
         if fault == "drop":
             self.close_connection = True

@@ -1,0 +1,124 @@
+"""What one server takes of OpenAI's form: how sampling and the longest reply are worded, learnt from its refusals.
+
+vLLM, SGLang and llama.cpp fill in sampling that a request leaves out: from the model's ``generation_config.json``, or
+with values of their own. Replies are those of an engine in this process only where all of it is stated. Knows no
+connection.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Collection, Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from memagent_lib.backends.interface import Sampling
+from memagent_lib.prompts import Request
+
+NEUTRAL = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""Sampling that changes nothing, by vLLM's names. Where a server refuses one of them, leaving it out is the same."""
+LLAMA_CPP = {"repeat_penalty": 1.0, "typical_p": 1.0}
+HOSTED = ("openai.com", "openai.azure.com")  # servers that never take a field beyond OpenAI's own
+LIMITS = ("max_tokens", "max_completion_tokens")
+_REFUSED = re.compile(
+    r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|extra_forbidden|cannot both"
+    r"|(invalid|not allowed).{0,20}(parameter|argument|field|property)|only the default",
+    re.IGNORECASE,
+)
+_TOO_LONG = re.compile(r"context.?(length|size|window)", re.IGNORECASE)  # names max_tokens too, and refuses no field
+_LOG = logging.getLogger("memagent_lib")
+
+
+class Dialect:
+    """The fields of a request's body that state sampling and limit, without what the server has refused.
+
+    ``left_out`` has the refused ones that change replies, with the values that they should have had.
+    """
+
+    def __init__(self, sampling: Sampling, base_url: str, owner: str = ""):
+        self._sampling = sampling
+        self._server = base_url
+        self._limit = LIMITS[0]
+        self._refused: set[str] = set()
+        self.left_out: dict[str, Any] = {}
+        host = urlsplit(base_url).hostname or ""
+        hosted = any(host == name or host.endswith(f".{name}") for name in HOSTED)
+        self._sampled: dict[str, Any] = {} if hosted else dict(NEUTRAL)
+        if owner == "llamacpp":
+            self._sampled |= LLAMA_CPP
+        self._sampled |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
+
+    def fields(self, request: Request) -> dict[str, Any]:
+        fields = {self._limit: request.max_tokens} | self._sampled
+        seed = self._sampling.seed_for(request)
+        if seed is not None and "seed" not in self._refused:
+            fields["seed"] = seed
+        return fields
+
+    def learn(self, sent: Collection[str], refusal: bytes) -> bool:
+        """Return whether a request with the fields ``sent`` is worth sending again after ``refusal``, a 400 or 422.
+
+        A neutral field is left out where the refusal names it; another only where the refusal is of the field itself.
+        """
+        words = _words(refusal)
+        named = [name for name in sent if re.search(rf"(?<!\w){name}(?!\w)", words)]
+        neutral = [name for name in named if self._is_neutral(name)]
+        if neutral:
+            self._leave_out(neutral)
+            return True
+        if _TOO_LONG.search(words) or not _REFUSED.search(words):
+            return False
+        if LIMITS[0] in named:
+            self._limit = LIMITS[1]
+            return True
+        drawn = [name for name in named if name in ("temperature", "top_p", "seed")]
+        self._leave_out(drawn)
+        return bool(drawn)
+
+    def _is_neutral(self, name: str) -> bool:
+        if name == "top_p":
+            return self._sampling.top_p == 1
+        return name in NEUTRAL or name in LLAMA_CPP
+
+    def _leave_out(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self._refused:
+                continue  # another request in flight learnt it already
+            self._refused.add(name)
+            value = self._sampled.pop(name, self._sampling.seed)
+            if not self._is_neutral(name):
+                self.left_out[name] = value
+                _LOG.warning("the server at %s takes no %s; its own is in effect, not %s", self._server, name, value)
+
+
+def _words(refusal: bytes) -> str:
+    """Return what a refusal says of fields: message, code and parameter, and the path of each of FastAPI's errors.
+
+    Not the whole body: some servers repeat the request there, with all of its fields.
+    """
+    try:
+        table = json.loads(refusal)
+    except (ValueError, RecursionError):
+        return refusal[:2000].decode(errors="replace")
+    if not isinstance(table, dict):
+        return str(table)[:2000]
+    error = table.get("error", table)
+    if not isinstance(error, dict):
+        return str(error)[:2000]
+    words = [error.get(key) for key in ("message", "code", "param", "type")]
+    details = error.get("detail")
+    for detail in details if isinstance(details, list) else [details]:
+        if isinstance(detail, dict):
+            words += [detail.get("type"), detail.get("msg"), " ".join(map(str, detail.get("loc") or ()))]
+        else:
+            words.append(detail)
+    return " ".join(str(word)[:2000] for word in words if word)
