@@ -14,12 +14,14 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying
 from memagent_lib.backends.server_dialect import Dialect
+from memagent_lib.backends.server_models import Card, cards_in, name_in, window_of
 from memagent_lib.backends.server_replies import ATTEMPTS_WITHOUT_TEXT, error_in, reply_in, require_whole_prompt
 from memagent_lib.prompts import Request
 from memagent_lib.trace import Reply
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 PATHS = {"completions": "completions", "chat": "chat/completions"}
 CONNECTIONS = 256  # requests in flight
 FIRST_ANSWER_S = 10.0
-_WINDOW_FIELDS = ("max_model_len", "context_length", "context_window", "n_ctx", "n_ctx_train")
 _RETRYABLE = (408, 409, 425, 429)
 
 
@@ -64,10 +65,15 @@ class OpenAICompatible:
         self._extra = extra or {}
         self._policy = retry_policy or RetryPolicy()
         self._circuit = Circuit(self._policy, self.base_url)
-        card = self._model_card()
-        self._owner = str(card.get("owned_by", ""))
+        cards = self._listed_models()
+        self._name = self._listed_name(cards)
+        self._owner = str(cards[self._name].get("owned_by", ""))
         self._dialect = Dialect(sampling, self.base_url, self._owner)
-        self.window = window or _window(card, model, self.base_url)
+        self.window = window or window_of(cards, self._name, self._page)
+        if not self.window:
+            raise ValueError(
+                f"the server at {self.base_url} does not report the window of {model!r}; give its window, in tokens"
+            )
         self._client: aiohttp.ClientSession | None = None
 
     async def complete(self, request: Request) -> Reply:
@@ -99,12 +105,10 @@ class OpenAICompatible:
         )
         self._slots = asyncio.Semaphore(CONNECTIONS)
 
-    def _model_card(self) -> dict[str, Any]:
-        """Return the server's entry for the model; :class:`BackendUnavailable` where there is no server or no entry."""
-        listing = urllib.request.Request(f"{self.base_url}/models", headers=self._headers)
+    def _listed_models(self) -> dict[str, Card]:
+        """Return the server's models by name; :class:`BackendUnavailable` where there is no server or no list."""
         try:
-            with urllib.request.urlopen(listing, timeout=min(FIRST_ANSWER_S, self._policy.attempt_s)) as answer:
-                cards = {card["id"]: card for card in json.load(answer)["data"]}
+            return cards_in(self._get(f"{self.base_url}/models"))
         except urllib.error.HTTPError as refusal:
             with refusal:
                 raise self._refused(refusal.code, refusal.headers, refusal.read()) from None
@@ -114,16 +118,31 @@ class OpenAICompatible:
                 f"no server answers at {self.base_url} ({_describe(reason)}); start one there, or give its base_url "
                 "(mostly it ends in /v1)"
             ) from failure
-        except (ValueError, KeyError, TypeError, RecursionError) as odd:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, HTTPException) as odd:
             raise BackendUnavailable(
                 f"{self.base_url}/models is not an OpenAI-compatible server's list of models; check base_url"
             ) from odd
-        if self.model not in cards:
+
+    def _listed_name(self, cards: Mapping[str, Card]) -> str:
+        name = name_in(cards, self.model)
+        if name is None:
             raise BackendUnavailable(
                 f"the server at {self.base_url} has no model {self.model!r}; "
                 f"it has {', '.join(sorted(cards)) or 'none'}"
             )
-        return cards[self.model]
+        return name
+
+    def _page(self, path: str) -> Any:
+        """Return the JSON at a path beside the API, ``None`` where the server has none."""
+        try:
+            return self._get(self.base_url.removesuffix("/v1") + path)
+        except (OSError, ValueError, RecursionError, HTTPException):
+            return None
+
+    def _get(self, address: str) -> Any:
+        page = urllib.request.Request(address, headers=self._headers)
+        with urllib.request.urlopen(page, timeout=min(FIRST_ANSWER_S, self._policy.attempt_s)) as answer:
+            return json.load(answer)
 
     async def _once(self, request: Request) -> Reply:
         sent = self._body(request)
@@ -163,7 +182,7 @@ class OpenAICompatible:
             raise RetryableError(_describe(failure)) from failure
 
     def _body(self, request: Request) -> dict[str, Any]:
-        body = {"model": self.model} | self._dialect.fields(request)
+        body = {"model": self._name} | self._dialect.fields(request)
         if self._api == "completions":
             body["prompt"] = request.ids
         else:
@@ -213,15 +232,6 @@ def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
         pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         return public, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
     return public, {}
-
-
-def _window(card: dict[str, Any], model: str, base_url: str) -> int:
-    for table in (card, card.get("meta") or {}):
-        for field in _WINDOW_FIELDS:
-            size = table.get(field)
-            if isinstance(size, int) and size > 0:
-                return size
-    raise ValueError(f"the server at {base_url} does not report the window of {model!r}; give its window, in tokens")
 
 
 def _error_message(body: bytes) -> str:

@@ -309,6 +309,79 @@ def test_a_server_without_a_reported_window_needs_one():
         assert opened(server, window=512).window == 512
 
 
+def listed(**card) -> dict:
+    return {"data": [{"id": "small"} | card]}
+
+
+PROPS = {"/props": {"default_generation_settings": {"n_ctx": 4096}}}
+WINDOWS = {
+    "a bare list": ([{"id": "small", "context_length": 32768}], {}, 32768),  # Together
+    "gemini's own form": ({"models": [{"name": "models/small", "inputTokenLimit": 1 << 20}]}, {}, 1 << 20),
+    "a text": (listed(max_model_len="8192"), {}, 8192),
+    "a float": (listed(context_window=8192.0), {}, 8192),
+    "the smaller of two": (listed(context_length=262144, top_provider={"context_length": 32768}), {}, 32768),
+    "an adapter's parent": (
+        {"data": [{"id": "base", "max_model_len": 8192}, {"id": "small", "parent": "base", "max_model_len": None}]},
+        {},
+        8192,
+    ),
+    "llama.cpp's slot": (listed(meta={"n_ctx_train": 131072}), PROPS, 4096),  # hermes-agent#1987
+    "llama.cpp while it loads": (listed(meta=None), PROPS, 4096),
+    "llama.cpp's newer list": (listed(meta={"n_ctx": 2048, "n_ctx_train": 131072}), PROPS, 2048),  # llama-swap#984
+    "trained, and nothing else": (listed(meta={"n_ctx_train": 131072}), {}, 131072),
+    "ollama, loaded": (  # ollama#17889
+        {"data": [{"id": "small:latest", "owned_by": "library"}]},
+        {"/api/ps": {"models": [{"name": "small:latest", "context_length": 4096}]}},
+        4096,
+    ),
+    "lm studio": (  # lmstudio-bug-tracker#2139
+        listed(),
+        {"/api/v0/models": {"data": [{"id": "small", "loaded_context_length": 6000, "max_context_length": 9000}]}},
+        6000,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WINDOWS))
+def test_the_window_is_the_one_that_the_server_serves(name):
+    cards, pages, window = WINDOWS[name]
+    with serving() as server:
+        server.cards = cards
+        server.pages = pages
+        assert opened(server).window == window
+
+
+@pytest.mark.parametrize(
+    ("cards", "name"),
+    [
+        ([{"id": "models/small"}, {"id": "models/smaller"}], "models/small"),  # zeph#1688
+        ([{"id": "small:latest"}], "small:latest"),
+        ([{"id": "../models/any.gguf", "owned_by": "llamacpp"}], "../models/any.gguf"),
+    ],
+)
+async def test_a_model_is_known_by_the_end_of_its_listed_name(cards, name):
+    with serving() as server:
+        server.cards = {"data": cards}
+        await ask(opened(server, window=4096))
+    assert server.bodies[0]["model"] == name
+
+
+@pytest.mark.parametrize("cards", [{"data": [{"id": "a/small"}, {"id": "b/small"}]}, [], {"data": None}])
+def test_a_model_that_is_not_listed_or_twice_is_named(cards):
+    with serving() as server:
+        server.cards = cards
+        with pytest.raises(BackendUnavailable, match=r"has no model 'small'; it has (a/small, b/small|none)"):
+            opened(server)
+
+
+@pytest.mark.parametrize("cards", ["busy", 7, {"object": "list"}, {"data": [7]}, {"data": [{}]}])
+def test_a_list_of_another_form_is_one_line(cards):
+    with serving() as server:
+        server.cards = cards
+        with pytest.raises(BackendUnavailable, match="is not an OpenAI-compatible server's list of models"):
+            opened(server)
+
+
 async def test_a_prompt_that_the_window_cannot_hold_is_never_sent():
     with (
         serving(window=6) as server,

@@ -1,0 +1,117 @@
+"""Find a model and its window in what a server lists. Knows the forms of the servers in use; opens no connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Card = Mapping[str, Any]
+_SERVED = (
+    "max_model_len", "loaded_context_length", "context_length", "context_window", "max_context_length",
+    "inputTokenLimit", "n_ctx",
+)  # fmt: skip
+_TRAINED = "n_ctx_train"
+"""What the model could read. llama.cpp and Ollama serve less of it than that, mostly far less."""
+
+
+def cards_in(listing: Any) -> dict[str, Card]:
+    """Return the models in a server's list by their names; raises where it is no list of models.
+
+    The list is OpenAI's ``{"data": [...]}``, ``{"models": [...]}``, or stands alone.
+    """
+    if isinstance(listing, dict):
+        listing = listing["data"] if "data" in listing else listing["models"]
+    if listing is not None and not isinstance(listing, list):
+        raise TypeError(f"a list of models, not {type(listing).__name__}")
+    cards = [{"id": card} if isinstance(card, str) else card for card in listing or ()]
+    return {str(card.get("id") or card["name"]): card for card in cards}
+
+
+def name_in(cards: Mapping[str, Card], model: str) -> str | None:
+    """Return the name in the list for ``model``: itself, or the only one that has it after a prefix or before a tag.
+
+    llama.cpp serves one model and ignores the name of a request, so its only model is the right one.
+    """
+    if model in cards:
+        return model
+    alike = [name for name in cards if name.endswith(f"/{model}") or name == f"{model}:latest"]
+    if len(alike) == 1:
+        return alike[0]
+    if len(cards) == 1:
+        name, card = next(iter(cards.items()))
+        if card.get("owned_by") == "llamacpp":
+            return name
+    return None
+
+
+def window_of(cards: Mapping[str, Card], name: str, page: Callable[[str], Any]) -> int | None:
+    """Return the tokens that prompt and reply may have together; ``None`` where the server states them nowhere.
+
+    An adapter has its parent's window. ``page`` returns the JSON at a path of the server, ``None`` where there is none;
+    it is called only where the list has no window, or only the one that the model was trained with.
+    """
+    families = list(_family(cards, name))
+    for card in families:
+        window = _stated(card)
+        if window:
+            return window
+    for served in (_llama_cpp, _ollama, _lm_studio):
+        window = served(page, name)
+        if window:
+            return window
+    trained = [_tokens(_table(card, "meta"), _TRAINED) or _tokens(card, _TRAINED) for card in families]
+    return next((window for window in trained if window), None)
+
+
+def _family(cards: Mapping[str, Card], name: str) -> Iterator[Card]:
+    """Yield a model's card, then those of its parents."""
+    left = dict(cards)  # a card that is its own ancestor ends the walk
+    while isinstance(name, str) and name in left:
+        card = left.pop(name)
+        yield card
+        name = card.get("parent")
+
+
+def _stated(card: Card) -> int | None:
+    for table in (card, _table(card, "meta")):
+        for field in _SERVED:
+            window = _tokens(table, field)
+            if window:
+                # OpenRouter states the model's window, and that of the provider it sends requests to
+                provider = _tokens(_table(card, "top_provider"), "context_length")
+                return min(window, provider or window)
+    return None
+
+
+def _llama_cpp(page: Callable[[str], Any], name: str) -> int | None:
+    return _tokens(_table(page("/props"), "default_generation_settings"), "n_ctx")
+
+
+def _ollama(page: Callable[[str], Any], name: str) -> int | None:
+    """Return the window of a model that is loaded; for another, Ollama states only what it was trained with."""
+    loaded = _listed(page("/api/ps"), "models")
+    return next((_tokens(card, "context_length") for card in loaded if card.get("name") == name), None)
+
+
+def _lm_studio(page: Callable[[str], Any], name: str) -> int | None:
+    loaded = _listed(page("/api/v0/models"), "data")
+    return next((_tokens(card, "loaded_context_length") for card in loaded if card.get("id") == name), None)
+
+
+def _listed(table: Any, key: str) -> list[Card]:
+    cards = table.get(key) if isinstance(table, dict) else None
+    return [card for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
+
+
+def _table(table: Any, key: str) -> Card:
+    inner = table.get(key) if isinstance(table, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _tokens(table: Card, field: str) -> int | None:
+    """Return a number of tokens, which some servers write as a text or with a point."""
+    try:
+        tokens = int(float(table.get(field) or 0))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return tokens if tokens > 0 else None
