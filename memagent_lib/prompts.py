@@ -93,7 +93,10 @@ class Template:
     def require(self, kinds: Iterable[Kind]) -> None:
         """Raise :class:`ValueError` where the words for a kind do not use exactly the parts that it displays."""
         for kind in kinds:
-            found = {part for _, part in _pieces(self.words(kind)) if part is not None}
+            try:
+                found = {part for _, part in _pieces(self.words(kind)) if part is not None}
+            except ValueError as error:
+                raise ValueError(f"template {self.name!r}: {kind}: {error}") from error
             if found != kind.parts:
                 raise ValueError(
                     f"template {self.name!r}: {kind} must use exactly {_braced(kind.parts)}, and uses {_braced(found)}"
@@ -287,8 +290,18 @@ def _stripped(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _pieces(words: str) -> tuple[tuple[str, str | None], ...]:
-    """Split the words of a template: each literal run with the name of the part that follows it."""
-    return tuple((literal, part) for literal, part, _, _ in string.Formatter().parse(words))
+    """Split the words of a template: each literal run with the name of the part that follows it.
+
+    Raises :class:`ValueError` for a single brace, and for a part with a conversion or a format: ``{question:>9}`` would
+    make a prompt that no budget has counted.
+    """
+    pieces = []
+    for literal, part, form, conversion in string.Formatter().parse(words):
+        if form or conversion:
+            written = f"{{{part}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
+            raise ValueError(f"{written:.60} has a conversion or a format, which parts do not take; write {{{part}}}")
+        pieces.append((literal, part))
+    return tuple(pieces)
 
 
 def _braced(parts: Iterable[str]) -> str:

@@ -120,6 +120,17 @@ def test_templates_keep_the_order_of_their_parts():
     assert [Template.load(n).chunk_first for n in ("chunk_first", "memory_first", "short")] == [True, False, False]
 
 
+@pytest.mark.parametrize("odd", ["{question!r:>100000000}", "{question:>9}", "{question!s}", "{question:{chunk}}"])
+def test_a_part_with_a_conversion_or_a_format_is_refused(odd):
+    good = {k: getattr(Template.load("short"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
+    with pytest.raises(
+        ValueError, match=r"template 'mine': answer: \{question.* has a conversion or a format, .*write \{q"
+    ):
+        Template(**good | {"name": "mine", "answer": f"{odd} {{memory}}"})
+    with pytest.raises(ValueError, match="template 'mine': answer: Single '}' encountered"):
+        Template(**good | {"name": "mine", "answer": "{question} {memory} }"})
+
+
 def test_a_template_with_a_missing_part_or_odd_key_is_refused(tmp_path):
     good = {k: getattr(Template.load("short"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
     path = tmp_path / "mine.toml"
