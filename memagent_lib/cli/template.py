@@ -1,6 +1,8 @@
 """``memagent template import``: make a template from the prompts in another project's source file.
 
-The file is parsed, never run. The two prompts are recognised among its string constants by their placeholders.
+The file is parsed, never run. The two prompts are recognised among its string constants by their placeholders. A
+placeholder that no reader of ours fills, such as ReMemR1's ``recalled_memory``, gets the file's own text for an empty
+one.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,8 +27,9 @@ PARTS = {name: part for part, names in PART_NAMES.items() for name in names}
 OURS = "chunk_first"
 EXAMPLES = """\
 The file needs two string constants: one with placeholders for question, chunk and memory, and one for question and
-memory. Nothing in it is run. If several fit, --read and --answer choose among them. The prompts of the baselines
-(document at once, question alone) are those of our own template.
+memory. Nothing in it is run. If several fit, --read and --answer choose among them. The text for an empty memory is a
+constant like NO_MEMORY, or what --empty-memory says. The prompts of the baselines (document at once, question alone)
+are those of our own template.
 
 example:
   memagent template import memory.py --out mine.toml
@@ -34,11 +38,15 @@ example:
 
 
 class FoundPrompt(NamedTuple):
-    """A string constant that is a prompt: its name in the file, its text with our placeholders, and their order."""
+    """A string constant that is a prompt: its name in the file, its text with our placeholders, and their order.
+
+    ``fixed`` are the constants that fill placeholders of the file which no reader of ours fills.
+    """
 
     name: str
     text: str
     parts: tuple[str, ...]
+    fixed: Mapping[str, str]
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -48,7 +56,8 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--out", "FILE.toml", "where the template goes", required=True)
     option(verb, "--read", "NAME", "the constant with the prompt for a new memory")
     option(verb, "--answer", "NAME", "the constant with the prompt for the answer")
-    option(verb, "--empty-memory", "NAME", "the constant that stands for a memory with nothing in it")
+    empty = "what stands for a memory with nothing in it: a constant of the file, or the text itself"
+    option(verb, "--empty-memory", "NAME or TEXT", empty)
 
 
 def run(a: argparse.Namespace) -> int:
@@ -62,12 +71,25 @@ def run(a: argparse.Namespace) -> int:
     ours = Template.load(OURS)
     template = Template.of({"name": Path(a.out).stem, **texts, "direct": ours.direct, "blind": ours.blind})
     write_atomically(a.out, to_toml(template, a.file))
-    print("\n".join([*sources, *differences(template, ours), f"wrote {a.out}; use it with --template {a.out}"]))
+    print(
+        "\n".join(
+            [
+                *sources,
+                *_losses(template),
+                *differences(template, ours),
+                f"wrote {a.out}; use it with --template {a.out}",
+            ]
+        )
+    )
     return 0
 
 
 def string_constants(path: Path) -> dict[str, str]:
-    """Return the string constants of a Python file by name, at any depth; the last one where a name repeats."""
+    """Return the string constants of a Python file by name, at any depth; the last one where a name repeats.
+
+    An attribute counts (``self.NO_MEMORY = "none"``), and so does a text that a method of one argument encodes
+    (``NO_MEMORY = tokenizer.encode("none")``).
+    """
     if not path.is_file():
         what = f"{path} is a folder" if path.is_dir() else f"no file at {path}"
         raise FileNotFoundError(f"{what}; give the Python source file with the prompts")
@@ -83,11 +105,14 @@ def string_constants(path: Path) -> dict[str, str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if text is not None:
             found |= {target.id: text for target in targets if isinstance(target, ast.Name)}
+            found |= {target.attr: text for target in targets if isinstance(target, ast.Attribute)}
     return found
 
 
 def _text(node: ast.expr | None) -> str | None:
-    """Return the string of a constant, or of constants joined with ``+``."""
+    """Return the string of a constant, of constants joined with ``+``, or of one that is encoded."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "encode":
+        return _text(node.args[0]) if node.args else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         parts = [_text(node.left), _text(node.right)]
         return None if None in parts else "".join(parts)
@@ -103,13 +128,17 @@ def template_texts(
     prompts = list(_prompts(constants))
     reading = _chosen(prompts, {"question", "chunk", "memory"}, read, "--read")
     answering = _chosen(prompts, {"question", "memory"}, answer, "--answer")
-    empty = _empty_memory(constants, empty_memory)
+    source, empty = _empty_memory(constants, empty_memory)
     sources = [
         f"read          {reading.name}: {' -> '.join(reading.parts)}",
         f"answer        {answering.name}: {' -> '.join(answering.parts)}",
-        f"empty memory  {empty}: {constants[empty]!r}",
+        f"empty memory  {source}: {empty!r}",
     ]
-    return {"read": reading.text, "answer": answering.text, "empty_memory": constants[empty]}, sources
+    for field, constant in (reading.fixed | answering.fixed).items():
+        sources.append(
+            f"fixed         {{{field}}} is always {constant}, {constants[constant]!r}: no reader of ours fills it"
+        )
+    return {"read": reading.text, "answer": answering.text, "empty_memory": empty}, sources
 
 
 def _prompts(constants: Mapping[str, str]) -> Iterator[FoundPrompt]:
@@ -119,13 +148,27 @@ def _prompts(constants: Mapping[str, str]) -> Iterator[FoundPrompt]:
         except ValueError:  # braces that are no placeholders
             continue
         fields = [field for _, field, _, _ in pieces if field is not None]
-        if fields and all(field in PARTS for field in fields):
-            ours = ""
-            for literal, field, _, _ in pieces:
-                ours += literal.replace("{", "{{").replace("}", "}}")
-                if field:
-                    ours += f"{{{PARTS[field]}}}"
-            yield FoundPrompt(name, ours, tuple(PARTS[field] for field in fields))
+        fixed = {field: _nothing_in(field, constants) for field in fields if field not in PARTS}
+        if not fields or None in fixed.values() or any(form or conversion for _, _, form, conversion in pieces):
+            continue
+        ours = ""
+        for literal, field, _, _ in pieces:
+            ours += _escaped(literal)
+            if field in PARTS:
+                ours += f"{{{PARTS[field]}}}"
+            elif field:
+                ours += _escaped(constants[fixed[field]])
+        yield FoundPrompt(name, ours, tuple(PARTS[field] for field in fields if field in PARTS), fixed)
+
+
+def _escaped(literal: str) -> str:
+    return literal.replace("{", "{{").replace("}", "}}")
+
+
+def _nothing_in(field: str, constants: Mapping[str, str]) -> str | None:
+    """Return the constant for a placeholder with nothing in it: ``NO_RECALLED_MEMORY`` for ``recalled_memory``."""
+    words = {"no", *field.lower().split("_")}
+    return next((name for name in constants if words <= set(name.lower().split("_"))), None)
 
 
 def _chosen(prompts: list[FoundPrompt], parts: set[str], name: str | None, option: str) -> FoundPrompt:
@@ -140,16 +183,33 @@ def _chosen(prompts: list[FoundPrompt], parts: set[str], name: str | None, optio
     return fitting[0]
 
 
-def _empty_memory(constants: Mapping[str, str], name: str | None) -> str:
-    """Return the name of the text for an empty memory: ``name``, else the only one like NO_MEMORY."""
-    if name:
-        fitting = [name]
-    else:
-        fitting = [each for each in constants if "no" in each.lower().split("_") and "memory" in each.lower()]
-    if len(fitting) != 1 or fitting[0] not in constants:
+def _empty_memory(constants: Mapping[str, str], stated: str | None) -> tuple[str, str]:
+    """Return the text for an empty memory and where it is from: ``stated``, else the only text like NO_MEMORY."""
+    if stated in constants:
+        return stated, constants[stated]
+    # A text is no name in capitals: that one is misspelt, and would be displayed as it is.
+    if stated and not re.fullmatch(r"[A-Z0-9]*_[A-Z0-9_]*", stated):
+        return "--empty-memory", stated
+    fitting = {}
+    for name, text in constants.items():
+        words = set(name.lower().split("_"))
+        if {"no", "memory"} <= words and "recalled" not in words:
+            fitting[text] = name
+    if stated or len(fitting) != 1:
         short = ", ".join(each for each, text in constants.items() if len(text) < 60) or "none"
-        raise ValueError(f"name the text for an empty memory with --empty-memory; short texts: {short}")
-    return fitting[0]
+        raise ValueError(f"name the text for an empty memory, or write it, with --empty-memory; short texts: {short}")
+    text, name = next(iter(fitting.items()))
+    return name, text
+
+
+def _losses(template) -> list[str]:
+    """Name the tags in which a prompt wants the memory: no reader takes it out of them."""
+    tags = re.findall(r"<(update|new_memory|updated_memory|memory_update)>", template.read)
+    if not tags:
+        return []
+    return [
+        f"reply         asks for the memory in <{tags[0]}>; our readers take the whole reply as the memory, tags too"
+    ]
 
 
 def differences(template, ours) -> list[str]:

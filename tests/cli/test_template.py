@@ -98,3 +98,60 @@ def test_names_choose_among_several(tmp_path, capsys) -> None:
     assert status == 0
     assert (Template.load(out).answer, Template.load(out).empty_memory) == ("Say {question} by {memory}", "none")
     assert "not requested in \\boxed{}" in capsys.readouterr().out
+
+
+REFERENCE = r'''
+READ = """Update the memory.
+<problem>
+{prompt}
+</problem>
+<memory>
+{memory}
+</memory>
+<section>
+{chunk}
+</section>"""
+ANSWER = "Answer {prompt} from {memory} in \\boxed{{}}."
+
+class Agent:
+    def __init__(self, tokenizer):
+        self.template = TokenTemplate(READ, tokenizer)
+        self.NO_MEMORY_TOKENS = tokenizer.encode("No previous memory", add_special_tokens=False)
+'''
+
+
+def test_an_empty_memory_that_is_encoded_is_found(tmp_path, capsys) -> None:
+    """The form of the reference's ``memory.py``: its text stands only in a call."""
+    status, out = imported(tmp_path, REFERENCE)
+    assert status == 0
+    assert Template.load(out).empty_memory == "No previous memory"
+    assert "empty memory  NO_MEMORY_TOKENS: 'No previous memory'" in capsys.readouterr().out
+
+
+def test_an_unknown_placeholder_gets_its_text_for_nothing(tmp_path, capsys) -> None:
+    """The form of ReMemR1's file: a recalled memory beside the memory, each with a text for an empty one."""
+    source = REFERENCE.replace("<section>", "<recalled>{recalled_memory}</recalled>\n<section>")
+    source = source.replace("Update the memory.", "Write <update>the memory</update>.")
+    source += '        self.NO_MEMORY_RECALLED = "None was {recalled}."\n'
+    status, out = imported(tmp_path, source)
+    assert status == 0
+    prompt = Prompt(Kind.READ, "Who?", "Ann.", Chunk(0, "a text", 0, 6, 2))
+    assert "<recalled>None was {recalled}.</recalled>\n<section>\na text" in Template.load(out).render(prompt)
+    said = capsys.readouterr().out
+    assert "{recalled_memory} is always NO_MEMORY_RECALLED, 'None was {recalled}.': no reader of ours fills it" in said
+    assert "asks for the memory in <update>; our readers take the whole reply as the memory" in said
+
+
+def test_the_empty_memory_may_be_a_text_of_ones_own(tmp_path, capsys) -> None:
+    source = SOURCE.replace("NO_MEMORY", "EMPTY")
+    status, out = imported(tmp_path, source, "--empty-memory", "Nothing noted yet.")
+    assert status == 0
+    assert Template.load(out).empty_memory == "Nothing noted yet."
+    assert imported(tmp_path, source, "--empty-memory", "NO_MEMRY")[0] == 2
+    assert "short texts: FINAL, EMPTY, LABEL" in capsys.readouterr().err
+
+
+def test_prompts_that_format_a_placeholder_are_no_template(tmp_path, capsys) -> None:
+    status, _ = imported(tmp_path, SOURCE.replace("{chunk}", "{chunk:>9}"))
+    assert status == 2
+    assert "texts with placeholders: FINAL (question, memory)" in capsys.readouterr().err
