@@ -1,4 +1,4 @@
-"""The options that describe an agent, the same for every verb that reads."""
+"""The options that describe an agent: model, backend, reader, prompts and sampling. Every verb that reads has them."""
 
 from __future__ import annotations
 
@@ -11,47 +11,65 @@ from memagent_lib.cli.arguments import option
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent
 
-TOKENS = {"chunk": "read at a time", "memory": "remembered", "answer": "of an answer", "question": "of a question"}
+SIZES = {
+    "chunk": "tokens of the document in one prompt",
+    "memory": "the longest memory, in tokens",
+    "answer": "the longest answer, in tokens",
+    "question": "the longest question, in tokens",
+}
 
 
 def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = False) -> None:
-    """Add model, backend, reader, template, budget and sampling; :func:`agent_of` reads them."""
+    """Add the options from which :func:`agent_of` opens an agent.
+
+    With ``several_readers``, ``--reader`` can be repeated and its value is a list.
+    """
     from memagent_lib.backends import BACKENDS
+    from memagent_lib.prompts import TEMPLATE_FOLDER, Budget
     from memagent_lib.readers import READERS
 
     model = verb.add_argument_group("model")
     option(model, "--model", "MODEL", "a model folder, a hub name, or a server's name for its model", required=True)
-    where = "vllm or transformers on this machine, or openai: a server"
+    where = "vllm or transformers on this machine, or openai for a server"
     option(model, "--backend", "NAME", where, choices=list(BACKENDS), default=next(iter(BACKENDS)))
-    option(model, "--base-url", "URL", "an OpenAI-compatible server, mostly ending in /v1; for --backend openai")
-    how = "the server's API: completions, or chat if it accepts no token ids"
+    address = "the address of an OpenAI-compatible server, usually ending in /v1; only with --backend openai"
+    option(model, "--base-url", "URL", address)
+    how = "the server's API: completions (the default), or chat for a server that accepts no token ids"
     option(model, "--api", "NAME", how, choices=["completions", "chat"])
-    option(model, "--api-key-file", "FILE", "a file with the server's key")
-    option(model, "--window", "N", "tokens of prompt and reply together, if neither model nor server states it")
+    option(model, "--api-key-file", "FILE", "a file that contains the server's key")
+    window = "the model's context length (prompt and reply), if neither model nor server states it"
+    option(model, "--window", "N", window)
     counts = "the tokenizer to count with, if the model is neither a folder nor a hub name"
     option(model, "--tokenizer", "MODEL", counts)
 
     reading = verb.add_argument_group(
-        "reading", "Defaults are what the model was trained with, else the paper's values."
+        "reading", "A model that this project trained brings its own defaults; for any other they are as below."
     )
-    strategy = f"the strategy: {', '.join(READERS)}, or FILE.py:NAME"
+    strategy = f"the reading strategy: overwrite (the default), {', '.join(list(READERS)[1:])}, or FILE.py:NAME"
     if several_readers:
         option(reading, "--reader", "NAME", f"{strategy}; repeat it for more readers", action="append", default=[])
     else:
         option(reading, "--reader", "NAME", strategy)
-    option(reading, "--template", "NAME", "the wording: a template's name, or a .toml file of your own")
-    for name, what in TOKENS.items():
-        option(reading, f"--{name}-tokens", "N", f"tokens {what}")
+    templates = sorted(path.stem for path in TEMPLATE_FOLDER.glob("*.toml"))
+    option(
+        reading,
+        "--template",
+        "NAME",
+        f"the prompts: {', '.join(templates)} (default: chunk_first), or a .toml file of your own",
+    )
+    paper = Budget()
+    for name, what in SIZES.items():
+        option(reading, f"--{name}-tokens", "N", f"{what} (default: {getattr(paper, f'{name}_tokens')})")
     option(reading, "--temperature", "X", "0 always takes the likeliest token", default=0.0)
-    option(reading, "--seed", "N", "draw the same replies again, above temperature 0")
+    option(reading, "--seed", "N", "makes sampling repeatable; no effect at temperature 0")
 
 
 def agent_of(a: argparse.Namespace) -> Agent:
-    """Open the agent that the options of :func:`add_agent_options` describe; loads its model."""
+    """Open the agent that the options of :func:`add_agent_options` describe, and load its model."""
     from memagent_lib.agent import open_agent
     from memagent_lib.backends import Sampling
 
-    sizes = {f"{name}_tokens": getattr(a, f"{name}_tokens") for name in TOKENS}
+    sizes = {f"{name}_tokens": getattr(a, f"{name}_tokens") for name in SIZES}
     server = {"base_url": a.base_url, "api": a.api, "api_key": _api_key(a.api_key_file)}
     server = {name: value for name, value in server.items() if value}
     if server and a.backend != "openai":

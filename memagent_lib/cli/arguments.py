@@ -1,4 +1,4 @@
-"""Helpers with which every verb declares its options: help that shows defaults, one line for an option."""
+"""Helpers to declare verbs and options: an option is one line, and its help shows its default."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 Verbs = argparse._SubParsersAction
-# The top-level keys by which a recipe of `memagent train` and a file of `memagent sweep` can be recognised.
+# Top-level keys that only a recipe of `memagent train`, or only a file of `memagent sweep`, has.
 _FILE_KEYS = {"train": {"model", "data", "reading", "train"}, "sweep": {"notebook", "stage", "grid", "points"}}
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Shows defaults that are not empty, and leaves the line breaks of an epilog as they are."""
+    """Show every default that is not empty, and leave the line breaks of an epilog unchanged."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default in (None, False, [], ""):
+        # Not `in (None, False, [], "")`: 0 equals False, and a default of 0 has to be visible.
+        if action.default is None or action.default is False or action.default in ([], "", argparse.SUPPRESS):
             return action.help
         return super()._get_help_string(action)
 
 
 class VerbParser(argparse.ArgumentParser):
-    """Accepts positional words anywhere, so that ``key=value`` may follow an option."""
+    """Accept positional arguments anywhere, so that ``key=value`` may follow an option."""
 
     _intermixing = False
 
@@ -48,25 +49,29 @@ def add_verb(
     examples: str = "",
     how_to_continue: Callable[[argparse.Namespace], str] = lambda a: "",
 ) -> argparse.ArgumentParser:
-    """Declare a verb with a one-line summary, and examples below its options.
+    """Declare a verb with a one-line summary, and with ``examples`` below its options.
 
-    ``how_to_continue`` returns what to print after Ctrl-C, from the options of the stopped command.
+    ``run`` executes the verb. After Ctrl-C the command prints what ``how_to_continue`` returns. Both receive the
+    parsed options.
     """
     verb = verbs.add_parser(
         name, formatter_class=HelpFormatter, help=summary, description=summary, epilog=examples or None
     )
     verb.set_defaults(run=run, how_to_continue=how_to_continue)
+    # Without a default of its own, the flag after the verb does not reset the one before it.
+    trace = "show where in the code an error came from"
+    verb.add_argument("--traceback", action="store_true", default=argparse.SUPPRESS, help=trace)
     return verb
 
 
 def option(target: argparse._ActionsContainer, flag: str, metavar: str, text: str, **more: Any) -> None:
-    """Add an option with a value: an integer for the metavar ``N``, a float for ``X``, else a string."""
+    """Add an option with a value. The metavar sets its type: ``N`` an integer, ``X`` a float, any other a string."""
     kind = {"N": int, "X": float}.get(metavar, str)
     target.add_argument(flag, metavar=metavar, help=text, type=kind, **more)
 
 
 def require_port(flag: str, port: int, free: bool = False) -> None:
-    """Raise if ``port`` is no port number; ``free`` allows 0, which stands for any free port."""
+    """Raise ``ValueError`` unless ``port`` is 1 to 65535. With ``free``, 0 is valid too and means any free port."""
     lowest = 0 if free else 1
     if not lowest <= port <= 65535:
         any_free = " (0 for any free one)" if free else ""
@@ -74,9 +79,9 @@ def require_port(flag: str, port: int, free: bool = False) -> None:
 
 
 def file_of(verb: str, path: str) -> Path:
-    """Return the TOML file at ``path``, relative to the working directory or to the checkout's root.
+    """Return the absolute path of a TOML file, found from the working directory or else from the checkout's root.
 
-    Raises ``ValueError`` for a sweep handed to ``train`` or a recipe handed to ``sweep``, with the right command.
+    Raises ``ValueError`` with the right command when ``train`` gets a sweep or ``sweep`` gets a recipe.
     """
     from memagent_lib.paths import absolute
     from memagent_lib.settings import read_toml
@@ -90,12 +95,12 @@ def file_of(verb: str, path: str) -> Path:
 
 
 def port_refused(host: str, port: int, failure: OSError) -> str:
-    """Explain why listening on a port failed."""
+    """Return a sentence that explains why listening on ``port`` failed."""
     if failure.errno == errno.EACCES:
         return f"port {port} of {host} is not yours to listen on (ports below 1024 need rights)"
     return f"port {port} of {host} is in use"
 
 
 def switch(target: argparse._ActionsContainer, flag: str, text: str) -> None:
-    """Add an option without a value, off unless it is set."""
+    """Add an option without a value: True when it is present, else False."""
     target.add_argument(flag, action="store_true", help=text)

@@ -44,27 +44,29 @@ def add_parser(verbs: Verbs) -> None:
     own = "parameters of the task (--list TASK shows them) or of the format"
     verb.add_argument("settings", nargs="*", metavar="key=value", help=own)
     switch(verb, "--list", "show every task and format, or one task with its parameters")
-    option(verb, "--out", "FILE.parquet", "where the examples go")
-    option(verb, "--n", "N", "how many examples; by default 128 of a task, all of a file")
-    option(verb, "--seed", "N", "other examples of a task (default: 0), or another order of a file's questions")
+    option(verb, "--out", "FILE.parquet", "the file to write")
+    option(verb, "--n", "N", "how many examples to write (default: 128 of a task, all of a file)")
+    order = "the random seed: which examples of a task (default: 0), or which order of a file's questions"
+    option(verb, "--seed", "N", f"{order} (default: the file's own)")
     option(verb, "--length-tokens", "N", "document length in tokens; or use --chunks, or --documents")
     option(verb, "--chunks", "N", "document length in chunks")
     option(verb, "--documents", "N", "document length in documents, for formats that have a pool of them")
-    option(verb, "--chunk-tokens", "N", "chunk length in tokens; the task's own by default")
+    option(verb, "--chunk-tokens", "N", "chunk length in tokens (default: the task's own; 5000 for a file)")
     option(verb, "--rule", "JUDGE", "the judge, if not the task's own: a name such as boxed, or FILE.py:NAME")
     option(verb, "--workers", "N", "processes (default: 1); the examples are the same for any number")
-    option(verb, "--model", "MODEL", "the model whose tokenizer counts; the project's own (pyproject.toml) by default")
+    counts = "the model whose tokenizer counts tokens (default: the one named in pyproject.toml)"
+    option(verb, "--model", "MODEL", counts)
     files = verb.add_argument_group("other projects' files")
     files.add_argument("--from", dest="origin", nargs="+", metavar=("FORMAT", "FILE"), help="a format and its files")
-    option(files, "--first", "N", "begin with this question of the order, counted from 0")
+    option(files, "--first", "N", "skip the first N questions of that order (default: 0)")
     apart = "leave out questions that are in this data set; repeat it for more data sets"
     option(files, "--apart-from", "FILE.parquet", apart, action="append", default=[])
     known = "leave out questions that this model answers without the document; repeat it for more models"
     option(files, "--drop-known", "MODEL", known, action="append", default=[])
-    option(files, "--samples", "N", "samples of each question from each of those models (default: 2)")
-    run_by = "how those models run: vllm (the default), transformers or openai"
+    option(files, "--samples", "N", "answers of each --drop-known model to each question (default: 2)")
+    run_by = "how the --drop-known models run: vllm (the default), transformers or openai"
     option(files, "--backend", "NAME", run_by, choices=list(BACKENDS))
-    option(files, "--base-url", "URL", "their server, for --backend openai")
+    option(files, "--base-url", "URL", "the server of the --drop-known models, for --backend openai")
 
 
 def run(a: argparse.Namespace) -> int:
@@ -185,16 +187,16 @@ def _with_progress(examples: Iterable[Example], n: int) -> Iterable[Example]:
 
 
 def _no_context_filter(a: argparse.Namespace, agents: list[Agent]) -> Callable[[Sequence[Example]], list[bool | None]]:
-    """Return MemAgent's filter of questions that a model can answer without the document.
+    """Return MemAgent's filter: it finds the questions that a ``--drop-known`` model answers without the document.
 
-    Each model answers each question ``--samples`` times at temperature 1 and top_p 0.7. The models are opened into
-    ``agents`` at the first question; the caller closes them.
+    Each model answers each question ``--samples`` times at temperature 1 and top_p 0.7. The filter opens the models
+    at its first call and appends them to ``agents``; the caller closes them.
     """
     from memagent_lib.agent import open_agent
     from memagent_lib.backends import Sampling
     from memagent_lib.data import known_without_document
 
-    sampling = Sampling(temperature=1.0, top_p=0.7)
+    sampling = Sampling(temperature=1.0, top_p=0.7)  # MemAgent's filter.py
     backend = a.backend or "vllm"
     samples = 2 if a.samples is None else a.samples
 
@@ -230,7 +232,7 @@ def _print_tasks(only: str | None) -> int:
     if only is None:
         table.add_row("[bold]your own[/bold]")
         table.add_row("  FILE.py:NAME", "a memagent_lib.data.Preset in a Python file, or an entry of its PRESETS", "")
-        table.add_row("[bold]--from[/bold]")
+        table.add_row("[bold]formats for --from[/bold]")
         for name, known in FORMATS.items():
             options = ", ".join(f"{option}=" for option in known.options)
             table.add_row(f"  {name}", f"{known.files}; takes {options}" if options else known.files, "")

@@ -31,12 +31,12 @@ def add_parser(verbs: Verbs) -> None:
     verb = add_verb(
         verbs, "demo", run, "make data, train by RL, evaluate before and after, draw the figure, log it all"
     )
-    out = "where results go; finished parts in it are not run again"
+    out = "the folder for results; parts that have finished there are not run again"
     option(verb, "--out", "FOLDER", out, default="runs/demo")
 
 
 def run(a: argparse.Namespace) -> int:
-    """Run the demo, or the parts of it that have not finished; 0 when all have."""
+    """Run the parts of the demo that have not finished; return 0 once all have."""
     import pandas as pd
 
     from memagent_lib import sweeps

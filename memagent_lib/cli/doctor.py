@@ -1,6 +1,6 @@
-"""``memagent doctor``: check this machine and its packages, and name the command that fixes what is missing.
+"""``memagent doctor``: check this machine and its packages, and name the command that fixes each fault.
 
-With ``--train`` it trains three steps for real and checks what they left.
+With ``--train`` it also trains three real steps and checks the run that they made.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ ELSEWHERE = {
 
 def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "doctor", run, "check this machine and its packages, and say how to fix what is missing")
-    train = "run three training steps of MODEL (a small random policy by default) on this machine's devices"
+    train = "run three training steps on this machine's devices, of MODEL or (default) of a small random policy"
     verb.add_argument("--train", nargs="?", const="", metavar="MODEL", help=train)
-    option(verb, "--out", "FOLDER", "where the run of --train goes; a temporary folder by default")
+    option(verb, "--out", "FOLDER", "the folder for the run of --train (default: a temporary one)")
 
 
 def run(a: argparse.Namespace) -> int:
@@ -50,7 +50,10 @@ def run(a: argparse.Namespace) -> int:
 
 
 def train(model: str, out: str | None = None) -> list[Finding]:
-    """Train three real steps of ``model`` (or of a small random policy) and check the run, in ``out`` if it is set."""
+    """Train ``model`` for three real steps and return the findings about the run.
+
+    An empty ``model`` stands for a small random policy. The run is written to ``out``, or else to a temporary folder.
+    """
     from memagent_lib.rl import check_training
 
     with TemporaryDirectory(prefix="memagent-doctor-") as temporary:
@@ -60,7 +63,7 @@ def train(model: str, out: str | None = None) -> list[Finding]:
 
 
 def examine() -> list[Finding]:
-    """Check all that training and evaluation depend on. Starts no engine and writes nothing."""
+    """Check everything that training and evaluation depend on. Starts no engine and writes nothing."""
     system = platform.system()
     findings = [*_machine(system), *_gpu(), *_packages(system)]
     if system != "Windows":
@@ -69,7 +72,7 @@ def examine() -> list[Finding]:
 
 
 def report(findings: list[Finding]) -> int:
-    """Print the table; return the exit status, 1 if something that is needed is missing or failed."""
+    """Print the findings as a table; return the exit status: 1 if something needed is missing or failed, else 0."""
     from rich.console import Console
     from rich.table import Table
 

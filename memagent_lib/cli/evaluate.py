@@ -28,14 +28,14 @@ def add_parser(verbs: Verbs) -> None:
     summary = "read data files of any length and score the answers"
     verb = add_verb(verbs, "evaluate", run, summary, EXAMPLES, how_to_continue=_how_to_continue)
     verb.add_argument("data", nargs="+", metavar="DATA", help="parquet files that `memagent data` wrote")
-    out = "where finished turns, results and the inspector's page go"
+    out = "the folder for finished turns, results and the inspector's page"
     option(verb, "--out", "FOLDER", out, required=True)
-    each = "examples of each file; all by default (0). Once for every file, or repeated, one for each file"
+    each = "examples to read from each file (0, the default: all); repeat it to give each file its own number"
     option(verb, "--n", "N", each, action="append", default=[])
-    policy = "the model's name in tables and figures; its folder's or own name by default"
+    policy = "the model's name in tables and figures (default: the model's folder or hub name)"
     option(verb, "--policy", "NAME", policy, default="")
-    option(verb, "--concurrency", "N", "documents read side by side", default=64)
-    wrong = "write the examples that the first reader got wrong here, as data to train on or to read again"
+    option(verb, "--concurrency", "N", "documents read at the same time", default=64)
+    wrong = "write the examples that the first reader got wrong to this file, in the same form as DATA"
     option(verb, "--wrong", "FILE.parquet", wrong, default="")
     option(verb, "--tracking", "STORE", "the MLflow store: a folder or a server's address", default="runs")
     add_agent_options(verb, several_readers=True)

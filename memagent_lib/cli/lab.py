@@ -1,4 +1,4 @@
-"""``memagent lab``: JupyterLab and MLflow side by side on loopback, started and stopped together."""
+"""``memagent lab``: JupyterLab and MLflow on loopback, started and stopped together."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    """Start both servers, print their addresses, and stop both at Ctrl-C or when the terminal closes."""
+    """Start both servers, print their addresses, and stop both at Ctrl-C or when the terminal closes.
+
+    Ctrl-C returns 0, because it is the usual way to end this verb.
+    """
     token = secrets.token_urlsafe(24)
     with _ended_once(), servers(a.port, a.mlflow_port, "runs", token) as both:
         for server in both:
@@ -60,7 +63,10 @@ def run(a: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LabServer:
-    """A started server: its process and log, the address that answers when it is up, and the page to open first."""
+    """A started server.
+
+    ``address`` is polled until the server answers; ``page`` is the one for the user to open first.
+    """
 
     name: str
     process: subprocess.Popen
@@ -98,10 +104,10 @@ class LabServer:
 
 
 def refresh_in_git(os_path: str, model: Mapping[str, Any], **_: Any) -> None:
-    """Refresh git's index after a notebook was saved, if nothing but its outputs changed.
+    """Refresh git's index after JupyterLab saved a notebook, if only its outputs changed.
 
-    `make git-filter` leaves outputs out of diffs, but `git status` goes by a file's size and would list it as
-    modified. An untracked notebook stays untracked.
+    ``make git-filter`` leaves outputs out of diffs, but ``git status`` compares file sizes and would list the notebook
+    as modified. An untracked notebook stays untracked.
     """
     if model["type"] == "notebook" and shutil.which("git"):
         git = ["git", "-C", os.path.dirname(os_path)]
@@ -112,7 +118,11 @@ def refresh_in_git(os_path: str, model: Mapping[str, Any], **_: Any) -> None:
 
 @contextmanager
 def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator[tuple[LabServer, LabServer]]:
-    """Run JupyterLab and MLflow until the block ends; both answer when it begins. Kernels and workers stop too."""
+    """Run JupyterLab and MLflow for the length of a ``with`` block, which begins once both answer.
+
+    Yields the two servers, JupyterLab first. At the end both stop, with their kernels and workers. Raises ``OSError``
+    if a port is in use or a server does not start.
+    """
     require_port("--port", port)
     require_port("--mlflow-port", mlflow_port)
     _require_free(port, "--port")
@@ -131,7 +141,7 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
             server.wait_until_it_answers()
         yield started[1], started[0]
     finally:
-        for server in started:
+        for server in started:  # both shut down at the same time; stop() then waits for one after the other
             server.process.terminate()
         for server in started:
             server.stop()
@@ -160,7 +170,7 @@ def _ended_once() -> Iterator[None]:
 
 def _jupyter(port: int, token: str, logs: Path) -> LabServer:
     where = [f"--ServerApp.ip={HOST}", f"--ServerApp.port={port}", f"--ServerApp.root_dir={root()}"]
-    as_root = ["--allow-root"] if os.geteuid() == 0 else []
+    as_root = ["--allow-root"] if os.geteuid() == 0 else []  # JupyterLab refuses to run as root without it
     # The token goes through the environment, because any user of the machine can read a command line.
     settings = os.pathsep.join(filter(None, (os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS))))
     environment = {"JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": settings}
@@ -171,7 +181,7 @@ def _jupyter(port: int, token: str, logs: Path) -> LabServer:
 
 
 def _mlflow(port: int, store: Sequence[str], logs: Path, page: str) -> LabServer:
-    where = ["--host", HOST, "--port", str(port), "--workers", "1"]
+    where = ["--host", HOST, "--port", str(port), "--workers", "1"]  # of MLflow's 4 processes one is enough
     environment = {"MLFLOW_DISABLE_TELEMETRY": "true"}
     log = logs / "mlflow.log"
     process = _start(["mlflow", "server", *where, *store], log, environment)
@@ -189,6 +199,7 @@ def _start(module: Sequence[str], log: Path, environment: dict[str, str]) -> sub
 
 def _require_free(port: int, option: str) -> None:
     with socket.socket() as probe, socket.socket() as another:
+        # As the servers do: connections that a server just stopped left in TIME_WAIT do not block its port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

@@ -8,20 +8,23 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
 
 from memagent_lib.cli import data, demo, doctor, evaluate, lab, read, report, serve, sweep, template, train
 from memagent_lib.cli.arguments import VerbParser
 from memagent_lib.errors import UserError
 
 VERBS = (doctor, demo, data, read, evaluate, serve, train, sweep, report, template, lab)
+SUMMARY = "Read documents of any length with a language model that keeps a short memory; train it; measure it."
 EPILOG = """\
 the main path:
   memagent doctor                              check this machine and its packages
-  memagent demo                                data, training, evaluation and figure at a small size
-  memagent train RECIPE.toml                   train by reinforcement; --dry-run prints the plan
-  memagent sweep experiments/demo.toml         run notebooks over a grid
-  memagent report runs/demo                    write one page: figures, tables, readings
   memagent read FILE --question "..." --model MODEL --html report.html
+  memagent demo                                data, training, evaluation and figure at a small size
+  memagent train RECIPE.toml                   train by reinforcement learning; --dry-run prints the plan
+  memagent sweep experiments/demo.toml         run notebooks over a grid of parameters
+  memagent report runs/demo                    write one page: figures, tables, readings
   memagent lab                                 start JupyterLab and MLflow
 
 memagent VERB --help shows the options of one verb.
@@ -29,11 +32,15 @@ memagent VERB --help shows the options of one verb.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit status.
+    """Run one verb and return its exit status; without a verb, print the help and return 0.
 
-    An error that the user can fix is one line on stderr and status 2; a bug raises with its traceback. Ctrl-C is 130.
+    An error that the user can fix prints one line on stderr and returns 2. Ctrl-C returns 130. A bug raises.
     """
-    arguments = parser().parse_args(argv)
+    commands = parser()
+    arguments = commands.parse_args(argv)
+    if arguments.verb is None:
+        commands.print_help()
+        return 0
     try:
         return arguments.run(arguments) or 0
     except KeyboardInterrupt:
@@ -48,22 +55,35 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Build the parser of the command and all its verbs; loads no engine and no store."""
+    """Build the parser of the command with all its verbs. Loads no engine and no store."""
     top = argparse.ArgumentParser(
         prog="memagent",
-        description="Train and study memory agents.",
+        description=SUMMARY,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--traceback", action="store_true", help="show where an error came from")
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=VerbParser)
+    top.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
+    top.add_argument("--version", action=_PrintVersion, nargs=0, help="show the version and the git commit, and exit")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", parser_class=VerbParser)
     for module in VERBS:
         module.add_parser(verbs)
     return top
 
 
+class _PrintVersion(argparse.Action):
+    """Print the version only when it is requested, because the commit takes two calls of git."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from memagent_lib.provenance import code_version
+
+        code = code_version()
+        changed = ", with changes" if code["git_dirty"] == "true" else ""
+        print(f"memagent {version('memagent-lib')} (commit {code['git_commit'][:12]}{changed})")
+        parser.exit()
+
+
 def is_user_error(error: Exception) -> bool:
-    """Whether the message is enough to fix the error: a wrong value, file, server or installation."""
+    """Return whether a user can fix the error from its message: a wrong value, file, server or installation."""
     expected = (UserError, ValueError, OSError, ImportError)
     # A missing module without a message of ours is a broken installation or a bug, and its traceback names it.
     return isinstance(error, expected) and not isinstance(error, ModuleNotFoundError)

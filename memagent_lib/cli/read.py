@@ -29,16 +29,18 @@ def add_parser(verbs: Verbs) -> None:
         "files or folders (text, HTML, PDF, Word, EPUB, RTF, mail, notebooks, CSV, spreadsheets), read as one document"
     )
     verb.add_argument("paths", nargs="+", metavar="PATH", help=paths)
-    several = "repeat it for more questions; all are answered in one pass"
+    several = "a question; repeat it for more, all answered in one pass. Needed unless --previous has questions"
     option(verb, "--question", "TEXT", several, action="append", default=[])
     add_agent_options(verb)
     files = verb.add_argument_group("files")
     option(files, "--encoding", "NAME", "read text files in this encoding: utf-8, cp1252, gb18030, ...")
-    option(files, "--ocr", "LANGUAGE", "recognise the text of scanned pages, by tesseract: eng, deu+fra, ...")
-    option(files, "--journal", "FILE", "save finished turns here: the same command continues after a crash")
-    option(files, "--previous", "FILE", "a saved reading to continue from, with these files")
-    option(files, "--save", "FILE", "save this reading for a later --previous")
-    option(files, "--html", "FILE", "write one page: answers, their evidence with its position, the memory's history")
+    option(files, "--ocr", "LANGUAGE", "recognise the text of scanned pages with tesseract: eng, deu+fra, ...")
+    journal = "save finished turns to this file, so that the same command continues after a crash"
+    option(files, "--journal", "FILE", journal)
+    option(files, "--previous", "FILE", "continue the reading that --save wrote to this file, with these files")
+    option(files, "--save", "FILE", "save this reading, for a later --previous")
+    page = "write one page with the answers, the evidence and its position, and the memory after every turn"
+    option(files, "--html", "FILE", page)
 
 
 def run(a: argparse.Namespace) -> int:
@@ -83,7 +85,7 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 
 
 def _document(a: argparse.Namespace) -> Document:
-    """The files, converted; raises for questions and files that cannot be read or written before a model is loaded."""
+    """Convert the files to one document. Questions and files with a fault raise here, before a model is loaded."""
     from tqdm.auto import tqdm
 
     from memagent_lib.documents import ConverterOptions, Document, SavedReading, questions_to_answer

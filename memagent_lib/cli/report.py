@@ -17,9 +17,10 @@ examples:
 def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "report", run, "write one page: figures, tables, differences, readings", EXAMPLES)
     verb.add_argument("folder", metavar="FOLDER", help="a sweep's folder, or the --out of `memagent evaluate`")
-    option(verb, "--out", "PAGE", "where the page goes; FOLDER/report.html by default", default="")
+    option(verb, "--out", "PAGE", "the file to write (default: FOLDER/report.html)", default="")
     option(verb, "--tracking", "STORE", "the MLflow store of its runs: a folder or a server's address", default="runs")
-    option(verb, "--first", "POLICY", "the policy that comes first and that others are compared with", default="")
+    baseline = "the baseline: listed first, and compared with all other policies (default: the first by name)"
+    option(verb, "--first", "POLICY", baseline, default="")
 
 
 def run(a: argparse.Namespace) -> int:

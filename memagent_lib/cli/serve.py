@@ -9,7 +9,7 @@ from memagent_lib.cli.arguments import Verbs, add_verb, option, port_refused, re
 
 HOST = "127.0.0.1"
 EXAMPLES = """\
-Which part of a request is the document and which the question:
+Every request is read as a document and a question about it; a chat's earlier messages become the document:
   1. the fields document and question of the request win: extra_body={"document": text}
   2. else the messages before the last are the document, and the last one is the question
   3. else a single message of up to --question-tokens is a question without a document
@@ -29,12 +29,14 @@ def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "serve", run, "answer OpenAI-compatible chat requests of any length, on loopback", EXAMPLES)
     add_agent_options(verb)
     server = verb.add_argument_group("server")
-    option(server, "--port", "N", f"the port on {HOST}; 0 for any free one", default=8000)
-    option(server, "--name", "NAME", "what clients call the model; its folder's or own name by default")
-    option(server, "--split", "NAME", "how a long single message is divided, see below", default="last_paragraph")
-    option(server, "--readings", "N", "requests read side by side", default=8)
+    port = f"the port on {HOST}, 0 for any free one; vLLM's own server has the same default"
+    option(server, "--port", "N", port, default=8000)
+    name = "the model's name for clients (default: the model's folder or hub name)"
+    option(server, "--name", "NAME", name)
+    option(server, "--split", "NAME", "how to divide a long single message, see below", default="last_paragraph")
+    option(server, "--readings", "N", "requests answered at the same time", default=8)
     option(server, "--waiting", "N", "requests that may wait; further ones get status 429 with Retry-After", default=64)
-    option(server, "--body-mb", "N", "the longest request", default=1024)
+    option(server, "--body-mb", "N", "the longest request, in megabytes", default=1024)
 
 
 def run(a: argparse.Namespace) -> int:

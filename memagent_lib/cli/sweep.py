@@ -7,7 +7,8 @@ import argparse
 from memagent_lib.cli.arguments import Verbs, add_verb, file_of, option, switch
 
 EXAMPLES = """\
-A grid: every combination of the values, four here. Parameters are those of the notebook's tagged cell.
+A grid: every combination of the values, four here. Parameters are the variables in the notebook's cell tagged
+"parameters".
 
   notebook = "notebooks/03_evaluate.ipynb"
   folder = "runs/memory_sizes"                 # results and executed notebooks; {folder} stands for it below, and
@@ -20,7 +21,7 @@ A grid: every combination of the values, four here. Parameters are those of the 
   memory_tokens = [16, 32]
   readers = [["overwrite"], ["gated"]]
 
-A list of points, above the tables, instead of a grid (or with one: then every point with every combination):
+A list of points, above the tables, instead of a grid (or together with one: each point runs with each combination):
 
   points = [{ policy = "before", model = "Qwen/Qwen2.5-1.5B-Instruct" },
             { policy = "after", model = "runs/demo/train/model" }]
@@ -41,11 +42,13 @@ def add_parser(verbs: Verbs) -> None:
         EXAMPLES,
         how_to_continue=_how_to_continue,
     )
+    # argparse would show one line with all options, and not that --status stands alone.
     verb.usage = "memagent sweep FILE.toml [--workers N] [--retry]\n       memagent sweep --status FOLDER"
     verb.add_argument("file", nargs="?", metavar="FILE.toml", help="the notebooks and their points")
-    option(verb, "--workers", "N", "points side by side; the file's own number by default")
+    option(verb, "--workers", "N", "points run at the same time (default: the file's own number)")
     switch(verb, "--retry", "run failed points again")
-    option(verb, "--status", "FOLDER", "show the progress of the sweep in a folder")
+    status = "show the progress of the sweep in a folder; the exit status is 0 once every point has finished"
+    option(verb, "--status", "FOLDER", status)
 
 
 def _how_to_continue(a: argparse.Namespace) -> str:

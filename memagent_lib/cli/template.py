@@ -1,6 +1,6 @@
 """``memagent template import``: make a template from the prompts in another project's source file.
 
-The file is parsed, never run. The two prompts are recognised among its string constants by their placeholders. A
+Parses the file and never runs it. Recognises the two prompts among its string constants by their placeholders. A
 placeholder that no reader of ours fills, such as ReMemR1's ``recalled_memory``, gets the file's own text for an empty
 one.
 """
@@ -38,9 +38,9 @@ example:
 
 
 class FoundPrompt(NamedTuple):
-    """A string constant that is a prompt: its name in the file, its text with our placeholders, and their order.
+    """A prompt found in a source file: the constant's name, its text with our placeholders, and the parts in order.
 
-    ``fixed`` are the constants that fill placeholders of the file which no reader of ours fills.
+    ``fixed`` names the constants that fill those placeholders of the file which no reader of ours fills.
     """
 
     name: str
@@ -51,12 +51,12 @@ class FoundPrompt(NamedTuple):
 
 def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "template", run, "take the prompts of another project's source file as a template", EXAMPLES)
-    verb.add_argument("action", choices=["import"], help="what to do")
+    verb.add_argument("action", choices=["import"], help="the only action")
     verb.add_argument("file", metavar="FILE.py", help="your copy of the source file with the prompts")
-    option(verb, "--out", "FILE.toml", "where the template goes", required=True)
-    option(verb, "--read", "NAME", "the constant with the prompt for a new memory")
-    option(verb, "--answer", "NAME", "the constant with the prompt for the answer")
-    empty = "what stands for a memory with nothing in it: a constant of the file, or the text itself"
+    option(verb, "--out", "FILE.toml", "the file to write", required=True)
+    option(verb, "--read", "NAME", "the constant with the prompt for a new memory, if several fit")
+    option(verb, "--answer", "NAME", "the constant with the prompt for the answer, if several fit")
+    empty = "the text used while the memory is still empty: a constant of the file, or the text itself"
     option(verb, "--empty-memory", "NAME or TEXT", empty)
 
 
@@ -85,9 +85,9 @@ def run(a: argparse.Namespace) -> int:
 
 
 def string_constants(path: Path) -> dict[str, str]:
-    """Return the string constants of a Python file by name, at any depth; the last one where a name repeats.
+    """Return the string constants of a Python file, by name, at any depth. The last assignment to a name wins.
 
-    An attribute counts (``self.NO_MEMORY = "none"``), and so does a text that a method of one argument encodes
+    Includes attributes (``self.NO_MEMORY = "none"``) and texts that a method of one argument encodes
     (``NO_MEMORY = tokenizer.encode("none")``).
     """
     if not path.is_file():
@@ -124,7 +124,10 @@ def _text(node: ast.expr | None) -> str | None:
 def template_texts(
     constants: Mapping[str, str], read: str | None, answer: str | None, empty_memory: str | None
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the texts of a template by key, and lines that name the constant behind each."""
+    """Return the texts of a template by key, and one line per text that names the constant it comes from.
+
+    ``read``, ``answer`` and ``empty_memory`` name constants, and are needed only if several constants fit.
+    """
     prompts = list(_prompts(constants))
     reading = _chosen(prompts, {"question", "chunk", "memory"}, read, "--read")
     answering = _chosen(prompts, {"question", "memory"}, answer, "--answer")
@@ -213,7 +216,7 @@ def _losses(template) -> list[str]:
 
 
 def differences(template, ours) -> list[str]:
-    """List what differs from our own template, a line for each point."""
+    """Compare a template with our own, and return one line per difference."""
     order = "chunk before memory" if template.chunk_first else "memory before chunk"
     if template.chunk_first != ours.chunk_first:
         order += f", {OURS} has it the other way"
@@ -229,7 +232,7 @@ def differences(template, ours) -> list[str]:
 
 
 def to_toml(template, source: str) -> str:
-    """Write a template as TOML. White space at the edges of a text is part of it, hence ``verbatim``."""
+    """Return a template as the text of a TOML file; ``verbatim`` in it preserves white space around the prompts."""
     lines = [f"# The prompts of {Path(source).name}, by `memagent template import`.", "verbatim = true"]
     for name in ("empty_memory", "read", "answer", "direct", "blind"):
         lines.append(f"{name} = {_toml_text(getattr(template, name))}")

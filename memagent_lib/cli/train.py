@@ -1,4 +1,4 @@
-"""``memagent train``, ``follow``, ``stop``: train a policy in a process of its own, and watch it from any terminal."""
+"""``memagent train``, ``follow``, ``stop``: train a policy in a background process, and watch it from any terminal."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ examples:
   memagent train experiments/recipes/7b_8gpu.toml --dry-run      its tokens, hours and bytes, on any machine
   memagent train experiments/recipes/7b_8gpu.toml --out runs/seven --detach
   memagent follow runs/seven                   its progress, from any terminal
-  memagent stop runs/seven                     stop after a checkpoint
+  memagent stop runs/seven                     end it after its current step, with a checkpoint
   memagent train experiments/recipes/7b_8gpu.toml --out runs/seven --resume
 """
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "train", run, "train a policy by multi-conversation RL, in a process of its own", EXAMPLES)
-    recipe = "model, data, reading and optimisation; see experiments/recipes"
+    summary = "train a model by reinforcement learning, in the background process it starts"
+    verb = add_verb(verbs, "train", run, summary, EXAMPLES)
+    recipe = "the recipe: model, data, reading and optimisation; see experiments/recipes"
     verb.add_argument("recipe", metavar="FILE.toml", help=recipe)
-    verb.add_argument("settings", nargs="*", metavar="table.key=value", help="settings that replace those of the file")
-    option(verb, "--out", "FOLDER", "the run's folder; runs/NAME-OF-THE-FILE by default")
-    store = "the MLflow store, where the recipe names none: a folder or a server's address"
+    verb.add_argument("settings", nargs="*", metavar="table.key=value", help="settings that replace the recipe's")
+    option(verb, "--out", "FOLDER", "the run's folder (default: runs/ and the recipe's name)")
+    store = "the MLflow store, if the recipe names none: a folder or a server's address"
     option(verb, "--tracking", "STORE", store, default="runs")
     switch(verb, "--dry-run", "check all settings and print the plan; start nothing")
     switch(verb, "--resume", "continue from the folder's last checkpoint")
-    switch(verb, "--detach", "return at once; see it with: memagent follow FOLDER")
+    switch(verb, "--detach", "return at once; watch the run with: memagent follow FOLDER")
     for name, act, summary in (
         ("follow", follow, "show the progress of a training run until it ends"),
-        ("stop", stop, "stop a training run after a checkpoint"),
+        ("stop", stop, "end a training run after its current step, with a checkpoint to resume from"),
     ):
         verb = add_verb(verbs, name, act, summary)
         verb.add_argument("folder", metavar="FOLDER", help="the run's folder, as `memagent train` printed it")
@@ -59,7 +60,7 @@ def run(a: argparse.Namespace) -> int:
     print(f"training in {started.folder.path}; it continues when this terminal closes")
     if a.detach:
         return 0
-    print("Ctrl-C stops it after a checkpoint; --resume continues from there", flush=True)
+    print("Ctrl-C stops it after its current step and a checkpoint; --resume continues from there", flush=True)
     print(panel.outcome(panel.watch(started, stop_on_interrupt=True)))
     return 0
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,35 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
         main(["doctor"])
 
 
+@pytest.mark.parametrize("words", [["--traceback", "report", "gone"], ["report", "gone", "--traceback"]])
+def test_traceback_raises_before_and_after_the_verb(words, workspace):
+    with pytest.raises(OSError, match=r"no folder .*gone"):
+        main(words)
+
+
+def test_the_command_alone_prints_its_help(capsys):
+    assert main([]) == 0
+    assert capsys.readouterr().out == parser().format_help()
+
+
+def test_the_version_names_the_commit(capsys, monkeypatch):
+    code = {"git_commit": "0123456789abcdef", "git_dirty": "true", "code_hash": "x"}
+    monkeypatch.setattr("memagent_lib.provenance.code_version", lambda: code)
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    number = re.escape(metadata.version("memagent-lib"))
+    assert re.fullmatch(rf"memagent {number} \(commit 0123456789ab, with changes\)\n", capsys.readouterr().out)
+
+
+def test_help_shows_a_default_of_zero_and_the_choices(capsys):
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "likeliest token (default: 0.0)" in text
+    assert "chunk_first, memory_first, short" in text and "overwrite (the default), gated, recall" in text
+
+
 def test_the_doctor_finds_this_machine_fit(capsys):
     findings = examine()
     assert {"cores", "memory", "disk", "verl platform", "vllm", "MLflow store"} <= {f.what for f in findings}
@@ -84,7 +114,8 @@ def test_data_lists_every_task_and_makes_one(capsys, tmp_path, tokenizer):
     assert main(["data", "--list", "plain"]) == 0
     shown = capsys.readouterr().out
     assert "plain is a format, not a task: your own records with question, document and answers" in shown
-    assert "memagent data --from plain FILE [FILE ...] [rule=...] --out FILE.parquet" in shown
+    options = "[rule=...] [question=...] [document=...] [answers=...]"
+    assert f"memagent data --from plain FILE [FILE ...] {options} --out FILE.parquet" in shown
     tokenizer.hf.save_pretrained(tmp_path / "model")
     asked = [
         "data",
