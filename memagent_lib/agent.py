@@ -35,9 +35,10 @@ _LOOP_LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """How a model was trained to read: ``memagent.json`` in its folder, from which :func:`open_agent` takes defaults.
+    """Settings with which a model was trained to read, saved as ``memagent.json`` in its folder.
 
-    ``template`` is the name of one that ships with the library, or a table of its entries.
+    :func:`open_agent` takes its defaults from them. ``template`` is the name of a template that ships with the library,
+    or a table of a template's entries.
     """
 
     template: str | dict[str, str | dict[str, str]] = "chunk_first"
@@ -46,7 +47,7 @@ class AgentSettings:
 
     @classmethod
     def load(cls, model: str | Path) -> AgentSettings:
-        """Load the settings in a model folder; the published ones where it has none or ``model`` is no folder."""
+        """Load the settings from a model folder. Without a ``memagent.json`` they are the paper's."""
         path = paths.absolute(model) / SETTINGS_FILE
         if not path.is_file():
             return cls()
@@ -75,12 +76,14 @@ def open_agent(
     tokenizer: str | Path | Tokenizer | None = None,
     **options: Any,
 ) -> Agent:
-    """Open an agent, from names or from objects. Defaults are the model's ``memagent.json``, else the paper's settings.
+    """Open an agent from names or objects.
 
-    ``model`` is a folder, a hub name, or a server's name for its model; then ``tokenizer`` names a model with the same
-    tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may have single sizes (``{"chunk_tokens": 2000}``).
-    ``options`` are the backend's own: ``base_url``, ``api_key`` and ``api`` of ``openai``, ``threads`` of ``vllm`` and
-    ``transformers``, ``drafts`` of ``transformers``, ``window`` of all; ``None``, empty and 0 stand for the default.
+    Arguments that are not set come from the model's ``memagent.json``, or else from the paper's settings. ``model`` is
+    a folder, a hub name, or the name that a server uses; in the last case ``tokenizer`` names a folder or hub model
+    with the same tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set single sizes
+    (``{"chunk_tokens": 2000}``). ``options`` are passed to the backend: ``base_url``, ``api_key`` and ``api`` of
+    ``openai``, ``threads`` of ``vllm`` and ``transformers``, ``drafts`` of ``transformers``, ``window`` of all;
+    ``None``, empty and 0 stand for the default.
     """
     path = paths.model_path(str(model))
     trained = AgentSettings.load(path)
@@ -122,10 +125,16 @@ def _tokenizer(model: str, named: bool) -> Tokenizer:
 
 
 class TurnStore(Protocol):
-    """Stores finished turns for a later try (:meth:`memagent_lib.journal.Journal.reading` has one)."""
+    """A store of finished turns, so that a reading that is repeated need not generate them again.
+
+    :meth:`memagent_lib.journal.Journal.reading` returns one.
+    """
 
     def find(self, prompt: Prompt) -> Reply | None:
-        """Return the stored reply to ``prompt``; of equal prompts, the replies in their order."""
+        """Return the stored reply to ``prompt``.
+
+        Equal prompts get their replies in the order in which these were stored.
+        """
 
     def append(self, prompt: Prompt, reply: Reply) -> None:
         """Store a finished turn."""
@@ -133,9 +142,10 @@ class TurnStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
-    """What happens beside a reading, in worker threads: ``store`` gets each turn as it finishes, ``on_turn`` in order.
+    """Hooks that worker threads call during a reading.
 
-    ``lean`` then drops the text of chunks that have been read and what only training needs, so that a gigabyte can be
+    ``store`` receives each turn as soon as it finishes; ``on_turn`` is called with the turns in order. With ``lean``,
+    chunks lose their text once they have been read, and turns lose what only training needs, so that a gigabyte can be
     read in little memory.
     """
 
@@ -209,7 +219,10 @@ class _Session:
 
 
 async def drive(session: ReaderSession, encoder: Encoder, backend: Backend, observer: Observer | None = None) -> Trace:
-    """Answer a reader's prompts until it returns its trace. Prompts yielded as a tuple are answered side by side."""
+    """Answer a reader's prompts until it returns its trace.
+
+    Prompts that it yields as a tuple are answered concurrently.
+    """
     reading = _Session(session, encoder, observer or Observer())
 
     async def complete(pending: _Pending) -> None:
@@ -238,7 +251,7 @@ async def drive(session: ReaderSession, encoder: Encoder, backend: Backend, obse
 
 @dataclass(frozen=True)
 class Agent:
-    """A model that reads documents: encoder + backend + reader. :meth:`aread` is for asynchronous code."""
+    """A model that reads documents: an encoder, a backend and a reader. :meth:`aread` is for asynchronous code."""
 
     encoder: Encoder
     backend: Backend
@@ -248,7 +261,7 @@ class Agent:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that a reply depends on besides document and question: the key of journals and caches."""
+        """Everything that a reply depends on besides document and question: the key of journals and caches."""
         template = self.encoder.template
         words = {kind.name: template.words(kind) for kind in self.reader.prompts}
         reader = {"reader": self.reader.name}
@@ -272,7 +285,10 @@ class Agent:
         previous: Trace | None = None,
         observer: Observer | None = None,
     ) -> Trace:
-        """Read a document, or continue the reading ``previous`` with a document that follows."""
+        """Read a document and return its trace.
+
+        With ``previous``, continue that reading: the document follows what it has read.
+        """
         if previous is not None and not self.reader.continues:
             able = ", ".join(name for name, reader in READERS.items() if reader.continues)
             raise ValueError(f"the reader {self.reader.name!r} cannot continue a reading; choose from {able}")
@@ -284,7 +300,7 @@ class Agent:
         return await drive(session, self.encoder, self.backend, observer)
 
     def read(self, document: str | Iterable[str], question: str, **options: Any) -> Trace:
-        """:meth:`aread` with its options, from synchronous code."""
+        """Read a document from synchronous code, with the options of :meth:`aread`."""
         return run_sync(self.aread(document, question, **options))
 
     def close(self) -> None:
@@ -292,7 +308,7 @@ class Agent:
 
 
 def chunks_after(previous: Trace, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Number ``chunks`` and move their offsets so that they follow the chunks that ``previous`` has read."""
+    """Renumber ``chunks`` and shift their offsets so that they follow the chunks that ``previous`` has read."""
     read = [turn.prompt.chunk for turn in previous.reads if turn.prompt.chunk]
     index = max((chunk.index for chunk in read), default=-1) + 1
     end = max((chunk.end for chunk in read), default=0)
@@ -301,7 +317,10 @@ def chunks_after(previous: Trace, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 
 async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of coroutines that run side by side. The first error cancels the others and is raised."""
+    """Run coroutines concurrently and return their results.
+
+    The first error cancels the other coroutines and is raised.
+    """
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
@@ -335,7 +354,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 @lru_cache(maxsize=1)
 def background_loop() -> asyncio.AbstractEventLoop:
-    """Return the one loop, in a thread of its own, that all synchronous calls share."""
+    """Return the event loop that all synchronous calls share; it runs in its own thread."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="memagent-loop", daemon=True).start()
     return loop

@@ -1,6 +1,6 @@
-"""What a check of a machine or a run found: the lines of the table that ``memagent doctor`` prints.
+"""The result of checking a machine or a run: one finding per line of the table that ``memagent doctor`` prints.
 
-Knows nothing of what is checked.
+Does not know what is checked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Health(StrEnum):
-    """How serious a finding is: nothing can go ahead while something is missing or has failed."""
+    """How serious a finding is. MISSING and FAILED prevent a run."""
 
     GOOD = "ok"
     NOTE = "note"
@@ -23,7 +23,7 @@ class Health(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One line of the table: what was looked at, what was found there, and how to fix it where it needs fixing."""
+    """One line of the table: what was checked, what was found, how serious that is, and the fix if one is needed."""
 
     what: str
     found: str
@@ -32,5 +32,5 @@ class Finding(NamedTuple):
 
     @classmethod
     def check(cls, what: str, found: str, passed: bool, fix: str, otherwise: Health = Health.FAILED) -> Finding:
-        """Return a good finding when ``passed``, else one in the state ``otherwise`` with its fix."""
+        """Return a GOOD finding if ``passed``, else one with ``fix`` and the state given as ``otherwise``."""
         return cls(what, found) if passed else cls(what, found, otherwise, fix)

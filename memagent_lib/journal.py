@@ -1,8 +1,8 @@
-"""What a long job has finished, in one append-only file: kill the process at any moment, start again, and it continues.
+"""The journal of a long job: an append-only file from which the job continues after it was killed at any moment.
 
-Line 1 is the identity, which is everything that the replies depend on. Then follow one line for each finished turn and
-one record for each finished reading. A turn is found by the content of its prompt, so a reader needs no state of its
-own to resume. One ``write`` per line survives the death of the process (not of the machine). Knows prompts and replies;
+Line 1 is the job's identity: everything that its replies depend on. Each further line is a finished turn or the record
+of a finished reading. A turn is found by the content of its prompt, so a reader needs no state of its own to resume.
+Each line is one ``write``, which survives the death of the process, but not of the machine. Knows prompts and replies;
 knows no example and no score.
 """
 
@@ -26,7 +26,7 @@ _LONGEST_HEADER = 1 << 22
 
 
 class JournalError(UserError, ValueError):
-    """A file that is no journal, belongs to another job, is damaged, or is being written by another process."""
+    """The file is not a journal, belongs to another job, is damaged, or is being written by another process."""
 
 
 class _Line(NamedTuple):
@@ -35,9 +35,9 @@ class _Line(NamedTuple):
 
 
 class Journal:
-    """The turns and records of readings that share an ``identity``. A context manager.
+    """The turns and records of all readings that share an ``identity``. A context manager.
 
-    Opening a file that is no journal, or one with another identity, raises :class:`JournalError` and changes nothing.
+    Raises :class:`JournalError`, and leaves the file unchanged, if the file is not a journal or has another identity.
     """
 
     def __init__(self, path: str | Path, identity: Mapping[str, Any]):
@@ -67,7 +67,7 @@ class Journal:
         return ReadingTurns(self, key)
 
     def take_reply(self, key: str, turn: str) -> Reply | None:
-        """Return the next reply stored for a turn of a reading; each is returned once."""
+        """Return the next stored reply to a turn of a reading. Each stored reply is returned only once."""
         with self._lock:
             waiting = self._turns[key].get(turn)
             if not waiting:
@@ -76,12 +76,15 @@ class Journal:
         return Reply(**self._read(line)["reply"])
 
     def append_reply(self, key: str, turn: str, reply: Reply) -> None:
-        """Append the reply to a turn of a reading."""
+        """Store a reply to a turn of a reading."""
         stored = {name: getattr(reply, name) for name in REPLY_FIELDS}
         self._write({"reading": key, "turn": turn, "reply": stored})
 
     def finish(self, key: str, record: Mapping[str, Any], failed: bool = False) -> None:
-        """Append the record of a reading; the last of a key counts. Turns of a ``failed`` reading stay for a retry."""
+        """Store the record of a finished reading. A later record with the same key replaces it.
+
+        Turns of a ``failed`` reading remain, so that a retry can use them.
+        """
         entry = {"reading": key, "record": record}
         if failed:
             entry["failed"] = True
@@ -90,14 +93,14 @@ class Journal:
             self._ended(key, line, failed)
 
     def record(self, key: str) -> dict[str, Any] | None:
-        """Return the record of a finished reading; ``None`` if there is none."""
+        """Return the record of a finished reading, or ``None`` if there is none."""
         line = self._records.get(key)
         if line is None:
             return None
         return self._read(line)["record"]
 
     def close(self) -> None:
-        """Release the file, which stays for a later run."""
+        """Close the file. It remains on disk for a later run."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -190,7 +193,10 @@ class ReadingTurns(NamedTuple):
     key: str
 
     def find(self, prompt: Prompt) -> Reply | None:
-        """Return the stored reply to ``prompt``; a prompt that came twice has two replies, in their order."""
+        """Return the stored reply to ``prompt``.
+
+        Equal prompts get their replies in the order in which these were stored.
+        """
         return self.journal.take_reply(self.key, key_of(prompt))
 
     def append(self, prompt: Prompt, reply: Reply) -> None:
@@ -198,9 +204,10 @@ class ReadingTurns(NamedTuple):
 
 
 def records(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the last record of each reading in a journal, or in any file of such lines, which may be growing.
+    """Yield the last record of each reading in a journal, or in another file of such lines. The file may still be
+    growing.
 
-    A last line that was cut short is left out; any other damage is a :class:`JournalError` that names the line.
+    An incomplete last line is ignored. Any other damage raises :class:`JournalError` with the line's number.
     """
     lines: dict[str, _Line] = {}
     with open(path, "rb") as file:
@@ -218,7 +225,7 @@ def records(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None:
-    """Append one record to a file that several processes write; :func:`records` reads it."""
+    """Append one record to a file that several processes may write at the same time. :func:`records` reads it."""
     # A short O_APPEND write is atomic on a local disk, so that several processes need no lock.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
@@ -228,7 +235,7 @@ def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None
 
 
 def key_of(prompt: Prompt) -> str:
-    """Return a digest of everything in a prompt, by which its reply is found."""
+    """Return a digest of everything in a prompt. A stored reply is found by it."""
     chunk = prompt.chunk
     chunk_text = ""
     if chunk is not None:
@@ -237,7 +244,7 @@ def key_of(prompt: Prompt) -> str:
 
 
 def digest(text: str) -> str:
-    """Return 32 hex digits of a text, which may contain lone surrogates."""
+    """Return 32 hex digits that identify a text, which may contain lone surrogates."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

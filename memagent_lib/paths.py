@@ -1,7 +1,7 @@
-"""Where files are and how they are written: the project's root, models by name, files that appear whole or not at all.
+"""Where files are and how they are written: the project's root, models by name, files that never appear half written.
 
-Every relative path of a user is relative to :func:`root`, so that a notebook works alike from JupyterLab (opened in
-``notebooks/``) and from papermill (run from the root).
+Every relative path from a user is relative to :func:`root`, so that a notebook finds the same files in JupyterLab
+(opened in ``notebooks/``) and in papermill (run from the root).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _MARKS = ("pyproject.toml", "notebooks")
 
 
 def root() -> Path:
-    """Return the first folder from the working directory upwards with ``pyproject.toml`` and ``notebooks``.
+    """Return the project's root: the nearest folder with ``pyproject.toml`` and ``notebooks``, from the working
+    directory upwards.
 
-    Without one (the library was installed, not cloned) it is the working directory.
+    Without such a folder (the library was installed, not cloned), it is the working directory.
     """
     here = Path.cwd().resolve()
     for folder in (here, *here.parents):
@@ -34,19 +35,19 @@ def root() -> Path:
 
 
 def absolute(path: str | Path) -> Path:
-    """Return an absolute path; a relative one is relative to :func:`root`."""
+    """Return a path as an absolute one; relative paths are relative to :func:`root`."""
     return root() / Path(path).expanduser()
 
 
 def display(path: Path) -> str:
-    """Return a path for people to read: relative to :func:`root` if it is below."""
+    """Return a path as text for people: relative to :func:`root` if it lies below it, else absolute."""
     if path.is_relative_to(root()):
         path = path.relative_to(root())
     return str(path)
 
 
 def require_replaceable(*paths: str | Path) -> None:
-    """Raise :class:`ValueError` for a path that is no file, such as a folder, or where none can be written."""
+    """Raise :class:`ValueError` for a path to which no file can be written, such as a folder."""
     for path in map(Path, paths):
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is no file that could be replaced; choose another path")
@@ -59,7 +60,10 @@ def require_replaceable(*paths: str | Path) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a path beside ``path`` to write to; that file becomes ``path`` when the block ends without an error."""
+    """Yield a temporary path beside ``path`` to write to.
+
+    When the block ends without an error, that file replaces ``path``.
+    """
     path = Path(path)
     require_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +83,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_atomically(path: str | Path, content: str | bytes) -> Path:
-    """Write a file that others see whole or not at all, and its folder. Lone surrogates in a text become "?"."""
+    """Write a file so that other processes see it complete or not at all.
+
+    Creates the folder; lone surrogates become "?".
+    """
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     with replacing(path) as unfinished:
         unfinished.write_bytes(data)
@@ -87,12 +94,12 @@ def write_atomically(path: str | Path, content: str | bytes) -> Path:
 
 
 def read_lines(path: str | Path) -> list[dict[str, Any]]:
-    """Read the JSON lines of a file; none if it is missing. A last line that was cut short is left out."""
+    """Return the parsed lines of a JSON-lines file, without an incomplete last one. A missing file has no lines."""
     return read_lines_from(path, 0)[0]
 
 
 def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """Read the JSON lines from ``offset`` on, of a file that may be growing; also return where to continue."""
+    """Return the JSON lines of a growing file from byte ``offset`` on, and the offset from which to continue later."""
     if not Path(path).is_file():
         return [], 0
     with open(path, "rb") as file:
@@ -103,7 +110,7 @@ def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]]
 
 
 def first_model(names: Sequence[str]) -> str:
-    """Return the first of some model folders that exists, as it was named."""
+    """Return the first of several model folders that exists, spelt as in the arguments."""
     found = next((name for name in names if (absolute(name) / "config.json").is_file()), None)
     if found is None:
         raise MissingFile(f"no model at {', '.join(map(str, names))}; `make demo` trains one")
@@ -111,16 +118,19 @@ def first_model(names: Sequence[str]) -> str:
 
 
 def model_path(name: str) -> str:
-    """Return a model folder as an absolute path, or a hub name as it is.
+    """Return a model folder as an absolute path; return a hub name unchanged.
 
-    A folder that is not below :func:`root` is looked for beside the library: a clone's own models, from anywhere.
+    A folder that does not exist below :func:`root` is looked for beside the library, so that a clone's own models are
+    found from anywhere.
     """
     folders = (absolute(name), PACKAGE.parent / name)
     return next((str(folder) for folder in folders if folder.is_dir()), name)
 
 
 def default_model() -> str:
-    """Return the model of commands that name none: ``[tool.memagent] model`` in the project's ``pyproject.toml``."""
+    """Return the model that commands use when none is named: ``[tool.memagent] model`` in the project's
+    ``pyproject.toml``.
+    """
     for folder in (root(), PACKAGE.parent):
         project = folder / "pyproject.toml"
         table = tomllib.loads(project.read_text(encoding="utf-8")) if project.is_file() else {}
@@ -134,5 +144,5 @@ def default_model() -> str:
 
 
 def bytes_of(folder: str | Path, pattern: str = "**/*") -> int:
-    """Return the size of all files in a folder that match."""
+    """Return the total size in bytes of the files in a folder that match ``pattern``."""
     return sum(path.stat().st_size for path in Path(folder).glob(pattern) if path.is_file())

@@ -1,8 +1,8 @@
-"""Objects from a Python file, named ``FILE.py:NAME``: a task, a reader or a judge of your own, without an edit here.
+"""Load objects from a Python file, named as ``FILE.py:NAME``: a task, a reader or a judge of your own.
 
-A file in a package is imported under its package's name, so that it is one module for everybody who imports it, and can
-import its neighbours; any other file under a name that no second file has. Loading a file runs its code, once per
-process. Knows nothing of what is loaded.
+A file inside a package is imported under its package's name, so that everyone who imports it gets the same module and
+it can import its neighbours. Any other file gets a module name that no second file has. Loading a file runs its code,
+once per process. Does not know what is loaded.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ SEPARATOR = ".py:"
 
 
 class PluginError(UserError, ValueError):
-    """A file that cannot be imported, or has no object of the name."""
+    """The file cannot be imported, or does not define the name."""
 
 
 def is_plugin(name: str) -> bool:
-    """Whether ``name`` is an object in a file, and not something that ships with the library."""
+    """Return whether ``name`` has the form ``FILE.py:NAME``; other names belong to the library."""
     return SEPARATOR in name
 
 
 def plugin_name(name: str) -> str:
-    """Return ``NAME`` of ``FILE.py:NAME``, and any other name as it is."""
+    """Return ``NAME`` of ``FILE.py:NAME``; return any other name unchanged."""
     return name.rpartition(SEPARATOR)[2]
 
 
 def plugin_hash(name: str) -> str:
-    """Return 16 hex digits of the file's content, for the keys of caches. Files that it imports are not covered."""
+    """Return 16 hex digits of the file's content, for the keys of caches. Files that it imports are not included."""
     return hashlib.sha256(plugin_file(name).read_bytes()).hexdigest()[:16]
 
 
 def plugin_file(name: str) -> Path:
-    """Return the file of ``FILE.py:NAME``; a relative path is relative to the project's root."""
+    """Return the path of the file in ``FILE.py:NAME``; relative paths are relative to the project's root."""
     file = absolute(name.rpartition(":")[0]).resolve()
     if not file.is_file():
         raise MissingFile(f"no file {file}, which {name!r} names; give FILE.py:NAME")
@@ -50,12 +50,12 @@ def plugin_file(name: str) -> Path:
 
 
 def absolute_plugin(name: str) -> str:
-    """Return ``FILE.py:NAME`` with an absolute path, for a process that runs elsewhere."""
+    """Return ``FILE.py:NAME`` with an absolute path, for a process with another working directory."""
     return f"{plugin_file(name)}:{plugin_name(name)}"
 
 
 def load_plugin(name: str, table: str = "") -> Any:
-    """Load the object that ``FILE.py:NAME`` names: a variable of the module, or an entry of its mapping ``table``."""
+    """Load the object that ``FILE.py:NAME`` names: a variable of the module, or a key of its mapping ``table``."""
     module = _load(plugin_file(name))
     entries = getattr(module, table, {}) if table else {}
     wanted = plugin_name(name)

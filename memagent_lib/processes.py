@@ -1,8 +1,8 @@
-"""Processes: how one ends, whether another is alive, and how to leave none behind.
+"""End processes, find out whether one is alive, and leave none behind.
 
-Processes are found by descent and start time, never by name. :func:`adopt_orphans` and :func:`die_with_parent` are
-Linux's ``prctl``: a supervisor adopts every orphan below it, so that whatever a killed trainer had started (Ray's
-servers, vLLM's engine) can still be found and ended. Knows no run.
+Processes are found by descent and start time, never by name. :func:`adopt_orphans` and :func:`die_with_parent` use
+Linux's ``prctl``: a supervisor becomes the parent of every orphan below it, so that whatever a killed trainer had
+started (Ray's servers, vLLM's engine) can still be found and ended. Knows no run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Terminated(SystemExit):
-    """The process got SIGTERM."""
+    """This process received SIGTERM."""
 
 
 SESSION = "JPY_SESSION_NAME"
@@ -32,13 +32,15 @@ SESSION = "JPY_SESSION_NAME"
 
 
 def in_jupyter() -> bool:
-    """Whether this process is the kernel of a notebook that a person has opened."""
+    """Return whether this process is the kernel of a notebook that a person has opened, not one that papermill
+    executes.
+    """
     return SESSION in os.environ
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Turn SIGTERM into :class:`Terminated` during the block, so that what is open gets closed.
+    """Raise :class:`Terminated` on SIGTERM during the block, so that the code inside can close what it has opened.
 
     Does nothing outside the main thread, where Python allows no signal handlers.
     """
@@ -57,12 +59,14 @@ def terminable() -> Iterator[None]:
 
 
 def this_process() -> str:
-    """Return a name of this process that no other ever has: ``host process-namespace pid start``."""
+    """Return an identifier that no other process ever has: ``host process-namespace pid start``."""
     return f"{_host()} {os.getpid()} {psutil.Process().create_time():.0f}"
 
 
 def is_gone(process: str) -> bool:
-    """Whether a process named by :func:`this_process` has ended; ``False`` for one of another machine."""
+    """Return whether the process with this :func:`this_process` identifier has ended; ``False`` if it ran on another
+    machine.
+    """
     host, pid, start = process.rsplit(" ", 2)
     if host != _host():
         return False
@@ -73,19 +77,19 @@ def is_gone(process: str) -> bool:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies."""
+    """Make this process the parent of every descendant whose own parent dies."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when ``parent``, which must be its parent, ends."""
+    """Have the kernel kill this process when ``parent`` ends. ``parent`` must be its parent process."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the line above
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def end_descendants() -> int:
-    """Send SIGTERM to every descendant, then SIGKILL to those that remain; return how many there were."""
+    """Send SIGTERM to every descendant, then SIGKILL to those still running. Return how many there were."""
     children = psutil.Process().children(recursive=True)
     _signal(children, signal.SIGTERM)
     _, alive = psutil.wait_procs(children, timeout=GRACE_S)

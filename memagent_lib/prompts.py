@@ -1,6 +1,6 @@
-"""The words of a prompt and its token budget: from a prompt to exact token ids, or to an error that names the numbers.
+"""Turn prompts into exact token ids within a token budget, or into an error that names the numbers.
 
-Templates are data files, and the order of their parts is part of the template. Knows tokenizers and kinds of prompt;
+Templates are data files, and the order of their parts belongs to the template. Knows tokenizers and kinds of prompt;
 knows no reader, no model and no backend.
 """
 
@@ -24,14 +24,14 @@ SEAM_TOKENS = 8
 
 
 class BudgetError(UserError, ValueError):
-    """Something does not fit its token budget. Nothing was cut and no model was called."""
+    """Something exceeds its token budget. Nothing was truncated and no model was called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much is read at once and how much may be remembered, in tokens of the policy's tokenizer.
+    """The most tokens of a chunk, a memory, a question and an answer, counted by the policy's tokenizer.
 
-    The defaults are the published ones: with a template they fill an 8K window.
+    The defaults are the paper's; together with a template they fill a window of 8K tokens.
     """
 
     chunk_tokens: int = 5000
@@ -45,10 +45,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Template:
-    """The wording of prompts: one entry for each kind, and the words that stand for an empty memory.
+    """The wording of prompts: a text for each kind of prompt, and the text that stands for an empty memory.
 
-    ``kinds`` words the kinds that readers bring, by name (``gate``, ``recall``); one that is missing there is worded as
-    its reader declares it.
+    ``kinds`` has texts for kinds of prompt that readers define (``gate``, ``recall``), by name. A kind without an entry
+    uses the text that its reader declares.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Template:
 
     @classmethod
     def of(cls, words: Template | str | Path | Mapping[str, Any]) -> Template:
-        """Return a template from its name or path, from a table of its entries, or as it is."""
+        """Return a template from its name or path, or from a table of its entries. A template is returned unchanged."""
         if isinstance(words, Template):
             return words
         if isinstance(words, Mapping):
@@ -70,9 +70,9 @@ class Template:
 
     @classmethod
     def load(cls, name: str | Path) -> Template:
-        """Load a template that ships with the library by its name, or a TOML file of your own by its path.
+        """Load a template by its name, if it ships with the library, or from the path of your own TOML file.
 
-        White space at the edges of an entry is left out, unless the file has ``verbatim = true``.
+        White space at the ends of an entry is removed, unless the file has ``verbatim = true``.
         """
         path = Path(name) if str(name).endswith(".toml") else TEMPLATE_FOLDER / f"{name}.toml"
         if not path.is_file():
@@ -91,7 +91,7 @@ class Template:
         self.require((Kind.READ, Kind.ANSWER, Kind.DIRECT, Kind.BLIND))
 
     def require(self, kinds: Iterable[Kind]) -> None:
-        """Raise :class:`ValueError` where the words for a kind do not use exactly the parts that it displays."""
+        """Raise :class:`ValueError` if the text for a kind does not use exactly the parts that the kind displays."""
         for kind in kinds:
             try:
                 found = {part for _, part in _pieces(self.words(kind)) if part is not None}
@@ -103,7 +103,7 @@ class Template:
                 )
 
     def words(self, kind: Kind) -> str:
-        """Return the words for a kind of prompt, with ``{question}``, ``{memory}`` and ``{chunk}`` where they go."""
+        """Return the text for a kind of prompt, with the placeholders ``{question}``, ``{memory}`` and ``{chunk}``."""
         if kind.name in ("read", "answer", "direct", "blind"):
             return getattr(self, kind.name)
         own = self.kinds.get(kind.name, kind.words)
@@ -111,11 +111,11 @@ class Template:
         return "\n\n".join(words for words in (base, own) if words)
 
     def render(self, prompt: Prompt) -> str:
-        """Return the user message. White space at the edges of a chunk is left out; nothing else is changed."""
+        """Return the user message. White space at the ends of a chunk is removed; nothing else is changed."""
         return "".join(self.parts(prompt))
 
     def parts(self, prompt: Prompt) -> list[str]:
-        """Return the user message in pieces: the template's words alternate with the question, memory or chunk."""
+        """Return the user message in pieces: the template's text alternates with the question, memory or chunk."""
         displayed = {"question": prompt.question, "memory": prompt.memory or self.empty_memory}
         if prompt.chunk is not None:
             displayed["chunk"] = prompt.chunk.text.strip()
@@ -128,16 +128,18 @@ class Template:
 
     @property
     def chunk_first(self) -> bool:
-        """Whether the prompts of one chunk share question and chunk as a prefix, whatever the memory."""
+        """Whether question and chunk come before the memory, so that all prompts of one chunk share them as a
+        prefix.
+        """
         return self.read.index("{chunk}") < self.read.index("{memory}")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt in the form a backend takes: exact ids, the message as text, and the longest reply allowed.
+    """One prompt as a backend takes it: token ids, the message as text, and the longest reply allowed.
 
-    ``draft`` is a guess at the reply, in tokens: most chunks change little in a memory. An engine that checks a draft
-    in one pass saves a pass for each token that is right; the reply is the same with and without it.
+    ``draft`` is a guess at the reply, as token ids: most chunks change little in a memory. An engine that verifies a
+    draft in one pass saves a pass for each correct token; the reply is the same with and without it.
     """
 
     ids: tuple[int, ...]
@@ -147,10 +149,10 @@ class Request:
 
 
 class Encoder:
-    """Turns prompts into requests, and what a backend returns into replies, within one budget.
+    """Turns prompts into requests, and a backend's replies into the replies that readers see, within one budget.
 
-    ``prompts`` are the kinds of prompt to be encoded and how many memories each displays at most (a reader's
-    ``prompts``): sizes follow from it. The default is MemAgent's own, reads and answers with one memory.
+    ``prompts`` maps each kind of prompt to the most memories that it displays (a reader's ``prompts``); it determines
+    the sizes. The default is MemAgent's: reads and answers with one memory.
     """
 
     def __init__(
@@ -165,11 +167,11 @@ class Encoder:
         self._limit = lru_cache(maxsize=64)(self._limit_of_words)
 
     def overhead(self, kind: Kind) -> int:
-        """Count the tokens of a prompt of this kind without question, memory and chunk, but with a token for each."""
+        """Return the tokens of an empty prompt of this kind: the template, and one for each part's seam."""
         return self._overhead(self.template.words(kind), kind.parts)
 
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
-        """Return the longest prompt of this kind: template + question + memories, with seams between them, + chunk."""
+        """Return the most tokens that a prompt of this kind can have, with all its parts and the seams between them."""
         return self._limit(self.template.words(kind), kind.parts, memories)
 
     def _overhead(self, words: str, parts: frozenset[str]) -> int:
@@ -197,15 +199,17 @@ class Encoder:
 
     @property
     def window(self) -> int:
-        """The window that this template and budget need: the longest prompt and reply of any kind of turn."""
+        """The window that this template and budget need: the most tokens that prompt and reply of any turn have
+        together.
+        """
         return self.window_of(self._prompts)
 
     def window_of(self, prompts: Mapping[Kind, int]) -> int:
-        """Return the window that a reader needs which displays this many memories in these kinds of prompt."""
+        """Return the window that a reader needs whose kinds of prompt display up to this many memories each."""
         return max(self.prompt_limit(kind, memories) + self.reply_limit(kind) for kind, memories in prompts.items())
 
     def require_window(self, allowed: int, whose: str, prompts: Mapping[Kind, int] | None = None) -> None:
-        """Raise :class:`BudgetError` when ``allowed`` tokens cannot hold the longest turn of the reader."""
+        """Raise :class:`BudgetError` if the reader's longest turn has more than ``allowed`` tokens."""
         needed = self.window_of(prompts or self._prompts)
         if needed <= allowed:
             return
@@ -219,7 +223,10 @@ class Encoder:
         )
 
     def encode(self, prompt: Prompt) -> Request:
-        """Return the request for ``prompt``; :class:`BudgetError` when question or whole prompt exceeds its budget."""
+        """Return the request for ``prompt``.
+
+        Raises :class:`BudgetError` if the question or the whole prompt exceeds its budget.
+        """
         question_tokens = self._count(prompt.question)
         if question_tokens > self.budget.question_tokens:
             raise BudgetError(
@@ -246,10 +253,11 @@ class Encoder:
         return f"the {prompt.kind} prompt is {tokens:,} tokens with {what}, and the budget allows {limit:,}{fix}"
 
     def interpret(self, prompt: Prompt, request: Request, raw: Reply) -> Reply:
-        """Return the reply as its reader gets it: thoughts are set aside, and a memory is cut to its budget.
+        """Return the reply as the reader sees it: thoughts are separated from its text, and a memory is cut to its
+        budget.
 
-        Sampled ids decode to text that can need more tokens than were sampled (broken bytes do). Such a memory is cut
-        to what fits and marked ``finish_reason="length"``, like one that the engine cut.
+        Sampled ids may decode to text that encodes to more tokens than were sampled (broken bytes do). Such a memory is
+        cut to what fits and marked ``finish_reason="length"``, like a memory that the engine cut.
         """
         parts = self.tokenizer.thoughts.split(raw.text, separated=bool(raw.thinking))
         text = parts.text

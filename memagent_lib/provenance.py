@@ -1,4 +1,4 @@
-"""What a number came from: weights, code and environment, in a form that can be compared later.
+"""Record what a number came from: weights, code and environment, in a form that can be compared later.
 
 Knows git, the package's own files and the installed packages. Knows no run.
 """
@@ -22,9 +22,10 @@ _HASHED_WHOLE_BYTES = 64 << 20
 
 
 def model_hash(model: str | Path) -> str:
-    """Return 16 hex digits for a model folder's weights, or a hub name as it is.
+    """Return 16 hex digits that identify the weights in a model folder; return a hub name unchanged.
 
-    Of large files name, size and time are hashed instead of the content: reading 28 GB would delay every command.
+    Large files are hashed by name, size and modification time instead of content, because reading 28 GB would delay
+    every command.
     """
     folder = absolute(model)
     if not folder.is_dir():
@@ -42,7 +43,8 @@ def model_hash(model: str | Path) -> str:
 def code_hash() -> str:
     """Return 16 hex digits that change with every source file or prompt template that can change a result.
 
-    Sweeps are keyed by it, so scripts, styles and :data:`VIEW_ROOMS` stay out: a new colour repeats no training.
+    Sweeps are keyed by this hash. Scripts, styles and :data:`VIEW_ROOMS` are not part of it, so that a new colour
+    repeats no training.
     """
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*")):
@@ -53,9 +55,9 @@ def code_hash() -> str:
 
 
 def code_version() -> dict[str, str]:
-    """Return the git commit, whether a tracked file was changed since, and :func:`code_hash`.
+    """Return the git commit, whether a tracked file differs from it, and :func:`code_hash`.
 
-    Without git, commit and changes are ``unknown``.
+    Without git, the first two are ``unknown``.
     """
     commit = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", "--untracked-files=no")
@@ -64,13 +66,13 @@ def code_version() -> dict[str, str]:
 
 
 def cores() -> int:
-    """Return how many cores this process may use; where the system does not report it (macOS), all."""
+    """Return how many cores this process may use, or how many there are if the system does not report that (macOS)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)
 def environment() -> dict[str, Any]:
-    """Return Python, system, cores, and the version of every installed package."""
+    """Return the versions of Python, the system and every installed package, and the number of cores."""
     packages = {d.metadata["Name"]: d.version for d in metadata.distributions()}
     return {
         "python": platform.python_version(),

@@ -1,6 +1,6 @@
-"""Settings from a TOML or JSON table: a small frozen dataclass, or an error that says what would be right.
+"""Turn a TOML or JSON table into a small frozen dataclass, or into an error that states what would be right.
 
-Values must have the exact type (an integer is also a float, a list is also a tuple). Knows no setting.
+Values must have the exact type, except that an integer is accepted as a float and a list as a tuple. Knows no setting.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 
 
 class SettingsError(UserError, ValueError):
-    """A setting that cannot be used; the message has its key, its value and what would be right."""
+    """A setting is invalid. The message has its key, its value and what would be right."""
 
 
 def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
-    """Build the dataclass ``cls``, with nested ones, from ``table``, which errors call ``where``.
+    """Build the dataclass ``cls``, and dataclasses nested in it, from ``table``. Error messages call the table
+    ``where``.
 
-    Raises :class:`SettingsError`: an unknown key with the known ones, and what ``__post_init__`` refuses with its own
-    message.
+    Raises :class:`SettingsError` for an unknown key, with the known ones, and for a value that ``__post_init__``
+    refuses, with its message.
     """
     from pydantic import TypeAdapter, ValidationError
     from pydantic_core import to_json
@@ -44,7 +45,7 @@ def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
 
 def require_at_least(table: Any, least: float, *names: str) -> None:
-    """Raise :class:`ValueError` where one of the named fields is less than ``least`` or not finite."""
+    """Raise :class:`ValueError` if one of the named fields is not finite or is less than ``least``."""
     for name in names:
         value = getattr(table, name)
         if not value >= least or value == math.inf:  # "not >=" also catches nan
@@ -52,7 +53,7 @@ def require_at_least(table: Any, least: float, *names: str) -> None:
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Read the tables of a TOML file; the :class:`SettingsError` of a missing one calls it ``what``."""
+    """Return the tables of a TOML file. The :class:`SettingsError` for a missing file calls it ``what``."""
     path = Path(path)
     if not path.is_file():
         raise SettingsError(f"no {what} at {path}")
@@ -63,7 +64,7 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
 
 
 def key_value(text: str) -> tuple[str, Any]:
-    """Split ``key=value`` with a TOML value; a value that is not TOML is taken as a string."""
+    """Split ``key=value`` and parse the value as TOML; a value that is not TOML is used as a string."""
     key, found, value = text.partition("=")
     if not found:
         raise SettingsError(f"a setting is key=value, got {text!r}")

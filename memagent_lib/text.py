@@ -1,7 +1,7 @@
-"""Text as a tokenizer sees it: exact, token-bounded chunks with their offsets in the source.
+"""Cut text into exact, token-bounded chunks with their offsets in the source.
 
-A document is a string or a stream of strings; of a stream one block at a time is in memory, so a gigabyte costs no more
-than a page. Knows no model, no prompt and no backend.
+A document is a string or a stream of strings. Of a stream only one block at a time is in memory, so a gigabyte costs no
+more than a page. Knows no model, no prompt and no backend.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SENTENCE_ENDS = ".!?。！？…\n"
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A slice of a document: ``document[start:end] == text``, offsets in characters.
+    """A slice of a document: ``document[start:end] == text``, with offsets in characters.
 
-    A chunk that has been read may be left without its text (:meth:`memagent_lib.trace.Turn.lean`).
+    The text may be dropped after a chunk has been read (:meth:`memagent_lib.trace.Turn.lean`).
     """
 
     index: int
@@ -36,15 +36,16 @@ class Chunk:
 
 
 def whole_characters(text: str) -> str:
-    """Join the halves of surrogate pairs in ``text``, and replace single ones by U+FFFD: no tokenizer takes them.
+    """Join the halves of surrogate pairs in ``text``, and replace unpaired ones by U+FFFD, because no tokenizer accepts
+    them.
 
-    They come from JSON (``"\\ud83e"``), and from file names and command lines that are not UTF-8.
+    They come from JSON (``"\ud83e"``), and from file names and command lines that are not UTF-8.
     """
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int) -> Iterator[Chunk]:
-    """Cut a document into chunks of at most ``chunk_tokens`` tokens that, concatenated, are the document.
+    """Cut a document into chunks of at most ``chunk_tokens`` tokens. Joined, the chunks are the document.
 
     A chunk ends at the last sentence end within its final quarter, else at the last white space there, else at the last
     whole character that fits. The cuts do not depend on how the text is split into ``blocks``.
@@ -77,7 +78,7 @@ def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int)
 
 
 def chunks(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk]:
-    """Cut a document that is in memory, as :func:`chunk_stream` does. An empty document is one empty chunk."""
+    """Cut a document in memory into chunks, as :func:`chunk_stream` does. An empty document gives one empty chunk."""
     return list(chunk_stream([document], tokenizer, chunk_tokens))
 
 

@@ -1,7 +1,7 @@
-"""The marks that part a model's thoughts from its reply, by family.
+"""Separate a model's thoughts from its reply, by the marks of the model's family.
 
-A family is found from a model's own chat template and added tokens, never from its name: one release of Magistral
-wrote ``<think>`` as text and the next ``[THINK]`` as a token (vllm#45359). Knows no tokenizer and no prompt.
+A family is identified by the model's chat template and added tokens, never by the model's name: one release of
+Magistral wrote ``<think>`` as text and the next ``[THINK]`` as a token (vllm#45359). Knows no tokenizer and no prompt.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Parts(NamedTuple):
-    """A reply parted into thoughts and text; not ``finished`` where it ended inside a thought."""
+    """A reply split into thoughts and text. ``finished`` is false if the reply ended inside a thought."""
 
     thinking: str
     text: str
@@ -22,7 +22,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """Thoughts between two marks, before the text; some families wrap the text in marks of its own (``reply``)."""
+    """Thoughts between two marks, before the text. Some families also put the text between marks (``reply``)."""
 
     opening: str
     closing: str
@@ -31,7 +31,7 @@ class Tags:
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
-        """The tokens that the marks are made of; ``tokens`` where a mark is several."""
+        """The tokens that make up the marks. ``tokens`` lists them for a mark that is several tokens."""
         return self.tokens or tuple(filter(None, (self.opening, self.closing, self.reply[0])))
 
     def named_in(self, chat_template: str) -> bool:
@@ -40,11 +40,11 @@ class Tags:
         return (self.opening in chat_template or self.closing in chat_template) and self.reply[0] in chat_template
 
     def continues(self, written: str) -> bool:
-        """Whether a reply may have begun inside a thought that something else opened."""
+        """Whether the reply may have begun inside a thought that the prompt opened: it contains a closing mark."""
         return self.closing in written
 
     def split(self, written: str, begun: bool) -> Parts | None:
-        """Part a reply at the first closing mark after each opening; ``None`` where it begins with no thought."""
+        """Split a reply at the first closing mark after each opening mark; ``None`` if no thought comes first."""
         end = 0
         while begun or written[end:].lstrip().startswith(self.opening):
             closing = written.find(self.closing, end)
@@ -65,7 +65,9 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """The channels of gpt-oss (openai/harmony): the text is what the channel ``final`` holds, the rest are thoughts."""
+    """The channels of gpt-oss (openai/harmony): the channel ``final`` contains the text, all others contain
+    thoughts.
+    """
 
     opening: str = "<|channel|>analysis<|message|>"
     closing: str = "<|end|><|start|>assistant<|channel|>final<|message|>"
@@ -78,7 +80,9 @@ class Channels:
         return written.lstrip().startswith(("analysis", "commentary"))
 
     def split(self, written: str, begun: bool) -> Parts | None:
-        """Part a reply at its final channel, also where a server has removed the special tokens of the channels."""
+        """Split a reply at its final channel, even if a server has removed the special tokens that mark the
+        channels.
+        """
         final = None
         if written.lstrip().startswith(("<|channel|>", "<|start|>")):
             begun = True
@@ -120,10 +124,10 @@ FAMILIES: tuple[Tags | Channels, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Thoughts:
-    """How one model's replies are parted: the marks of its family, and what its prompt does with them.
+    """How to split one model's replies: the marks of its family, and the marks that its prompt ends with.
 
-    A prompt that ends in an opening mark has ``opened`` a thought; one that ends after a closing mark has ``closed``
-    it, which is how most templates switch thinking off.
+    If a prompt ends with an opening mark, the reply begins inside a thought (``opened``). If it ends after a closing
+    mark, the thought is over (``closed``); most templates switch thinking off in this way.
     """
 
     family: Tags | Channels | None = None
@@ -132,9 +136,9 @@ class Thoughts:
 
     @classmethod
     def of(cls, chat_template: str, added_tokens: Container[str], prompt_end: str) -> Thoughts:
-        """Find the family of a model from its template, or where it has none, from its added tokens.
+        """Identify a model's family by its template, or by its added tokens if it has no template.
 
-        Added tokens alone prove nothing beside a template: Qwen3's models that do not think have them too.
+        With a template, added tokens alone prove nothing: Qwen3's models that do not think have them too.
         """
         for marks in FAMILIES:
             if marks.named_in(chat_template) or (not chat_template and _all_in(added_tokens, marks.vocabulary)):
@@ -144,11 +148,11 @@ class Thoughts:
         return cls()
 
     def split(self, written: str, separated: bool = False) -> Parts:
-        """Part a reply as it was written; ``separated`` where a server has set thoughts aside already.
+        """Split a reply into thoughts and text. With ``separated``, a server has already removed the thoughts.
 
-        A whole thought at the beginning is one in any family's marks, because a server's model can have another
-        template than the tokenizer here. A closing mark alone is one only where this model's thoughts may have begun
-        before the reply; elsewhere it is text.
+        A complete thought at the beginning is recognised by any family's marks, because a server's model may have
+        another template than the tokenizer here. A closing mark without an opening one ends a thought only if this
+        model's thoughts may begin before the reply; otherwise it is text.
         """
         if self.family:
             begun = self.opened or (not self.closed and self.family.continues(written))
@@ -163,7 +167,7 @@ class Thoughts:
         return Parts("", self.family.unwrapped(text) if self.family else text)
 
     def close(self, written: str) -> str:
-        """Return an unfinished thought with its closing mark, so that it parts into a thought and an empty text."""
+        """Close the thought in which a reply ended, so that it splits into a thought and empty text."""
         return written + next(marks.closing for marks in self._marks if marks.split(written, begun=True))
 
     @property
@@ -172,7 +176,7 @@ class Thoughts:
 
 
 def special_marks(special_tokens: Container[str]) -> frozenset[str]:
-    """Return the special tokens of a vocabulary that are marks of thoughts, and so must survive decoding."""
+    """Return the special tokens of a vocabulary that mark thoughts; decoding must not remove them."""
     found = (marks.vocabulary for marks in FAMILIES if _all_in(special_tokens, marks.vocabulary))
     return frozenset(token for vocabulary in found for token in vocabulary)
 

@@ -1,7 +1,8 @@
-"""A policy's own tokenizer: exact ids, character offsets, chat frames; documents cannot smuggle in control tokens.
+"""A policy's own tokenizer: exact ids, character offsets, and chat messages. Text in a document cannot act as control
+tokens.
 
-A long text is encoded once; a prompt that contains it is put together from its known tokens and the freshly encoded
-seams around them, with the same ids as encoding the whole prompt. Knows no prompt and no model.
+A long text is encoded once. A prompt that contains it is assembled from the text's known tokens and newly encoded text
+around them, with the same ids as encoding the whole prompt. Knows no prompt and no model.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"
 
 
 class Tokens(NamedTuple):
-    """Ids, and the character at which each token starts; tokens inside one character share its start."""
+    """Token ids, and the character at which each token starts. Tokens inside one character share its start."""
 
     ids: array[int]
     starts: array[int]
@@ -112,7 +113,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, model: str | Path) -> Tokenizer:
-        """Load the tokenizer of a model folder or hub name, from its files alone: transformers would import torch."""
+        """Load the tokenizer of a model folder or hub name.
+
+        Reads its files directly, because transformers would import torch.
+        """
         folder = Path(model) if Path(model).is_dir() else None
         if folder is None and looks_like_path(model):
             raise MissingFile(
@@ -136,7 +140,7 @@ class Tokenizer:
 
     @cached_property
     def hf(self) -> Any:
-        """The tokenizer as transformers' own object."""
+        """The same tokenizer as an object of transformers."""
         if not isinstance(self.source, TokenizerFiles):
             return self.source
         from transformers import AutoTokenizer
@@ -150,12 +154,15 @@ class Tokenizer:
         return len(self.encode(text))
 
     def tokens(self, text: str) -> Tokens:
-        """Encode ``text`` to ids with the character at which each token starts."""
+        """Encode ``text`` to token ids, with the character at which each token starts."""
         encoding = self._plain.encode(text, add_special_tokens=False)
         return Tokens(array("I", encoding.ids), array("I", [start for start, _ in encoding.offsets]))
 
     def known_tokens(self, text: str) -> Tokens:
-        """Return the tokens of a text in some surroundings; a long one that was used recently is not encoded again."""
+        """Return the tokens of a text as part of a longer one.
+
+        A long text that was used recently is not encoded again.
+        """
         known = self._recent.get(text)
         if known is None:
             known = self.tokens(text)
@@ -163,7 +170,7 @@ class Tokenizer:
         return known
 
     def remember(self, text: str, tokens: Tokens) -> None:
-        """Cache the tokens of a long text, known from some surroundings, for prompts that will contain it."""
+        """Cache the tokens that a long text has as part of a longer one, for prompts that will contain it."""
         if len(tokens.ids) < LONG_TOKENS:
             return
         with self._lock:
@@ -175,8 +182,9 @@ class Tokenizer:
     def encode_parts(self, parts: Sequence[str], known: Sequence[Tokens | None] | None = None) -> list[int]:
         """Return the ids of ``"".join(parts)``, without encoding the middle of long parts again.
 
-        ``known`` are the tokens of the parts in some surroundings (default: those used recently). The text between two
-        middles, a *seam*, is encoded as one piece; where its tokens do not join the known ones, everything is encoded.
+        ``known`` are the tokens that the parts have as parts of other texts (default: those used recently). The text
+        between two middles, a *seam*, is encoded as one piece. If its tokens do not join the known ones, everything is
+        encoded.
         """
         if known is None:
             known = [self.known_tokens(part) if len(part) >= LONG_CHARS else None for part in parts]
@@ -214,7 +222,7 @@ class Tokenizer:
         return seam.ids[begin:end].tolist()
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ``ids`` without special tokens, but with those that set thoughts apart."""
+        """Return the text of ``ids`` without special tokens, except those that mark thoughts."""
         size = self.backend.get_vocab_size()  # a padded embedding can sample ids past it
         dropped = self._dropped_ids
         return self.backend.decode(
@@ -237,25 +245,25 @@ class Tokenizer:
         return self.backend.get_added_tokens_decoder()
 
     def chat(self, *parts: str) -> list[int]:
-        """Return the ids of one user message with ``parts`` in a row, up to where the model's reply begins."""
+        """Return the ids of one user message that consists of ``parts``, up to where the model's reply begins."""
         before, after = self._chat_frame
         return [*before, *self.encode_parts(parts), *after]
 
     @property
     def chat_tokens(self) -> int:
-        """How many tokens the chat template adds to a message."""
+        """The number of tokens that the chat template adds to a message."""
         return sum(map(len, self._chat_frame))
 
     @cached_property
     def thoughts(self) -> Thoughts:
-        """How replies of this tokenizer's model part into thoughts and text."""
+        """How to split a reply of this tokenizer's model into thoughts and text."""
         _, after = self._chat_frame
         prompt_end = self.backend.decode(after, skip_special_tokens=False)
         added = {token.content for token in self._added_tokens.values()}
         return Thoughts.of(str(self.source.chat_template or ""), added, prompt_end)
 
     def still_thinking(self, reply: str) -> bool:
-        """Whether a reply is an unfinished thought: begun by itself or by the chat template, and never closed."""
+        """Return whether a reply ends inside a thought, which itself or the chat template opened."""
         return not self.thoughts.split(reply).finished
 
     @cached_property
@@ -273,7 +281,7 @@ class Tokenizer:
 
 
 class TokenizerFiles:
-    """A tokenizer read from the files of a model folder, with the attributes of transformers' own."""
+    """A tokenizer read from the files of a model folder, with the attributes of transformers' own tokenizers."""
 
     def __init__(self, folder: Path):
         import tokenizers
@@ -296,13 +304,16 @@ class TokenizerFiles:
         self.chat_template: str | None = path.read_text(encoding="utf-8") if path.is_file() else template
 
     def apply_chat_template(self, messages: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
-        """Render the chat template for ``messages``, as transformers does."""
+        """Render the chat template for ``messages``, with the same result as transformers' method of this name."""
         assert not tokenize, "ids are the caller's"
         from jinja2.ext import Extension, loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         class Generation(Extension):
-            """The block that marks the assistant's text for training; only its body matters here."""
+            """A Jinja extension for the block that marks the assistant's text for training.
+
+            Renders only the block's body.
+            """
 
             tags = {"generation"}  # noqa: RUF012
 
@@ -377,6 +388,6 @@ def _first_line(failure: Exception) -> str:
 
 
 def looks_like_path(model: str | Path) -> bool:
-    """Whether a model is named by a folder rather than by a hub name such as ``Qwen/Qwen2.5-7B-Instruct``."""
+    """Return whether ``model`` names a folder rather than a model on the hub such as ``Qwen/Qwen2.5-7B-Instruct``."""
     name = str(model)
     return isinstance(model, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).exists()

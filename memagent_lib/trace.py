@@ -1,7 +1,8 @@
-"""What happened: prompts, replies, turns and traces. Turns are stored, everything else is derived from them.
+"""The record of a reading: prompts, replies, turns and traces. Only turns are stored; everything else is derived from
+them.
 
-Every reading ends in a trace, whoever drove it; frames, pages, metrics and training rows are functions of it. Knows no
-wording and no model.
+Every reading ends in a trace, whatever ran it. Frames, pages, metrics and training rows are functions of a trace. Knows
+no wording and no model.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _TRAINING_FIELDS = ("prompt_ids", "token_ids", "log_probs")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of prompt: what it displays, what the reply to it is, and the words for it. Compared by name.
+    """A kind of prompt: what the prompt displays, what the reply to it is, and its wording. Kinds are compared by name.
 
-    The kinds below have their words in every template. A reader that needs another kind declares it in its own file:
-    ``words`` follow those of the entry ``after`` ("" for none), and a template may word the kind differently under its
-    name.
+    Every template has words for the kinds below. A reader that needs another kind declares it in its own file:
+    ``words`` are appended to those of the kind ``after`` ("" for none), and a template may replace the wording under
+    the kind's name.
     """
 
     READ: ClassVar[Kind]
@@ -56,9 +57,9 @@ _TEMPLATE_KINDS = {kind.name: kind for kind in (Kind.READ, Kind.ANSWER, Kind.DIR
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt, before any wording: what a template turns into text.
+    """The content of one prompt before it is worded by a template.
 
-    ``memories`` is how many memories ``memory`` holds, one below the other, each within the memory budget.
+    ``memories`` is how many memories ``memory`` contains, one below the other, each within the memory budget.
     """
 
     kind: Kind
@@ -72,11 +73,11 @@ class Prompt:
 class Reply:
     """A model's reply to one prompt.
 
-    A backend returns it with the raw text; :meth:`memagent_lib.prompts.Encoder.interpret` then moves a reasoning
-    model's thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` when the reply was
-    cut at its token limit. Token counts are the engine's. ``signal`` is what the reader found in the reply besides a
-    memory: ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time) and ``seconds`` are measured around
-    the backend's work, its queue included; they are left out when replies are compared.
+    A backend returns the raw text; :meth:`memagent_lib.prompts.Encoder.interpret` then moves a reasoning model's
+    thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` if the reply was cut at its
+    token limit. Token counts are the engine's. ``signal`` is what the reader found in the reply besides a memory:
+    ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time) and ``seconds`` are measured around the
+    backend's work, including its queue; comparing replies ignores both.
     """
 
     text: str
@@ -100,13 +101,13 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One independent conversation: a prompt and its reply."""
+    """One independent conversation: a prompt and the reply to it."""
 
     prompt: Prompt
     reply: Reply
 
     def lean(self) -> Turn:
-        """Return the turn without its chunk's text and without the ids that only training needs."""
+        """Return the turn without its chunk's text and without the token ids that only training needs."""
         prompt = self.prompt
         if prompt.chunk is not None:
             prompt = replace(prompt, chunk=replace(prompt.chunk, text=""))
@@ -115,7 +116,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All turns of one question, in order; the last one answers. ``reader`` is what ``open_agent`` takes for it."""
+    """All turns of one question, in order; the last turn answers.
+
+    ``reader`` is the reader's name, as ``open_agent`` takes it.
+    """
 
     question: str
     turns: tuple[Turn, ...]
@@ -132,12 +136,18 @@ class Trace:
 
     @property
     def memories(self) -> tuple[str, ...]:
-        """The memory written at each chunk. :func:`memagent_lib.diagnostics.live_memories` says which are in use."""
+        """The memory written at each chunk.
+
+        :func:`memagent_lib.diagnostics.live_memories` lists those in use after each turn.
+        """
         return tuple(t.reply.text for t in self.reads)
 
     @property
     def answers(self) -> dict[str, str]:
-        """The answer to every question; more than one where several questions were read for in one pass."""
+        """The answer to every question.
+
+        A reading has several if one pass over the document served several questions.
+        """
         return {t.prompt.question: t.reply.text for t in self.turns if t.prompt.kind.answers}
 
     @property
@@ -150,15 +160,15 @@ class Trace:
 
     @property
     def cut_memories(self) -> int:
-        """How many memories hit their token limit and were cut there."""
+        """How many memories were cut at their token limit."""
         return sum(t.reply.cut for t in self.reads)
 
     def lean(self) -> Trace:
-        """Return the trace with every turn :meth:`Turn.lean`: what is left of a gigabyte once it has been read."""
+        """Return the trace with :meth:`Turn.lean` applied to every turn, which is small even for a gigabyte of text."""
         return replace(self, turns=tuple(turn.lean() for turn in self.turns))
 
     def to_record(self) -> dict[str, Any]:
-        """Return plain JSON types; :meth:`from_record` restores the trace."""
+        """Return the trace as plain JSON types, from which :meth:`from_record` restores it."""
         return {
             "question": self.question,
             "reader": self.reader,
@@ -171,7 +181,7 @@ class Trace:
         return cls(question, tuple(_turn(t, question) for t in record["turns"]), record["reader"])
 
     def to_frame(self) -> Any:
-        """Return one row per turn, counted from 1; :data:`TURN_COLUMNS` names its columns."""
+        """Return a frame with one row per turn; turns are numbered from 1. :data:`TURN_COLUMNS` names its columns."""
         import pandas as pd
 
         return pd.DataFrame([_turn_row(i, t) for i, t in enumerate(self.turns, 1)], columns=TURN_COLUMNS)

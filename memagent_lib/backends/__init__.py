@@ -1,13 +1,13 @@
 """Backends: each turns one request into one raw reply, or raises :class:`BackendError`.
 
-Knows no reader and no template. Every backend promises, whatever its engine: requests may run side by side, and each
-gets its own reply; greedy replies do not depend on what else is running; token counts and finish reason are the
-engine's; a reply has at most ``max_tokens`` tokens, and its finish reason is ``"length"`` where it was cut; a prompt
-that does not fit ``window`` is refused before any work. ``tests/backends/test_backend_contract.py`` checks every entry
-of :data:`BACKENDS`.
+Knows no reader and no template. Every backend keeps these promises, whatever its engine. Requests may run concurrently,
+and each gets its own reply. Greedy replies do not depend on what else is running. Token counts and finish reason are
+the engine's. A reply has at most ``max_tokens`` tokens, and its finish reason is ``"length"`` if it was cut there. A
+prompt that does not fit ``window`` is refused before any work. ``tests/backends/test_backend_contract.py`` checks every
+entry of :data:`BACKENDS`.
 
-:class:`Scripted` needs no model; the others load theirs when they are opened. :class:`ModelShape` computes what a turn
-of a model costs, without loading weights.
+:class:`Scripted` needs no model; the others load theirs when they are opened. :class:`ModelShape` computes what a
+model's turns cost without loading its weights.
 """
 
 from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Sampling, require_room

@@ -1,4 +1,7 @@
-"""What every backend is: a request goes in, a raw reply or a :class:`BackendError` comes out. Knows no engine."""
+"""The interface of every backend: a request goes in, a raw reply or a :class:`BackendError` comes out.
+
+Knows no engine.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,23 @@ from memagent_lib.trace import Reply
 
 
 class BackendError(UserError, RuntimeError):
-    """A request that got no reply. It becomes an error result, never an empty answer."""
+    """A request got no reply. The example's result is then an error, never an empty answer."""
 
 
 class BackendUnavailable(UserError, RuntimeError):
     """No request can succeed: the server is gone, refuses the key or lacks the model.
 
-    Deliberately no :class:`BackendError`: it stops a whole run, which would otherwise fail ten thousand times in a row.
+    Deliberately not a :class:`BackendError`: it stops the whole run, which would otherwise fail ten thousand times in a
+    row.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How replies are drawn: greedy at ``temperature=0``; the paper evaluates at 0.7, ``top_p=0.95``, trains at 1."""
+    """How replies are sampled: greedily at ``temperature=0``.
+
+    The paper evaluates at 0.7 with ``top_p=0.95`` and trains at 1.
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -36,12 +43,14 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
 
     def seed_for(self, request: Request) -> int | None:
-        """Return the request's own seed: the same prompt draws the same reply, whatever else is running."""
+        """Return a seed that depends on the prompt alone, so that a prompt gets the same sampled reply whatever else
+        is running.
+        """
         return None if self.seed is None else hash((self.seed, request.ids)) & 0x7FFFFFFF
 
 
 def require_room(request: Request, window: int) -> None:
-    """Raise :class:`BackendError` where prompt and longest reply together exceed the model's window."""
+    """Raise :class:`BackendError` if the prompt and its longest allowed reply together exceed the model's window."""
     if len(request.ids) + request.max_tokens > window:
         raise BackendError(
             f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, "
@@ -50,7 +59,7 @@ def require_room(request: Request, window: int) -> None:
 
 
 class Backend(Protocol):
-    """Where replies come from."""
+    """A source of replies: a model in this process, a server, or a function."""
 
     window: int
     """The longest prompt + reply that the model takes, in tokens."""

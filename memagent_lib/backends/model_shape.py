@@ -1,4 +1,4 @@
-"""The numbers of a model that decide what it costs to train and to run. Loads no weights."""
+"""What a model costs to train and to run, computed from its configuration without loading its weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memagent_lib.trace import Trace
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The numbers of a decoder that decide its cost. ``body`` counts its parameters without the embedding tables."""
+    """The sizes of a decoder that determine its cost. ``body`` counts its parameters without the embedding tables."""
 
     parameters: int
     body: int
@@ -23,7 +23,7 @@ class ModelShape:
 
     @classmethod
     def of(cls, config: Any) -> ModelShape:
-        """Read the shape off a Hugging Face configuration; parameters are counted without allocating any."""
+        """Return the shape that a Hugging Face configuration describes. Counts parameters without allocating them."""
         import torch
         from transformers import AutoModelForCausalLM
 
@@ -37,34 +37,38 @@ class ModelShape:
         return cls(parameters, body, config.num_hidden_layers, config.hidden_size, heads * width, config.vocab_size)
 
     def forward_flops(self, tokens: float, length: float) -> float:
-        """Return an upper bound for ``tokens`` in rows of ``length``: two per parameter and token, and attention."""
+        """Return an upper bound on the FLOPs of ``tokens`` tokens in rows of ``length``.
+
+        It counts two FLOPs per parameter and token, and attention.
+        """
         return tokens * (2 * self.parameters + 2 * self.layers * self.hidden * length)
 
     def turn_flops(self, tokens: float, replied: float, cached: float = 0.0) -> float:
-        """Return the cost of a turn of ``tokens`` (prompt and reply), the first ``cached`` of them from a cache.
+        """Return the FLOPs of a turn of ``tokens`` (prompt and reply), the first ``cached`` of which come from the
+        prefix cache.
 
         ``2 B s + 2 L d s^2 + 2 V d r`` for ``s`` tokens, ``r`` of them in the reply, ``B`` parameters in the body,
-        ``L`` layers of width ``d`` and a vocabulary of ``V``, which is scored only where a token is drawn.
+        ``L`` layers of width ``d`` and a vocabulary of ``V``, which is scored only where a token is sampled.
         """
         attention = self.layers * self.hidden * (tokens**2 - cached**2)
         return 2 * (self.body * (tokens - cached) + attention + self.vocabulary * self.hidden * replied)
 
     def reading_flops(self, trace: Trace) -> float:
-        """Return the cost of all turns of a reading."""
+        """Return the FLOPs of all turns of a reading."""
         replies = (turn.reply for turn in trace.turns)
         return sum(self.turn_flops(r.prompt_tokens + r.reply_tokens, r.reply_tokens, r.cached_tokens) for r in replies)
 
     @property
     def kv_bytes(self) -> int:
-        """The bytes of one token's keys and values in bf16."""
+        """The size in bytes of one token's keys and values in bf16."""
         return 4 * self.layers * self.kv_width
 
 
 @lru_cache(maxsize=8)
 def shape_of(model: str, download: bool = True) -> ModelShape:
-    """Return the shape of a model folder or hub name; counting a large model's parameters takes seconds.
+    """Return the shape of a model folder or hub name. Counting the parameters of a large model takes seconds.
 
-    With ``download=False`` only files on this machine are used, and ``OSError`` is raised where there are none.
+    With ``download=False`` only files on this machine are used; raises ``OSError`` if there are none.
     """
     from transformers import AutoConfig
 

@@ -1,9 +1,9 @@
-"""Any OpenAI-compatible server as a backend: vLLM, SGLang, llama.cpp, hosted models.
+"""A backend for any OpenAI-compatible server: vLLM, SGLang, llama.cpp, hosted models.
 
-``api="completions"`` sends exact token ids, so special tokens in a document stay plain text and prompts are those of
-training; ``api="chat"`` sends the message and the server applies its chat template, for hosted models that offer
-nothing else. Built on aiohttp rather than the ``openai`` package or httpx: a turn of small chunks costs a tenth of
-their processor time.
+``api="completions"`` sends exact token ids, so special tokens in a document stay plain text and prompts are identical
+to those of training. ``api="chat"`` sends the message as text, and the server applies its chat template; hosted models
+often offer nothing else. Uses aiohttp rather than the ``openai`` package or httpx, because a turn of small chunks then
+costs a tenth of the processor time.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ _RETRYABLE = (408, 409, 425, 429)
 
 
 class OpenAICompatible:
-    """A model on a server. ``base_url`` is the address without ``/models`` or ``/chat/completions`` (mostly .../v1).
+    """A model on a server. ``base_url`` is the address without ``/models`` or ``/chat/completions``, usually ending in
+    /v1.
 
-    Requests the server's list of models at once: a wrong address, key or name is found before any turn, and the
-    model's window is read there. ``window`` overrides it, and is needed where the server reports none. ``extra`` goes
-    into every request's body.
+    Opening it requests the server's list of models, so that a wrong address, key or name is found before any turn, and
+    reads the model's window from the list. ``window`` overrides that value, and is required if the server reports none.
+    ``extra`` is added to the body of every request.
     """
 
     def __init__(

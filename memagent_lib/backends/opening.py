@@ -1,4 +1,4 @@
-"""The list of backends. An engine is imported when it is opened; where it is missing, the error names its install."""
+"""The list of backends. An engine is imported only when it is opened; if it is not installed, the error says how to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BACKENDS = {
 
 
 def open_backend(kind: str, model: str, sampling: Sampling | None = None, **options: Any) -> Backend:
-    """Open a backend of :data:`BACKENDS` for a model. ``options`` are those of its class."""
+    """Open the backend ``kind``, one of :data:`BACKENDS`, for a model. ``options`` are passed to its class."""
     if kind not in BACKENDS:
         raise ValueError(f"no backend {kind!r}; choose from {', '.join(BACKENDS)}")
     return resolve_name(BACKENDS[kind])(model, sampling or Sampling(), **options)

@@ -1,7 +1,7 @@
 """When to send a request again, how long to wait, and when to give up on a server altogether. Knows no protocol.
 
-Loop and waits (full jitter) are tenacity's; the waits that a server names and the circuit that all requests share are
-ours.
+The loop and the random waits (full jitter) come from tenacity. Ours are the waits that a server requests and the
+circuit breaker that all requests share.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ENDLESS = ("inf", "infinity", "+inf", "+infinity")
 
 
 class RetryableError(Exception):
-    """A failure worth another try; ``after`` is the server's Retry-After header.
+    """A failure that is worth another try. ``after`` is the server's Retry-After header.
 
-    A failure with ``attempts`` is given up after so many of its kind, whatever else failed between them.
+    With ``attempts``, the request is given up after this many failures of the same kind, even if others came between.
     """
 
     def __init__(self, reason: str, after: str | None = None, attempts: int | None = None):
@@ -46,12 +46,13 @@ class RetryableError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long to wait for a request, and when to give a server up.
+    """How long to retry a request, and when to give up on a server.
 
-    A request is tried until ``deadline_s``, each attempt for at most ``attempt_s``. Waits double from ``first_wait_s``
-    to ``longest_wait_s``, each drawn uniformly below its bound ("full jitter"), unless the server names a time. The
-    server counts as gone when nothing has succeeded for ``gone_after_s`` and at least ``gone_after_failures`` attempts
-    in a row have failed, and as unusable when it refuses ``same_refusals`` requests in a row with the same message.
+    A request is retried until ``deadline_s``; each attempt takes at most ``attempt_s``. Waits double from
+    ``first_wait_s`` to ``longest_wait_s``, each drawn uniformly below its bound ("full jitter"), unless the server
+    names a time. The server counts as gone when nothing has succeeded for ``gone_after_s`` and at least
+    ``gone_after_failures`` attempts in a row have failed, and as unusable when it refuses ``same_refusals`` requests in
+    a row with the same message.
     """
 
     attempt_s: float = 300.0
@@ -69,7 +70,7 @@ class RetryPolicy:
                 raise ValueError(f"{field.name} must be above 0, got {value}")
 
     def wait_s(self, state: RetryCallState) -> float:
-        """Return how long to wait after a failed attempt."""
+        """Return how many seconds to wait after a failed attempt."""
         requested_s = seconds_of(_failure(state).after)
         if requested_s is not None:
             return requested_s + random.uniform(0, self.first_wait_s)
@@ -77,7 +78,7 @@ class RetryPolicy:
 
 
 class Circuit:
-    """A circuit breaker shared by all requests to one server. Once open it stays open, and nothing is sent any more."""
+    """A circuit breaker shared by all requests to one server. Once it opens, it stays open and nothing more is sent."""
 
     def __init__(self, policy: RetryPolicy, server: str, clock: Callable[[], float] = time.monotonic):
         self._policy = policy
@@ -98,8 +99,9 @@ class Circuit:
         self._failures = self._refusals = 0
 
     def failed(self, failure: RetryableError) -> None:
-        """Count a retryable failure; open the circuit after too many, or when the server asks for a pause past the
-        deadline.
+        """Count a retryable failure.
+
+        Opens the circuit after too many, or if the server requests a pause past the deadline.
         """
         if not self._failures:
             self._first_failure = self._clock()
@@ -117,20 +119,26 @@ class Circuit:
             )
 
     def refused(self, refusal: BackendError) -> None:
-        """Count a refusal that no retry will change; open the circuit when it was the same once too often."""
+        """Count a refusal that no retry will change.
+
+        Opens the circuit after the same refusal too many times in a row.
+        """
         self._refusals = self._refusals + 1 if str(refusal) == self._last_refusal else 1
         self._last_refusal = str(refusal)
         if self._refusals >= self._policy.same_refusals:
             self.open(f"{self._refusals} requests in a row met the same refusal: {refusal}; mend that and run again")
 
     def open(self, verdict: str) -> None:
-        """Open the circuit: this call and every later :meth:`check` raise ``verdict``."""
+        """Open the circuit: raise ``verdict`` now and on every later :meth:`check`."""
         self._verdict = verdict
         self.check()
 
 
 async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circuit: Circuit) -> T:
-    """Return the first success of ``once``, called again while it raises :class:`RetryableError` and time is left."""
+    """Call ``once`` until it succeeds and return its result.
+
+    Retries while it raises :class:`RetryableError` and time is left.
+    """
     ends = time.monotonic() + policy.deadline_s
     reason = RetryableError("no reply before the deadline")
 
@@ -188,9 +196,10 @@ def _date_after(seconds: float) -> str:
 
 
 def seconds_of(retry_after: str | None) -> float | None:
-    """Read a Retry-After header as seconds from now (RFC 9110, section 10.2.3); ``None`` if there is none.
+    """Return a Retry-After header as seconds from now (RFC 9110, section 10.2.3), or ``None`` if there is no such
+    header.
 
-    A number too large for a clock (``inf``, ``1e400``) is infinite: the server names no end.
+    A number too large for a clock (``inf``, ``1e400``) means that the server names no end; it is returned as infinity.
     """
     if retry_after is None:
         return None

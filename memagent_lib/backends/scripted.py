@@ -1,4 +1,4 @@
-"""A backend without a model: replies are a function of the prompt's text."""
+"""A backend without a model: its replies are computed from the prompt's text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from memagent_lib.trace import Reply
 
 
 class Scripted:
-    """A backend that answers at once with a function of the prompt's text, for tests and for exploring readers.
+    """A backend that replies at once with the result of a function, for tests and for trying out readers.
 
-    The function returns the reply's text or a whole :class:`Reply`, or raises.
+    The function receives the prompt's text, and returns the reply's text or a whole :class:`Reply`, or raises.
     """
 
     def __init__(self, answer: Callable[[str], str | Reply], window: int = 1 << 30):

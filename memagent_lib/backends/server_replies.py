@@ -1,6 +1,6 @@
-"""Turn a server's JSON into a :class:`~memagent_lib.trace.Reply`, or raise why there is none.
+"""Turn a server's JSON into a :class:`~memagent_lib.trace.Reply`, or raise the reason why there is none.
 
-Knows OpenAI's forms and how servers bend them. Knows no address and no connection.
+Knows OpenAI's formats and how servers deviate from them. Knows no address and no connection.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ WINDOW_SETTINGS = {
 
 
 def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
-    """Return the reply in a server's answer; ``prompt_tokens`` are taken where the server reports none.
+    """Return the reply in a server's response. ``prompt_tokens`` is used if the server reports no count.
 
-    A text that is empty, thinking aside, is neither a memory nor an answer and is tried again, unless a filter removed
-    it or its tokens ran out: a reply that the server lost looks the same. An engine in this process reports its tokens,
-    so there an empty reply is known to be the model's own, and is scored as in training.
+    A text that is empty apart from thoughts is neither a memory nor an answer. It is requested again, because a reply
+    that the server lost looks the same; not so if a filter removed the text or the token limit cut it. An engine in
+    this process reports its tokens, so there an empty reply is known to be the model's own, and is scored as in
+    training.
     """
     choice = body["choices"][0]
     usage = body.get("usage")
@@ -62,12 +63,13 @@ def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
 
 
 def require_whole_prompt(body: dict[str, Any], sent: int, exact: bool, owner: str = "") -> None:
-    """Raise :class:`BackendError` where the server read fewer tokens than were sent: it cut the prompt silently.
+    """Raise :class:`BackendError` if the server read fewer tokens than were sent, because it then cut the prompt
+    silently.
 
-    ``exact``: token ids were sent, so the server's count may be lower by :data:`COUNT_SLACK` only. Else the server adds
-    its chat template and may have another tokenizer: a count is a cut below :data:`OTHER_TOKENIZER` of ours, and at
-    least :data:`FEWEST_CUT` fewer. Tokens from a cache are part of ``usage.prompt_tokens``; a server that leaves them
-    out is recognised, and a server without a count is trusted.
+    With ``exact``, token ids were sent, so the server's count may be lower by :data:`COUNT_SLACK` only. Otherwise the
+    server adds its chat template and may have another tokenizer: the prompt counts as cut if the server's count is
+    below :data:`OTHER_TOKENIZER` of ours and at least :data:`FEWEST_CUT` lower. ``usage.prompt_tokens`` includes cached
+    tokens; a server that leaves them out is recognised, and a server without a count is trusted.
     """
     usage = body.get("usage")
     read = _token_count(usage, "prompt_tokens")
@@ -87,7 +89,9 @@ def require_whole_prompt(body: dict[str, Any], sent: int, exact: bool, owner: st
 
 
 def error_in(body: Any) -> tuple[int, bytes] | None:
-    """Return status and JSON of an error that a server sent as a success; ``None`` where there is none."""
+    """Return the status and JSON of an error that a server sent with a success status; ``None`` if there is no
+    error.
+    """
     if not isinstance(body, dict) or not body.get("error") or body.get("choices"):
         return None
     error = body["error"]

@@ -1,8 +1,8 @@
 """Hugging Face transformers as a backend: every causal LM, on CPU, CUDA or MPS, with no engine to start.
 
-Requests that wait together are answered as one batch in a worker thread. Greedy replies are drafted: the memory that a
-turn would replace is checked in one pass, which is all it takes where the chunk changed nothing (speculative decoding
-with a draft from the prompt; Leviathan et al. 2023, arXiv 2211.17192).
+Waiting requests are answered as one batch in a worker thread. Greedy replies are drafted: the memory that a turn would
+replace is verified in one pass, and no further pass is needed if the chunk changed nothing (speculative decoding with a
+draft from the prompt; Leviathan et al. 2023, arXiv 2211.17192).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ids = tuple[int, ...]
 
 
 class Transformers:
-    """A model folder or hub name, on the best device there is; ``threads`` limits a CPU's (default: all cores).
+    """A model folder or hub name on the best available device. ``threads`` limits a CPU's threads (default: all cores).
 
     Without ``drafts`` every token of a greedy reply takes a pass of its own; the replies are the same.
     """

@@ -1,8 +1,8 @@
-"""vLLM in this process: token counts, finish reasons and prefix-cache hits are the engine's.
+"""vLLM in this process. Token counts, finish reasons and prefix-cache hits are the engine's.
 
-The same engine that makes verl's rollouts, so training and evaluation sample alike. On a GPU the engine runs in
-processes of its own (``AsyncLLM``); on a CPU it runs in one thread of this process, because there the messages between
-processes cost more than a small model's arithmetic and every process imports vLLM again.
+This is the engine that makes verl's rollouts, so training and evaluation sample alike. On a GPU the engine runs in its
+own processes (``AsyncLLM``). On a CPU it runs in one thread of this process, because messages between processes would
+cost more than a small model's arithmetic, and every process would import vLLM again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ CPU_SETTINGS = {
 
 
 class VLLM:
-    """An engine for a model folder or hub name. ``engine`` options are vLLM's own ``EngineArgs``.
+    """A vLLM engine for a model folder or hub name. ``engine`` options are those of vLLM's ``EngineArgs``.
 
-    ``threads`` limits the CPU engine's OpenMP threads; more threads than free cores make it several times slower.
+    ``threads`` limits the CPU engine's OpenMP threads; with more threads than free cores it is several times slower.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class VLLM:
         self.window = self._engine.model_config.max_model_len
 
     def drawing(self, sampling: Sampling) -> VLLM:
-        """Return a backend that shares this engine and draws replies in another way."""
+        """Return a backend that shares this engine and samples replies with other settings."""
         other = copy(self)
         other.sampling = sampling
         return other
 
     async def generate(self, request: Request) -> Any:
-        """Return vLLM's own final ``RequestOutput``."""
+        """Return vLLM's own final ``RequestOutput`` for a request."""
         prompt = {"prompt_token_ids": list(request.ids)}
         name = f"memagent-{next(self._ids)}"
         outputs = [output async for output in self._engine.generate(prompt, self._params(request), name)]

@@ -1,8 +1,8 @@
 """vLLM's engine in its caller's event loop: no second process, no thread, one output per request.
 
-A step serves every waiting request. Between two steps everyone whose reply has come sends the next request, so the next
-step serves all of them: which requests share a batch follows from the requests alone, not from timing. Has the methods
-of ``AsyncLLM`` that verl and :mod:`memagent_lib.backends.vllm` call.
+A step serves every waiting request. Between two steps every caller whose reply is complete sends its next request, so
+the next step serves them all: which requests share a batch follows from the requests alone, not from timing. Has the
+methods of ``AsyncLLM`` that verl and :mod:`memagent_lib.backends.vllm` call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _running: set[LoopEngine] = set()
 
 
 class LoopEngine:
-    """An engine for callers in one event loop. A step blocks the loop: on a CPU there is nothing else to wait for."""
+    """An engine for callers in one event loop.
+
+    A step blocks the loop, because on a CPU there is nothing else to wait for.
+    """
 
     def __init__(self, config: Any):
         from vllm.v1.engine.llm_engine import LLMEngine
@@ -32,7 +35,10 @@ class LoopEngine:
         self.model_config = config.model_config
 
     async def generate(self, prompt: Any, sampling_params: Any, request_id: str, **unused: Any) -> AsyncIterator[Any]:
-        """Yield the finished ``RequestOutput``. A failing engine fails every request; a cancelled one is aborted."""
+        """Yield the finished ``RequestOutput``.
+
+        If the engine fails, every request fails; a cancelled request is aborted.
+        """
         self.engine.add_request(request_id, prompt, sampling_params)
         reply = self._replies[request_id] = asyncio.get_running_loop().create_future()
         if self._steps is None or self._steps.done():
@@ -74,11 +80,11 @@ class LoopEngine:
     async def collective_rpc(
         self, method: Any, timeout: float | None = None, args: tuple = (), kwargs: dict | None = None
     ) -> list[Any]:
-        """Call a method of vLLM's worker; the loop is blocked until it returns."""
+        """Call a method of vLLM's worker. Blocks the event loop until it returns."""
         return self.engine.collective_rpc(method, timeout, args, kwargs)
 
     async def reset_prefix_cache(self, reset_connector: bool = False) -> None:
-        """Empty the prefix cache; ``RuntimeError`` where a running request still uses a part of it."""
+        """Empty the prefix cache. Raises ``RuntimeError`` if a running request still uses part of it."""
         # vLLM itself leaves the cache as it is then, and writes a line to its log.
         if not self.engine.reset_prefix_cache(reset_connector=reset_connector):
             raise RuntimeError(

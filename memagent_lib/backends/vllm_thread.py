@@ -1,6 +1,6 @@
 """vLLM's engine in one thread of this process: no second process, no sockets, no shared memory.
 
-A step of the engine serves every waiting request, so turns of different readings share batches.
+Each step of the engine serves every waiting request, so turns of different readings share batches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ CLOSED = "vLLM's engine has stopped: it was closed"
 
 
 class ThreadEngine:
-    """A :class:`LoopEngine` in a thread with its own event loop; its methods work from any thread and event loop."""
+    """A :class:`LoopEngine` in a thread with its own event loop.
+
+    Its methods can be called from any thread and event loop.
+    """
 
     def __init__(self, settings: dict[str, Any], threads: int | None = None):
         self._lock = threading.Lock()
@@ -37,14 +40,14 @@ class ThreadEngine:
         atexit.register(self.shutdown)
 
     async def generate(self, prompt: Any, params: Any, name: str) -> AsyncIterator[Any]:
-        """Yield vLLM's final ``RequestOutput``; cancelling the call aborts the request."""
+        """Yield vLLM's final ``RequestOutput``. Cancelling the call aborts the request."""
         yield await self._in_engine_loop(self._last_output(prompt, params, name))
 
     async def reset_prefix_cache(self) -> None:
         await self._in_engine_loop(self._engine.reset_prefix_cache())
 
     def shutdown(self) -> None:
-        """Stop the engine and fail the requests that still wait. A second call does nothing."""
+        """Stop the engine and fail the requests that still wait. Calling it again does nothing."""
         atexit.unregister(self.shutdown)
         with self._lock:  # from here on no call reaches the thread
             if self._closed:
@@ -93,7 +96,7 @@ async def _engine(settings: dict[str, Any], threads: int | None) -> LoopEngine:
 
 @contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Set environment variables that an engine reads only while it starts, and restore them."""
+    """Set environment variables that an engine reads only while it starts, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

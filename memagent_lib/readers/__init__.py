@@ -1,16 +1,16 @@
-"""Readers: strategies that decide the next prompt from the replies so far, as sans-I/O generators.
+"""Readers: strategies that choose the next prompt from the replies so far, as sans-I/O generators.
 
-A reader yields a :class:`~memagent_lib.trace.Prompt` and is sent the :class:`~memagent_lib.trace.Turn`, that prompt
-with its reply; or it yields a tuple of independent prompts and is sent their turns in the same order. It returns a
-:class:`~memagent_lib.trace.Trace`. It knows no tokenizer, wording, model or event loop, so the evaluator, the verl
-rollout, the inspector and the tests all drive the same code.
+A reader yields a :class:`~memagent_lib.trace.Prompt` and is sent the :class:`~memagent_lib.trace.Turn`, which is that
+prompt with its reply. It may also yield a tuple of independent prompts, and is then sent their turns in the same order.
+It returns a :class:`~memagent_lib.trace.Trace`. It knows no tokenizer, wording, model or event loop, so the evaluator,
+the verl rollout, the inspector and the tests all run the same code.
 
-Every chunk goes into one prompt, in the order in which the chunks come: a chunk's text is dropped after its turn, and
-capture, cost and progress are counted by chunks. A reader with a ``previous`` parameter continues that trace with the
+Every chunk goes into exactly one prompt, in document order, because a chunk's text is dropped after its turn, and
+capture, cost and progress are counted in chunks. A reader with a ``previous`` parameter continues that trace with the
 chunks that follow.
 
-A reader of your own is one file: a generator function under :func:`reader`, opened as ``FILE.py:NAME``. One that ships
-is a module here and its entry in :data:`READERS`.
+A reader of your own is one file with a generator function under :func:`reader`, opened as ``FILE.py:NAME``. A reader
+that ships with the library is a module here and an entry in :data:`READERS`.
 """
 
 from memagent_lib.readers.baselines import blind, full, passages_of, retrieved, truncated

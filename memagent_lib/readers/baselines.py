@@ -1,4 +1,7 @@
-"""What a memory is compared with, in one prompt: the whole document, its ends, its best passages, or nothing."""
+"""Baselines to compare a memory with.
+
+Each is one prompt: the whole document, its ends, its best passages, or nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _CUT = "\n...\n"
 
 @reader({Kind.DIRECT: 1})
 def full(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
-    """Put the whole document into one prompt; a document that does not fit the window is an error."""
+    """Put the whole document into one prompt. A document that does not fit the window is an error."""
     parts = list(chunks)
     text = "".join(part.text for part in parts)
     return (yield from _direct(question, Chunk(0, text, 0, parts[-1].end, sum(part.tokens for part in parts))))
@@ -24,7 +27,7 @@ def full(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 
 @reader({Kind.DIRECT: 1})
 def truncated(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
-    """Put the document's head and tail into one prompt: half of its first chunk and half of its last one.
+    """Put the document's beginning and end into one prompt: half of its first chunk and half of its last one.
 
     Together they are as long as the chunk in one turn of the memory agent.
     """
@@ -41,10 +44,10 @@ def truncated(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 
 @reader({Kind.DIRECT: 1})
 def retrieved(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
-    """Put the passages that fit the question's words best (BM25) into one prompt, in the document's order.
+    """Put the passages that best match the question's words (BM25) into one prompt, in document order.
 
-    A passage is at most a quarter of a chunk, and there are :data:`PASSAGES`: together no more than the chunk in one
-    turn of the memory agent.
+    There are :data:`PASSAGES` of at most a quarter of a chunk each: together no more than the chunk in one turn of the
+    memory agent.
     """
     parts = [passage for chunk in chunks for passage in passages_of(chunk)]
     best = ranked(question, [part.text for part in parts]) or range(len(parts))
@@ -56,7 +59,10 @@ def retrieved(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 
 @reader({Kind.BLIND: 1})
 def blind(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
-    """Leave the document out: what the model knows or guesses. Without this baseline, a leak looks like memory."""
+    """Ask without the document, to see what the model knows or guesses.
+
+    Without this baseline, a leak looks like memory.
+    """
     answer = yield Prompt(Kind.BLIND, question)
     return Trace(question, (answer,))
 

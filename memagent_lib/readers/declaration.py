@@ -1,4 +1,4 @@
-"""What a reader is: a name, a generator that reads, and the prompts that it yields, all declared in one file.
+"""How a reader is declared: its name, the generator that reads, and the prompts it yields, all in one file.
 
     @reader({Kind.READ: 1, Kind.ANSWER: 1})
     def overwrite(question, chunks, previous=None):
@@ -22,10 +22,10 @@ MEMAGENT_PROMPTS = {Kind.READ: 1, Kind.ANSWER: 1}
 
 @dataclass(frozen=True)
 class Reader:
-    """A strategy that can read. Call it with a question and chunks to start a session.
+    """A reading strategy. Calling it with a question and chunks starts a session.
 
-    ``prompts`` are the kinds of prompt that ``session`` yields and the most memories that each displays: the window
-    that the reader needs follows from them. ``file`` is ``FILE.py:NAME`` for a reader that does not ship.
+    ``prompts`` maps each kind of prompt that ``session`` yields to the most memories it displays; the window that the
+    reader needs follows from it. ``file`` is ``FILE.py:NAME`` for a reader that does not ship with the library.
     """
 
     name: str
@@ -43,22 +43,22 @@ class Reader:
 
     @property
     def source(self) -> str:
-        """What opens the reader again: its name, or its file and name."""
+        """What to pass to ``open_agent`` to open this reader again: its name, or its ``FILE.py:NAME``."""
         return self.file or self.name
 
     @property
     def continues(self) -> bool:
-        """Whether the session takes ``previous``, a reading to continue."""
+        """Whether the reader can continue a reading: its session has a ``previous`` parameter."""
         return "previous" in signature(self.session).parameters
 
     @property
     def has_memory(self) -> bool:
-        """Whether the reader reads chunk by chunk into a memory; the others are baselines."""
+        """Whether the reader reads chunk by chunk into a memory. Readers without one are baselines."""
         return any(kind.reads for kind in self.prompts)
 
 
 def turns_and_memory(previous: Trace | None) -> tuple[list[Turn], str]:
-    """Return what a session starts with: the reads of ``previous`` and its last memory, or nothing and no memory."""
+    """Return what a session starts with: the reads of ``previous`` and its last memory, or no turns and no memory."""
     if previous is None or not previous.reads:
         return [], NO_MEMORY
     turns = list(previous.reads)
@@ -66,5 +66,5 @@ def turns_and_memory(previous: Trace | None) -> tuple[list[Turn], str]:
 
 
 def reader(prompts: Mapping[Kind, int]) -> Callable[[Callable[..., ReaderSession]], Reader]:
-    """Declare the decorated generator function as a reader of its name that yields these ``prompts``."""
+    """Make the decorated generator function a reader with the function's name that yields these ``prompts``."""
     return lambda session: Reader(session.__name__, session, prompts)

@@ -1,4 +1,4 @@
-"""Gates in words (after GRU-Mem, arXiv 2602.10560): the model may leave its memory as it is, and may stop early."""
+"""Gates in words (after GRU-Mem, arXiv 2602.10560): the model may leave its memory unchanged, and may stop early."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _DONE = re.compile(r"\W*done\b[^\n\w]*(?:\n|$)", re.IGNORECASE)
 
 @reader({GATE: 1, Kind.ANSWER: 1})
 def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
-    """Read like ``overwrite``, but KEEP leaves the memory unchanged, and DONE at the start of a reply ends the reading.
+    """Read like ``overwrite``, but a reply of KEEP leaves the memory unchanged, and one that starts with DONE ends the
+    reading.
 
-    A memory that is left as it is cannot decay and costs one token to write. The trace has the memory that each turn
-    left behind, and the gate as the reply's ``signal``. Chunks after DONE are never requested.
+    An unchanged memory cannot decay and costs one token to write. The trace has the memory after each turn, and the
+    gate as the reply's ``signal``. Chunks after DONE are never requested.
     """
     turns, memory = turns_and_memory(previous)
     for chunk in chunks:
@@ -43,7 +44,7 @@ def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None)
 
 
 def open_gate(reply: Reply, memory: str) -> Reply:
-    """Return the reply with the memory that it leaves behind as its text, and the gate as its signal."""
+    """Return the reply with the resulting memory as its text, and the gate as its signal."""
     if _KEEP.fullmatch(reply.text):
         return replace(reply, text=memory, signal=KEEP)
     done = _DONE.match(reply.text)

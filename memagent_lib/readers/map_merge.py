@@ -1,7 +1,8 @@
-"""Parts read side by side, their memories merged in a tree: latency grows with the part, not with the document.
+"""Read parts of the document concurrently and merge their memories in a tree, so that latency grows with the part's
+length, not with the document's.
 
-The idea of hierarchical merging (BooookScore, arXiv 2310.00785) with a reader in each part. A memory is merged into
-another by reading it as if it were a chunk, so that any policy that can read can merge.
+The idea of hierarchical merging (BooookScore, arXiv 2310.00785), with a reader in each part. One memory is merged into
+another by reading it as if it were a chunk, so any policy that can read can merge.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class _Summary(NamedTuple):
 
 @reader({Kind.READ: 1, Kind.MERGE: 1, Kind.ANSWER: 1})
 def map_merge(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
-    """Read up to :data:`PARTS` equal parts in parallel, then merge neighbours pairwise, then answer.
+    """Read up to :data:`PARTS` equal parts concurrently, merge neighbouring memories pairwise, then answer.
 
-    Needs all chunks at once: for documents that fit in memory. The trace has the turns in the order of their prompts.
+    Needs all chunks at once, so the document must fit in memory. The trace has the turns in the order of their prompts.
     """
     parts = _split(list(chunks), PARTS)
     turns: list[Turn] = []

@@ -1,4 +1,7 @@
-"""Several memories, one rewritten per turn (after MHM-LRU, arXiv 2607.01523). Needs no training of its own."""
+"""Several memories, one of which is rewritten per turn (after MHM-LRU, arXiv 2607.01523).
+
+Works with any trained policy.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ SLOTS = 4
 def multislot(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
     """Let each chunk rewrite the least recently written of :data:`SLOTS` memories, and answer from all of them.
 
-    A read prompt has its own slot alone. What is needed must survive one rewriting in :data:`SLOTS` turns instead of
-    one in every turn: with retention ``r`` per rewriting, ``r ** (T / SLOTS)`` is left of it after ``T`` chunks.
+    A read prompt displays only the memory that it rewrites. A fact then has to survive one rewriting in :data:`SLOTS`
+    turns instead of one in every turn: with retention ``r`` per rewriting, ``r ** (T / SLOTS)`` of the facts remain
+    after ``T`` chunks.
     """
     turns, _ = turns_and_memory(previous)
     slots = [NO_MEMORY] * SLOTS

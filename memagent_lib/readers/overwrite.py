@@ -1,4 +1,4 @@
-"""MemAgent's reader (arXiv 2507.02259, section 3): every reply replaces the memory, the answer sees nothing else."""
+"""MemAgent's reader (arXiv 2507.02259, section 3): every reply replaces the memory; the answer sees nothing else."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from memagent_lib.trace import Kind, Prompt, Trace, Turn
 
 @reader({Kind.READ: 1, Kind.ANSWER: 1})
 def overwrite(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
-    """Read chunk by chunk, carrying nothing but the memory; cost is linear in the document.
+    """Read chunk by chunk and pass on nothing but the memory. The cost is linear in the document's length.
 
-    ``previous`` is a reading to continue from: its last memory becomes the first one here, its turns stay in the trace.
+    ``previous`` is a reading to continue from: its last memory becomes the first one here, and its turns stay in the
+    trace.
     """
     turns, memory = yield from _read(question, chunks, previous)
     answer = yield Prompt(Kind.ANSWER, question, memory)
@@ -21,7 +22,7 @@ def overwrite(question: str, chunks: Iterable[Chunk], previous: Trace | None = N
 
 
 def several_questions(questions: Sequence[str]) -> Reader:
-    """Return a reader for all ``questions`` in one pass: one memory serves them all, each is answered from it alone."""
+    """Return a reader that answers all ``questions`` from one pass. Each is answered from the one memory alone."""
 
     def read_for_all(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
         turns, memory = yield from _read(question, chunks, previous)
@@ -32,7 +33,7 @@ def several_questions(questions: Sequence[str]) -> Reader:
 
 
 def question_list(questions: Sequence[str]) -> str:
-    """Return the question that the memory serves while a document is read for all ``questions``."""
+    """Return the text that stands for the question while the document is read for all ``questions``."""
     if len(questions) == 1:
         return questions[0]
     return "\n".join(f"{i}. {question.strip()}" for i, question in enumerate(questions, 1))

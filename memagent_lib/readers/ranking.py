@@ -1,4 +1,7 @@
-"""Which texts fit some words best: BM25 through bm25s (numpy alone, maintained, exact about ties). Knows no reader."""
+"""Rank texts by a query with BM25, through bm25s (needs numpy alone, is maintained, exact about ties).
+
+Knows no reader.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ def words(text: str) -> list[str]:
 
 
 def ranked(query: str, texts: Sequence[str]) -> list[int]:
-    """Return the indices of the ``texts`` that share a word with ``query``, best first; equals stay in order."""
+    """Return the indices of the ``texts`` that share a word with ``query``, best match first. Ties stay in order."""
     corpus = [words(text) for text in texts]
     vocabulary = {word for text in corpus for word in text}
     terms = sorted(vocabulary & set(words(query)))

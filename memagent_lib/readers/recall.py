@@ -1,4 +1,4 @@
-"""Looking back (after ReMemR1, arXiv 2509.23040): the model may call a past memory, found by its words."""
+"""Look back (after ReMemR1, arXiv 2509.23040): the model may request a past memory by words that occur in it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _SEAM = "\nFrom an earlier memory:\n"
 
 @reader({RECALL: 2, Kind.ANSWER: 2})
 def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
-    """Read like ``overwrite``; after a last line "RECALL: words" the next prompt also has the past memory that fits.
+    """Read like ``overwrite``; if a reply ends with a line "RECALL: words", the next prompt also displays the past
+    memory that matches best.
 
-    The memory just written is never recalled: the next prompt has it anyway. A recalled memory appears once, and what
-    the model does not write down again is lost again. The call is the reply's ``signal``.
+    The memory just written is never recalled, because the next prompt displays it anyway. A recalled memory is
+    displayed once; what the model does not write down again is lost again. The request is the reply's ``signal``.
     """
     turns, memory = turns_and_memory(previous)
     recalled = None
@@ -42,7 +43,7 @@ def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None
 
 
 def split_call(reply: Reply) -> tuple[Reply, str]:
-    """Split a reply into the reply without its call, and the words of the call ("" for none)."""
+    """Return the reply without its recall request, and the words it asks for ("" if it asks for none)."""
     call = _CALL.search(reply.text)
     words = call["words"].strip() if call else ""
     if not words:
@@ -51,7 +52,9 @@ def split_call(reply: Reply) -> tuple[Reply, str]:
 
 
 def best_past(words: str, past: Sequence[str], now: str) -> str | None:
-    """Return the past memory that fits ``words`` best, other than ``now``; ``None`` if none shares a word with them."""
+    """Return the past memory, other than ``now``, that matches ``words`` best; ``None`` if none shares a word with
+    them.
+    """
     others = [memory for memory in dict.fromkeys(past) if memory and memory != now]
     best = ranked(words, others)[:1]
     return others[best[0]] if best else None

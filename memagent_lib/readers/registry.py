@@ -1,4 +1,4 @@
-"""Every reader that ships with the library, and readers from files of one's own (``FILE.py:NAME``)."""
+"""All readers that ship with the library, and the loading of readers from your own files (``FILE.py:NAME``)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ READERS: dict[str, Reader] = {
 
 
 def reader_named(name: str) -> Reader:
-    """Return a reader by its name, or from a file of one's own as ``FILE.py:NAME``.
+    """Return a reader by its name, or from your own file as ``FILE.py:NAME``.
 
-    A bare generator function is taken for a reader with MemAgent's prompts.
+    A generator function without the decorator becomes a reader with MemAgent's prompts.
     """
     if is_plugin(name):
         return _from_file(name)
@@ -33,7 +33,7 @@ def reader_named(name: str) -> Reader:
 
 
 def can_continue(name: str) -> bool:
-    """Whether a reader of this name can be opened here, and can continue a reading."""
+    """Return whether a reader of this name can be opened here and can continue a reading."""
     try:
         return reader_named(name).continues
     except (ValueError, OSError):  # several questions in one pass, or a file that is no longer here
