@@ -249,7 +249,7 @@ class _Reading:
         observer = Observer(on_turn=lambda turn: loop.call_soon_threadsafe(self._turns.put_nowait, turn), lean=True)
         try:
             async with self._server.slot():
-                trace = await self._agent.aread(self.task.document or "", self.task.question, observer=observer)
+                trace = await self._agent.aread(self.task.document or "", self.task.prompt, observer=observer)
         finally:
             self._turns.put_nowait(None)  # ends progress(), whether the reading succeeded or not
         self._server.store(self.id, self.task, trace)

@@ -5,7 +5,9 @@
 3. Else a single message that fits ``question_tokens`` is a question without a document.
 4. Else a named split divides the single message: the request's ``split``, or the server's.
 
-System messages are instructions: they go before the question if both fit ``question_tokens``, else before the document.
+A cue for the reply ("Answer:", or a last message of the assistant) is never the question: :mod:`message` states how it
+is recognised and how the default split finds the question. System messages are instructions, and a message may have
+some: they go before the question if both fit ``question_tokens``, else before the document.
 Knows no web server and no model.
 """
 
@@ -17,9 +19,13 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from memagent_lib.serve.message import Parts, divide_message, set_aside_cue, without_label
+
 MARK = "mark:"
+CUE_CONTEXT = 1000
+"""How much of the message before is looked at to see whether a short last message is its cue."""
 SPLITS = {
-    "last_paragraph": "the text after the last empty line is the question",
+    "last_paragraph": "the last paragraph, or the line in it that asks; options belong to it, a cue does not",
     "first_paragraph": "the text before the first empty line is the question",
     "last_line": "the last line is the question",
     "first_line": "the first line is the question",
@@ -84,61 +90,113 @@ class ReadingTask(NamedTuple):
     question: str
     document: str | None
     rule: str
+    instructions: str = ""
+
+    @property
+    def prompt(self) -> str:
+        """The question as the model reads it, after the instructions on how to answer."""
+        return _joined([self.instructions, self.question])
 
 
 def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_paragraph") -> ReadingTask:
     """Apply the rule of this module; ``fits`` returns whether a text is short enough for a question."""
-    instructions = _joined([m.content for m in chat.messages if m.role in _INSTRUCTIONS])
+    system = _joined([m.content for m in chat.messages if m.role in _INSTRUCTIONS])
     messages = [m for m in chat.messages if m.role not in _INSTRUCTIONS and m.content.strip()]
-    question, document, rule = _divided(chat, messages, fits, chat.split or split)
-    if not question.strip():
+    task = _divided(chat, messages, fits, chat.split or split)
+    if not task.question.strip():
         raise ChatError("there is no question: the last message has no text", "messages")
-    if instructions and fits(f"{instructions}\n\n{question}"):
-        question = f"{instructions}\n\n{question}"
-    elif instructions:
-        document = _joined([instructions, document or ""])
-        rule += ", system messages before the document"
-    if not fits(question):
+    if task.instructions and not fits(task.prompt):
+        document = _joined([task.instructions, task.document or ""])
+        task = task._replace(document=document, instructions="", rule=f"{task.rule}, instructions before the document")
+    if system and fits(f"{system}\n\n{task.prompt}"):
+        task = task._replace(question=f"{system}\n\n{task.question}")
+    elif system:
+        document = _joined([system, task.document or ""])
+        task = task._replace(document=document, rule=f"{task.rule}, system messages before the document")
+    if not fits(task.prompt):
         fix = "send the document apart, in the field document or in earlier messages, or name another split"
-        raise ChatError(f"the question is longer than question_tokens allows ({rule}); {fix}", "messages")
-    return ReadingTask(question, document, rule)
+        raise ChatError(f"the question is longer than question_tokens allows ({task.rule}); {fix}", "messages")
+    return task
 
 
 def _divided(
     chat: ChatRequest, messages: Sequence[ChatMessage], fits: Callable[[str], bool], split: str
-) -> tuple[str, str | None, str]:
-    """Return question, document and rule, without the instructions."""
-    if chat.document is not None:
-        return chat.question or (messages[-1].content if messages else ""), chat.document, "field document"
-    if chat.question is not None:
-        return chat.question, _transcript(messages) or None, "field question"
-    if not messages:
-        return "", None, "no message"
-    *earlier, last = messages
-    if earlier:
-        return last.content, _transcript(earlier), "earlier messages"
-    if fits(last.content) and chat.split is None:  # a named split implies that there is a document
-        return last.content, None, "question without a document"
-    question, document = split_message(last.content, split)
-    return question, document, f"split {split}"
-
-
-def split_message(text: str, split: str) -> tuple[str, str]:
-    """Divide one text into question and document, in this order, by a named split."""
+) -> ReadingTask:
+    """Return the task without the system's instructions."""
     require_split(split)
-    text = text.strip()  # a last empty line would make an empty question
+    if chat.document is not None and chat.question:
+        return ReadingTask(chat.question, chat.document, "field document")
+    if chat.question is not None:
+        return ReadingTask(chat.question, _transcript(messages) or None, "field question")
+    if not messages:
+        return ReadingTask("", None, "no message")
+    messages, cue = _without_cues(messages)
+    *earlier, last = messages
+    if chat.document is not None:
+        return _whole_question(last.content, chat.document, "field document", cue)
+    if earlier and fits(last.content):
+        return _whole_question(last.content, _transcript(earlier), "earlier messages", cue)
+    if fits(last.content) and chat.split is None:  # a named split implies that there is a document
+        return _whole_question(last.content, None, "question without a document", cue)
+    parts = split_message(last.content, split, fits, cue)
+    document = _joined([_transcript(earlier), parts.document])
+    rule = f"split {split}, earlier messages before the document" if earlier else f"split {split}"
+    return ReadingTask(parts.question, document, _with_cue(rule, parts.cue), parts.instructions)
+
+
+def _without_cues(messages: Sequence[ChatMessage]) -> tuple[Sequence[ChatMessage], str]:
+    """Return the messages up to the last that is no cue: a reply begun by the client, or a short "Answer:"."""
+    cue = ""
+    while len(messages) > 1:
+        last = messages[-1].content.strip()
+        before = messages[-2].content.strip()
+        if messages[-1].role != "assistant" and set_aside_cue(f"{before[-CUE_CONTEXT:]}\n\n{last}")[1] != last:
+            break
+        cue = last
+        messages = messages[:-1]
+    return messages, cue
+
+
+def _whole_question(question: str, document: str | None, rule: str, cue: str) -> ReadingTask:
+    """Return a task whose question is a whole message, up to a cue in it."""
+    text, own_cue = set_aside_cue(question)
+    cue = cue or own_cue
+    if own_cue:
+        text = without_label(text)
+    return ReadingTask(text if own_cue else question, document, _with_cue(rule, cue))
+
+
+def _with_cue(rule: str, cue: str) -> str:
+    """Name the cue in the rule, so that a client sees what was not read as a question."""
+    return f"{rule}, cue {cue!r} set aside" if cue else rule
+
+
+def split_message(text: str, split: str, fits: Callable[[str], bool], cue: str = "") -> Parts:
+    """Divide one text by a named split; a cue at its end is set aside whatever the split."""
+    require_split(split)
+    if split == "last_paragraph":
+        parts = divide_message(text, fits, cue)
+    else:
+        body, own_cue = set_aside_cue(text.strip())  # a last empty line would make an empty question
+        parts = _divided_at(body, split, cue or own_cue)
+    if parts is None:
+        fix = "send the document in the field document or in earlier messages, or name another split"
+        raise ChatError(f"a long single message cannot be divided by the split {split!r}; {fix}", "messages")
+    return parts
+
+
+def _divided_at(text: str, split: str, cue: str) -> Parts | None:
+    """Divide a text at a mark, or at its first or last break of a kind."""
     if split.startswith(MARK):
         at = text.rfind(split.removeprefix(MARK))
-        if at > 0:
-            return text[at:], text[:at]
+        return Parts(text[at:], text[:at], cue=cue) if at > 0 else None
     separator = _PARAGRAPH if split.endswith("paragraph") else _LINE
     breaks = list(separator.finditer(text))
     if breaks and split.startswith("last"):
-        return text[breaks[-1].end() :], text[: breaks[-1].start()]
+        return Parts(text[breaks[-1].end() :], text[: breaks[-1].start()], cue=cue)
     if breaks and split.startswith("first"):
-        return text[: breaks[0].start()], text[breaks[0].end() :]
-    fix = "send the document in the field document or in earlier messages, or name another split"
-    raise ChatError(f"a long single message cannot be divided by the split {split!r}; {fix}", "messages")
+        return Parts(text[: breaks[0].start()], text[breaks[0].end() :], cue=cue)
+    return None
 
 
 def require_split(split: str) -> None:

@@ -62,6 +62,7 @@ def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fie
         "trace_id": trace_id,
         "rule": task.rule,
         "question": task.question,
+        "instructions": task.instructions,
         "document_chars": len(task.document or ""),
         "turns": len(trace.turns),
         "cut_memories": trace.cut_memories,

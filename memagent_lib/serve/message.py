@@ -1,0 +1,285 @@
+"""Divide one long message into the document, the question, and instructions on how to answer.
+
+Harnesses fill a template: an instruction, the document, the instruction again, a question, options, and a cue that the
+model's reply continues ("Answer:", "会议总结：", "The code of the owl is"). The rules read the form of the text and the
+words that its parts share, so they hold in any language:
+
+1. A *cue* is an unfinished sentence at the end that is short and ends in a colon, or that follows a question and ends
+   in a colon or repeats the question's words. A cue never is the question.
+2. Tags on lines of their own around most of the message enclose the document.
+3. The question is the last example, where the cue follows earlier examples; else the last line, if it has a label
+   ("Question:") or a question mark; else the last paragraph, or before a cue the first line if the cue repeats that.
+   A question that stands by itself at the beginning counts before the latter two. Options ("A) ...") and a line below
+   a question ("Be brief.") belong to it.
+4. Short paragraphs before the question that repeat the words of the first line are instructions; before options and
+   after examples, the first line is.
+
+Knows no chat and no model.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+Fits = Callable[[str], bool]
+
+CUE_CHARS = 240
+CUE_WORDS = 5
+INSTRUCTION_CHARS = 800
+OPTIONS_CHARS = 20_000
+CLOSING_PARAGRAPHS = 3
+"""How far above the question an instruction may begin: "The following is an abstract.", the abstract, what to do."""
+REPEATED = 0.2
+"""Words in common of all words of two instructions; prose has under a tenth in common with an instruction."""
+
+_BREAK = re.compile(r"\n[^\S\n]*\n\s*")
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\w+")  # in scripts without spaces a character counts as a word
+_CLOSING_MARKS = r"[\"'“”」』》)\]*_\s]*$"
+_QUESTION_END = re.compile(r"[?？؟]" + _CLOSING_MARKS)
+_FINISHED = re.compile(r"[.!?؟。！？]" + _CLOSING_MARKS)
+_COLON_END = re.compile(r"[:：][\s*_\"'“”「『《\[(]*$")  # the reply may continue an open quotation
+_SENTENCE_END = re.compile(r"[.!?؟][\"')\]]*\s+|[。！？][”」』]?\s*|\n\s*")
+_LABEL = re.compile(r"^[^\S\n]*[*#_]*[^\S\n]*(?:\w{1,40}[^\S\n]){0,2}\w{1,40}[*_]*[^\S\n]?[:：][*_]*", re.MULTILINE)
+_OPTION = re.compile(r"^[^\S\n]*\(?([A-Z])[).:][^\S\n]", re.MULTILINE)
+_OPENING_TAG = re.compile(r"^<([\w-]+)>[^\S\n]*\n", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a message consists of; ``cue`` is what was set aside."""
+
+    question: str
+    document: str
+    instructions: str = ""
+    cue: str = ""
+
+
+def divide_message(message: str, fits: Fits, cue: str = "") -> Parts | None:
+    """Apply the rules of this module; ``None`` if no part of the message is short enough for a question.
+
+    A ``cue`` may stand outside the message, in a last message of the assistant.
+    """
+    body, own_cue = set_aside_cue(message.strip())
+    cue = cue or own_cue
+    parts = _divide_at_tags(body, bool(cue), fits)
+    if parts is None:
+        body, options = _set_aside_options(body)
+        parts = _divide_body(body, cue, bool(options), lambda text: fits(text + options))
+        if parts is None:
+            return None
+        parts = replace(parts, question=parts.question + options)
+    return replace(parts, cue=cue)
+
+
+def set_aside_cue(text: str) -> tuple[str, str]:
+    """Return the text without the cue at its end, and the cue; a text that is nothing but a cue stays whole."""
+    text = text.rstrip()
+    start = max(0, len(text) - CUE_CHARS)
+    ends = [end.end() for end in _SENTENCE_END.finditer(text, start) if end.end() < len(text)]
+    tail_at = ends[-1] if ends else 0
+    before = text[:tail_at].rstrip()
+    if not before or not _is_cue(text[tail_at:], before):
+        return text, ""
+    line_at = text.rfind("\n", 0, tail_at) + 1
+    line_start = text[line_at:tail_at]  # of "Let's think step by step. The thief is:"
+    if _is_question(text[:line_at]) and not _LABEL.match(line_start) and not re.search("[?？؟]", line_start):
+        tail_at = line_at
+    return text[:tail_at].rstrip(), text[tail_at:]
+
+
+def without_label(question: str) -> str:
+    """Return the question without a label such as "Question:", if it has one and no other."""
+    labels = list(_LABEL.finditer(question))
+    if len(labels) != 1 or labels[0].start() > 0:
+        return question
+    return question[labels[0].end() :].strip() or question
+
+
+def _is_cue(tail: str, before: str) -> bool:
+    follows_question = _is_question(before)
+    last_line = before[before.rfind("\n") + 1 :]
+    if _COLON_END.search(tail):
+        both_labelled = bool(_LABEL.match(tail) and _LABEL.match(last_line))
+        return len(_words(tail)) <= CUE_WORDS or follows_question or both_labelled
+    if not follows_question or _FINISHED.search(tail):
+        return False
+    is_one_word = len(tail) <= 12 and not re.search(r"\s", tail)
+    return is_one_word or len(_words(tail) & _words(last_line)) >= 0.5 * len(_words(tail))
+
+
+def _divide_at_tags(body: str, has_cue: bool, fits: Fits) -> Parts | None:
+    """Divide a message in which tags enclose the document."""
+    tag = _OPENING_TAG.search(body, 0, INSTRUCTION_CHARS)
+    end = body.rfind(f"\n</{tag[1]}>") if tag else -1
+    if tag is None or 2 * (end - tag.end()) < len(body):
+        return None
+    instructions = body[: tag.start()].strip()
+    question = body[end:].partition(">")[2].strip()
+    if not question:  # the question comes first
+        question = instructions
+        instructions = ""
+    if not question or not fits(question):
+        return None
+    return Parts(without_label(question) if has_cue else question, body[tag.end() : end], instructions)
+
+
+def _divide_body(body: str, cue: str, has_options: bool, fits: Fits) -> Parts | None:
+    """Divide a message without its cue and its options."""
+    opening, _, after_opening = body.partition("\n")
+    example = _last_example_start(body, cue)
+    if example is not None and fits(body[example:]):
+        return Parts(without_label(body[example:].strip()), body[:example].rstrip(), _instruction(opening))
+    start = _question_start(body, has_options, fits)
+    is_marked = start is not None and _is_marked(body[start:], has_options)
+    if cue and not is_marked:
+        first = _first_question(body)
+        if first and fits(first[0]) and _cue_prefers(first[0], body, cue) >= 0:
+            return Parts(without_label(first[0]), body[first.end() :].strip(), body[: first.start()].strip())
+        if after_opening.strip() and _opening_asks(body, opening, cue, fits):
+            return Parts(opening.strip(), after_opening.strip())
+    if start is None:
+        return None
+    question = body[start:].strip()
+    document = body[:start].rstrip()
+    if not cue and not has_options:
+        return Parts(question, document)
+    closing = _closing_start(document, opening)
+    if closing is None:
+        instructions = _instruction(opening) if has_options and _BREAK.match(body, len(opening)) else ""
+        return Parts(without_label(question), document, instructions)
+    if not is_marked and fits(body[closing:]):  # an abstract and what to do with it, say
+        return Parts(body[closing:].strip(), document[:closing].rstrip())
+    return Parts(without_label(question), document[:closing].rstrip(), document[closing:].strip())
+
+
+def _question_start(body: str, has_options: bool, fits: Fits) -> int | None:
+    """Return where the question at the end begins, ``None`` if no part of the end is short enough."""
+    paragraph = _last_paragraph_start(body)
+    line = body.rfind("\n", paragraph) + 1 or paragraph
+    labels = list(_LABEL.finditer(body, paragraph))
+    has_only_label = len(labels) == 1 and labels[0].start() == paragraph
+    candidates = [paragraph, line]
+    if _is_marked(body[line:], has_options) and not has_only_label:
+        while line > paragraph and _is_question(body[:line]):
+            line = max(paragraph, body.rfind("\n", 0, line - 1) + 1)  # questions above the last line belong to it
+        candidates = [line]
+    elif _is_question(body[:paragraph]):  # "Be brief." below a question
+        candidates.insert(0, body.rfind("\n", 0, len(body[:paragraph].rstrip())) + 1)
+    return next((at for at in candidates if at and fits(body[at:])), None)
+
+
+def _is_marked(text: str, has_options: bool) -> bool:
+    """Whether a label or a question mark, or before options a colon, states that this is a question."""
+    first_line = text.partition("\n")[0]
+    has_mark = _is_question(text) or _is_question(first_line)
+    return bool(has_mark or _LABEL.match(text) or (has_options and _COLON_END.search(text)))
+
+
+def _first_question(body: str) -> re.Match[str] | None:
+    """Return a question that stands by itself in one of the first two paragraphs."""
+    line = re.compile(r"[^\n]+")
+    first = line.match(body)
+    pause = _BREAK.match(body, first.end()) if first else None
+    second = line.match(body, pause.end()) if pause else None
+    for found in (first, second):
+        if found and _is_question(found[0]) and _BREAK.match(body, found.end()):
+            return found
+    return None
+
+
+def _opening_asks(body: str, opening: str, cue: str, fits: Fits) -> bool:
+    """Whether the first line is the request that a cue belongs to, rather than the last paragraph."""
+    if not _instruction(opening) or not fits(opening):
+        return False
+    is_document_up_to_cue = "\n" in body[_last_paragraph_start(body) :].strip()
+    return is_document_up_to_cue or _cue_prefers(opening, body, cue) > 0
+
+
+def _cue_prefers(first: str, body: str, cue: str) -> int:
+    """Return how many more words a cue has in common with a first line than with the last paragraph."""
+    last = body[_last_paragraph_start(body) :]
+    return len(_words(cue) & _words(first)) - len(_words(cue) & _words(last))
+
+
+def _last_example_start(body: str, cue: str) -> int | None:
+    """Return where the text after the last answered example begins, if no empty line follows the example."""
+    label = cue.strip()
+    at = body.rfind(f"\n{label}") + 1
+    if not at or not _COLON_END.search(label):
+        return None
+    end = body.find("\n", at)
+    if body[at:end].strip() == label:
+        end = body.find("\n", end + 1)  # the example's reply is on the line after the cue
+    return end + 1 if end > at and not _BREAK.search(body, end) else None
+
+
+def _closing_start(document: str, opening: str) -> int | None:
+    """Return where the instruction at the end begins: short paragraphs that repeat the words of the first line.
+
+    Where all of them do, or the second paragraph does, the document itself repeats its lines.
+    """
+    found = []
+    end = len(document)
+    pause = _BREAK.search(document)
+    if pause and _repeats(document[pause.end() :].partition("\n")[0], opening):
+        return None
+    for _ in range(CLOSING_PARAGRAPHS):
+        start = _last_paragraph_start(document[:end])
+        if start == 0:
+            break
+        paragraph = document[start:end].strip()
+        if _instruction(paragraph) and _repeats(paragraph, opening):
+            found.append(start)
+        end = len(document[:start].rstrip())
+    return found[-1] if 0 < len(found) < CLOSING_PARAGRAPHS else None
+
+
+def _is_question(text: str) -> bool:
+    return bool(_QUESTION_END.search(text[-40:]))  # a search through a whole document would take seconds
+
+
+def _instruction(text: str) -> str:
+    """Return the text if it can be an instruction, else an empty one: it is a short line and does not announce more."""
+    text = text.strip()
+    fits = len(text) <= INSTRUCTION_CHARS and "\n" not in text
+    return text if fits and not _COLON_END.search(text) else ""
+
+
+def _repeats(paragraph: str, opening: str) -> bool:
+    words = _words(paragraph)
+    opening_words = _words(opening)
+    common = len(words & opening_words)
+    return common >= 3 and common >= REPEATED * len(words | opening_words)
+
+
+def _set_aside_options(body: str) -> tuple[str, str]:
+    """Return the text before a list of options A, B, ... at the end, and the list with the line that announces it."""
+    options = list(_OPTION.finditer(body, max(0, len(body) - OPTIONS_CHARS)))
+    first = max((i for i, option in enumerate(options) if option[1] == "A"), default=len(options))
+    options = options[first:]
+    letters = "".join(option[1] for option in options)
+    if len(letters) < 2 or not string.ascii_uppercase.startswith(letters):
+        return body, ""
+    at = options[0].start()
+    is_at_end = len(body) - options[-1].end() <= INSTRUCTION_CHARS
+    before, announcement = set_aside_cue(body[:at])
+    if len(_words(announcement)) > 2:  # longer than "Choices:": the question itself
+        before = body[:at].rstrip()
+    return (before, body[len(before) :]) if before and is_at_end else (body, "")
+
+
+def _last_paragraph_start(text: str) -> int:
+    size = 4096
+    while True:  # the tail is enough for nearly all, and a document may have a gigabyte
+        from_ = max(0, len(text) - size)
+        ends = [found.end() for found in _BREAK.finditer(text, from_) if found.end() < len(text)]
+        if ends or from_ == 0:
+            return ends[-1] if ends else 0
+        size *= 8
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))

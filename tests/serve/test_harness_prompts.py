@@ -1,0 +1,309 @@
+"""The prompts of evaluation harnesses, rebuilt from records made here: what is the document, what is asked.
+
+The templates are those of lm-eval 0.4.13 (`lm_eval/tasks/*`) and inspect_ai 0.3.285; neither package is needed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from memagent_lib.serve.conversation import ChatRequest, ReadingTask, task_of
+from memagent_lib.serve.message import set_aside_cue
+
+PROSE = "".join(
+    f"Day {day} at the old lighthouse was calm.\nThe keeper wrote: no ship passed, nothing to report.\n\n"
+    for day in range(40)
+)
+STORY = f"{PROSE}The thief was Odo, a keeper of the light."
+CODE = "".join(f"def step_{i}(value):\n    return value + {i}\n" for i in range(60))
+
+
+def task(*messages: tuple[str, str], most: int = 500, **fields) -> ReadingTask:
+    chat = [{"role": role, "content": content} for role, content in messages]
+    return task_of(ChatRequest(model="m", messages=chat, **fields), lambda text: len(text) <= most)
+
+
+def user(text: str, **options) -> ReadingTask:
+    return task(("user", text), **options)
+
+
+ONLY_THE_ANSWER = (
+    "Answer the question based on the given passages. Only give me the answer and do not output any other words."
+)
+NARRATIVE = "as concisely as you can, using a single phrase if possible. Do not provide any explanation."
+LONGBENCH = {
+    "hotpotqa": (
+        f"{ONLY_THE_ANSWER}\n\nThe following are given passages.\n{STORY}\n\n{ONLY_THE_ANSWER}\n\n"
+        "Question: Who is the thief?\nAnswer:",
+        "Who is the thief?",
+        ONLY_THE_ANSWER,
+    ),
+    "narrativeqa": (
+        "You are given a story, which can be either a novel or a movie script, and a question. Answer the question "
+        f"{NARRATIVE}\n\nStory: {STORY}\n\nNow, answer the question based on the story {NARRATIVE}\n\n"
+        "Question: Who is the thief?\n\nAnswer:",
+        "Who is the thief?",
+        f"Now, answer the question based on the story {NARRATIVE}",
+    ),
+    "multifieldqa_en": (
+        f"Read the following text and answer briefly.\n\n{STORY}\n\nNow, answer the following question based on the "
+        "above text, only give me the answer and do not output any other words.\n\nQuestion: Who?\nAnswer:",
+        "Who?",
+        "Now, answer the following question based on the above text, only give me the answer and do not output any "
+        "other words.",
+    ),
+    "multifieldqa_zh": (
+        f"阅读以下文字并用中文简短回答：\n\n{STORY}\n\n现在请基于上面的文章回答下面的问题，只告诉我答案，不要输出任何其他字词。"
+        "\n\n问题：守卫叫什么？\n回答：",
+        "守卫叫什么？",
+        "",
+    ),
+    "dureader": (
+        f"请基于给定的文章回答下述问题。\n\n文章：{STORY}\n\n请基于上述文章回答下面的问题。\n\n问题：守卫叫什么？\n回答：",
+        "守卫叫什么？",
+        "请基于上述文章回答下面的问题。",
+    ),
+    "qmsum": (
+        "You are given a meeting transcript and a query containing a question or instruction. Answer the query in one "
+        f"or more sentences.\n\nTranscript:\n{STORY}\n\nNow, answer the query based on the above meeting transcript in "
+        "one or more sentences.\n\nQuery: Summarize what was decided.\nAnswer:",
+        "Summarize what was decided.",
+        "Now, answer the query based on the above meeting transcript in one or more sentences.",
+    ),
+    "gov_report": (
+        "You are given a report by a government agency. Write a one-page summary of the report.\n\nReport:\n"
+        f"{STORY}\n\nNow, write a one-page summary of the report.\n\nSummary:",
+        "Now, write a one-page summary of the report.",
+        "",
+    ),
+    "multi_news": (
+        f"You are given several news passages. Write a one-page summary of all news. \n\nNews:\n{STORY}\n\n"
+        "Now, write a one-page summary of all the news.\n\nSummary:",
+        "Now, write a one-page summary of all the news.",
+        "",
+    ),
+    "vcsum": (
+        f"下面有一段会议记录，请你阅读后，写一段总结，总结会议的内容。\n会议记录：\n{STORY}\n\n会议总结：",
+        "下面有一段会议记录，请你阅读后，写一段总结，总结会议的内容。",
+        "",
+    ),
+    "passage_count": (
+        "There are some paragraphs below sourced from Wikipedia. Some of them may be duplicates. Please carefully read "
+        "these paragraphs and determine how many unique paragraphs there are after removing duplicates. In other "
+        f"words, how many non-repeating paragraphs are there in total?\n\n{STORY}\n\nPlease enter the final count of "
+        "unique paragraphs after removing duplicates. The output format should only contain the number, such as 1, 2, "
+        "3, and so on.\n\nThe final answer is:",
+        "Please enter the final count of unique paragraphs after removing duplicates. The output format should only "
+        "contain the number, such as 1, 2, 3, and so on.",
+        "",
+    ),
+    "passage_retrieval_en": (
+        "Here are 30 paragraphs from Wikipedia, along with an abstract. Please determine which paragraph the abstract "
+        f"is from.\n\n{STORY}\n\nThe following is an abstract.\n\nA keeper stole a lamp.\n\nPlease enter the number of "
+        'the paragraph that the abstract is from. The answer format must be like "Paragraph 1", "Paragraph 2", etc.'
+        "\n\nThe answer is:",
+        "The following is an abstract.\n\nA keeper stole a lamp.\n\nPlease enter the number of the paragraph that the "
+        'abstract is from. The answer format must be like "Paragraph 1", "Paragraph 2", etc.',
+        "",
+    ),
+    "passage_retrieval_zh": (
+        f"以下是若干段落文字，以及其中一个段落的摘要。请确定给定的摘要出自哪一段。\n\n{STORY}\n\n下面是一个摘要\n\n"
+        '守卫偷了灯。\n\n请输入摘要所属段落的编号。答案格式必须是"段落1"，"段落2"等格式\n\n答案是：',
+        '下面是一个摘要\n\n守卫偷了灯。\n\n请输入摘要所属段落的编号。答案格式必须是"段落1"，"段落2"等格式',
+        "",
+    ),
+    "trec": (
+        "Please determine the type of the question below. Here are some examples of questions.\n\n"
+        + "Question: What is a boat?\nType: Definition\n" * 40
+        + "Question: What is an owl?\nType:",
+        "What is an owl?",
+        "Please determine the type of the question below. Here are some examples of questions.",
+    ),
+    "triviaqa": (
+        "Answer the question based on the given passage. Only give me the answer and do not output any other words. "
+        "The following are some examples.\n\n"
+        + "Passage:\nA boat is small.\nQuestion:\nWhat is small?\nAnswer:\nboat\n" * 40
+        + "Passage:\nThe owl is bold.\nQuestion:\nWho is bold?\nAnswer:\n",
+        "Passage:\nThe owl is bold.\nQuestion:\nWho is bold?",
+        "Answer the question based on the given passage. Only give me the answer and do not output any other words. "
+        "The following are some examples.",
+    ),
+    "samsum": (
+        "Summarize the dialogue into a few short sentences. The following are some examples.\n\n"
+        + "Dialogue: Ada: Hi!\nOdo: Hello.\nSummary: Ada and Odo greet each other.\n" * 40
+        + "Dialogue: Ada: Where is the owl?\nOdo: In the mill.\nSummary: ",
+        "Dialogue: Ada: Where is the owl?\nOdo: In the mill.",
+        "Summarize the dialogue into a few short sentences. The following are some examples.",
+    ),
+    "lsht": (
+        "请判断给定新闻的类别，下面是一些例子。\n\n"
+        + "新闻内容：船到了。\n类别：交通\n" * 80
+        + "新闻内容：下雨了。\n类别：",
+        "下雨了。",
+        "请判断给定新闻的类别，下面是一些例子。",
+    ),
+    "lcc": (
+        f"Please complete the code given below. \n{CODE}def step_60(value):\nNext line of code:",
+        "Please complete the code given below.",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("prompt", "question", "instructions"), LONGBENCH.values(), ids=LONGBENCH)
+def test_each_longbench_prompt_has_its_question(prompt: str, question: str, instructions: str) -> None:
+    found = user(prompt, most=800)
+    assert (found.question, found.instructions) == (question, instructions)
+    assert found.rule.startswith("split last_paragraph, cue ")
+    document = next(
+        text for text in (STORY, CODE, "A boat is small.", "Odo greet", "What is a boat?", "交通") if text in prompt
+    )
+    assert document in found.document
+
+
+OPTIONS = "(A) Odo\n(B) Ada\n(C) the owl\n(D) nobody"
+LONGBENCH_V2 = (
+    f"Please read the following text and answer the question below.\n\n<text>\n{STORY}\n</text>\n\n"
+    f"What is the correct answer to this question: Who is the thief?\nChoices:\n{OPTIONS}\n\nAnswer:"
+)
+
+
+def test_longbench_v2_has_its_document_in_tags_and_all_options() -> None:
+    found = user(LONGBENCH_V2)
+    assert found.document == STORY
+    assert found.question == f"What is the correct answer to this question: Who is the thief?\nChoices:\n{OPTIONS}"
+    assert found.instructions == "Please read the following text and answer the question below."
+
+
+MAGIC = (
+    "A special magic number is hidden within the following text. Make sure to memorize it. I will quiz you about the "
+    f"number afterwards.\n{STORY}\nWhat is the special magic number for owl mentioned in the provided text?"
+)
+RULER = {
+    "niah": (
+        MAGIC,
+        " ",
+        "The special magic number for owl mentioned in the provided text is",
+        "What is the special magic number for owl mentioned in the provided text?",
+    ),
+    "cwe": (
+        f"Below is a numbered list of words. Memorize the ones that appear most often.\n{PROSE.strip()}\n"
+        "Question: What are the 10 most common words in the above list?",
+        "\n\n",
+        "Answer: The top 10 words that appear most often in the list are:",
+        "What are the 10 most common words in the above list?",
+    ),
+    "fwe": (
+        f"Read the following coded text and track the frequency of each coded word. {STORY}\nQuestion: Do not provide "
+        "any explanation. Please ignore the dots '....'. What are the three most frequently appeared words in the "
+        "above coded text?",
+        " ",
+        "Answer: According to the coded text above, the three most frequently appeared words are:",
+        "Do not provide any explanation. Please ignore the dots '....'. What are the three most frequently appeared "
+        "words in the above coded text?",
+    ),
+    "vt": (
+        f"Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n{STORY}\n"
+        "Question: Find all variables that are assigned the value 12345 in the text above.",
+        " ",
+        "Answer: According to the chain(s) of variable assignment in the text above, 5 variables are assgined the "
+        "value 12345, they are: ",
+        "Find all variables that are assigned the value 12345 in the text above.",
+    ),
+    "qa": (
+        "Answer the question based on the given documents. Only give me the answer and do not output any other words."
+        f"\n\nThe following are given documents.\n\nDocument 1:\n{STORY}\n\nAnswer the question based on the given "
+        "documents. Only give me the answer and do not output any other words.\n\nQuestion: Who is the thief?",
+        " ",
+        "Answer:",
+        "Who is the thief?",
+    ),
+}
+
+
+@pytest.mark.parametrize(("prompt", "delimiter", "prefix", "question"), RULER.values(), ids=RULER)
+def test_a_ruler_prefix_is_a_cue_as_a_message_and_as_text(prompt, delimiter, prefix, question) -> None:
+    for found in (task(("user", prompt), ("assistant", prefix)), user(prompt + delimiter + prefix)):
+        assert found.question == question
+        assert found.rule == f"split last_paragraph, cue {prefix.strip()!r} set aside"
+        assert PROSE.strip() in found.document
+
+
+BABILONG = (
+    "I will give you context with the facts about positions of different persons hidden in some random text and a "
+    "question. You need to answer the question based only on the information from the facts."
+)
+
+
+@pytest.mark.parametrize("most", [500, 150])
+def test_babilong_asks_its_last_line_and_keeps_the_system_text(most: int) -> None:
+    shots = "Charlie went to the hallway.\nWhere is Charlie? The most recent location of Charlie is hallway.\n\n"
+    found = task(("system", BABILONG), ("user", f"{shots}{STORY}\nWhere is Alan?"), most=most)
+    assert STORY in found.document and BABILONG in (found.question if most == 500 else found.document)
+    assert found.question.endswith("Where is Alan?") and "Odo" not in found.question
+
+
+def test_babilong_examples_as_turns_stand_before_the_document() -> None:
+    turns = [("user", "Charlie went to the hallway.\nWhere is Charlie?"), ("assistant", "Charlie is in the hallway.")]
+    found = task(*turns, ("user", f"{STORY}\nWhere is Alan?"))
+    assert found.question == "Where is Alan?"
+    assert found.document.startswith("user: Charlie went") and found.document.endswith(STORY)
+    assert found.rule == "split last_paragraph, earlier messages before the document"
+
+
+INSPECT = (
+    "Answer the following multiple choice question. The entire content of your response should be of the following "
+    "format: 'ANSWER: $LETTER' (without quotes) where LETTER is one of A,B."
+)
+
+
+@pytest.mark.parametrize("content", [str, lambda text: [{"type": "text", "text": text}]], ids=["text", "parts"])
+def test_an_inspect_choice_has_question_options_and_form(content) -> None:
+    found = user(content(f"{INSPECT}\n\n{STORY}\n\nWho is the thief?\n\nA) Odo\nB) Ada"))
+    assert found.question == "Who is the thief?\n\nA) Odo\nB) Ada"
+    assert found.instructions == INSPECT and STORY in found.document
+
+
+FIELD = [
+    (f"You are given a story. {STORY}\n\nNow answer the question.\n\nQuestion: Who is the thief?\n\nAnswer:", None),
+    (f"Read it.\n\n{STORY}\n\nFrage: Wer ist der Dieb?\n\nAntwort:", "Wer ist der Dieb?"),
+    (f"{STORY}\n\n¿Quién es el ladrón?\n\nRespuesta final:", "¿Quién es el ladrón?"),
+    (f"{STORY}\n\n質問：泥棒は誰ですか？\n答え：", "泥棒は誰ですか？"),
+    (f"{STORY}\n\nWho is the thief?\n\n### Response:\n", None),
+    (f"{STORY}\n\nWho is the thief?\n\n**Answer:**", None),
+    (f"{STORY}\n\nWho is the thief?\n\n<answer>", None),
+    (f"{STORY}\n\nWho is the thief?\n\nLet's think step by step. The thief is:", None),
+    (f"{STORY}\n\nWho is the thief? The thief is", None),
+    (f"Question: Who is the thief?\n\nContext:\n{STORY}\n\nAnswer:", None),
+    (f"Use the context.\n\nQuestion: Who is the thief?\n\nContext:\n{STORY}\n\nAnswer:", None),
+    (f"Who is the thief?\n\n<document>\n{STORY}\n</document>\n\nAnswer:", None),
+]
+
+
+@pytest.mark.parametrize(("prompt", "question"), FIELD)
+def test_a_cue_in_any_language_is_never_the_question(prompt: str, question: str | None) -> None:
+    found = user(prompt)
+    assert found.question == (question or "Who is the thief?")
+    assert PROSE.strip() in found.document
+
+
+def test_what_is_written_below_a_question_belongs_to_it() -> None:
+    # inspect_ai's chain_of_thought solver appends such a paragraph.
+    form = 'Provide your answer at the end on its own line in the form "ANSWER: $ANSWER" (without quotes).'
+    found = user(f"{STORY}\n\nWho is the thief?\n\nBefore answering, reason step by step. {form}")
+    assert found.question == f"Who is the thief?\n\nBefore answering, reason step by step. {form}"
+    assert found.document == STORY
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The text.\n\nWho is the thief?",
+        "The text.\n\nSummarize the text above in one short paragraph:",  # a request, though it ends in a colon
+        "Which is it?\n\n(A) Odo\n(B) the owl of the mill",
+        "Is it so?\n\nBe brief and name the keeper.",
+        "Answer:",
+    ],
+)
+def test_a_request_is_not_taken_for_a_cue(text: str) -> None:
+    assert set_aside_cue(text) == (text, "")
