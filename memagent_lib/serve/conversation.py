@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from memagent_lib.serve.message import Parts, divide_message, set_aside_cue, without_label
+from memagent_lib.serve.message import MessageParts, divide_message, set_aside_cue, without_label
 
 MARK = "mark:"
 CUE_CONTEXT = 1000
@@ -171,7 +171,7 @@ def _with_cue(rule: str, cue: str) -> str:
     return f"{rule}, cue {cue!r} set aside" if cue else rule
 
 
-def split_message(text: str, split: str, fits: Callable[[str], bool], cue: str = "") -> Parts:
+def split_message(text: str, split: str, fits: Callable[[str], bool], cue: str = "") -> MessageParts:
     """Divide one text by a named split; a cue at its end is set aside whatever the split."""
     require_split(split)
     if split == "last_paragraph":
@@ -185,17 +185,17 @@ def split_message(text: str, split: str, fits: Callable[[str], bool], cue: str =
     return parts
 
 
-def _divided_at(text: str, split: str, cue: str) -> Parts | None:
+def _divided_at(text: str, split: str, cue: str) -> MessageParts | None:
     """Divide a text at a mark, or at its first or last break of a kind."""
     if split.startswith(MARK):
         at = text.rfind(split.removeprefix(MARK))
-        return Parts(text[at:], text[:at], cue=cue) if at > 0 else None
+        return MessageParts(text[at:], text[:at], cue=cue) if at > 0 else None
     separator = _PARAGRAPH if split.endswith("paragraph") else _LINE
     breaks = list(separator.finditer(text))
     if breaks and split.startswith("last"):
-        return Parts(text[breaks[-1].end() :], text[: breaks[-1].start()], cue=cue)
+        return MessageParts(text[breaks[-1].end() :], text[: breaks[-1].start()], cue=cue)
     if breaks and split.startswith("first"):
-        return Parts(text[: breaks[0].start()], text[breaks[0].end() :], cue=cue)
+        return MessageParts(text[: breaks[0].start()], text[breaks[0].end() :], cue=cue)
     return None
 
 

@@ -48,7 +48,7 @@ _OPENING_TAG = re.compile(r"^<([\w-]+)>[^\S\n]*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class MessageParts:
     """What a message consists of; ``cue`` is what was set aside."""
 
     question: str
@@ -57,7 +57,7 @@ class Parts:
     cue: str = ""
 
 
-def divide_message(message: str, fits: Fits, cue: str = "") -> Parts | None:
+def divide_message(message: str, fits: Fits, cue: str = "") -> MessageParts | None:
     """Apply the rules of this module; ``None`` if no part of the message is short enough for a question.
 
     A ``cue`` may stand outside the message, in a last message of the assistant.
@@ -110,7 +110,7 @@ def _is_cue(tail: str, before: str) -> bool:
     return is_one_word or len(_words(tail) & _words(last_line)) >= 0.5 * len(_words(tail))
 
 
-def _divide_at_tags(body: str, has_cue: bool, fits: Fits) -> Parts | None:
+def _divide_at_tags(body: str, has_cue: bool, fits: Fits) -> MessageParts | None:
     """Divide a message in which tags enclose the document."""
     tag = _OPENING_TAG.search(body, 0, INSTRUCTION_CHARS)
     end = body.rfind(f"\n</{tag[1]}>") if tag else -1
@@ -123,39 +123,39 @@ def _divide_at_tags(body: str, has_cue: bool, fits: Fits) -> Parts | None:
         instructions = ""
     if not question or not fits(question):
         return None
-    return Parts(without_label(question) if has_cue else question, body[tag.end() : end], instructions)
+    return MessageParts(without_label(question) if has_cue else question, body[tag.end() : end], instructions)
 
 
-def _divide_body(body: str, cue: str, has_options: bool, fits: Fits) -> Parts | None:
+def _divide_body(body: str, cue: str, has_options: bool, fits: Fits) -> MessageParts | None:
     """Divide a message without its cue and its options."""
     opening, _, after_opening = body.partition("\n")
     example = _last_example_start(body, cue)
     if example is not None and fits(body[example:]):
-        return Parts(without_label(body[example:].strip()), body[:example].rstrip(), _instruction(opening))
-    start = _question_start(body, has_options, fits)
+        return MessageParts(without_label(body[example:].strip()), body[:example].rstrip(), _instruction(opening))
+    start = _question_start(body, cue, has_options, fits)
     is_marked = start is not None and _is_marked(body[start:], has_options)
     if cue and not is_marked:
         first = _first_question(body)
         if first and fits(first[0]) and _cue_prefers(first[0], body, cue) >= 0:
-            return Parts(without_label(first[0]), body[first.end() :].strip(), body[: first.start()].strip())
+            return MessageParts(without_label(first[0]), body[first.end() :].strip(), body[: first.start()].strip())
         if after_opening.strip() and _opening_asks(body, opening, cue, fits):
-            return Parts(opening.strip(), after_opening.strip())
+            return MessageParts(opening.strip(), after_opening.strip())
     if start is None:
         return None
     question = body[start:].strip()
     document = body[:start].rstrip()
     if not cue and not has_options:
-        return Parts(question, document)
+        return MessageParts(question, document)
     closing = _closing_start(document, opening)
     if closing is None:
         instructions = _instruction(opening) if has_options and _BREAK.match(body, len(opening)) else ""
-        return Parts(without_label(question), document, instructions)
+        return MessageParts(without_label(question), document, instructions)
     if not is_marked and fits(body[closing:]):  # an abstract and what to do with it, say
-        return Parts(body[closing:].strip(), document[:closing].rstrip())
-    return Parts(without_label(question), document[:closing].rstrip(), document[closing:].strip())
+        return MessageParts(body[closing:].strip(), document[:closing].rstrip())
+    return MessageParts(without_label(question), document[:closing].rstrip(), document[closing:].strip())
 
 
-def _question_start(body: str, has_options: bool, fits: Fits) -> int | None:
+def _question_start(body: str, cue: str, has_options: bool, fits: Fits) -> int | None:
     """Return where the question at the end begins, ``None`` if no part of the end is short enough."""
     paragraph = _last_paragraph_start(body)
     line = body.rfind("\n", paragraph) + 1 or paragraph
@@ -166,7 +166,7 @@ def _question_start(body: str, has_options: bool, fits: Fits) -> int | None:
         while line > paragraph and _is_question(body[:line]):
             line = max(paragraph, body.rfind("\n", 0, line - 1) + 1)  # questions above the last line belong to it
         candidates = [line]
-    elif _is_question(body[:paragraph]):  # "Be brief." below a question
+    elif _is_question(body[:paragraph]) and not _words(cue) & _words(body[paragraph:]):  # "Be brief." below a question
         candidates.insert(0, body.rfind("\n", 0, len(body[:paragraph].rstrip())) + 1)
     return next((at for at in candidates if at and fits(body[at:])), None)
 
