@@ -117,6 +117,9 @@ def test_marks_name_their_encoding_before_anything_else():
         ("①㈱".encode("cp932"), "shift_jis", "①㈱"),
         (b"The rent is 1200", "bogus", "The rent is 1200"),  # NousResearch/hermes-agent#55383: LookupError
         (b"\x81\x8d", "utf-8", "\ufffd\ufffd"),
+        (b"caf\xe9", "base64", "café"),  # codecs of Python's that are no encodings of text
+        (b"caf\xe9", "idna", "café"),
+        (b"caf\xe9", "a\0b", "café"),
     ],
 )
 def test_a_part_with_a_label_is_decoded_although_labels_lie(data, label, text):

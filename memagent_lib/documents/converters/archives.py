@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
+import zlib
 from typing import BinaryIO
 
 from memagent_lib.documents.converters.converted import MAX_BYTES, Unreadable
 
-_PICTURES = (
-    ".png",
-    ".jpg",
-    ".jpeg",
-    ".gif",
-    ".emf",
-    ".wmf",
-    ".tif",
-    ".tiff",
-    ".svg",
-    ".ttf",
-    ".otf",
-    ".woff",
-    ".mp3",
-    ".mp4",
-)
-_ZIP_ERRORS = (
-    zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-    EOFError,
-    OSError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-)
+_IS_MEDIA = re.compile(r"\.(?:png|jpe?g|gif|emf|wmf|tiff?|svg|[ot]tf|woff2?|mp[34])$", re.IGNORECASE)
+_ZIP_ERRORS = (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, RuntimeError, ValueError, zlib.error)
 
 
 def open_archive(stream: BinaryIO) -> zipfile.ZipFile:
-    """The archive, if the texts in it are of a size that can be read. Raises :class:`Unreadable`."""
+    """Open an archive. Raises :class:`Unreadable` if it is damaged, encrypted or unpacks to more than can be read."""
     try:
         archive = zipfile.ZipFile(stream)
     except _ZIP_ERRORS as broken:
         raise Unreadable(f"a damaged zip archive ({broken}); save it again") from broken
-    size = sum(info.file_size for info in archive.infolist() if not info.filename.lower().endswith(_PICTURES))
+    size = sum(info.file_size for info in archive.infolist() if not _IS_MEDIA.search(info.filename))
     if size > MAX_BYTES:
         raise Unreadable(
             f"unpacked {size >> 20:,} MB, and {MAX_BYTES >> 20:,} MB are the most; split it, or save it as text"
@@ -51,10 +30,10 @@ def open_archive(stream: BinaryIO) -> zipfile.ZipFile:
 
 
 def member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """One file of an archive; :class:`Unreadable` if it is missing or damaged."""
+    """Read one file of an archive. Raises :class:`Unreadable` if it is missing or damaged."""
     try:
         return archive.read(name)
     except KeyError:
         raise Unreadable("missing") from None
-    except (*_ZIP_ERRORS, zipfile.zlib.error) as broken:
+    except _ZIP_ERRORS as broken:
         raise Unreadable(f"damaged ({broken})") from broken

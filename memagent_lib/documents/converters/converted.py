@@ -10,13 +10,11 @@ from typing import BinaryIO, NamedTuple
 
 MAX_BYTES = 1 << 29
 """The most that is read into memory at once of a file, or of what an archive unpacks to. Plain text has no limit."""
-
-
 LONGEST_REASON = 300
 
 
 def printable(text: object) -> str:
-    """``text`` on one line that a person and a model can read: line breaks and bytes that are no text are escaped."""
+    """Return ``text`` on one readable line: line breaks and bytes that are no text are escaped."""
     line = str(text)
     return line if line.isprintable() else repr(line)[1:-1]
 
@@ -58,7 +56,7 @@ class Source:
         return cls(name, lambda: io.BytesIO(data))
 
     def read(self) -> bytes:
-        """All bytes, if they are few enough to be converted in memory."""
+        """Read all bytes. Raises :class:`Unreadable` if they are too many to be converted in memory."""
         with self.open() as stream:
             data = stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
@@ -70,11 +68,12 @@ class Source:
 
 @dataclass(frozen=True)
 class ConverterOptions:
-    """``encoding``: of text files, instead of a search for it. ``ocr``: the language of scanned pages, as tesseract
-    names it (``eng``, ``deu+fra``); without it their text is not recognised."""
+    """What a person knows about the files, or wants of them."""
 
     encoding: str | None = None
+    """The encoding of text files; by default it is found from their bytes."""
     ocr: str | None = None
+    """The language of scanned pages, as tesseract names it (``eng``, ``deu+fra``); by default they are not read."""
 
 
 @dataclass(frozen=True)
@@ -88,5 +87,5 @@ class Lazily:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 page``, ``1,200 pages``."""
+    """Write a number with its noun: ``1 page``, ``1,200 pages``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -35,6 +35,7 @@ _WIDER = {  # what browsers decode instead (WHATWG Encoding Standard): the label
     "iso8859-9": "cp1254",
     "tis-620": "cp874",
 }
+_NOT_FOR_FILES = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape"})
 _ASIAN = frozenset({"gb18030", "big5", "big5hkscs", "cp932", "euc_jp", "cp949", "johab"})
 # Thresholds measured on short texts in 26 encodings and 20 languages (tests/documents/test_encodings.py has them).
 _ASIAN_CONFIDENCE = 0.4
@@ -48,7 +49,7 @@ _AFTER_A_LETTER = re.compile(r"(?<=[A-Za-z])[‚„ˆ¡¿]")  # DOS and Macintos
 
 
 class UnknownEncoding(Unreadable):
-    """Bytes whose encoding cannot be told; the message continues "FILE is"."""
+    """A text whose encoding is uncertain; the message continues "FILE is"."""
 
 
 class Encoding(NamedTuple):
@@ -59,21 +60,22 @@ class Encoding(NamedTuple):
 
 
 def codec_of(label: str) -> str | None:
-    """Python's name of the codec that browsers use for ``label``, or ``None`` for an unknown one."""
+    """Return Python's name of the codec that browsers use for ``label``, or ``None`` for an unknown one."""
     try:
         name = codecs.lookup(label.strip()).name
+        b"a".decode(name, "ignore")  # Python calls base64 and others codecs, too
     except (LookupError, ValueError):
         return None
-    return _WIDER.get(name, name)
+    return None if name in _NOT_FOR_FILES else _WIDER.get(name, name)
 
 
 def marked_encoding(head: bytes) -> str | None:
-    """The codec that a byte order mark at the beginning names."""
+    """Return the codec that a byte order mark at the beginning names, if there is one."""
     return next((codec for mark, codec in _MARKS.items() if head.startswith(mark)), None)
 
 
 def unmarked_utf16(head: bytes) -> str | None:
-    """UTF-16 without its mark, if most characters are Latin ones: every other byte is zero."""
+    """Return the codec of UTF-16 without a mark: every other byte is zero where most characters are Latin ones."""
     whole = head[: len(head) // 2 * 2]
     for codec, zeros in (("utf-16-le", whole[1::2]), ("utf-16-be", whole[0::2])):
         if len(zeros) > 1 and zeros.count(0) > len(zeros) / 2 and not _has_zero_character(whole):
@@ -82,7 +84,7 @@ def unmarked_utf16(head: bytes) -> str | None:
 
 
 def find_encoding(file: BinaryIO) -> Encoding:
-    """The encoding of the whole ``file``, which is read up to three times. Raises :class:`UnknownEncoding`."""
+    """Find the encoding of the whole ``file``, which is read a few times. Raises :class:`UnknownEncoding`."""
     file.seek(0)
     head = file.read(_HEAD_BYTES)
     marked = marked_encoding(head)
@@ -99,7 +101,7 @@ def find_encoding(file: BinaryIO) -> Encoding:
 
 
 def decoded(file: BinaryIO, codec: str) -> Iterator[str]:
-    """The text, a block at a time; invalid bytes become U+FFFD."""
+    """Yield the text, a block at a time; invalid bytes become U+FFFD."""
     decoder = codecs.getincrementaldecoder(codec)(errors="replace")
     for raw in _blocks(file):
         yield decoder.decode(raw)
@@ -118,7 +120,7 @@ def decode(raw: bytes, label: str | None = None) -> str:
     for codec in ("utf-8", named, "cp1252"):
         try:
             return raw.decode(codec or "utf-8")
-        except UnicodeDecodeError:
+        except UnicodeError:
             continue
     return raw.decode(named or "utf-8", errors="replace")
 
@@ -141,7 +143,7 @@ def _decodes(file: BinaryIO, codec: str) -> bool:
 
 
 def invalid_characters(file: BinaryIO, codec: str) -> int:
-    """How many characters of the text are replacements; U+FFFD that is in the file itself does not count."""
+    """Count the characters that replace invalid bytes; U+FFFD that is in the file itself does not count."""
     if _decodes(file, codec):
         return 0
     replaced = sum(block.count("\ufffd") for block in decoded(file, codec))
@@ -169,7 +171,7 @@ def _not_quite_utf8(file: BinaryIO) -> Encoding:
         return Encoding("utf-8", invalid)
     sample = _sample(file)
     guesses = _guesses(sample)
-    mixed = valid > invalid / 10  # a single-byte text is hardly ever valid UTF-8 in places
+    mixed = valid > invalid / 10  # bytes of another encoding are hardly ever valid UTF-8 by chance
     codec = next((codec for codec in _accepted(sample, guesses, mixed) if _decodes(file, codec)), None)
     if codec:
         return Encoding(codec)
@@ -198,7 +200,7 @@ def _cut_bytes(file: BinaryIO) -> int:
 
 
 def _sample(file: BinaryIO) -> bytes:
-    """Lines that are not plain ASCII: the only ones that tell single-byte encodings apart."""
+    """Lines that are not plain ASCII: the only ones that distinguish single-byte encodings."""
     lines = []
     size = 0
     for raw in _blocks(file):

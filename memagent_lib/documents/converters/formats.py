@@ -105,7 +105,7 @@ _MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
 
 
 def convert(source: Source, options: ConverterOptions | None = None, kind: str | None = None) -> Converted:
-    """The text of a file by its format, or as ``kind``. Raises :class:`Unreadable`, which continues "FILE is"."""
+    """Read the text of a file by its format, or as ``kind``. Raises :class:`Unreadable`."""
     try:
         converted = CONVERTERS[kind or format_of(source, options)](source, options or ConverterOptions())
     except RecursionError:
@@ -119,7 +119,7 @@ def convert(source: Source, options: ConverterOptions | None = None, kind: str |
 
 
 def format_of(source: Source, options: ConverterOptions | None = None) -> str:
-    """The key of :data:`CONVERTERS` for a file; :class:`Unreadable` for one that none of them reads."""
+    """Return a file's key in :data:`CONVERTERS`. Raises :class:`Unreadable` if none of them reads it."""
     with source.open() as stream:
         head = stream.read(HEAD_BYTES)
         if not head:

@@ -1,8 +1,8 @@
 """The text of e-mail: the headers that a person reads, the body, forwarded mails and attachments.
 
-Of a body that is written twice, plain and HTML, the plain one is read if it has the words of the other, else the HTML
-one: "please view in HTML" is all that many a plain part says. An attachment is read by the converter of its own format,
-or named as left out.
+Of a body that comes both plain and as HTML, the plain one is read if it has the words of the other; often it is only
+"please view this mail in HTML", and then the HTML one is read. An attachment is read by the converter of its own
+format, or named as left out.
 """
 
 from __future__ import annotations

@@ -9,9 +9,13 @@ import io
 import shutil
 import subprocess
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from memagent_lib.documents.converters.converted import Source
 from memagent_lib.errors import UserError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 DOTS_PER_POINT = 300 / 72
 PAGE_TIMEOUT_S = 120
@@ -40,7 +44,7 @@ def require_ocr(language: str) -> None:
 
 
 def recognise_pages(source: Source, numbers: Sequence[int], language: str) -> dict[int, str]:
-    """The text of these pages (from 1) of a PDF, by number; those on which nothing is recognised are left out."""
+    """Recognise the text of these pages (from 1) of a PDF, by number; pages on which nothing is found are left out."""
     if not numbers:
         return {}
     require_ocr(language)
@@ -48,19 +52,26 @@ def recognise_pages(source: Source, numbers: Sequence[int], language: str) -> di
 
     texts = {}
     with source.open() as stream:
-        document = pypdfium2.PdfDocument(stream)
+        try:
+            document = pypdfium2.PdfDocument(stream)
+        except pypdfium2.PdfiumError:
+            return {}
         for number in numbers:
-            picture = io.BytesIO()
-            document[number - 1].render(scale=DOTS_PER_POINT).to_pil().save(picture, "png")
-            texts[number] = _recognise(picture.getvalue(), language)
+            try:
+                picture = document[number - 1].render(scale=DOTS_PER_POINT).to_pil()
+            except (pypdfium2.PdfiumError, IndexError):
+                continue
+            texts[number] = _recognise(picture, language)
         document.close()
-    return {number: text for number, text in texts.items() if text.strip()}
+    return {number: text for number, text in texts.items() if text}
 
 
-def _recognise(picture: bytes, language: str) -> str:
+def _recognise(picture: Image, language: str) -> str:
+    image = io.BytesIO()
+    picture.save(image, "png")
     command = ["tesseract", "stdin", "stdout", "-l", language]
     try:
-        done = subprocess.run(command, input=picture, capture_output=True, timeout=PAGE_TIMEOUT_S, check=True)
+        done = subprocess.run(command, input=image.getvalue(), capture_output=True, timeout=PAGE_TIMEOUT_S, check=True)
     except (subprocess.SubprocessError, OSError):
         return ""
     return done.stdout.decode("utf-8", errors="replace").strip()
