@@ -41,7 +41,7 @@ _METRICS = {
     "number_share": "accuracy",
     "similar": "similarity",
 }
-_SUB_EM = ("boxed", "contains", "exact", "lenient", "f1", "f1_hotpot")
+_SUB_EM = ("boxed", "contains", "exact", "sub_em", "lenient", "f1", "f1_hotpot")
 _OF_QUESTIONS = {"7K": 7e3, "14K": 14e3, "28K": 28e3, "56K": 56e3, "112K": 112e3, "224K": 224e3, "448K": 448e3,
                  "896K": 896e3, "1.75M": 1.75e6, "3.5M": 3.5e6}  # fmt: skip
 _OF_RULER = {f"{k}K": 1024 * k for k in (4, 8, 16, 32, 64, 128, 256, 512, 1024)}
@@ -67,7 +67,7 @@ def metrics_of(result: Result) -> dict[str, float]:
         rule = example.rule.removeprefix("first_line:").partition(":")[0]
         return {f"LongBench {_METRICS.get(rule, rule)}": result.score.value}
     if example.rule in _SUB_EM:
-        rules = {STRICT: "contains", LENIENT: "lenient"}
+        rules = {STRICT: "sub_em", LENIENT: "lenient"}
         return {name: score(rule, reply, example.answers).value for name, rule in rules.items()}
     return {example.rule: result.score.value}
 

@@ -18,11 +18,6 @@ _REFERENCE_WINDOW_CHARS = 300
 _POLAR = ("yes", "no", "noanswer")
 
 
-def last_box(reply: str) -> str | None:
-    """Return the content of the last box, ``None`` where there is no box or an empty one."""
-    return boxed(reply) or None
-
-
 def reference_box(reply: str) -> str | None:
     r"""Return the box within the last 300 characters, as MemAgent's training does; ``\boxed x`` counts up to ``$``."""
     tail = reply[-_REFERENCE_WINDOW_CHARS:].lower()

@@ -13,13 +13,15 @@ from typing import Any
 
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_hash
 from memagent_lib.scoring import formulas
-from memagent_lib.scoring.replies import Score, box_or_all, math_form, normal_words, normalise, squeezed, stated
+from memagent_lib.scoring.lists import items_in, option_letter
+from memagent_lib.scoring.matching import answer_in, box_in, same_answer, same_text, states
+from memagent_lib.scoring.replies import Score, box_or_all, math_form, normalise, stated
 
 Rule = Callable[[str, Sequence[str]], Score]
 """Scores a reply against the accepted answers."""
 
-_BETWEEN_ITEMS = re.compile(r"[,;\n]|\band\b")
 _LETTERS = ("A", "B", "C", "D")
+_NOTHING_STATED = "the reply states no answer: nothing is boxed where this judge looks for it"
 _NAMED_ANSWERS = 3  # in a reason
 
 
@@ -29,6 +31,7 @@ class Judge:
 
     ``function`` is a :data:`Rule`. Some judges need a detail (labels, another judge), which follows the name after a
     colon: ``one_of:kitchen|garden``. Then ``detail`` is an example and ``function`` makes a :data:`Rule` from a detail.
+    A list of guesses satisfies a ``guessable`` judge, and reinforcement finds that out.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Judge:
     source: str
     function: Callable[..., Any]
     detail: str = ""
+    guessable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class AnyAnswer:
     def __call__(self, reply: str, answers: Sequence[str]) -> Score:
         found = self.extract(reply)
         if found is None:
-            return Score(0.0, "", "the reply states no answer: nothing is boxed where this judge looks for it")
+            return Score(0.0, "", _NOTHING_STATED)
         values = [float(self.compare(found, answer)) for answer in answers]
         value = max(values)
         if value == 0:
@@ -79,20 +83,58 @@ def match_all(reply: str, answers: Sequence[str]) -> Score:
     return Score(len(hits) / len(answers), ", ".join(hits), reason)
 
 
+def contains(reply: str, answers: Sequence[str]) -> Score:
+    """Score 1 where the answer found has the words of an accepted one, neither denied nor among other guesses."""
+    found = answer_in(reply)
+    if found is None:
+        return Score(0.0, "", _NOTHING_STATED)
+    fault = states(found, answers)
+    if fault:
+        return Score(0.0, found, f"found {found[:80]!r}, accepted: {_listed(answers)}; {fault}")
+    return Score(1.0, found, f"1 for {found[:80]!r}, accepted: {_listed(answers)}")
+
+
 def items(reply: str, answers: Sequence[str]) -> Score:
     """Score the right items over the number of accepted or of listed items, whichever is larger.
 
-    Commas, semicolons, line breaks and ``and`` separate items. Listing everything in sight does not pay, unlike in
-    ``match_all``, so this is the rule to train on when a question has several answers.
+    Commas, semicolons, line breaks and ``and`` separate items, except inside an accepted answer. Listing everything in
+    sight does not pay, unlike in ``match_all``, so this is the rule to train on when a question has several answers.
     """
-    listed = {normal_words(part) for part in _BETWEEN_ITEMS.split(box_or_all(reply))} - {""}
-    accepted = {normal_words(answer) for answer in answers}
-    right = listed & accepted
-    reason = f"{len(right)} of {len(accepted)} items, {len(listed - accepted)} wrong ones"
-    return Score(len(right) / max(len(accepted), len(listed)), ", ".join(sorted(listed)), reason)
+    readings = [_items_score(listed, answers) for listed in items_in(reply, answers)]
+    return max(readings, key=lambda found: found.value, default=_items_score([], answers))
+
+
+def _items_score(listed: Sequence[str], answers: Sequence[str]) -> Score:
+    accepted: list[str] = []
+    for answer in answers:
+        if not any(same_answer(answer, other) for other in accepted):
+            accepted.append(answer)
+    right = sum(any(same_answer(item, answer) for item in listed) for answer in accepted)
+    reason = f"{right} of {len(accepted)} items, {len(listed) - right} wrong ones"
+    return Score(right / max(len(accepted), len(listed)), ", ".join(sorted(listed)).replace("\n", " "), reason)
 
 
 def choice(reply: str, answers: Sequence[str]) -> Score:
+    """Score 1 where the reply chooses an accepted letter, or states the text of an accepted option.
+
+    Where an accepted answer is a letter and the reply chooses one, the letters decide.
+    """
+    letters = {answer.strip("(). ").upper() for answer in answers if _is_letter(answer)}
+    texts = [answer for answer in answers if not _is_letter(answer)]
+    chosen = option_letter(reply) if letters else None
+    if chosen is not None:
+        named = chosen or "several letters"
+        return Score(float(chosen in letters), chosen, f"chose {named}, accepted: {_listed(answers)}")
+    if not texts:
+        return Score(0.0, "", "the reply chooses no letter")
+    return contains(reply if answer_in(reply) else f"\\boxed{{{reply}}}", texts)
+
+
+def _is_letter(answer: str) -> bool:
+    return re.fullmatch(r"\(?[A-Za-z][).]?", answer.strip()) is not None
+
+
+def choice_infinitebench(reply: str, answers: Sequence[str]) -> Score:
     """Score 1 where the answer begins with an accepted letter, or contains the text of an accepted option."""
     found = box_or_all(reply).strip()
     letter = re.match(r"\(?([A-D])\b", found) or re.search(r"(?:answer|option)(?: is)?:? *\(?([A-D])\b", found)
@@ -143,16 +185,8 @@ def first_line(rule: str) -> Rule:
     return lambda reply, answers: judge(formulas.first_line(reply), answers)
 
 
-def _same_squeezed(found: str, answer: str) -> bool:
-    return squeezed(found) == squeezed(answer)
-
-
 def _same_math(found: str, answer: str) -> bool:
     return math_form(found) == math_form(answer)
-
-
-def _same_words(found: str, answer: str) -> bool:
-    return normal_words(found) == normal_words(answer)
 
 
 def _contains(found: str, answer: str) -> bool:
@@ -168,20 +202,23 @@ _INFINITEBENCH = "InfiniteBench, arXiv 2402.13718"
 _DECLARED = (
     # Questions with a short answer.
     Judge(
-        "boxed", "the last box equals an answer, case and white space aside; what training uses", _OURS,
-        AnyAnswer(formulas.last_box, _same_squeezed),
+        "boxed", "the last box equals an answer in text or value, white space aside; what training uses", _OURS,
+        AnyAnswer(box_in, same_text),
     ),
     Judge(
-        "exact", "the box, or what follows `the answer is`, equals an answer in SQuAD's normal form", _OURS,
-        AnyAnswer(stated, _same_words),
+        "exact", "the answer stated has an answer's words and numbers and no others", _OURS,
+        AnyAnswer(answer_in, same_answer),
     ),
     Judge(
-        "contains", "strict sub-EM: the box, or what follows `the answer is`, has an answer's words", _OURS,
-        AnyAnswer(stated, formulas.has_words),
+        "contains", "the answer stated has an answer's words, not denied and not among other guesses", _OURS, contains
+    ),
+    Judge(
+        "sub_em", "strict sub-EM: what MemAgent's rule finds has an answer's words, at word borders", _MEMAGENT,
+        AnyAnswer(stated, formulas.has_words), guessable=True,
     ),
     Judge(
         "lenient", "sub-EM: the answer stated is inside an accepted one, or the other way round", _MEMAGENT,
-        AnyAnswer(stated, formulas.either_inside),
+        AnyAnswer(stated, formulas.either_inside), guessable=True,
     ),
     Judge(
         "boxed_reference", "the training reward: a box near the end equals an answer in MATH's normal form", _MEMAGENT,
@@ -192,15 +229,25 @@ _DECLARED = (
         "f1_hotpot", "token F1; yes, no and noanswer score only when equal", "HotpotQA, arXiv 1809.09600",
         AnyAnswer(box_or_all, formulas.hotpot_f1),
     ),
-    Judge("choice", "multiple choice: the letter or the text of an option", _INFINITEBENCH, choice),
+    Judge("choice", "multiple choice: the letter that the reply chooses, or the text of an option", _OURS, choice),
+    Judge(
+        "choice_infinitebench", "multiple choice: the letter A to D or the text of an option", _INFINITEBENCH,
+        choice_infinitebench, guessable=True,
+    ),
     Judge(
         "one_of", "the first sentence names the answer and no other label", "BABILong, arXiv 2406.10149",
         one_of, detail="kitchen|garden",
     ),
     # Questions with several answers.
     Judge("items", "right items over the larger of items listed and items wanted", _OURS, items),
-    Judge("match_all", "string_match_all: the share of the answers that stand in the reply", _RULER, match_all),
-    Judge("match_part", "string_match_part: any answer stands in the reply", _RULER, AnyAnswer(str, _contains)),
+    Judge(
+        "match_all", "string_match_all: the share of the answers that stand in the reply", _RULER,
+        match_all, guessable=True,
+    ),
+    Judge(
+        "match_part", "string_match_part: any answer stands in the reply", _RULER,
+        AnyAnswer(str, _contains), guessable=True,
+    ),
     # Numbers.
     Judge(
         "first_number", "the first number equals an answer", _INFINITEBENCH,
@@ -219,7 +266,7 @@ _DECLARED = (
     Judge("rouge_l", "F of ROUGE-L", _LONGBENCH, AnyAnswer(box_or_all, formulas.rouge_l)),
     Judge(
         "rouge_recall", "mean recall of ROUGE-1, -2 and -L", _MEMAGENT,
-        AnyAnswer(box_or_all, formulas.rouge_recall),
+        AnyAnswer(box_or_all, formulas.rouge_recall), guessable=True,
     ),
     Judge(
         "characters", "F1 over letters and digits, for languages without spaces", _INFINITEBENCH,
@@ -227,7 +274,10 @@ _DECLARED = (
     ),
     Judge("similar", "difflib's ratio for the first line of code", _LONGBENCH,
           AnyAnswer(formulas.code_line, formulas.likeness)),
-    Judge("word", "an answer is one of the reply's words", _INFINITEBENCH, AnyAnswer(str, formulas.is_word)),
+    Judge(
+        "word", "an answer is one of the reply's words", _INFINITEBENCH,
+        AnyAnswer(str, formulas.is_word), guessable=True,
+    ),
     Judge(
         "classes", "1 over the classes that the first line names, if the right one is among them", _LONGBENCH,
         classes, detail="kitchen|garden",
@@ -255,6 +305,16 @@ def judge_named(rule: str) -> Rule:
         return _in_file(rule)
     known = [f"{judge.name}:..." if judge.detail else judge.name for judge in _DECLARED]
     raise ValueError(f"no judge {rule!r}; choose from {', '.join(sorted(known))}, or name a function: FILE.py:NAME")
+
+
+def is_guessable(rule: str) -> bool:
+    """Whether a list of guesses satisfies the judge that ``rule`` names, as far as the judge declares it."""
+    name, _, detail = rule.partition(":")
+    if name == "first_line" and detail:
+        return is_guessable(detail)
+    if name in JUDGES:
+        return JUDGES[name].guessable
+    return getattr(load_plugin(rule), "guessable", False) is True
 
 
 def judge_hash(rule: str) -> str:

@@ -111,7 +111,7 @@ def oracle_training(reply: str, gold: str) -> float:
 
 ORACLES = {
     "f1": lambda reply, gold: max(oracle_f1(answer_in(reply), g) for g in gold),
-    "contains": lambda reply, gold: max(oracle_strict(reply, g) for g in gold),
+    "sub_em": lambda reply, gold: max(oracle_strict(reply, g) for g in gold),
     "lenient": lambda reply, gold: max(oracle_lenient(reply, g) for g in gold),
     "boxed_reference": lambda reply, gold: max(oracle_training(reply, g) for g in gold),
     "match_all": lambda reply, gold: sum(1.0 if g.lower() in reply.lower() else 0.0 for g in gold) / len(gold),
@@ -259,13 +259,15 @@ HANDMADE = [
     ("boxed", "\\boxed{NewYork}", ("New York",), 1.0),
     ("lenient", "\\boxed{NewYork}", ("New York",), 1.0),
     ("contains", "\\boxed{NewYork}", ("New York",), 0.0),
+    ("sub_em", "\\boxed{NewYork}", ("New York",), 0.0),
     ("boxed_reference", "\\boxed{NewYork}", ("New York",), 1.0),
     ("exact", "\\boxed{The New York!}", ("New York",), 1.0),
     ("exact", "\\boxed{New York City}", ("New York",), 0.0),
     ("exact", "New York", ("New York",), 0.0),
-    ("contains", "\\boxed{.}", ("!",), 1.0),
-    ("contains", "\\boxed{}", ("!",), 0.0),
-    ("boxed", "\\boxed{New York.}", ("New York",), 0.0),
+    ("sub_em", "\\boxed{.}", ("!",), 1.0),
+    ("sub_em", "\\boxed{}", ("!",), 0.0),
+    ("contains", "\\boxed{.}", ("!",), 0.0),
+    ("boxed", "\\boxed{New York.}", ("New York",), 1.0),
     ("boxed", "New York", ("New York",), 0.0),
     ("f1_hotpot", "yes it is", ("yes",), 0.0),
     ("f1", "yes it is", ("yes",), 0.5),
@@ -287,10 +289,15 @@ HANDMADE = [
     ("word", "c14c-b8x", ("c14c-b8",), 0.0),
     ("word", "It was Ace, I think", ("ACE", "ACE ROTHSTEIN"), 1.0),
     ("choice", "B. Walking Georgie", ("Walking Georgie", "A"), 0.0),
+    ("choice_infinitebench", "B. Walking Georgie", ("Walking Georgie", "A"), 0.0),
     ("choice", "A", ("Walking Georgie", "A"), 1.0),
+    ("choice_infinitebench", "A", ("Walking Georgie", "A"), 1.0),
     ("choice", "The answer is: (A)", ("Walking Georgie", "A"), 1.0),
+    ("choice_infinitebench", "The answer is: (A)", ("Walking Georgie", "A"), 1.0),
     ("choice", "It is Walking Georgie", ("Walking Georgie", "A"), 1.0),
+    ("choice_infinitebench", "It is Walking Georgie", ("Walking Georgie", "A"), 1.0),
     ("choice", "no idea", ("Walking Georgie", "A"), 0.0),
+    ("choice_infinitebench", "no idea", ("Walking Georgie", "A"), 0.0),
     ("sequence", "4, 14, 6", ("[4, 14, 6, 2]",), 0.75),
     ("sequence", "4, 15, 6, 2", ("[4, 14, 6, 2]",), 0.25),
     ("sequence", "", ("[4, 14]",), 0.0),
@@ -408,33 +415,34 @@ NAMES = [
     "Paris", "St. John's", "Dvořák", "AT&T", "100 % Silk", "Rock 'n' Roll", "Ma Liang-shun", "Saint-Exupéry",
 ]  # fmt: skip
 QUOTES = str.maketrans({"'": "\u2019", '"': "\u201d", "-": "\u2013"})
-SHAPES = {  # reply to NAME: ours by boxed, exact, contains and lenient; the reference in evaluation and in training
-    r"\boxed{NAME}": (1, 1, 1, 1, 1, 1),
-    r"So it is \boxed{ NAME }.": (1, 1, 1, 1, 1, 1),
-    r"\boxed{name}": (1, 1, 1, 1, 1, 1),
-    r"\boxed{\text{NAME}}": (1, 1, 1, 1, 1, 0),
-    r"\boxed{\textbf{NAME}}": (1, 1, 1, 1, 1, 0),
-    r"\boxed{\mathrm{\text{NAME}}}": (1, 1, 1, 1, 1, 0),
-    r"\boxed{NAME.}": (0, 1, 1, 1, 1, 0),
-    r"\boxed{the NAME}": (0, 1, 1, 1, 1, 0),
-    r"\boxed{NAME, or so}": (0, 0, 1, 1, 1, 0),
-    r"\boxed{NAMEish}": (0, 0, 0, 1, 1, 0),
-    r"\boxed{xNAME}": (0, 0, 0, 1, 1, 0),
-    r"\boxed{elsewhere}": (0, 0, 0, 0, 0, 0),
-    r"\boxed{elsewhere}, not NAME": (0, 0, 0, 0, 0, 0),
-    r"\boxed{the}": (0, 0, 0, 1, 1, 0),
-    r"\boxed{}": (0, 0, 0, 0, 0, 0),
-    r"\boxed{elsewhere} or rather \boxed{NAME}": (1, 1, 1, 1, 1, 1),
-    r"\boxed{NAME} or rather \boxed{elsewhere}": (0, 0, 0, 0, 0, 0),
-    r"\boxed{NAME": (0, 0, 0, 0, 0, 0),
-    r"\fbox{NAME}": (0, 0, 0, 0, 0, 0),
-    "Therefore, the answer is NAME.": (0, 1, 1, 1, 1, 0),
-    "Therefore, the answer is **NAME**": (0, 1, 1, 1, 1, 0),
-    "Therefore, the answer is NAME, I think": (0, 0, 1, 1, 1, 0),
-    "The answer is NAME": (0, 0, 0, 0, 0, 0),
-    "NAME": (0, 0, 0, 0, 0, 0),
-    "It could be NAME, London or Berlin.": (0, 0, 0, 0, 0, 0),
-    "": (0, 0, 0, 0, 0, 0),
+RULES_OF_ONE_ANSWER = ("boxed", "exact", "contains", "sub_em", "lenient")
+SHAPES = {  # reply to NAME: by boxed, exact, contains, sub_em and lenient; the reference in evaluation and in training
+    r"\boxed{NAME}": (1, 1, 1, 1, 1, 1, 1),
+    r"So it is \boxed{ NAME }.": (1, 1, 1, 1, 1, 1, 1),
+    r"\boxed{name}": (1, 1, 1, 1, 1, 1, 1),
+    r"\boxed{\text{NAME}}": (1, 1, 1, 1, 1, 1, 0),
+    r"\boxed{\textbf{NAME}}": (1, 1, 1, 1, 1, 1, 0),
+    r"\boxed{\mathrm{\text{NAME}}}": (1, 1, 1, 1, 1, 1, 0),
+    r"\boxed{NAME.}": (1, 1, 1, 1, 1, 1, 0),
+    r"\boxed{the NAME}": (0, 1, 1, 1, 1, 1, 0),
+    r"\boxed{NAME, or so}": (0, 0, 1, 1, 1, 1, 0),
+    r"\boxed{NAMEish}": (0, 0, 0, 0, 1, 1, 0),
+    r"\boxed{xNAME}": (0, 0, 0, 0, 1, 1, 0),
+    r"\boxed{elsewhere}": (0, 0, 0, 0, 0, 0, 0),
+    r"\boxed{elsewhere}, not NAME": (0, 0, 0, 0, 0, 0, 0),
+    r"\boxed{the}": (0, 0, 0, 0, 1, 1, 0),
+    r"\boxed{}": (0, 0, 0, 0, 0, 0, 0),
+    r"\boxed{elsewhere} or rather \boxed{NAME}": (1, 1, 1, 1, 1, 1, 1),
+    r"\boxed{NAME} or rather \boxed{elsewhere}": (0, 0, 0, 0, 0, 0, 0),
+    r"\boxed{NAME": (0, 0, 0, 0, 0, 0, 0),
+    r"\fbox{NAME}": (1, 1, 1, 0, 0, 0, 0),
+    "Therefore, the answer is NAME.": (0, 1, 1, 1, 1, 1, 0),
+    "Therefore, the answer is **NAME**": (0, 1, 1, 1, 1, 1, 0),
+    "Therefore, the answer is NAME, I think": (0, 0, 1, 1, 1, 1, 0),
+    "The answer is NAME": (0, 1, 1, 0, 0, 0, 0),
+    "NAME": (0, 0, 0, 0, 0, 0, 0),
+    "It could be NAME, London or Berlin.": (0, 0, 0, 0, 0, 0, 0),
+    "": (0, 0, 0, 0, 0, 0, 0),
 }
 
 
@@ -445,7 +453,7 @@ def test_our_verdicts_beside_the_reference_on_26_reply_shapes(shape):
     *ours, evaluation, training = SHAPES[shape]
     for name in NAMES:
         reply = shape.replace("NAME", name).replace("name", name.lower())
-        values = [score(rule, reply, (name,)).value for rule in ("boxed", "exact", "contains", "lenient")]
+        values = [score(rule, reply, (name,)).value for rule in RULES_OF_ONE_ANSWER]
         assert values == ours, (reply, values)
         assert oracle_lenient(reply, name) == evaluation, reply
         if "%" not in name:  # the training reward's normal form knows TeX, not a bare per cent sign
@@ -463,7 +471,7 @@ def test_invisible_spelling_does_not_count_against_an_answer(name):
     }
     for other in spelt:
         for reply, answer in ((f"\\boxed{{{other}}}", name), (f"\\boxed{{{name}}}", other)):
-            for rule in ("boxed", "exact", "contains", "lenient"):
+            for rule in RULES_OF_ONE_ANSWER:
                 assert score(rule, reply, (answer,)).value == 1, (rule, reply, answer)
 
 

@@ -31,7 +31,6 @@ def test_an_empty_reply_scores_0(rule: str) -> None:
     assert {score(rule, "", (answer,)).value for answer in (*ANSWERS, "B", "New York")} == {0.0}
 
 
-@pytest.mark.xfail(strict=True, reason="without a letter, choice compares words, and A is an article to SQuAD")
 def test_an_empty_choice_scores_0_where_only_a_is_accepted() -> None:
     assert score("choice", "", ("A",)).value == 0.0
 

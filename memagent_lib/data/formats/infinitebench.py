@@ -14,10 +14,10 @@ from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, records
 
 RULES = {
-    "code_debug": "choice",
+    "code_debug": "choice_infinitebench",
     "code_run": "last_number",
     "kv_retrieval": "word",
-    "longbook_choice_eng": "choice",
+    "longbook_choice_eng": "choice_infinitebench",
     "longbook_qa_chn": "characters",
     "longbook_qa_eng": "f1",
     "longbook_sum_eng": "rouge_l",
@@ -64,7 +64,7 @@ def _answers(name: str, record: Record, options: list[str]) -> tuple[str, ...]:
     if name == "math_calc":
         return (str(record.get("answer", list)),)
     answers = record.texts("answer")
-    if RULES[name] != "choice" or any(answer in _LETTERS for answer in answers):
+    if RULES[name] != "choice_infinitebench" or any(answer in _LETTERS for answer in answers):
         return answers
     if answers[0] not in options:
         raise ValueError(f"{record.where}: the answer {answers[0]!r} is none of the options {options}")

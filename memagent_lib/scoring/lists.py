@@ -1,0 +1,133 @@
+"""Replies to questions with several answers or options: the items of a list, and the letter of an option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from memagent_lib.scoring.matching import answer_in, answers_in, denied, spans, spelling, tokens
+
+_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+", re.MULTILINE)
+_SEPARATOR = re.compile(r"[,;\n&]|\band\b|以及|(?<=[\u3040-\u9fff])[和と](?=[\u3040-\u9fff])")
+_SPACED_SEPARATOR = re.compile(r"(?<!\d),|,(?!\d)|[;\n&]|\band\b|以及|(?<=[\u3040-\u9fff])[和と](?=[\u3040-\u9fff])")
+_LINE_OR_SEMICOLON = re.compile(r"[;\n]")
+_MASK = "\ue000"  # private use: stands for an accepted answer, whose own commas separate nothing
+
+_LONGEST_PART = 1000  # characters
+_CUE = re.compile(
+    r"answer|option|choice|choose|pick|select|antwort|respuesta|réponse|risposta|答案|选|選|答え|正解|回答|정답",
+    re.IGNORECASE,
+)
+_LETTER = re.compile(r"(?<![\w'’])(?P<open>[(\[]?)(?P<letter>[A-Za-z])(?P<close>[)\].:]?)(?![\w'’+#])")
+_AS_A_WORD = re.compile(
+    r"\s+(?!because\b|since\b|as\b|so\b|is\b|was\b|and\b|or\b|not\b|but\b|which\b|seems\b|with\b|for\b)[a-z]"
+)
+_MORE_LETTERS = re.compile(
+    r"[)\]*]*\s*(?:,|/|;|\||&|\bor\b|\band\b|或|和)?\s*[(\[*]*(?P<letter>[A-Z])(?![\w'’])(?P<after>.{0,40})", re.DOTALL
+)
+
+
+def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
+    """Return the ways to read a reply's list as items; commas inside numbers may or may not separate.
+
+    Bullets and numbers of lines are left out. The commas and ``and`` inside an accepted answer separate nothing.
+    """
+    text = _BULLET.sub("", answers_in(reply))
+    text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
+    text = spelling(text)
+    masked, hidden = _masked(text, answers)
+    readings = []
+    for separator in (_SPACED_SEPARATOR, _SEPARATOR, _LINE_OR_SEMICOLON):
+        parts = (
+            re.sub(f"{_MASK}(\\d+){_MASK}", lambda found: hidden[int(found[1])], part).strip()
+            for part in separator.split(masked)
+        )
+        items = _distinct(part for part in parts if re.search(r"\w", part))
+        if items and items not in readings:
+            readings.append(items)
+    return readings
+
+
+def option_letter(reply: str) -> str | None:
+    """Return the capital letter of the option that a reply chooses; empty where it names several, ``None`` where none.
+
+    A box or ``<answer>`` decides, else what follows the last ``answer is``, ``option`` or the like, else a letter that
+    begins the reply, stands in brackets or is the only one. An article ``A`` and a pronoun ``I`` are no letters.
+    """
+    text = _one_line_spelling(reply)
+    marked = answer_in(reply)
+    if marked is not None:
+        chosen = _chosen(_one_line_spelling(marked), opening=True)
+        if chosen is not None:
+            return chosen
+    for cue in reversed(list(_CUE.finditer(text))):
+        clause = text[cue.end() :].lstrip(" *:：\n").split("\n")[0]
+        chosen = _chosen(clause)
+        if chosen is not None:
+            return chosen
+    return _chosen(text, opening=True)
+
+
+def _one_line_spelling(text: str) -> str:
+    """Return a text with narrow letters and without the marks of emphasis and TeX, its case as it was."""
+    if len(text) > 2 * _LONGEST_PART:  # a letter is chosen at the beginning or at the end
+        text = f"{text[:_LONGEST_PART]}\n{text[-_LONGEST_PART:]}"
+    narrow = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+    text = re.sub(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text.translate(narrow))
+    text = re.sub(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text)
+    # Han characters and kana are letters to ``\w``; an option's letter may follow them without a space.
+    text = re.sub(r"(?<=[\u3040-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u3040-\u9fff])", " ", text)
+    return re.sub(r"[*`\"“”$]", "", text).strip()
+
+
+def _chosen(text: str, opening: bool = False) -> str | None:
+    """Return the first letter of a text that is not denied; empty where more letters follow it as in a list.
+
+    With ``opening``, a letter counts at the beginning, in brackets, or where it is the only one.
+    """
+    letters = [found for found in _LETTER.finditer(text) if _is_option(text, found)]
+    affirmed = [found for found in letters if not denied(text.casefold(), found.start("letter"), found.end("letter"))]
+    if not affirmed:
+        return None
+    first = affirmed[0]
+    if opening and first.start() > 0:
+        bracketed = [found for found in affirmed if found["open"]]
+        if bracketed:
+            first = bracketed[-1]
+        elif len({found["letter"].upper() for found in affirmed}) > 1:
+            return None
+    more = _MORE_LETTERS.match(text, first.end("letter"))
+    if more and more["letter"] != first["letter"].upper() and not _AS_A_WORD.match(more["after"]):
+        return ""
+    return first["letter"].upper()
+
+
+def _is_option(text: str, found: re.Match[str]) -> bool:
+    alone = not text[: found.start()].strip() and not text[found.end() :].strip()
+    if found["letter"].islower():
+        return (
+            alone
+            or bool(found["open"] and found["close"])
+            or (found.start() == 0 and found["close"] in (")", ".", ":"))
+        )
+    return not (found["letter"] in "AI" and not found["close"] and _AS_A_WORD.match(text, found.end()))
+
+
+def _masked(text: str, answers: Sequence[str]) -> tuple[str, list[str]]:
+    hidden: list[str] = []
+    for answer in sorted(answers, key=len, reverse=True):
+        if not _SEPARATOR.search(spelling(answer)):
+            continue
+        for start, end in sorted(set(spans(text, spelling(answer))), reverse=True):
+            if _MASK not in text[start:end]:
+                hidden.append(text[start:end])
+                text = f"{text[:start]}{_MASK}{len(hidden) - 1}{_MASK}{text[end:]}"
+    return text, hidden
+
+
+def _distinct(items: Iterator[str]) -> list[str]:
+    """Return the items without repetitions of the same words and numbers."""
+    found = {}
+    for item in items:
+        found.setdefault(tuple(token.value for token in tokens(item)), item)
+    return list(found.values())

@@ -1,0 +1,293 @@
+r"""How this library's own judges find the answer in a reply, and compare it with an accepted one.
+
+An answer is read as a row of words, numbers and dates (:mod:`memagent_lib.scoring.numbers`); each Chinese, Japanese or
+Korean character is a word, and full-width letters and digits are ordinary ones. Judges that are named after a benchmark
+use none of this (:mod:`memagent_lib.scoring.formulas`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from memagent_lib.scoring.numbers import Value, date_at, number_at
+from memagent_lib.scoring.replies import boxed, plain
+
+# Only the width forms: NFKC would also turn a circled one into 1 and m² into m2.
+_NARROW = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+_NARROW |= {0x3000: " ", ord("。"): ". ", ord("、"): ", ", ord("・"): " ", 0x2212: "-", 0x2044: "/", ord("×"): "*"}
+_BEFORE_PLAIN = (
+    (re.compile(r"(?<!\w)(?:~|\\approx)\s?(?=[\d$.])"), "≈"),  # elsewhere ``~`` is TeX's space
+    (re.compile(r"\\(?:left|right|!)"), ""),
+    (re.compile(r"\{,\}"), ","),
+    (re.compile(r"\\(?:times|cdot)(?![a-z])"), "*"),
+    (re.compile(r"\\l(?:e|eq|eqslant)(?![a-z])"), "≤"),
+    (re.compile(r"\\g(?:e|eq|eqslant)(?![a-z])"), "≥"),
+    (re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"\1/\2"),
+    (re.compile(r"^\s*\$([^$]*)\$\s*$"), r"\1"),
+    (re.compile(r"^\s*\\\((.*)\\\)\s*$"), r"\1"),
+)
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_COPULA = re.compile(rf"(?<=[{_CJK}])(?:です|である|だ|입니다|이다)[.!\s]*$")
+_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}](?:[^\s{_CJK},;:!?()\[\]{{}}<>=|]*[^\W{_CJK}]|)[+#]*")
+_MARKS = re.compile(r"[^\w+#]|_")
+_MEASURED = re.compile(r"(?:km|cm|mm|m|kg|mg|g|ml|l|kb|mb|gb|tb|[kmg]?hz|kwh|kw|mph|kmh|min|ms|am|pm)\b")
+_LONGEST_ANSWER = 4000  # characters; what follows answers no question, and takes seconds to read
+_MOST_BOXES = 100
+_ARTICLES = ("a", "an", "the")
+
+_ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+_FBOX = "\\fbox{"
+_IS = r"(?:\s+(?:is|was|are|were|would\ be|should\ be|must\ be|seems\ to\ be)\b\s*[:：]?|\s*[:：=])"
+_EST = r"(?:es|é|è|est|ist|lautet)"
+_CUE = re.compile(
+    rf"""\banswers?{_IS}
+    | ^[\s\#]*(?:final\ |correct\ )?answer[ ]*$  # a heading
+    | \b(?:respuesta|resposta|risposta|réponse|antwort|lösung|ответ)
+      (?:\s+(?:final|finale|correcta))?(?:\s+{_EST}\b|\s*[:：])
+    | (?:答案|回答|答え|正解|정답|答)\s*(?:应该|應該)?(?:是|为|為|は|은|는|：|:)\s*[:：]?
+    """,
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+
+_BETWEEN = re.compile(
+    r"\s*[,;\n|]\s*|\s+-+\s+|\s+/\s+|\s*/\s*(?=[^\W\d])|\b(?:and|or|oder|und|y|o|et|ou)\b|&|(?:或者|或|和|以及)"
+)
+_NO_GUESS = re.compile(
+    r"\s*(?:(?:in|on|at|of|by|from|near|for|with|which|who|whose|where|when|while|that|because|since|as|so|thus|hence|"
+    r"therefore|though|although|but|rather|not|nor|i|it|he|she|they|we|this|according|based|located|known|born)\b.*"
+    r"|(?:so|more|less|thereabouts|etc|jr|sr|inc|ltd)\.?)?\s*",
+    re.DOTALL,
+)
+_NOT_BEFORE = re.compile(
+    r"(?:\b(?:not|never|neither|nor|except|without|cannot|\w+n't|nicht|kein\w*)\b"
+    r"(?:\s+(?!but\b|only\b)[\w']+){0,2}"
+    r"|\b(?:any|every|some|no)(?:thing|one|where|body)?\s+(?:other\s+)?(?:but|except|than)(?:\s+\w+)?"
+    r"|\bother\s+than(?:\s+\w+)?|不是|并非|並非|不在|不会是|除了)\s*[\"'(]*\s*$"
+)
+_NOT_AFTER = re.compile(
+    r"[\"')]*\s*(?:(?:is|was|are|were)(?:n't|\s+not)\b|(?:is|was)\s+(?:wrong|incorrect|false)\b"
+    r"|では?(?:ない|ありません)|じゃない|이?\s?아니)"
+)
+_APPOSITION = re.compile(r"(?:the|a|an)(?:\s+[\w'-]+){3,}")
+_FEW_WORDS = 3  # a sentence of so few words may be a guess
+_ABBREVIATION = 3  # letters, as in ``Mrs.`` and ``St.``
+_SENTENCE = re.compile(r"[.!?](?:\s+|$)")
+
+
+class Token(NamedTuple):
+    """A word, number or date at ``start`` to ``end`` of a text. A ``unit`` matters where both sides name one."""
+
+    value: Value
+    start: int
+    end: int
+    unit: str = ""
+
+    def same(self, other: Token) -> bool:
+        return self.value == other.value and (not self.unit or not other.unit or self.unit == other.unit)
+
+
+def box_in(reply: str) -> str | None:
+    r"""Return the content of the last ``\boxed{}`` or ``\fbox{}``, the inner of two nested; ``None`` without one."""
+    inner = boxed(reply.replace(_FBOX, "\\boxed{"))
+    while inner is not None and (nested := boxed(inner)) is not None:
+        inner = nested
+    return inner or None
+
+
+def answer_in(reply: str) -> str | None:
+    r"""Return the answer that a reply states, ``None`` where it states none.
+
+    It is the content of the last ``\boxed{}`` or ``\fbox{}``, else of the last ``<answer>``, else the line after the
+    last ``the answer is``, ``Answer:`` or the like in some other languages.
+    """
+    marked = _marked(reply)
+    if marked is not None:
+        return marked.strip() or None
+    lines = [line for line in _after_cue(reply).splitlines() if line.strip()]
+    return _bare(lines[0]) or None if lines else None
+
+
+def answers_in(reply: str) -> str:
+    """Return the answer that a reply states, all its lines and neighbouring boxes, or the whole reply."""
+    boxes = _neighbouring_boxes(reply)
+    if boxes:
+        return "\n".join(boxes)
+    marked = _marked(reply)
+    return marked if marked is not None else _after_cue(reply) or reply
+
+
+def spelling(text: str) -> str:
+    """Return a text in one spelling: case folded, full-width characters narrow, no TeX around words and numbers."""
+    text = text.translate(_NARROW)
+    for form, replacement in _BEFORE_PLAIN:
+        text = form.sub(replacement, text)
+    return plain(text).casefold().replace("i\u0307", "i")
+
+
+def tokens(text: str, dates: bool = True) -> list[Token]:
+    """Return the words, numbers and, with ``dates``, dates of a text in one spelling: of its first characters."""
+    text = text[:_LONGEST_ANSWER]
+    found = []
+    at = 0
+    while at < len(text):
+        joined = at and (text[at - 1].isalnum() or text[at - 1] == ")") and text[at] in "+-"
+        read = None
+        if not joined:
+            read = (date_at(text, at) if dates else None) or number_at(text, at)
+        if read and (_MEASURED.match(text, read.end) or not _continues(text, read.end)):
+            found.append(Token(read.value, at, read.end, read.unit))
+            at = read.end
+            continue
+        word = _WORD.match(text, at)
+        if word:
+            value = _MARKS.sub("", word[0])
+            if value:
+                found.append(Token(value, at, word.end()))
+        at = word.end() if word else at + 1
+    return found
+
+
+def same_answer(found: str, answer: str) -> bool:
+    """Whether two answers have the same words and numbers, articles and punctuation aside."""
+    return any(_same_row(_content(one), _content(other)) for one, other in _both_ways(found, answer))
+
+
+def same_text(found: str, answer: str) -> bool:
+    """Whether two answers are the same text or the same numbers, white space and a last full stop aside."""
+    if _squeezed(found) == _squeezed(answer):
+        return True
+    wanted = tokens(spelling(answer))
+    numeric = any(not isinstance(token.value, str) for token in wanted)
+    return numeric and _same_row(tokens(spelling(found)), wanted)
+
+
+def states(found: str, answers: Sequence[str]) -> str:
+    """Return why an answer found does not state an accepted one; empty where it does.
+
+    The words of an accepted answer stand in it, are not denied (``not Lisbon``), and are not one of several guesses
+    (``Lisbon, Porto``, ``Lisbon or Porto``). What explains an answer is no guess: ``Lisbon, because of the letter``.
+    """
+    text = spelling(found)
+    reason = ""
+    for answer in sorted(answers, key=len, reverse=True):
+        for start, end in spans(text, spelling(answer)):
+            reason = "it is denied" if denied(text, start, end) else _guesses(text, start, end, answers)
+            if not reason:
+                return ""
+    return reason or "the words of no accepted answer stand in it"
+
+
+def spans(text: str, answer: str) -> list[tuple[int, int]]:
+    """Return where the words of an answer stand in a text, side by side; both are in one spelling."""
+    spans = []
+    for dates in (True, False):
+        wanted = _content(tokens(answer, dates))
+        row = _content(tokens(text, dates))
+        for at in range(len(row) - len(wanted) + 1):
+            if wanted and all(map(Token.same, row[at : at + len(wanted)], wanted)):
+                spans.append((row[at].start, row[at + len(wanted) - 1].end))
+    return spans
+
+
+def denied(text: str, start: int, end: int) -> bool:
+    """Whether ``not``, ``anything but``, ``is wrong`` or the like stands beside the words at ``start`` to ``end``."""
+    sentence = _SENTENCE.split(text[:start])[-1]
+    return bool(_NOT_BEFORE.search(sentence) or _NOT_AFTER.match(text, end))
+
+
+def _marked(reply: str) -> str | None:
+    """Return what stands in a box or an ``<answer>``; empty where the last box is empty."""
+    if boxed(reply.replace(_FBOX, "\\boxed{")) is not None:
+        return box_in(reply) or ""
+    tags = _ANSWER_TAG.findall(reply)
+    return tags[-1] if tags else None
+
+
+def _after_cue(reply: str) -> str:
+    """Return what follows the last cue that anything follows."""
+    text = re.sub(r"\*\*|__", "", reply)
+    for cue in reversed(list(_CUE.finditer(text))):
+        after = text[cue.end() :].strip()
+        if after:
+            return after
+    return ""
+
+
+def _bare(line: str) -> str:
+    """Return a line without the marks of emphasis, quotation and its end."""
+    line = line.strip("*_` ").rstrip(".。 ")
+    return _COPULA.sub("", line).strip('*`"“”「」『』 ')
+
+
+def _neighbouring_boxes(reply: str) -> list[str]:
+    """Return the last boxes where only commas, line breaks, bullets or ``and`` stand between them."""
+    found: list[str] = []
+    while len(found) < _MOST_BOXES:
+        inner = boxed(reply)
+        if inner is None:
+            break
+        found.insert(0, inner)
+        before = reply[: reply.rfind("\\boxed{")]
+        if not re.search(r"\}\$?\s*(?:[,;&、，；]|\band\b|\n)[\s\-*•\d.$]*(?:and\s+)?$", before):
+            break
+        reply = before
+    return found if len(found) > 1 else []
+
+
+def _continues(text: str, end: int) -> bool:
+    """Whether letters or digits go on without a gap, as in ``7x`` and ``4b``."""
+    following = text[end : end + 1]
+    return following.isalnum() and not re.match(f"[{_CJK}]", following)
+
+
+def _content(row: list[Token]) -> list[Token]:
+    """Return the tokens without articles, unless there is nothing else."""
+    return [token for token in row if token.value not in _ARTICLES] or row
+
+
+def _both_ways(found: str, answer: str) -> list[tuple[list[Token], list[Token]]]:
+    """Return the tokens of both texts, with dates as dates and with dates as numbers and words."""
+    one = spelling(found)
+    other = spelling(answer)
+    return [(tokens(one, dates), tokens(other, dates)) for dates in (True, False)]
+
+
+def _same_row(one: list[Token], other: list[Token]) -> bool:
+    return bool(one) and len(one) == len(other) and all(map(Token.same, one, other))
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"\s", "", spelling(text)).rstrip(".")
+
+
+def _guesses(text: str, start: int, end: int, answers: Sequence[str]) -> str:
+    """Return the reason why an answer at ``start`` to ``end`` is one of several guesses; empty where it is not."""
+    for date in tokens(text):  # the year of a date is no guess beside its day
+        if date.start <= start and end <= date.end:
+            start, end = date.start, date.end
+    others = [*_parts_before(text[:start]), *_parts_after(text[end:])]
+    others = [part.strip() for part in others if re.search(r"\w", part)]
+    others = [part for part in others if not any(same_answer(part, answer) for answer in answers)]
+    if not others or (len(others) == 1 and _APPOSITION.match(others[0])):
+        return ""
+    return f"one of several guesses, {others[0][:40]!r} among them"
+
+
+def _parts_before(text: str) -> list[str]:
+    """Return what stands as a part of its own before an answer: parts of its sentence, and sentences of few words."""
+    *sentences, last = _SENTENCE.split(text)
+    parts = [part for part in sentences if len(part.strip()) > _ABBREVIATION and len(part.split()) <= _FEW_WORDS]
+    return [*parts, *(part for part in _BETWEEN.split(last)[:-1] if not _NO_GUESS.fullmatch(part))]
+
+
+def _parts_after(text: str) -> list[str]:
+    """Return what stands as a part of its own after an answer, up to an explanation, which has commas of its own."""
+    first, *sentences = _SENTENCE.split(text)
+    parts = []
+    for part in _BETWEEN.split(first)[1:]:
+        if part.strip() and _NO_GUESS.fullmatch(part):
+            break
+        parts.append(part)
+    return [*parts, *(part for part in sentences if len(part.split()) <= _FEW_WORDS)]
