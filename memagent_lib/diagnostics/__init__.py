@@ -1,6 +1,6 @@
-"""What became of the evidence that a question needs, and where a memory's words came from: from a trace alone.
+"""What became of the evidence that a question needs, and where a memory's words came from, computed from a trace alone.
 
-Capture, retention and fate are defined here and nowhere else; rollouts, result tables, MLflow, inspector and plots read
+Capture, retention and fate are defined here and nowhere else. Rollouts, result tables, MLflow, inspector and plots read
 them from a :class:`Diagnosis`, whatever the reader. Knows traces and evidence spans. Knows no model, no file and no
 chart.
 """

@@ -1,8 +1,8 @@
 """Capture, retention and fate: what became of each needed fact, turn by turn.
 
-A fact is *captured* when it is in memory right after the chunk that contains its end, and *retained* when a captured
-fact is in memory at the end. What is in memory after a turn follows from the prompts: a reply replaces the memories
-that its prompt displayed.
+A fact is *captured* if it is in memory right after the chunk that contains its end, and *retained* if it was captured
+and is in memory at the end. What is in memory after a turn follows from the prompts, because a reply replaces the
+memories that its prompt displayed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ COMMON_WORDS = _ARTICLES.union(
 
 
 class Fate(StrEnum):
-    """What has become of a needed fact after a turn.
+    """The state of a needed fact after a turn.
 
-    A fact is ahead until a chunk contains some of it, whatever is in memory: its words may stand elsewhere too.
+    A fact is ahead until a chunk contains part of it, whatever is in memory: its words may also occur elsewhere.
     """
 
     AHEAD = "not read yet"
@@ -42,11 +42,12 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvidenceHistory:
-    """The history of one needed fact: ``span`` in the document (``None`` if unknown), ``words`` that identify it.
+    """The history of one needed fact: its ``span`` in the document (``None`` if unknown), and the ``words`` that
+    identify it.
 
-    ``read`` is the turn whose chunk contains its last character, ``None`` if there was none. ``fates`` has one entry
-    per turn, ``None`` where a reader has no memory. ``captured`` is ``None`` for readers without memory and for an
-    unknown span; ``retained`` is ``None`` where there was nothing to retain.
+    ``read`` is the turn whose chunk contains its last character, or ``None`` if there was none. ``fates`` has one entry
+    per turn, or is ``None`` for a reader without a memory. ``captured`` is ``None`` for readers without a memory and
+    for an unknown span; ``retained`` is ``None`` if there was nothing to retain.
     """
 
     span: tuple[int, int] | None
@@ -67,20 +68,21 @@ class Diagnosis:
 
     @property
     def capture(self) -> float | None:
-        """The share of the evidence that was in memory right after its chunk; ``None`` where all of it is unknown."""
+        """The share of the evidence that was in memory right after its chunk; ``None`` if no position is known."""
         return _share(history.captured for history in self.histories)
 
     @property
     def retention(self) -> float | None:
-        """The share of the captured evidence that was in memory at the end; ``None`` where none was captured."""
+        """The share of the captured evidence that was in memory at the end; ``None`` if nothing was captured."""
         return _share(history.retained for history in self.histories)
 
     @property
     def steps(self) -> tuple[float | None, ...]:
         """For each turn, the share of the evidence it could note or retain that is in memory after it.
 
-        A turn can retain what was in memory before it, and note what it reads or what enters memory for the first
-        time. ``None`` where there was nothing to do: no later turn answers for a fact that was lost or never noted.
+        A turn can retain what was in memory before it, and note what it reads or what enters memory for the first time.
+        The share is ``None`` if the turn could do neither: a fact that was lost or never noted is not blamed on later
+        turns.
         """
         after = list(zip(*(history.fates for history in self.histories), strict=True)) or [()] * len(self.fates)
         before = [(Fate.AHEAD,) * len(self.histories), *after]
@@ -97,7 +99,7 @@ class Diagnosis:
 
     @property
     def changes(self) -> list[int]:
-        """The turns after which the fate differs from the one before."""
+        """The turns after which the fate differs from the turn before."""
         first = None if self.fate is None else Fate.AHEAD
         before = (first, *self.fates)
         return [turn for turn, (old, new) in enumerate(zip(before, self.fates, strict=False)) if new is not old]
@@ -111,10 +113,10 @@ def diagnose(
 ) -> Diagnosis:
     """Return what became of the ``evidence`` (character spans of the document) in the trace of any reader.
 
-    A fact counts as in memory with any one of the accepted answers that stand inside its span. Where none does, all of
-    its names and numbers that the question does not give away (or else its uncommon words) have to be there. A fact's
-    text comes from ``document``, which may be a text per span instead, or else from the chunks. Without evidence, the
-    accepted answers are one fact at an unknown position.
+    A fact counts as in memory if one of the accepted answers inside its span is. If its span contains no accepted
+    answer, all of its names and numbers that the question does not mention (or else its uncommon words) must be in
+    memory. A fact's text comes from ``document``, which may also be one text per span, or else from the chunks. Without
+    evidence, the accepted answers are one fact at an unknown position.
     """
     memories = [_comparable("\n".join(live)) for live in live_memories(trace)]
     if not trace.reads:
@@ -138,11 +140,11 @@ def diagnose(
 
 
 def live_memories(trace: Trace) -> list[tuple[str, ...]]:
-    """Return the memories that exist after each turn, in reading order.
+    """Return the memories in use after each turn, in reading order.
 
     A reply replaces the memories that its prompt displayed: the one memory of most readers, a slot of ``multislot``,
-    the memory of a part of ``map_merge``, both memories of a merge. An old memory that ``recall`` displays again does
-    not come back to life.
+    the memory of a part of ``map_merge``, both memories of a merge. An old memory that ``recall`` displays again is not
+    in use again.
     """
     live: list[str] = []
     after = []
@@ -156,7 +158,7 @@ def live_memories(trace: Trace) -> list[tuple[str, ...]]:
 def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Return the evidence in a turn's chunk, as spans of the chunk's text.
 
-    Empty for a text that is no slice of the document, such as the second memory of a merge.
+    Empty for a chunk that is not a slice of the document, such as the second memory of a merge.
     """
     chunk = turn.prompt.chunk
     if chunk is None or turn.prompt.kind == Kind.MERGE or (chunk.text and not _is_slice(chunk)):
@@ -166,7 +168,7 @@ def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[
 
 
 def distinctive_words(words: Iterable[str], known: Container[str] = ()) -> list[str]:
-    """Return the words that identify a text: names and numbers that are not ``known``, else its uncommon words."""
+    """Return the words that identify a text: names and numbers that are not ``known``, or else uncommon words."""
     words = list(words)
     uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
     new = [word for word in uncommon if _plain(word) not in known]

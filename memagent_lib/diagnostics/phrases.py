@@ -1,8 +1,9 @@
-"""Where every phrase of a memory came from: which chunk brought it in, which turn dropped it, what is the model's own.
+"""Trace every phrase of a memory to its source: the chunk that brought it in, the turn that dropped it, or the model
+itself.
 
 A memory's words are matched, longest run first, with the memory before it (carried over) and with the chunk just read
-(brought in); what matches neither is the model's own wording. Runs match word for word, never by likeness. Works turn
-by turn, so that a huge document need not be there afterwards. Knows traces; knows no files.
+(brought in); words that match neither are the model's own. Runs match word for word, never by similarity. Works turn by
+turn, so that a huge document need not be in memory afterwards. Knows traces; knows no files.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
 class MemoryPiece(NamedTuple):
-    """A run of a text's words, ``text[start:end]``, and its ``source`` in the document, where it has one."""
+    """A run of words in a text, ``text[start:end]``, with its ``source`` span in the document if it has one."""
 
     start: int
     end: int
@@ -42,7 +43,7 @@ class MemoryPiece(NamedTuple):
 class Phrase:
     """Words that a chunk brought in, their span in the document, and the turns that brought and dropped them.
 
-    ``quote`` is the sentence around them, which begins at ``quote_start`` of the document.
+    ``quote`` is the sentence around them, which begins at character ``quote_start`` of the document.
     """
 
     text: str
@@ -57,7 +58,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """What one turn did to its memory. ``pieces`` is empty where nothing came in and nothing went."""
+    """What one turn changed in its memory. ``pieces`` is empty if no phrase was added or dropped."""
 
     turn: int
     chunk: tuple[int, int]
@@ -80,9 +81,9 @@ _EMPTY = _State("", array("q"), ())
 
 
 class Provenance:
-    """Traces phrases to their source, from every turn in order (:meth:`turn`) or from a whole trace (:meth:`of`).
+    """Traces phrases to their source, from the turns one by one (:meth:`turn`) or from a whole trace (:meth:`of`).
 
-    ``steps`` has a change per turn that wrote a memory. A chunk's text is needed at its turn and not afterwards.
+    ``steps`` has one change per turn that wrote a memory. A chunk's text is needed at its own turn only.
     """
 
     def __init__(self) -> None:
@@ -95,14 +96,14 @@ class Provenance:
 
     @classmethod
     def of(cls, trace: Trace) -> Provenance:
-        """Trace the phrases of a trace that still has its chunks' text."""
+        """Trace the phrases of a whole trace whose chunks still have their text."""
         provenance = cls()
         for turn in trace.turns:
             provenance.turn(turn)
         return provenance
 
     def turn(self, turn: Turn) -> None:
-        """Take in the next turn."""
+        """Process the next turn."""
         kind = turn.prompt.kind
         chunk = turn.prompt.chunk
         memory = self._state(turn.prompt.memory)
@@ -117,7 +118,7 @@ class Provenance:
         self._turns += 1
 
     def evidence(self, question: str) -> list[Phrase]:
-        """Return the phrases that the answer's words came from, or else those in memory at the end."""
+        """Return the phrases that the answer's words came from, or, if there are none, those in memory at the end."""
         answer, pieces = self.answers.get(question, ("", ()))
         traced = [piece for piece in pieces if piece.source]
         distinctive = [piece for piece in traced if _is_distinctive(_words(answer[piece.start : piece.end]))]
@@ -126,14 +127,14 @@ class Provenance:
         return behind or [p for p in self.phrases if p.dropped is None]
 
     def to_frame(self) -> Any:
-        """Return one row per phrase: its words, its span, the turns (counted from 1) that brought and dropped it."""
+        """Return one row per phrase: its words, span, and the turns (numbered from 1) that brought and dropped it."""
         import pandas as pd
 
         frame = pd.DataFrame([asdict(p) for p in self.phrases], columns=list(Phrase.__slots__))
         return frame.assign(brought=frame["brought"] + 1, dropped=frame["dropped"].astype("Int64") + 1)
 
     def to_record(self) -> dict[str, Any]:
-        """Return what a later continuation needs: the phrases, and the origins of the latest memories."""
+        """Return what a continued reading needs: the phrases, and the origins of the words in the latest memories."""
         states = [
             {"text": s.text, "origins": list(s.origins), "phrases": list(s.phrases)}
             for s in list(self._states.values())[-SAVED_STATES:]
@@ -142,7 +143,7 @@ class Provenance:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Provenance:
-        """Return the tracing that :meth:`to_record` saved; its ``steps`` and ``answers`` begin anew."""
+        """Restore the tracing saved by :meth:`to_record`. Its ``steps`` and ``answers`` start empty."""
         provenance = cls()
         provenance._turns = record["turns"]
         provenance.phrases = [Phrase(**p) for p in record["phrases"]]

@@ -1,4 +1,5 @@
-"""Files in (text, HTML, PDF, Office, mail, ...), one reading that can be saved and continued, and a page to send.
+"""Read your own files (text, HTML, PDF, Office, mail, ...): a reading can be saved and continued, and has a page to
+send.
 
 Knows files, agents, journals and provenance. Knows no examples, no scores and no MLflow.
 """

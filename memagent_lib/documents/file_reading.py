@@ -1,4 +1,4 @@
-"""Reading files, as ``memagent read`` does: answers out, with the source of every phrase that was remembered."""
+"""Read files as ``memagent read`` does: answers, and the source of every phrase that was remembered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SILENT_TURNS = 64
 
 @dataclass(frozen=True)
 class SavedReading:
-    """What :meth:`FileReading.save` wrote."""
+    """A reading saved by :meth:`FileReading.save`."""
 
     questions: tuple[str, ...]
     trace: Trace
@@ -36,7 +36,7 @@ class SavedReading:
 
     @classmethod
     def load(cls, path: str | Path) -> SavedReading:
-        """Load a saved reading; a file that is none, or damaged, is a ``ValueError`` with the fix."""
+        """Load a saved reading. Raises ``ValueError`` with the fix if the file is damaged or is not one."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
             known = record["memagent_reading"] == 1
@@ -70,8 +70,8 @@ def questions_to_answer(
 ) -> tuple[str, ...]:
     """Return the questions of a reading: ``questions``, or else those of the saved reading that it continues.
 
-    :class:`ValueError` for an empty one, for one with bytes that are no text, and for several where the reader has no
-    memory that serves them all.
+    Raises :class:`ValueError` if one is empty or has bytes that are not text, or if there are several and the reader
+    cannot serve them with one memory.
     """
     found = tuple(questions)
     if not found and saved:
@@ -100,10 +100,10 @@ def read_files(
 ) -> FileReading:
     """Read files and folders as one document and answer every question from one pass.
 
-    A :class:`~memagent_lib.documents.sources.Document` in place of ``paths`` is read as it is; its ``warnings`` are
-    known before this call. ``journal`` saves finished turns, so that the same call continues after a crash.
-    ``previous`` is a saved reading to continue with these files; its questions are asked again unless there are others.
-    ``settings`` (model, sampling, ...) go into journal and save file; a journal with other settings is refused. Raises
+    ``paths`` may also be a :class:`~memagent_lib.documents.sources.Document`, whose ``warnings`` are then known before
+    this call. ``journal`` saves finished turns, so that the same call continues after a crash. ``previous`` is a saved
+    reading to continue with these files; its questions are used again unless there are new ones. ``settings`` (model,
+    sampling, ...) are recorded in journal and save file; a journal with other settings is refused. Raises
     :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``, ``JournalError`` (all ``ValueError``),
     ``BackendError`` or ``BackendUnavailable``.
     """

@@ -1,6 +1,6 @@
 """A finished reading of files, and its self-contained page: answer, evidence with positions, the memory's history.
 
-Everything that comes from a document or a model is escaped by the template engine. Knows no model.
+The template engine escapes everything that comes from a document or a model. Knows no model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_FILES = 20
 
 @dataclass(frozen=True)
 class FileReading:
-    """A finished reading of files: its trace (without the chunks' text), its document and its phrases' provenance."""
+    """A finished reading of files: its trace (without the chunks' text), its document, and its phrases' sources."""
 
     questions: tuple[str, ...]
     trace: Trace = field(repr=False)
@@ -39,19 +39,19 @@ class FileReading:
         return self.trace.answers
 
     def evidence(self, question: str) -> list[tuple[Phrase, str]]:
-        """Return the phrases behind the answer to ``question``, each with its position in words."""
+        """Return the phrases behind the answer to ``question``, each with a description of its position."""
         return [(phrase, str(self.document.locate(phrase.start))) for phrase in self.provenance.evidence(question)]
 
     @property
     def warnings(self) -> list[str]:
-        """What limits the answer: memories that were cut, files left out, bytes that were no text.
+        """The limits of the answer: memories that were cut, files left out, bytes that were not text.
 
-        The page names every file, this list the first few.
+        The page names every file, this list only the first few.
         """
         return _cut_memories(self.trace) + self.document.warnings
 
     def save(self, path: str | Path) -> Path:
-        """Write what a later :func:`read_files` needs to continue with more text, as its ``previous``."""
+        """Write everything that a later :func:`read_files` needs to continue this reading, as its ``previous``."""
         record = {
             "memagent_reading": 1,
             "questions": list(self.questions),
@@ -63,7 +63,7 @@ class FileReading:
         return write_atomically(path, json.dumps(record, ensure_ascii=False))
 
     def to_html(self, path: str | Path) -> Path:
-        """Write one self-contained page: answer, evidence with its position, the memory's history."""
+        """Write one self-contained page: the answer, its evidence with positions, and the memory's history."""
         return Page(self.questions[0], self._repr_html_()).save(path)
 
     def _repr_html_(self) -> str:
@@ -78,7 +78,7 @@ class FileReading:
 
 
 def plain(answer: str) -> str:
-    """Return an answer as a person reads it, with the content of the last box in place of the box."""
+    """Return an answer as a person would read it: the last box is replaced by its content."""
     inside = boxed(answer)
     return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)
 

@@ -1,9 +1,8 @@
-"""Files and folders as one document: their text in, a stream of text with positions out.
+"""Files and folders as one document: a stream of text in which every character has a known position in a file.
 
-Every file is looked at, and all but plain text and CSV are converted, when a :class:`Document` is made: what cannot be
-read, and what is missing from the text, is known before a model sees the first word. Markdown is read as it is, so that
-offsets point into the file itself; other offsets point into the text that the converter extracted. Knows no tokenizer
-and no model.
+Making a :class:`Document` opens every file and converts all but plain text and CSV, so unreadable files and missing
+text are reported before a model sees the first word. Markdown is read unchanged, so that offsets point into the file
+itself; other offsets point into the text that the converter extracted. Knows no tokenizer and no model.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ MOST_WARNINGS = 10
 
 
 class DocumentError(UserError, ValueError):
-    """A file that cannot be read as text; the message names it, the reason and the fix."""
+    """A file cannot be read as text. The message names it, the reason and the fix."""
 
 
 class SourcePosition(NamedTuple):
-    """The position of a character in its file's text; ``where`` is ``page 3``, ``sheet Rent``, or empty."""
+    """The position of a character in its file's text. ``where`` is ``page 3``, ``sheet Rent``, or ""."""
 
     name: str
     offset: int
@@ -48,7 +47,7 @@ class SourcePosition(NamedTuple):
 
 
 class SkippedFile(NamedTuple):
-    """A file or folder that is not read, and why."""
+    """A file or folder that is not read, and the reason."""
 
     path: Path
     reason: str
@@ -56,7 +55,10 @@ class SkippedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a document from one file or page; it begins at ``start``, which is ``offset`` of the file's text."""
+    """Some of a document's text, from one file or page.
+
+    It begins at ``start`` in the document and at ``offset`` in the file's text.
+    """
 
     name: str
     start: int
@@ -65,7 +67,7 @@ class Part:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Part:
-        """Restore a saved part; those saved before other formats than PDF had positions have a ``page``."""
+        """Restore a saved part. In old files, which had positions for PDF only, a part has a ``page``."""
         rest = dict(record)
         page = rest.pop("page", None)
         return cls(**({"where": f"page {page}"} if page else {}), **rest)
@@ -74,10 +76,10 @@ class Part:
 class Document:
     """Files and folders, read in order as one text.
 
-    A single file is its text and nothing else; each of several follows a line with its name, which the model sees too.
-    ``start`` is where this document begins after one that was read before, whose ``parts`` are ``previous``. Raises
-    :class:`DocumentError` for a file that cannot be read; in a folder such files are left out and named. ``on_file``
-    is called with the name of each file when it has been converted.
+    A single file is its text and nothing else. If there are several, each follows a line with its name, which the model
+    sees too. To continue a reading, ``start`` is where this document begins after the previous one, and ``previous``
+    are that one's ``parts``. Raises :class:`DocumentError` if a named file cannot be read; unreadable files in a folder
+    are left out and named.
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class Document:
 
     @property
     def warnings(self) -> list[str]:
-        """:meth:`warned` of the first :data:`MOST_WARNINGS` of each kind, and how many more there are."""
+        """The first :data:`MOST_WARNINGS` of each kind in :meth:`warned`, and how many more there are."""
         warnings = self.warned(MOST_WARNINGS)
         more = len(self.notes) + len(self.left_out) - len(warnings)
         if more:
@@ -133,12 +135,15 @@ class Document:
         return warnings
 
     def warned(self, most: int | None = None) -> list[str]:
-        """What is missing from the text that a person would expect in it; known before anything is read."""
+        """Return a line for everything that a person would expect in the text and that is missing.
+
+        Known before reading.
+        """
         skipped = [f"left out: {printable(path)} ({reason})" for path, reason in self.left_out[:most]]
         return self.notes[:most] + skipped
 
     def blocks(self) -> Iterator[str]:
-        """Yield the text, a block at a time; ``parts`` grows with it. Starts over at each call."""
+        """Yield the text block by block and extend ``parts`` on the way. Each call starts from the beginning."""
         self.parts = list(self._previous)
         at = self._start
         has_text = False
@@ -167,7 +172,7 @@ class Document:
         return DocumentError(f"{names}: no text at all{hint}")
 
     def locate(self, offset: int) -> SourcePosition:
-        """Return the file and position of character ``offset`` of the document, which must have been read."""
+        """Return the file and position of character ``offset`` of the document, up to which it must have been read."""
         at = bisect_right(self.parts, offset, key=lambda part: part.start) - 1
         if at < 0:
             raise ValueError(f"nothing has been read at character {offset:,}")

@@ -1,4 +1,4 @@
-"""Examples x agent -> one record per result; tables, comparisons and intervals are functions of the records.
+"""Evaluate an agent on examples: one record per result; tables, comparisons and intervals are functions of the records.
 
 Knows agents, examples and diagnoses. Knows no MLflow, no notebook and no chart.
 """

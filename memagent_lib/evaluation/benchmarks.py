@@ -1,8 +1,9 @@
-"""A benchmark's own metrics on our results, with published numbers of other models beside them, marked as such.
+"""Compute benchmarks' own metrics on our results, and put published numbers of other models beside them, marked as
+such.
 
-RULER's tasks by RULER's own match, LongBench's each by its own metric, and their averages; questions with short answers
-by sub-EM, strict and lenient. Published numbers are data (``published.csv``, from the tables of arXiv 2507.02259).
-Knows results; knows no agent.
+RULER's tasks use RULER's own match, LongBench's tasks each their own metric, and both have averages; questions with
+short answers use sub-EM, strict and lenient. Published numbers are data (``published.csv``, from the tables of arXiv
+2507.02259). Knows results; knows no agent.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ _TOKEN_CHARS = 4.4  # of English, where a reader counted no tokens
 
 
 def benchmark_task(task: str) -> str:
-    """Return a benchmark's name for a task: RULER's own files and our generated ones count as one task."""
+    """Return the benchmark's name for a task, so that RULER's own files and our generated ones count as one task."""
     name = task.removeprefix("ruler/")
     return "hotpotqa" if name in _HQA else name
 
 
 def metrics_of(result: Result) -> dict[str, float]:
-    """Return a scored result's metrics by the benchmark it belongs to, or else its own judge's score."""
+    """Return a scored result's metrics: those of the benchmark it belongs to, or else its own judge's score."""
     example = result.example
     reply = result.trace.answer
     task = benchmark_task(example.task)
@@ -90,7 +91,7 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFrame:
-    """Return our scores with interval and n beside those published for the same task and length, one row per model."""
+    """Return one row per model: our scores with interval and n, and those published for the same task and length."""
     import pandas as pd
 
     published = pd.read_csv(PUBLISHED)
@@ -120,10 +121,10 @@ def _of_benchmarks(results: Sequence[Result], published: pd.DataFrame) -> list[R
 
 
 def length_of(result: Result) -> str:
-    """Return a document's length as benchmarks name it (``8K``, ``3.5M``): the published length nearest to its tokens.
+    """Return a document's length as benchmarks write it (``8K``, ``3.5M``): the published length nearest to its tokens.
 
-    Where none is near, it is the power of two nearest to the length that the document was made to have, which all
-    documents of a file share.
+    If no published length is near, it is the power of two nearest to the intended length, which all documents of a file
+    share.
     """
     task = benchmark_task(result.example.task)
     if task.startswith(_LONGBENCH):

@@ -1,7 +1,7 @@
-"""Questions of two hops, read by a policy: which of its readings to look at, by a rule stated before they are seen.
+"""Choose readings of two-hop questions to look at, by a rule stated before anyone sees them.
 
-A *lead* is the needed fact that stands first in the document: nothing tells the reader yet that it will matter. Knows
-results and their diagnosis; knows no task.
+A *lead* is the needed fact that comes first in the document, when nothing yet tells the reader that it will matter.
+Knows results and their diagnosis; knows no task.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def turns_waited(result: Result) -> int | None:
-    """Return how many turns the lead was in memory, without a break, before the last needed fact was read.
+    """Return for how many turns the lead was in memory without a break before the last needed fact was read.
 
-    ``None`` where it was not, or where both stand in one chunk.
+    ``None`` if it was not in memory all that time, or if one chunk contains both facts.
     """
     lead, last = _lead_and_last(result)
     if lead.read is None or last.read is None or last.read <= lead.read:
@@ -31,7 +31,7 @@ def turns_waited(result: Result) -> int | None:
 
 
 def longest_lead(results: Iterable[Result]) -> Result | None:
-    """Return the right reading whose lead waited longest; ``None`` where no right one had to wait."""
+    """Return the right reading whose lead waited longest; ``None`` if no right reading had to wait."""
     longest = None
     most_turns = 0
     for result in results:
@@ -43,14 +43,15 @@ def longest_lead(results: Iterable[Result]) -> Result | None:
 
 
 def failures(results: Iterable[Result]) -> list[Result]:
-    """Return the readings that went wrong, in the order of the examples."""
+    """Return the readings with wrong answers, in the order of the examples."""
     return [result for result in results if result.trace is not None and not result.correct]
 
 
 def outcomes(results: Sequence[Result]) -> pd.DataFrame:
-    """Return a row per reading: ``example``, ``right``, ``waited`` (turns), and what became of lead and last fact.
+    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and what became of two facts.
 
-    These columns are ``lead_captured``, ``lead_retained``, ``last_captured`` and ``last_retained``.
+    ``lead_captured``, ``lead_retained``, ``last_captured`` and ``last_retained`` are about the lead and the last needed
+    fact.
     """
     import pandas as pd
 

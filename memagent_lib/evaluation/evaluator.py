@@ -1,4 +1,4 @@
-"""Examples x agent: bounded concurrency, one error boundary, one record per result, resumed by turn.
+"""Run an agent on examples: bounded concurrency, one error boundary, one record per result, resumed turn by turn.
 
 A failed example is an error result with its reason; it is never an empty answer scored as wrong. Knows agents and
 examples; knows no table.
@@ -43,10 +43,10 @@ async def aevaluate(
     journal: Journal | None = None,
     documents: DocumentStore | None = None,
 ) -> list[Result]:
-    """Return a result for every example, in their order; at most ``concurrency`` are fetched and read at a time.
+    """Return one result per example, in order. At most ``concurrency`` examples are loaded and read at a time.
 
-    A ``journal`` saves turns and results, and those it has are not computed again. With a store of ``documents``,
-    results whose document has no room there go without its text, so that a thousand huge documents fit in memory.
+    A ``journal`` saves turns and results; those it already has are not computed again. With a store of ``documents``,
+    results drop the text of a document that does not fit into it, so that a thousand huge documents fit in memory.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency must be at least 1, got {concurrency}")
@@ -72,10 +72,10 @@ async def aevaluate(
 
 
 def chars_in_flight() -> int:
-    """Return how many characters of documents are read side by side.
+    """Return how many characters of documents may be read concurrently.
 
-    That is room for four documents of 3.5M tokens or 500 of 32K, and for more where this machine has over 4 GB of
-    memory (some twenty of 3.5M tokens in 24 GB).
+    That is room for four documents of 3.5M tokens or 500 of 32K, and for more if this machine has over 4 GB of memory
+    (some twenty of 3.5M tokens in 24 GB).
     """
     import psutil
 
@@ -92,9 +92,9 @@ class _Room:
         self._one_at_a_time = asyncio.Lock()
 
     async def fetch(self, waiting: Iterator[tuple[int, Example]]) -> tuple[int, Example] | None:
-        """Return the next example once there is room for its document, ``None`` at the end.
+        """Return the next example once there is room for its document; ``None`` after the last one.
 
-        Only one caller waits for room with a document in its hands.
+        Only one caller at a time waits for room while it has a document in memory.
         """
         async with self._one_at_a_time:
             taken = next(waiting, None)  # may read a file, briefly
@@ -120,12 +120,12 @@ def evaluate(
     progress: bool | Callable[[Result], None] = True,
     total: int | None = None,
 ) -> list[Result]:
-    """Evaluate an agent. With a ``folder``, finished turns and results are saved there, and the same call resumes.
+    """Evaluate an agent on examples and return the results. With a ``folder``, the same call resumes after a crash.
 
-    They are found again by all that a reply depends on: :attr:`Agent.identity`, the code that reads, question and
-    document. Other weights, wording, budgets or code get a file of their own. Failed examples are read again, and all
-    scores are computed again by today's judges. ``progress`` is whether to display a bar, or a function to call with
-    each result.
+    Finished turns and results are saved there under everything a reply depends on: :attr:`Agent.identity`, the code
+    that reads, question and document. Other weights, wording, budgets or code get a file of their own. Failed examples
+    are read again, and all scores are computed again by the current judges. ``progress`` is whether to display a bar,
+    or a function to call with each result.
     """
     if total is None and hasattr(examples, "__len__"):
         total = len(examples)
@@ -138,7 +138,7 @@ def evaluate(
 
 @contextmanager
 def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, DocumentStore]]:
-    """Open an agent's journal in a folder of results, and the folder's documents."""
+    """Open an agent's journal in a folder of results, and the folder's store of documents."""
     # A finished record is not checked against its prompts, so other code has to be another file.
     identity = agent.identity | {"code": code_of_replies()}
     hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
@@ -190,10 +190,10 @@ def _without_ids(trace: Trace) -> Trace:
 
 @contextmanager
 def progress_bar(total: int | None, wanted: bool = True) -> Iterator[Callable[[Result], None]]:
-    """Display progress while results come in; yield the function to call with each.
+    """Display progress while results arrive; yield the function to call with each result.
 
-    A bar in a terminal and, as plain text that a saved copy preserves, in a notebook that a person has opened; nothing
-    under papermill; elsewhere a line every :data:`LINE_S` seconds.
+    This is a bar in a terminal, and plain text in a notebook that a person has opened, because a saved copy preserves
+    it. Under papermill nothing is displayed; elsewhere it is a line every :data:`LINE_S` seconds.
     """
     from tqdm import tqdm
 

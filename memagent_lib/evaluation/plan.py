@@ -1,6 +1,6 @@
-"""What an evaluation reads: which data files, how many examples of each, with which readers.
+"""The plan of an evaluation: which data files, how many examples of each, and which readers.
 
-A plan is checked when it is made, before a model is loaded.
+A plan is validated when it is created, before a model is loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from memagent_lib.readers import reader_named
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """Data files, how many examples of each (one number serves all, 0 takes every one), and the readers by name."""
+    """Data files, how many examples to read from each, and the readers by name.
+
+    The numbers of examples are one for all files, or one for each; 0 means all.
+    """
 
     files: Sequence[str | Path]
     n: Sequence[int] = (0,)
@@ -50,7 +53,7 @@ class EvaluationPlan:
     def of_lengths(
         cls, data: str | Path, chunks: Sequence[int], n: Sequence[int], readers: Sequence[str]
     ) -> EvaluationPlan:
-        """Plan to read the files that 01_make_data writes, one per length in chunks."""
+        """Return the plan for files that 01_make_data writes, one per length in chunks."""
         return cls([split_file(data, "test", length) for length in chunks], n, readers)
 
     @property
@@ -59,10 +62,11 @@ class EvaluationPlan:
         return sum(n or count(file) for file, n in self.each())
 
     def examples(self) -> Iterator[Example]:
-        """Yield the examples one at a time, each with its ``file`` in its metadata, files of long documents first.
+        """Yield the examples one at a time, files of long documents first, each example with its ``file`` in its
+        metadata.
 
-        The many turns of a long document come one after the other, and short documents fill the engine's batch beside
-        them. In the other order, the engine would end with a few long documents and an almost empty batch.
+        The many turns of a long document come one after the other, and short documents fill the engine's batch
+        meanwhile. In the other order, the engine would end with a few long documents and an almost empty batch.
         """
         longest_first = sorted(self.each(), key=lambda each: _bytes_each(each[0]), reverse=True)
         for file, n in longest_first:
@@ -70,7 +74,7 @@ class EvaluationPlan:
                 yield replace(example, metadata={**example.metadata, "file": str(file)})
 
     def each(self) -> Iterator[tuple[str | Path, int]]:
-        """Pair every file with how many of its examples are read, 0 for all."""
+        """Return every file with the number of its examples to read, 0 for all."""
         numbers = self.n if len(self.n) > 1 else list(self.n) * len(self.files)
         return zip(self.files, numbers, strict=True)
 
@@ -83,7 +87,7 @@ def _bytes_each(file: str | Path) -> float:
 def evaluate_plan(
     agent: Agent, plan: EvaluationPlan, folder: str | Path | None = None, concurrency: int = 64
 ) -> list[Result]:
-    """Read all of a plan with one engine, reader by reader; saved and resumed as :func:`evaluate` does."""
+    """Evaluate everything in a plan with one engine, reader by reader. Saves and resumes as :func:`evaluate` does."""
     results: list[Result] = []
     with progress_bar(plan.total * len(plan.readers)) as advance:
         for name in plan.readers:
@@ -93,10 +97,10 @@ def evaluate_plan(
 
 
 def save_wrong(plan: EvaluationPlan, results: Iterable[Result], path: str | Path) -> int:
-    """Save the examples that the plan's first reader answered wrong or in part, and return their number.
+    """Save the examples that the plan's first reader did not answer fully right, and return how many there are.
 
-    They are data of what a policy still has to learn. Readings that failed do not count. Where no answer was wrong, no
-    file is written.
+    The file is training data: what a policy still has to learn. Failed readings are not included. If there is nothing
+    to save, no file is written.
     """
     first = reader_named(plan.readers[0]).name
     scored = (result for result in results if result.reader == first and result.score is not None)

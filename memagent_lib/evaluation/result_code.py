@@ -1,7 +1,8 @@
-"""Which version of the code a result depends on, as a hash that finds its own files.
+"""Hash the code that a result depends on; the files that matter are found automatically.
 
-The files are those of the rooms that read or judge and, transitively, of all rooms that these import, so no list can
-miss one. Comments, docstrings and layout do not count. Knows the library's source; knows no result.
+They are the files of the rooms that read or judge, and of all rooms that these import, directly or indirectly, so no
+hand-kept list can miss one. Comments, docstrings and layout do not change the hash. Knows the library's source; knows
+no result.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def code_of_replies() -> str:
 def code_of_results(rule: str, reader_file: str = "") -> str:
     """Return 8 hex digits that change with any code that can change a reply, its diagnosis or its score by ``rule``.
 
-    ``reader_file`` is the ``FILE.py:NAME`` of a reader of one's own; a rule may name such a file too.
+    ``reader_file`` is the ``FILE.py:NAME`` of your own reader; a rule may name such a file too.
     """
     code = hash_of_rooms(READING_ROOMS + JUDGING_ROOMS)
     own = [judge_hash(rule), plugin_hash(reader_file) if reader_file else ""]
@@ -39,7 +40,7 @@ def code_of_results(rule: str, reader_file: str = "") -> str:
 def files_behind(*rooms: str) -> list[Path]:
     """Return the source files of ``rooms`` and of every room that they import, and the library's TOML files.
 
-    A room counts with all of its files: backends are imported by a name that is only known at run time.
+    All files of a room count, because backends are imported by a name that is only known at run time.
     """
     found: dict[str, list[Path]] = {}
     waiting = list(rooms)
@@ -57,7 +58,7 @@ def files_behind(*rooms: str) -> list[Path]:
 
 @cache
 def hash_of_rooms(rooms: tuple[str, ...]) -> str:
-    """Return 8 hex digits for the code behind ``rooms``. Computed once per process: it parses some forty files."""
+    """Return 8 hex digits for the code behind ``rooms``. Cached for the process, because it parses some forty files."""
     parts = []
     for file in files_behind(*rooms):
         parts.append(str(file.relative_to(PACKAGE)))

@@ -1,6 +1,6 @@
-"""Results in files: one JSON record a line, and beside them each document once.
+"""Results in files: one JSON record per line, and each document stored once beside them.
 
-In a record a chunk is its span; its text is stored only where it is no slice of a document that is stored too.
+A chunk is recorded as its span. Its text is stored only if it is not a slice of a stored document.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STORED_BYTES = 64 << 20
 
 
 class DocumentStore:
-    """Documents beside results, each stored once by its hash, until ``limit_bytes`` are full."""
+    """Documents beside results, each stored once under its hash, up to ``limit_bytes`` in all."""
 
     def __init__(self, path: str | Path, limit_bytes: int = STORED_BYTES):
         self.path = Path(path)
@@ -42,7 +42,7 @@ class DocumentStore:
 
 
 def read_documents(path: str | Path) -> dict[str, str]:
-    """Return the stored documents by hash; none where there is no file."""
+    """Return the stored documents by hash; a missing file has none."""
     if not Path(path).is_file():
         return {}
     texts = (record["text"] for record in records(path))
@@ -50,7 +50,7 @@ def read_documents(path: str | Path) -> dict[str, str]:
 
 
 def read_results(path: str | Path) -> list[Result]:
-    """Return the results of a file, or of all files of a folder, with the documents stored beside them."""
+    """Return the results in a file, or in all files of a folder, with the documents stored beside them."""
     path = Path(path)
     if path.is_dir():
         folder = path
@@ -67,7 +67,10 @@ def read_results(path: str | Path) -> list[Result]:
 
 
 def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: int = STORED_BYTES) -> int:
-    """Write results with their documents until the limit, wrong and right ones in turn; return how many had no room."""
+    """Write results and, up to the limit, their documents; return how many documents did not fit.
+
+    Wrong and right results take turns, so that both have documents when the limit is reached.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     documents = DocumentStore(folder / DOCUMENTS, limit_bytes)

@@ -1,7 +1,7 @@
-"""A result: what is known of one example's reading, in memory, as a JSON record, and as a row of a table.
+"""A result: everything known about the reading of one example, as an object, as a JSON record, and as a row of a table.
 
 :data:`COLUMNS` is the whole definition of the result table. A column that is declared there appears in every frame and
-parquet file, and, where it says so, in summaries and in MLflow. Knows no agent.
+parquet file and, if it so declares, in summaries and in MLflow. Knows no agent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXAMPLE_FIELDS = ("id", "task", "question", "answers", "rule", "evidence")
 
 
 class LeftOutDocument(NamedTuple):
-    """What is known of a document without its text."""
+    """Metadata of a document whose text is not stored."""
 
     hash: str
     characters: int
@@ -38,8 +38,8 @@ class LeftOutDocument(NamedTuple):
 class Result:
     """One example's score and trace, or the error that stopped it.
 
-    ``left_out`` describes a document whose text is not there. ``code`` is the version of the code that read and judged
-    (:func:`~memagent_lib.evaluation.result_code.code_of_results`), today's unless set.
+    ``left_out`` describes a document whose text is not stored. ``code`` is the version of the code that read and judged
+    (:func:`~memagent_lib.evaluation.result_code.code_of_results`); the default is the current version.
     """
 
     example: Example = field(repr=False)
@@ -93,9 +93,9 @@ class Result:
         return {name: column.value(self) for name, column in COLUMNS.items()}
 
     def to_record(self, stored: bool = False) -> dict[str, Any]:
-        """Return plain JSON types; :meth:`from_record` gives the result back.
+        """Return plain JSON types, from which :meth:`from_record` restores the result.
 
-        With ``stored``, the document is stored beside the record, so its chunks go without their text.
+        With ``stored``, the document is stored beside the record, so its chunks are recorded without their text.
         """
         trace = self.trace and self.trace.to_record()
         if trace and stored:
@@ -119,7 +119,10 @@ class Result:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], document: str | None = None) -> Result:
-        """Return the result of a record. Without ``document``, its text is joined from the chunks, or else left out."""
+        """Restore the result of a record.
+
+        Without ``document``, its text is joined from the chunks, or left out if they lack it.
+        """
         trace = record["trace"]
         chunks = [turn["chunk"] for turn in trace["turns"] if "chunk" in turn] if trace else []
         text = _joined(record, chunks) if document is None else document
@@ -150,7 +153,7 @@ class Result:
 
 
 def reading_key(example: Example, document: str = "") -> str:
-    """Return the name of an example's reading in a journal: id, question and document, all that can change a reply."""
+    """Return the name of an example's reading in a journal, made of its id, question and document."""
     return digest("\0".join((example.id, example.question, document or digest(example.document))))
 
 
@@ -158,8 +161,8 @@ def reading_key(example: Example, document: str = "") -> str:
 class Column:
     """A column of the result table: its value for a result, its meaning, unit and type.
 
-    Every column stands in frames and parquet files. ``mean`` adds its average to summaries and, per reader and length,
-    to MLflow's metrics. ``tag`` puts it on the MLflow trace of each reading, where it can be searched for.
+    Every column is in frames and parquet files. ``mean`` adds its average to summaries and, per reader and length, to
+    MLflow's metrics. ``tag`` puts it on the MLflow trace of each reading, so that traces can be searched by it.
     """
 
     value: Callable[[Result], Any]
@@ -171,7 +174,7 @@ class Column:
 
 
 def depth(result: Result) -> float | None:
-    """Return where the last needed fact begins, as a share of the document; ``None`` without evidence."""
+    """Return where in the document the last needed fact begins, as a share of its length; ``None`` without evidence."""
     evidence = result.example.evidence
     if not evidence or not result.characters:
         return None
@@ -256,7 +259,8 @@ def to_frame(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) -> pd.DataFrame:
-    """Return one row per turn of all results, with :data:`TURN_TABLE`, and ``policy`` for results by policy.
+    """Return one row per turn of all results, with :data:`TURN_TABLE`, and a column ``policy`` if the results are by
+    policy.
 
     ``evidence`` is whether the chunk contains needed evidence, or part of it; ``fate`` is its fate after the turn.
     """

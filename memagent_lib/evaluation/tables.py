@@ -1,4 +1,4 @@
-"""Tables of result rows: rates with intervals, accuracy per group, several evaluations together, two policies compared.
+"""Tables from result rows: rates with intervals, accuracy per group, several evaluations together, two compared.
 
 Knows frames of result rows; knows no agent and no store of runs.
 """
@@ -23,7 +23,7 @@ SAME = ["example", "document"]
 
 
 class Rate(NamedTuple):
-    """A share of successes with its 95 % Wilson interval."""
+    """A share of successes, with its 95 % Wilson interval."""
 
     value: float
     low: float
@@ -35,7 +35,7 @@ class Rate(NamedTuple):
 
 
 def wilson(successes: float, n: int) -> Rate:
-    """Return Wilson's score interval for a share (Wilson 1927). ``successes`` may be a sum of fractional scores."""
+    """Return the Wilson score interval of a share (Wilson 1927). ``successes`` may be a sum of fractional scores."""
     if n < 1:
         return Rate(math.nan, math.nan, math.nan, 0)
     z = NormalDist().inv_cdf(0.975)
@@ -47,9 +47,9 @@ def wilson(successes: float, n: int) -> Rate:
 
 
 def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> pd.DataFrame:
-    """Return a row per group: accuracy with its 95 % Wilson interval, counts, and the means that :data:`COLUMNS` names.
+    """Return one row per group: accuracy with its 95 % Wilson interval, counts, and means of other columns.
 
-    The accuracy is not a number where every example failed.
+    :data:`COLUMNS` declares which columns have a mean. The accuracy is NaN if every example of the group failed.
     """
     import pandas as pd
 
@@ -67,12 +67,12 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
 
 
 def mean_columns() -> list[str]:
-    """Return the names of the columns that summaries average."""
+    """Return the names of the columns whose average is part of summaries."""
     return [name for name, column in COLUMNS.items() if column.mean]
 
 
 def table(results: pd.DataFrame) -> pd.DataFrame:
-    """Return accuracies with interval, n and failures: a row per policy, reader (and task), a column per length."""
+    """Return accuracies with interval, n and failures: one row per policy, reader (and task), one column per length."""
     lines = ["policy", "reader"]
     if results["task"].nunique() > 1:
         lines.insert(0, "task")
@@ -84,7 +84,7 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def overview(results: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per task, reader and file or length: n, failures, score with its interval, capture and retention."""
+    """Return one row per task, reader and file or length: n, failures, score with interval, capture, retention."""
     import pandas as pd
 
     grouping = next((name for name in ("file", "chunks") if results[name].notna().all()), "document_chars")
@@ -128,9 +128,9 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = Fa
 def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
     """Return all result rows in a folder and in the folders of a sweep's points below it.
 
-    The policies named in ``first`` come first; the order of the policies is the order of colours and rows. Points of
-    one policy with other readers or documents are parts of one evaluation. Where two points have read the same
-    documents with the same reader, something else differs, and each point's name is added to its policy's.
+    Policies named in ``first`` come first; the order of the policies determines the order of colours and rows. Points
+    of one policy with other readers or documents count as parts of one evaluation. If two points have read the same
+    documents with the same reader, they differ in something else, and each point's name is added to its policy's.
     """
     import pandas as pd
 
@@ -165,7 +165,7 @@ def _with_points_named(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def failure_reasons(results: pd.DataFrame) -> list[str]:
-    """Return why readings failed, the most frequent reason first; reasons that differ in numbers alone count as one."""
+    """Return why readings failed, the most frequent reason first. Reasons that differ only in numbers count as one."""
     failed = results[["reader", "error"]].dropna()
     without_numbers = failed["error"].str.replace(r"\d[\d.,]*", "#", regex=True)
     groups = failed.groupby(["reader", without_numbers])["error"]
@@ -174,7 +174,7 @@ def failure_reasons(results: pd.DataFrame) -> list[str]:
 
 
 def mixtures(results: pd.DataFrame) -> list[str]:
-    """Return a warning for each mixture in a table's rows: of several judges of a task, of versions of the code."""
+    """Return a warning for each mixture in a table's rows: several judges for a task, or several code versions."""
     warnings = []
     for task, rows in results.groupby("task", sort=False):
         rules = sorted(rows["rule"].dropna().unique())
@@ -187,7 +187,7 @@ def mixtures(results: pd.DataFrame) -> list[str]:
 
 
 def fates_at_the_end(readings: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
-    """Return how many readings ended with the evidence in memory, lost, or never noted; a row per policy."""
+    """Return one row per policy: how many readings ended with the evidence in memory, lost, or never noted."""
     import pandas as pd
 
     counts = {}
@@ -200,9 +200,9 @@ def fates_at_the_end(readings: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
 def paired(results: pd.DataFrame, left: str, right: str, reader: str = "overwrite") -> pd.DataFrame:
     """Compare policy ``right`` with policy ``left`` on the documents that both have read, one row per length.
 
-    Columns: ``difference`` of the mean scores (right minus left), its 95 % interval ``low, high``, ``n`` documents, and
-    on how many of them one alone scored higher (``right_only``, ``left_only``). A document that failed for either is
-    left out.
+    Columns: ``difference`` of the mean scores (right minus left), its 95 % interval ``low, high``, the number of
+    documents ``n``, and on how many of them only one scored higher (``right_only``, ``left_only``). A document that
+    failed for either policy is left out.
     """
     import pandas as pd
 
@@ -236,8 +236,9 @@ def paired(results: pd.DataFrame, left: str, right: str, reader: str = "overwrit
 def paired_interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of mean(right) - mean(left) for scores of the same documents (Newcombe 1998, method 10).
 
-    It joins Wilson's intervals of the two shares by their correlation. It holds for few documents and for shares of 0
-    and 1, where a bootstrap has nothing to draw from. Made for shares, it is used for fractional scores too.
+    It combines Wilson's intervals of the two shares by their correlation. It is valid for few documents and for shares
+    of 0 and 1, where a bootstrap has nothing to resample. It was designed for shares, and is used for fractional scores
+    too.
     """
     n = len(left)
     a = wilson(sum(left), n)

@@ -1,4 +1,4 @@
-"""HTML pages: one look, one template engine, every value escaped.
+"""HTML pages with one look and one template engine; every value is escaped.
 
 Knows Jinja templates and files. Knows no result, no run and no model.
 """

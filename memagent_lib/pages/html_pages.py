@@ -1,4 +1,4 @@
-"""HTML for notebooks and files, from Jinja templates that escape every value."""
+"""HTML for notebooks and files, rendered from Jinja templates that escape every value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Page:
-    """A piece of HTML: a title, and a body with its own style."""
+    """A piece of HTML: a title, and a body with its own style sheet."""
 
     title: str
     body: str = field(repr=False)
@@ -31,12 +31,15 @@ class Page:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Fill in ``ROOM/NAME``, a file of that room's ``templates`` folder; the result can go into another template."""
+    """Render the template ``ROOM/NAME``, a file in that room's folder ``templates``.
+
+    The result can be a value of another one.
+    """
     return Markup(_environment().get_template(template).render(**values))
 
 
 def style(sheet: str) -> str:
-    """Return the style sheet ``ROOM/NAME`` after the one that all pages share."""
+    """Return the style sheet that all pages share, followed by ``ROOM/NAME``."""
     return f"{_source('pages/base.css')}\n{_source(sheet)}"
 
 

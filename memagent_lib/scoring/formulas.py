@@ -1,6 +1,7 @@
-"""The formulas behind the judges: how an answer is read from a reply, and how it is compared with an accepted one.
+"""The formulas behind the judges: how to read an answer from a reply, and how to compare it with an accepted one.
 
-Each follows the published code of the benchmark that its docstring names, leniency included, so that numbers compare.
+Each follows the published code of the benchmark that its docstring names, including its leniency, so that numbers
+compare.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _POLAR = ("yes", "no", "noanswer")
 
 
 def reference_box(reply: str) -> str | None:
-    r"""Return the box within the last 300 characters, as MemAgent's training does; ``\boxed x`` counts up to ``$``."""
+    r"""Return the box within the last 300 characters, as MemAgent's training does.
+
+    ``\boxed x`` extends up to the next ``$``.
+    """
     tail = reply[-_REFERENCE_WINDOW_CHARS:].lower()
     if "\\boxed " not in tail:
         return boxed(tail)
@@ -27,12 +31,12 @@ def reference_box(reply: str) -> str | None:
 
 
 def first_line(reply: str) -> str:
-    """Return the first line of a reply, leading line breaks aside."""
+    """Return the first line of a reply, after any line breaks at its beginning."""
     return reply.lstrip("\n").split("\n")[0]
 
 
 def code_line(reply: str) -> str:
-    """Return the first line of code, as LongBench takes it."""
+    """Return the first line that is code, by LongBench's rule."""
     for line in reply.lstrip("\n").split("\n"):
         if not any(mark in line for mark in ("`", "#", "//")):
             return line
@@ -50,7 +54,7 @@ def last_number(reply: str) -> str | None:
 
 
 def same_number(found: str, answer: str) -> bool:
-    """Whether two numbers are equal as text, or in value where either has a decimal point."""
+    """Return whether two numbers are equal as text, or in value if either has a decimal point."""
     if found == answer:
         return True
     decimal = "." in found + answer and _SIGNED_NUMBER.fullmatch(answer)
@@ -58,14 +62,16 @@ def same_number(found: str, answer: str) -> bool:
 
 
 def has_words(found: str, answer: str) -> bool:
-    """Strict sub-EM: whether the accepted answer stands in the answer found, at word borders."""
+    """Strict sub-EM: return whether the found answer contains the accepted one, at word borders."""
     return f" {normal_words(answer)} " in f" {normal_words(found)} "
 
 
 def either_inside(found: str, answer: str) -> bool:
-    """MemAgent's sub-EM: whether one is inside the other. What normalises to nothing (``"the"``) is in everything.
+    """MemAgent's sub-EM: return whether one answer contains the other. A text that normalises to nothing (``"the"``) is
+    in all.
 
-    Beyond the reference, spelling (:func:`~memagent_lib.scoring.replies.plain`) and white space make no difference.
+    Unlike the reference, this ignores differences in spelling (:func:`~memagent_lib.scoring.replies.plain`) and white
+    space.
     """
     words = normal_words(found)
     accepted = normal_words(answer)
@@ -73,17 +79,17 @@ def either_inside(found: str, answer: str) -> bool:
 
 
 def is_word(found: str, answer: str) -> bool:
-    """Whether the accepted answer is one of the words, case aside (InfiniteBench KV retrieval and dialogue)."""
+    """Return whether the accepted answer is one of the words, ignoring case (InfiniteBench's KV and dialogue tasks)."""
     return answer.lower() in re.sub(r"[\n:\"'.,?!{}]", " ", found).lower().split()
 
 
 def token_f1(found: str, answer: str) -> float:
-    """Token F1 in SQuAD's normal form; SQuAD's and LongBench's formula."""
+    """Return token F1 in SQuAD's normal form: the formula of SQuAD and LongBench."""
     return _overlap_f1(normalise(found).split(), normalise(answer).split())
 
 
 def hotpot_f1(found: str, answer: str) -> float:
-    """Token F1 as HotpotQA and MemAgent count it: where either side is yes, no or noanswer, only equality scores."""
+    """Return HotpotQA's and MemAgent's token F1: if either side is yes, no or noanswer, only equality scores."""
     words = normalise(found)
     accepted = normalise(answer)
     if words != accepted and (words in _POLAR or accepted in _POLAR):
@@ -92,24 +98,24 @@ def hotpot_f1(found: str, answer: str) -> float:
 
 
 def character_f1(found: str, answer: str) -> float:
-    """F1 over letters and digits, for languages that do not space their words (InfiniteBench Zh.QA)."""
+    """Return F1 over letters and digits, for languages that do not put spaces between words (InfiniteBench Zh.QA)."""
     return _overlap_f1(_letters(found), _letters(answer))
 
 
 def rouge_l(found: str, answer: str) -> float:
-    """LongBench's summary score: F of ROUGE-L from the ``rouge`` package that LongBench itself uses."""
+    """Return LongBench's summary score: F of ROUGE-L from the ``rouge`` package that LongBench itself uses."""
     return rouge(found, answer).get("rouge-l", {}).get("f", 0.0)
 
 
 def rouge_recall(found: str, answer: str) -> float:
-    """The mean of the recalls of ROUGE-1, ROUGE-2 and ROUGE-L, as MemAgent reports on GovReport and QMSum."""
+    """Return the mean recall of ROUGE-1, ROUGE-2 and ROUGE-L, which MemAgent reports on GovReport and QMSum."""
     return sum(scores["r"] for scores in rouge(found, answer).values()) / 3
 
 
 def rouge(found: str, answer: str) -> dict[str, dict[str, float]]:
     """Return ``rouge-1``, ``rouge-2`` and ``rouge-l``, each with ``r``, ``p`` and ``f``.
 
-    Empty where a side has no words, or a sentence of some thousand words; LongBench scores both 0.
+    The result is empty if a side has no words or has a sentence of some thousand words; LongBench scores both cases 0.
     """
     from rouge import Rouge
 
@@ -120,7 +126,7 @@ def rouge(found: str, answer: str) -> dict[str, dict[str, float]]:
 
 
 def right_before_error(found: str, answer: str) -> float:
-    """The share of a list of numbers that is right before the first error (InfiniteBench Math.Calc)."""
+    """Return the share of a list of numbers that comes before its first wrong one (InfiniteBench Math.Calc)."""
     accepted = re.findall(r"-?\d+", answer)
     numbers = re.findall(r"-?\d+", found)
     right = 0
@@ -130,7 +136,7 @@ def right_before_error(found: str, answer: str) -> float:
 
 
 def likeness(found: str, answer: str) -> float:
-    """LongBench's code score: difflib's ratio in hundredths."""
+    """Return LongBench's code score: difflib's ratio, rounded to hundredths."""
     return round(100 * SequenceMatcher(None, found, answer).ratio()) / 100
 
 

@@ -27,11 +27,11 @@ _NAMED_ANSWERS = 3  # in a reason
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A way to score replies, under a name that examples, recipes and commands use as their ``rule``.
+    """A way to score replies. Examples, recipes and commands name it as their ``rule``.
 
-    ``function`` is a :data:`Rule`. Some judges need a detail (labels, another judge), which follows the name after a
-    colon: ``one_of:kitchen|garden``. Then ``detail`` is an example and ``function`` makes a :data:`Rule` from a detail.
-    A list of guesses satisfies a ``guessable`` judge, and reinforcement finds that out.
+    ``function`` is a :data:`Rule`. Some judges need a detail (labels, or another judge), which follows the name after a
+    colon: ``one_of:kitchen|garden``. For such a judge ``detail`` is an example, and ``function`` returns a :data:`Rule`
+    for a detail. A list of guesses satisfies a ``guessable`` judge, and reinforcement learning finds that out.
     """
 
     name: str
@@ -44,9 +44,10 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class AnyAnswer:
-    """A rule for questions with one answer: the best comparison of the answer found with an accepted one.
+    """A rule for questions with one answer: the best match of the answer found in the reply with any accepted answer.
 
-    ``extract`` reads the answer from a reply, ``None`` where it states none. ``compare`` returns a value in [0, 1].
+    ``extract`` reads the answer from a reply; it returns ``None`` if the reply states none. ``compare`` returns a value
+    in [0, 1].
     """
 
     extract: Callable[[str], str | None]
@@ -65,7 +66,7 @@ class AnyAnswer:
 
 
 def number_share(reply: str, answers: Sequence[str]) -> Score:
-    """Score the share of the reply's numbers that are an accepted one."""
+    """Score the share of the numbers in the reply that are an accepted answer."""
     numbers = re.findall(r"\d+", reply)
     accepted = {number for answer in answers for number in re.findall(r"\d+", answer)[:1]}
     right = sum(number in accepted for number in numbers)
@@ -74,7 +75,7 @@ def number_share(reply: str, answers: Sequence[str]) -> Score:
 
 
 def match_all(reply: str, answers: Sequence[str]) -> Score:
-    """Score the share of the accepted answers that stand anywhere in the reply, case aside."""
+    """Score the share of the accepted answers that occur anywhere in the reply, ignoring case."""
     hits = [answer for answer in answers if answer.lower() in reply.lower()]
     missing = [answer for answer in answers if answer not in hits]
     reason = f"the reply has {len(hits)} of {len(answers)}"
@@ -147,9 +148,9 @@ def choice_infinitebench(reply: str, answers: Sequence[str]) -> Score:
 
 
 def one_of(labels: str) -> Rule:
-    """Make the rule for ``labels`` (``a|b|c``): the first sentence names the answer and no other label.
+    """Return a rule for ``labels`` (``a|b|c``) that scores 1 if the first sentence names the answer and no other label.
 
-    Leave labels that the question itself mentions out of ``labels``, as BABILong does.
+    Labels that occur in the question itself do not belong in ``labels``, as in BABILong.
     """
     known = {label.lower() for label in labels.split("|") if label}
 
@@ -166,7 +167,8 @@ def one_of(labels: str) -> Rule:
 
 
 def classes(names: str) -> Rule:
-    """Make the rule for class names (``a|b|c``): 1 over how many the first line names, the right one among them.
+    """Return a rule for class names (``a|b|c``): 1 divided by how many the first line names, if the right one is among
+    them.
 
     A class whose name is part of the right one's does not count as named.
     """
@@ -290,10 +292,10 @@ JUDGES: dict[str, Judge] = {judge.name: judge for judge in _DECLARED}
 
 
 def judge_named(rule: str) -> Rule:
-    """Return the scoring function that a rule names.
+    """Return the scoring function for a rule.
 
-    A rule is a judge's name, a name with its detail (``first_line:f1``), or ``FILE.py:NAME`` for a function or a
-    :class:`Judge` of one's own. Raises ``ValueError`` that lists the known names.
+    A rule is a judge's name, a name with its detail (``first_line:f1``), or ``FILE.py:NAME`` for your own function or
+    :class:`Judge`. Raises ``ValueError`` with the known names for any other rule.
     """
     name, colon, detail = rule.partition(":")
     judge = JUDGES.get(name)
@@ -318,7 +320,7 @@ def is_guessable(rule: str) -> bool:
 
 
 def judge_hash(rule: str) -> str:
-    """Return 16 hex digits of the file of a judge of one's own; empty for a rule of the list."""
+    """Return 16 hex digits of the file of your own judge; "" for a judge that ships with the library."""
     name, _, detail = rule.partition(":")
     if name in JUDGES:
         return judge_hash(detail) if is_plugin(detail) else ""
@@ -326,7 +328,10 @@ def judge_hash(rule: str) -> str:
 
 
 def score(rule: str, reply: str, answers: Sequence[str]) -> Score:
-    """Score a reply by the judge that ``rule`` names; no or an empty accepted answer is a ``ValueError``."""
+    """Score a reply by the judge that ``rule`` names.
+
+    Raises ``ValueError`` if an accepted answer is empty, or there is none.
+    """
     judge = judge_named(rule)
     if not answers or not all(answers):
         raise ValueError("the example has no accepted answer, or an empty one; give at least one, and none empty")

@@ -1,4 +1,4 @@
-"""The answer in a reply, and the forms in which answers are compared."""
+"""Find the answer in a reply, and bring answers into the forms in which they are compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Score:
 
 
 def boxed(reply: str) -> str | None:
-    r"""Return the content of the last ``\boxed{...}``, braces matched; ``None`` where there is none that closes."""
+    r"""Return the content of the last ``\boxed{...}`` with its braces matched; ``None`` if no box closes."""
     start = reply.rfind("\\boxed{")
     if start < 0:
         return None
@@ -43,7 +43,10 @@ def boxed(reply: str) -> str | None:
 
 
 def stated(reply: str) -> str | None:
-    """Return the answer as MemAgent reads it: the box, else what follows the last ``the answer is``, else ``None``."""
+    """Return the answer where MemAgent reads it: the box, else what follows the last ``the answer is``.
+
+    ``None`` if the reply has neither.
+    """
     found = boxed(reply)
     if found is None:
         _, mark, after = reply.replace("*", "").rpartition("the answer is")
@@ -53,13 +56,13 @@ def stated(reply: str) -> str | None:
 
 
 def box_or_all(reply: str) -> str:
-    """Return the box, or the whole reply where nothing is boxed: what benchmarks with metrics of their own score."""
+    """Return the box, or the whole reply if there is none: the text that benchmarks with their own metrics score."""
     found = boxed(reply)
     return reply if found is None else found
 
 
 def plain(text: str) -> str:
-    r"""Return a text in one spelling: composed letters, typewriter quotes and dashes, no ``\text{}`` or TeX escapes."""
+    r"""Return a text in one spelling: composed letters, ASCII quotes and dashes, no ``\text{}`` or TeX escapes."""
     text = unicodedata.normalize("NFC", text).translate(_TYPOGRAPHIC)
     unwrapped = 1
     while unwrapped:  # ``\mathrm{\text{x}}`` takes two rounds
@@ -83,7 +86,7 @@ def normal_words(text: str) -> str:
 
 
 def math_form(text: str) -> str:
-    """Return the normal form of the MATH benchmark (Hendrycks et al. 2021) in lower case, as MemAgent's reward does."""
+    """Return the normal form of the MATH benchmark (Hendrycks et al. 2021) in lower case, as in MemAgent's reward."""
     text = text.lower()
     for old, new in _MATH_FORM:
         text = text.replace(old, new)

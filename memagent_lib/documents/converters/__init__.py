@@ -1,7 +1,7 @@
-"""Files of many formats in, their text out, with the position of its pieces and a line for each thing left out.
+"""Convert files of many formats to text, with the position of each piece and a line for each thing left out.
 
-A converter is a function from a :class:`Source` to :class:`Converted`; :data:`CONVERTERS` lists them by format, and
-:func:`convert` chooses by the file's content. Knows no document of several files, no tokenizer and no model.
+A converter is a function from a :class:`Source` to :class:`Converted`. :data:`CONVERTERS` lists them by format, and
+:func:`convert` chooses one by the file's content. Knows no document of several files, no tokenizer and no model.
 """
 
 from memagent_lib.documents.converters.converted import (

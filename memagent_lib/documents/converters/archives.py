@@ -1,4 +1,4 @@
-"""Zip archives that documents are made of (Word, Excel, EPUB), with a limit on what they unpack to."""
+"""Open zip archives that are documents (Word, Excel, EPUB), with a limit on the size they unpack to."""
 
 from __future__ import annotations
 

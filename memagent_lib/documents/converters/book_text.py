@@ -1,6 +1,6 @@
-"""The text of an EPUB: its chapters in reading order (the package's spine), by the HTML reader.
+"""Convert an EPUB to text: its chapters in reading order (the package's spine), read by the HTML converter.
 
-A chapter that is missing, damaged or without text is named, and the others are read.
+A chapter that is missing, damaged or empty is named as left out; the others are read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Chapter(NamedTuple):
 
 
 def book_text(source: Source, _: ConverterOptions) -> Converted:
-    """Read the chapters of a book. Raises :class:`Unreadable` for one that is protected or lists no chapters."""
+    """Convert the chapters of a book. Raises :class:`Unreadable` if the book is protected or lists no chapters."""
     pieces = []
     notes = []
     with source.open() as stream:

@@ -1,4 +1,4 @@
-"""What a converter takes and gives: a source of bytes in, pieces of text with their position in the file out."""
+"""Types that all converters share: a source of bytes goes in, pieces of text with their positions come out."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def printable(text: object) -> str:
 
 
 class Unreadable(ValueError):
-    """A file that no converter can read; the message continues "FILE is", on one line."""
+    """No converter can read the file. The message completes a sentence that begins with "FILE is"."""
 
     def __init__(self, reason: str):
         super().__init__(printable(" ".join(reason.split()))[:LONGEST_REASON])
 
 
 class Piece(NamedTuple):
-    """A stretch of a file's text, and where it stands: ``page 3``, ``sheet Rent``, or nothing in a file of one part."""
+    """Some of a file's text, and where in the file it is: ``page 3``, ``sheet Rent``, or "" in a file without parts."""
 
     text: str
     where: str = ""
 
 
 class Converted(NamedTuple):
-    """The text of a file, piece by piece (it can be iterated over again), and one line for each thing left out."""
+    """The text of a file as pieces, which can be iterated over repeatedly, and one line for each thing left out."""
 
     pieces: Iterable[Piece]
     notes: Sequence[str] = ()
@@ -42,7 +42,7 @@ class Converted(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Bytes with a name: a file, or the part of a mail; ``open`` gives a seekable stream at its beginning."""
+    """Bytes with a name: a file, or an attachment of a mail. ``open`` returns a seekable stream at its beginning."""
 
     name: str
     open: Callable[[], BinaryIO]
@@ -78,7 +78,7 @@ class ConverterOptions:
 
 @dataclass(frozen=True)
 class Lazily:
-    """Pieces that are made again at each iteration, for text that need not fit into memory."""
+    """Pieces that are computed anew at each iteration, for text that need not fit into memory."""
 
     make: Callable[[], Iterator[Piece]]
 

@@ -1,8 +1,9 @@
-"""Find the encoding of a text file from all of its bytes, or refuse it.
+"""Detect the encoding of a text file from all of its bytes, or refuse the file.
 
-Tried in order: a byte order mark, UTF-16 by its zero bytes, strict UTF-8, UTF-8 with a few invalid bytes, and then the
-guesses of chardet. A guess counts only if it decodes every byte, yields words of one script, and is clearly ahead of
-the next guess or gives the same text. A wrong guess is worse than none: it spoils every name in the document silently.
+In order, these are tried: a byte order mark, UTF-16 by its zero bytes, strict UTF-8, UTF-8 with a few invalid bytes,
+and then the guesses of chardet. A guess counts only if it decodes every byte, yields words of one script, and is
+clearly ahead of the next guess or gives the same text. A wrong guess is worse than none, because it silently spoils
+every name in the document.
 """
 
 from __future__ import annotations
@@ -49,18 +50,18 @@ _AFTER_A_LETTER = re.compile(r"(?<=[A-Za-z])[‚„ˆ¡¿]")  # DOS and Macintos
 
 
 class UnknownEncoding(Unreadable):
-    """A text whose encoding is uncertain; the message continues "FILE is"."""
+    """The encoding of the bytes cannot be detected. The message completes a sentence that begins with "FILE is"."""
 
 
 class Encoding(NamedTuple):
-    """A codec of Python's, and how many characters of the text stand for bytes that are invalid in it."""
+    """One of Python's codecs, and how many characters of the text replace bytes that are invalid in it."""
 
     codec: str
     invalid: int = 0
 
 
 def codec_of(label: str) -> str | None:
-    """Return Python's name of the codec that browsers use for ``label``, or ``None`` for an unknown one."""
+    """Return Python's name of the codec that browsers use for ``label``; ``None`` if they know no such label."""
     try:
         name = codecs.lookup(label.strip()).name
         b"a".decode(name, "ignore")  # Python calls base64 and others codecs, too
@@ -70,12 +71,15 @@ def codec_of(label: str) -> str | None:
 
 
 def marked_encoding(head: bytes) -> str | None:
-    """Return the codec that a byte order mark at the beginning names, if there is one."""
+    """Return the codec that a byte order mark at the beginning names; ``None`` if there is no mark."""
     return next((codec for mark, codec in _MARKS.items() if head.startswith(mark)), None)
 
 
 def unmarked_utf16(head: bytes) -> str | None:
-    """Return the codec of UTF-16 without a mark: every other byte is zero where most characters are Latin ones."""
+    """Detect UTF-16 without a byte order mark.
+
+    It works if most characters are Latin, so that every other byte is zero.
+    """
     whole = head[: len(head) // 2 * 2]
     for codec, zeros in (("utf-16-le", whole[1::2]), ("utf-16-be", whole[0::2])):
         if len(zeros) > 1 and zeros.count(0) > len(zeros) / 2 and not _has_zero_character(whole):
@@ -84,7 +88,7 @@ def unmarked_utf16(head: bytes) -> str | None:
 
 
 def find_encoding(file: BinaryIO) -> Encoding:
-    """Find the encoding of the whole ``file``, which is read a few times. Raises :class:`UnknownEncoding`."""
+    """Return the encoding of the whole ``file``, which is read up to three times. Raises :class:`UnknownEncoding`."""
     file.seek(0)
     head = file.read(_HEAD_BYTES)
     marked = marked_encoding(head)
@@ -101,7 +105,7 @@ def find_encoding(file: BinaryIO) -> Encoding:
 
 
 def decoded(file: BinaryIO, codec: str) -> Iterator[str]:
-    """Yield the text, a block at a time; invalid bytes become U+FFFD."""
+    """Yield the text of a file block by block. Invalid bytes become U+FFFD."""
     decoder = codecs.getincrementaldecoder(codec)(errors="replace")
     for raw in _blocks(file):
         yield decoder.decode(raw)
@@ -109,9 +113,10 @@ def decoded(file: BinaryIO, codec: str) -> Iterator[str]:
 
 
 def decode(raw: bytes, label: str | None = None) -> str:
-    """Decode a part of a larger file, for which ``label`` was declared (a header of a mail, a ``<meta>`` of a page).
+    """Decode part of a larger file that was declared as ``label`` (a header of a mail, a ``<meta>`` of a page).
 
-    Valid UTF-8 is UTF-8 whatever the label: labels lie, and other encodings are hardly ever valid UTF-8 by chance.
+    Valid UTF-8 is decoded as UTF-8 whatever the label, because labels are often wrong, and text in another encoding is
+    hardly ever valid UTF-8 by chance.
     """
     marked = marked_encoding(raw)
     if marked:
@@ -143,7 +148,7 @@ def _decodes(file: BinaryIO, codec: str) -> bool:
 
 
 def invalid_characters(file: BinaryIO, codec: str) -> int:
-    """Count the characters that replace invalid bytes; U+FFFD that is in the file itself does not count."""
+    """Return how many characters of the text replace invalid bytes. A U+FFFD in the file itself does not count."""
     if _decodes(file, codec):
         return 0
     replaced = sum(block.count("\ufffd") for block in decoded(file, codec))

@@ -1,7 +1,7 @@
-"""What a file is, by its bytes, and the converter that reads it: one table from format to converter.
+"""Detect a file's format from its bytes, and choose its converter from one table.
 
-Names mislead (an Excel export that is HTML, a .doc that is RTF), so a suffix decides only between texts: CSV, HTML
-without its first tag. A format that is known and not read has a line that names the way out.
+Names mislead (an Excel export that is HTML, a .doc that is RTF), so the suffix only decides between text formats: CSV,
+or HTML without its first tag. A known format that cannot be read has a line that names the way out.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
 
 
 def convert(source: Source, options: ConverterOptions | None = None, kind: str | None = None) -> Converted:
-    """Read the text of a file by its format, or as ``kind``. Raises :class:`Unreadable`."""
+    """Convert a file to text, by its detected format or as ``kind``. Raises :class:`Unreadable`."""
     try:
         converted = CONVERTERS[kind or format_of(source, options)](source, options or ConverterOptions())
     except RecursionError:
@@ -119,7 +119,7 @@ def convert(source: Source, options: ConverterOptions | None = None, kind: str |
 
 
 def format_of(source: Source, options: ConverterOptions | None = None) -> str:
-    """Return a file's key in :data:`CONVERTERS`. Raises :class:`Unreadable` if none of them reads it."""
+    """Return a file's key in :data:`CONVERTERS`. Raises :class:`Unreadable` if no converter reads it."""
     with source.open() as stream:
         head = stream.read(HEAD_BYTES)
         if not head:

@@ -1,12 +1,12 @@
-"""The text of an HTML page as a person sees it, a line per block.
+"""Convert an HTML page to the text that a person sees, one line per block.
 
-Cells of a row stand on one line with `` | `` between them; terms, options and captions have lines of their own. A
-superscript is ``^2``, a subscript ``_2``, a deletion ``[deleted: 12]``, a picture ``[image: its alternative text]``, a
-checked box ``[x]``. Scripts, styles and what the page hides are left out, and hidden passages are counted. Inline
-elements that touch are separated only where they would form a new number or word: ``<i>12</i><i>34</i>``.
+Cells of a row are on one line, separated by `` | ``; terms, options and captions have their own lines. A superscript is
+``^2``, a subscript ``_2``, a deletion ``[deleted: 12]``, a picture ``[image: its alternative text]``, a checked box
+``[x]``. Scripts, styles and hidden passages are left out; hidden passages are counted. Inline elements that touch are
+separated only if they would form a new number or word: ``<i>12</i><i>34</i>``.
 
 The standard library's parser runs once over the page and no tree is built, so neither depth nor missing end tags
-matter. Knows no style sheets: a passage that only a class hides is read.
+matter. Knows no style sheets, so a passage that only a class hides is read.
 """
 
 from __future__ import annotations
@@ -62,14 +62,17 @@ _INVISIBLE = str.maketrans({"\u00ad": None, "\u200b": None, "\ufeff": None})
 
 
 class PageText(NamedTuple):
-    """The text of a page, and what was left out of it, one line each."""
+    """The text of a page, and one line for each thing left out of it."""
 
     text: str
     notes: list[str]
 
 
 def html_text(page: bytes | str, charset: str | None = None) -> PageText:
-    """Read ``page``. Bytes that are not UTF-8 are decoded by ``charset``, else by the encoding that they declare."""
+    """Convert ``page``.
+
+    Bytes that are not UTF-8 are decoded by ``charset``, or else by the encoding that the page declares.
+    """
     if isinstance(page, bytes):
         declared = _CHARSET.search(page[:4096])
         label = declared[1].decode("ascii") if declared else None

@@ -1,8 +1,8 @@
-"""The text of e-mail: the headers that a person reads, the body, forwarded mails and attachments.
+"""Convert e-mail to text: the headers that a person reads, the body, forwarded mails and attachments.
 
-Of a body that comes both plain and as HTML, the plain one is read if it has the words of the other; often it is only
-"please view this mail in HTML", and then the HTML one is read. An attachment is read by the converter of its own
-format, or named as left out.
+Of a body that is present twice, plain and HTML, the plain one is read if it has the other's words, else the HTML one:
+many plain bodies contain only "please view in HTML". An attachment is converted by its own format, or named as left
+out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Attachment = Callable[[Source, ConverterOptions], Converted]
 
 
 def mail_text(source: Source, options: ConverterOptions, attachment: Attachment) -> Converted:
-    """Read one mail, or all mails of a mailbox; ``attachment`` converts what is attached."""
+    """Convert one mail, or all mails of a mailbox. ``attachment`` is the function that converts attachments."""
     data = source.read()
     reader = _MailReader(source.name, options, attachment)
     if data.startswith(b"From "):

@@ -1,4 +1,4 @@
-"""The text of a Jupyter notebook: its cells, and the outputs that are text."""
+"""Convert a Jupyter notebook to text: its cells, and those outputs that are text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def notebook_text(source: Source, _: ConverterOptions) -> Converted:
-    """Read a notebook of any version; code stands between ````` marks, pictures are counted as left out."""
+    """Convert a notebook of any version. Code is set between ````` marks; pictures are counted as left out."""
     import nbformat
 
     text = decode(source.read())

@@ -1,6 +1,6 @@
-"""The text of Word documents (.docx by mammoth, through the HTML reader) and of RTF (by striprtf).
+"""Convert Word documents (.docx, by mammoth and the HTML converter) and RTF (by striprtf) to text.
 
-What these libraries leave out is added here: headers and footers, equations and comments of Word, footnotes of RTF.
+This module adds what the libraries leave out: headers and footers, equations and comments of Word, footnotes of RTF.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RTF_PAGES = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
 
 
 def word_text(source: Source, _: ConverterOptions) -> Converted:
-    """Read a .docx: headers, body with tables, text boxes, footnotes and comments, footers."""
+    """Convert a .docx: headers, body with tables, text boxes, footnotes and comments, footers."""
     import mammoth
 
     with source.open() as stream:
@@ -127,7 +127,10 @@ def _linear(element: ElementTree.Element) -> str:
 
 
 def rtf_text(source: Source, _: ConverterOptions) -> Converted:
-    """Read an RTF file in the code page that it declares. Footnotes are read where they stand; hidden text is not."""
+    """Convert an RTF file in the code page that it declares.
+
+    Footnotes are inserted where they are referenced; hidden text is left out.
+    """
     from striprtf.striprtf import rtf_to_text
 
     markup = source.read().decode("latin-1")

@@ -1,7 +1,8 @@
-"""The text of a PDF, page by page: what is printed, then the values of its form and the notes written on it.
+"""Convert a PDF to text, page by page: the printed text, then the values of form fields and the notes written on the
+page.
 
-A page that has no text, or at which the PDF library fails, is named; the others are read. Characters for which the file
-states no meaning (halves of pairs, private-use codes) become U+FFFD and are counted.
+A page without text, or one at which the PDF library fails, is named as left out; the others are read. Characters for
+which the file states no meaning (halves of pairs, private-use codes) become U+FFFD and are counted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _Page(NamedTuple):
 
 
 def pdf_text(source: Source, options: ConverterOptions) -> Converted:
-    """Read every page of a PDF, scanned ones by ``options.ocr``. Raises :class:`Unreadable` if it has none."""
+    """Convert every page of a PDF, scanned ones by ``options.ocr``. Raises :class:`Unreadable` if it has no pages."""
     pages: list[_Page] = []
     with source.open() as stream, _warnings_of_pypdf() as warnings:
         reader = _open(stream)
@@ -227,7 +228,7 @@ def _notes(name: str, pages: list[_Page], texts: list[str], unknown: int, recogn
 
 
 def page_numbers(numbers: Sequence[int]) -> str:
-    """``page 2``, ``pages 2, 5 to 9``."""
+    """Return page numbers as text: ``page 2``, ``pages 2, 5 to 9``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

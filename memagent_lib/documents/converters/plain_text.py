@@ -1,4 +1,4 @@
-"""Plain text and Markdown, read as they are, in blocks: a gigabyte costs no more memory than a page."""
+"""Read plain text and Markdown unchanged, block by block: a gigabyte costs no more memory than a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memagent_lib.documents.converters.encodings import Encoding, codec_of, deco
 
 
 def plain_text(source: Source, options: ConverterOptions) -> Converted:
-    """Decode a text; its encoding is found from all of its bytes unless ``options`` name it."""
+    """Decode a text. Its encoding is detected from all of its bytes unless ``options`` name it."""
     encoding, notes = encoding_of(source, options)
 
     def pieces() -> Iterator[Piece]:
@@ -32,7 +32,7 @@ def plain_text(source: Source, options: ConverterOptions) -> Converted:
 
 
 def encoding_of(source: Source, options: ConverterOptions) -> tuple[Encoding, list[str]]:
-    """The encoding of a text, and a line for the bytes that are invalid in it. Raises :class:`Unreadable`."""
+    """Return the encoding of a text, and a line about bytes that are invalid in it. Raises :class:`Unreadable`."""
     with source.open() as stream:
         if options.encoding is None:
             encoding = find_encoding(stream)

@@ -1,6 +1,6 @@
-"""Text recognition of scanned pages, where the user requests it: pypdfium2 draws them, tesseract reads them.
+"""Recognise the text of scanned pages if the user requests it: pypdfium2 renders them, tesseract reads them.
 
-Both are optional; what is missing is an error with the line that installs it.
+Both are optional; if one is missing, the error has the line that installs it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PAGE_TIMEOUT_S = 120
 
 
 class MissingTool(UserError, RuntimeError):
-    """A program or library that an option needs is not installed; the message has the line that installs it."""
+    """A program or library that an option needs is not installed. The message has the line that installs it."""
 
 
 def require_ocr(language: str) -> None:
-    """Raise :class:`MissingTool` unless pypdfium2 and tesseract are there, and tesseract knows ``language``."""
+    """Raise :class:`MissingTool` unless pypdfium2 and tesseract are installed and tesseract knows ``language``."""
     need = "text recognition (OCR) needs"
     try:
         import pypdfium2  # noqa: F401
@@ -44,7 +44,10 @@ def require_ocr(language: str) -> None:
 
 
 def recognise_pages(source: Source, numbers: Sequence[int], language: str) -> dict[int, str]:
-    """Recognise the text of these pages (from 1) of a PDF, by number; pages on which nothing is found are left out."""
+    """Return the recognised text of some pages of a PDF by page number, counted from 1.
+
+    Pages without any text are left out.
+    """
     if not numbers:
         return {}
     require_ocr(language)

@@ -1,7 +1,7 @@
-"""Tables as text: spreadsheets (.xlsx, .xls, .xlsb, .ods by calamine) and CSV, a line per row.
+"""Convert tables to text, one line per row: spreadsheets (.xlsx, .xls, .xlsb, .ods by calamine) and CSV.
 
-Cells are separated by `` | ``; an empty one stays empty, so that columns keep their order. The line with the names of
-the columns is repeated every :data:`ROWS_PER_HEADER` rows, since a chunk of a long table would not have it otherwise.
+Cells are separated by `` | ``; an empty cell stays empty, so that columns keep their order. The header line is repeated
+every :data:`ROWS_PER_HEADER` rows, because a chunk from a long table would otherwise lack it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _ROWS_PER_PIECE = 1000
 
 
 def csv_text(source: Source, options: ConverterOptions) -> Converted:
-    """Read a CSV file of any size. The delimiter is what divides its first lines evenly, or what ``sep=`` names."""
+    """Convert a CSV file of any size.
+
+    The delimiter is the one that divides the first lines evenly, or that ``sep=`` names.
+    """
     encoding, notes = encoding_of(source, options)
     with source.open() as stream:
         head = next(decoded(stream, encoding.codec), "").lstrip("\ufeff")
@@ -113,7 +116,7 @@ def _is_number(cell: str) -> bool:
 
 
 def spreadsheet_text(source: Source, _: ConverterOptions) -> Converted:
-    """Read every sheet, hidden ones too (they are named), with the values that were last calculated."""
+    """Convert every sheet, with the values that were last calculated. Hidden sheets are included and named."""
     from python_calamine import CalamineWorkbook
 
     with source.open() as stream:
