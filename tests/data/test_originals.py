@@ -348,7 +348,7 @@ def test_every_reader_gives_examples_that_can_be_stored(tmp_path, hotpot_file, s
     for path, form in ((hotpot_file, "hotpot"), (squad_file, "squad")):
         examples = read(path, form)
         assert load(save(examples, tmp_path / f"{form}.parquet")) == examples
-    names = {"babilong", "hotpot", "infinitebench", "longbench", "memagent", "plain", "ruler", "squad"}
+    names = {"babilong", "hotpot", "infinitebench", "longbench", "longbench_v2", "memagent", "plain", "ruler", "squad"}
     assert set(FORMATS) == names
 
 

@@ -9,6 +9,10 @@ RECORDS = {
     },
     "infinitebench": {"id": 0, "context": "c", "input": "q", "answer": ["Amy"], "options": ["Bob", "Amy"]},
     "longbench": {"dataset": "trec", "input": "q", "context": "c", "answers": ["A"], "all_classes": ["A"], "_id": "1"},
+    "longbench_v2": {
+        "_id": "1", "domain": "x", "difficulty": "easy", "question": "q", "context": "c", "answer": "B",
+        "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d",
+    },
     "memagent": {"input": "q", "context": "c", "answers": ["a"], "num_docs": 1, "index": 0},
     "plain": {"id": "one", "question": "q", "document": "d", "answers": ["a"]},
     "ruler": {"index": 0, "input": "text\nQuestion: q?", "outputs": ["a"]},

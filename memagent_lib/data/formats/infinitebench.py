@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.choices import LETTERS, option_answers, with_options
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, records
 
@@ -34,7 +35,6 @@ _QUESTIONS = {
     "longdialogue_qa_eng": "Which character's name was replaced by $$MASK$$?",
     "math_calc": "What are the intermediate results, one after each operation?",
 }
-_LETTERS = "ABCD"
 
 
 def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Example]:
@@ -56,20 +56,16 @@ def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Ex
 
 
 def _question(name: str, text: str, options: list[str]) -> str:
-    lettered = [f"{letter}. {option}" for letter, option in zip(_LETTERS, options, strict=False)]
-    return "\n".join(line for line in (_QUESTIONS.get(name, ""), text.strip(), *lettered) if line)
+    return with_options("\n".join(line for line in (_QUESTIONS.get(name, ""), text.strip()) if line), options)
 
 
 def _answers(name: str, record: Record, options: list[str]) -> tuple[str, ...]:
     if name == "math_calc":
         return (str(record.get("answer", list)),)
     answers = record.texts("answer")
-    if RULES[name] != "choice_infinitebench" or any(answer in _LETTERS for answer in answers):
+    if RULES[name] != "choice_infinitebench" or any(answer in LETTERS for answer in answers):
         return answers
-    if answers[0] not in options:
-        raise ValueError(f"{record.where}: the answer {answers[0]!r} is none of the options {options}")
-    # Files give the option's text, replies its letter: either is right.
-    return (*answers, _LETTERS[options.index(answers[0])])
+    return option_answers(answers[0], options, record.where)
 
 
 FORMAT = Format(

@@ -1,13 +1,19 @@
-"""LongBench's jsonl (Bai et al. 2023): ``input``, ``context``, ``answers``, ``dataset``, ``all_classes``, ``_id``."""
+"""LongBench (Bai et al. 2023): its own jsonl, and the Hub's parquet mirror that lm-eval loads (Xnhyacinth/LongBench).
+
+The mirror has ``question`` instead of ``input``, with the words of LongBench's prompt around it, and the beginning of
+that prompt in ``context``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, records
+from memagent_lib.data.formats.ruler import FOLLOW_DOCUMENT
 
 RULES = {
     **dict.fromkeys(("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique"), "f1"),
@@ -21,6 +27,7 @@ RULES = {
     "trec": "classes",
 }
 """LongBench's own metric for each English and code task; ``_e`` in a name is LongBench-E's, with the same metric."""
+_MIRRORED = "question"
 _CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
 _QUESTIONS = {
     "gov_report": "Write a one-page summary of this government report.",
@@ -45,11 +52,11 @@ def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Exampl
     for record in records(path, "LongBench's JSON lines with input, context and answers"):
         dataset = record.get("dataset", str)
         ours = _QUESTIONS.get(dataset.removesuffix("_e"), "")
-        theirs = record.get("input", str)
+        theirs = record.get(_MIRRORED if _MIRRORED in record.fields else "input", str).strip()
         yield Example(
             id=f"{dataset}-{record.fields.get('_id', record.number)}",
             task=f"longbench/{dataset}",
-            question=f"{ours}\n\n{theirs}".strip() if ours else theirs,
+            question=f"{ours}\n\n{theirs}".strip() or FOLLOW_DOCUMENT,  # the mirror's vcsum has no question
             document=record.get("context", str),
             answers=record.texts("answers"),
             rule=rule or _rule(dataset.removesuffix("_e"), record),
@@ -70,10 +77,15 @@ def _rule(dataset: str, record: Record) -> str:
     return RULES[dataset]
 
 
+def _is_longbench(fields: Mapping[str, Any]) -> bool:
+    dataset = str(fields["dataset"]).removesuffix("_e")
+    return dataset in {*RULES, *_CHINESE} and not fields.keys().isdisjoint(("input", _MIRRORED))
+
+
 FORMAT = Format(
     name="longbench",
     files="LongBench's JSON lines",
-    fields=("dataset", "input", "context", "answers"),
-    fits=lambda fields: str(fields["dataset"]).removesuffix("_e") in {*RULES, *_CHINESE},
+    fields=("dataset", "context", "answers"),
+    fits=_is_longbench,
     read=read_longbench,
 )

@@ -13,6 +13,7 @@ from memagent_lib.data.formats import (
     hotpot,
     infinitebench,
     longbench,
+    longbench_v2,
     memagent,
     plain,
     ruler,
@@ -25,7 +26,7 @@ from memagent_lib.errors import MissingFile
 
 FORMATS: Mapping[str, Format] = {
     module.FORMAT.name: module.FORMAT
-    for module in (babilong, hotpot, infinitebench, longbench, memagent, plain, ruler, squad)
+    for module in (babilong, hotpot, infinitebench, longbench, longbench_v2, memagent, plain, ruler, squad)
 }
 """A format is a module with ``FORMAT``, and its entry here."""
 
@@ -44,13 +45,13 @@ def likely_format(path: str | Path) -> str | None:
 
 
 def _recognising(path: str | Path) -> list[Format]:
-    """Return the formats that recognise a file's first record, those with most fields first."""
+    """Return the formats that recognise a file's first record, those with most fields first, a user's own last."""
     try:
         first = next(table_records(path, "records"), None)
     except ValueError:
         return []
     fitting = [known for known in FORMATS.values() if first and known.recognises(first.fields)]
-    return sorted(fitting, key=lambda known: len(known.fields), reverse=True)
+    return sorted(fitting, key=lambda known: (known.name == "plain", -len(known.fields)))
 
 
 def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Example]:
@@ -107,6 +108,6 @@ def _errors_name(path: str | Path, known: Format) -> Iterator[None]:
         if str(path) not in what:
             what = f"{path}: {what}"
         fitting = _recognising(path)
-        if fitting and known not in fitting:  # a later record may be broken in a file of the right format
+        if fitting and fitting[0] is not known:  # else a later record is broken in a file of the right format
             what += f"; it looks like {fitting[0].files}: --from {fitting[0].name}"
         raise ValueError(what) from error

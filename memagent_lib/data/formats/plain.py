@@ -110,6 +110,7 @@ def is_plain(fields: Mapping[str, Any]) -> bool:
     record = Record(dict(fields), 1, "record 1")
     try:
         found = Fields.of(record)
+        _refuse_choices(record, found)
         record.get(found.question, str)
         _document(record, found.document)
         record.answers(found.answers)

@@ -1,17 +1,19 @@
-"""RULER's ``validation.jsonl`` (Hsieh et al. 2024): ``index``, ``input``, ``outputs``, ``length``.
+"""RULER (Hsieh et al. 2024): its own ``validation.jsonl``, and the Hub's mirror (simonjegou/ruler).
 
 RULER has document and question in one text, ``input``. Fixed words of its templates separate them; nothing of its text
-is changed or left out. Where none of them is found the whole text is the document, and the question refers to it.
+is changed or left out. Where none of them is found the whole text is the document, and the question refers to it. The
+mirror is separated already: ``context``, ``question``, ``answer``, ``answer_prefix``, ``task``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.format import Format
-from memagent_lib.data.formats.records import records
+from memagent_lib.data.formats.records import Record, records
 
 FOLLOW_DOCUMENT = "Follow the task that the document sets at its beginning and at its end."
 _SPLITS = ("validation", "test", "train")
@@ -28,6 +30,9 @@ def read_ruler(path: str | Path) -> Iterator[Example]:
     file = Path(path).resolve()
     task = file.parent.name if file.stem in _SPLITS else file.stem
     for record in records(path, "RULER's JSON lines with input and outputs"):
+        if _is_split(record.fields):
+            yield _split_example(record)
+            continue
         document, question = split_ruler(record.get("input", str))
         recorded = {name: record.fields[name] for name in ("length", "token_position_answer") if name in record.fields}
         yield Example(
@@ -39,6 +44,28 @@ def read_ruler(path: str | Path) -> Iterator[Example]:
             rule="match_part" if _QA in record.get("input", str) else "match_all",
             metadata={"line": record.number, **recorded},
         )
+
+
+def _split_example(record: Record) -> Example:
+    task = record.get("task", str)
+    return Example(
+        id=f"{task}-{record.number}",
+        task=f"ruler/{task}",
+        question=record.get("question", str).strip(),
+        document=record.get("context", str),
+        answers=record.texts("answer"),
+        rule="match_part" if task.startswith("qa") else "match_all",
+        metadata={"line": record.number},
+    )
+
+
+def _is_split(fields: Mapping[str, Any]) -> bool:
+    return {"context", "question", "answer", "answer_prefix", "task"} <= fields.keys()
+
+
+def _is_ruler(fields: Mapping[str, Any]) -> bool:
+    is_own = {"index", "input", "outputs"} <= fields.keys() and "context" not in fields  # MemAgent's files have it
+    return is_own or _is_split(fields)
 
 
 def split_ruler(text: str) -> tuple[str, str]:
@@ -57,7 +84,7 @@ def split_ruler(text: str) -> tuple[str, str]:
 FORMAT = Format(
     name="ruler",
     files="RULER's validation.jsonl",
-    fields=("index", "input", "outputs"),
-    fits=lambda fields: "context" not in fields,
+    fields=(),
+    fits=_is_ruler,
     read=read_ruler,
 )

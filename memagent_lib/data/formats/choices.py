@@ -1,0 +1,25 @@
+"""Questions with options: how the options are displayed, and which replies are right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+LETTERS = "ABCD"
+"""The letters that the judge ``choice`` knows."""
+
+
+def with_options(question: str, options: Sequence[str]) -> str:
+    """Return the question with a line for each option, such as ``B. Odo``."""
+    return "\n".join([question, *(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))])
+
+
+def option_answers(answer: str, options: Sequence[str], where: str) -> tuple[str, str]:
+    """Return the text and the letter of the right option, of which ``answer`` is one: a reply may have either.
+
+    ``ValueError`` for an answer that is no option.
+    """
+    if answer in LETTERS[: len(options)]:
+        return options[LETTERS.index(answer)], answer
+    if answer not in options:
+        raise ValueError(f"{where}: the answer {answer!r} is none of the options {list(options)}")
+    return answer, LETTERS[options.index(answer)]
