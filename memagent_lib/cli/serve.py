@@ -21,6 +21,7 @@ end that is short and ends in a colon, or that follows a question. Tags around m
 System messages and instructions around the document go before the question if they fit there, else before the
 document. The field memagent of a reply names the rule that was used, the question, the instructions, what was ignored
 (sampling is the server's own), and a trace_id for GET /v1/traces/ID.
+/v1/completions takes prompts as texts or token ids, each by the same rules as a single message; it has no logprobs.
 
 examples:
   memagent serve --model Qwen/Qwen2.5-7B-Instruct

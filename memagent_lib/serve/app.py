@@ -1,4 +1,4 @@
-"""The web application: chat completions, answered by reading with a memory.
+"""The web application: chat and text completions, answered by reading with a memory.
 
 A client that disconnects ends its reading. Sampling is set by the server, so a request's own is reported back as
 ignored. Knows an agent and OpenAI's forms. Knows no file.
@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
@@ -29,10 +29,12 @@ from memagent_lib.backends import BackendError, BackendUnavailable, Sampling
 from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.serve import wire
+from memagent_lib.serve.completions import CompletionRequest
 from memagent_lib.serve.conversation import ChatError, ChatRequest, ReadingTask, require_split, task_of
 from memagent_lib.settings import require_at_least
 from memagent_lib.trace import Trace, Turn
 
+Form = TypeVar("Form", ChatRequest, CompletionRequest)
 HOSTS = ["localhost", "127.0.0.1"]
 QUIET_S = 15.0
 """After this long without a turn, a comment in the stream stops proxies from closing the connection."""
@@ -70,6 +72,7 @@ def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = 
 
     routes = [
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
+        Route("/v1/completions", server.text_completions, methods=["POST"]),
         Route("/v1/models", server.models),
         Route("/v1/models/{name:path}", server.model),
         Route("/v1/traces/{trace_id}", server.trace),
@@ -93,15 +96,51 @@ class ReadingServer:
         self._traces: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     async def chat(self, request: Request) -> Response:
-        chat = await self._parsed(request)
+        chat = await self._parsed(request, ChatRequest)
+        reading = self._begin(chat)
+        if chat.stream:
+            return StreamingResponse(self._events(chat, reading), media_type="text/event-stream")
+        traces = await self._finished(request, [reading])
+        if traces is None:
+            return Response(status_code=CLIENT_GONE)
+        text = wire.cut_at(traces[0].answer, chat.stop)
+        metadata = self._metadata(chat, reading, traces[0])
+        return JSONResponse(wire.completion(reading.id, self._settings.name, text, traces[0], metadata))
+
+    async def text_completions(self, request: Request) -> Response:
+        """Read each prompt of a request as a chat of one message; one reply has them all, in their order."""
+        form = await self._parsed(request, CompletionRequest)
+        prompts = form.texts(self._agent.encoder.tokenizer)
+        most = self._settings.readings + self._settings.waiting
+        if len(prompts) > most:
+            raise ChatError(
+                f"{len(prompts)} prompts in one request, and this server takes {most}; send fewer", "prompt"
+            )
+        readings: list[_Reading] = []
+        try:
+            for prompt in prompts:
+                readings.append(self._begin(form.chat(prompt)))
+        except ChatError:
+            for reading in readings:
+                reading.work.cancel()
+            raise
+        traces = await self._finished(request, readings)
+        if traces is None:
+            return Response(status_code=CLIENT_GONE)
+        choices = []
+        for prompt, reading, trace in zip(prompts, readings, traces, strict=True):
+            text = wire.cut_at(trace.answer, form.stop)
+            metadata = self._metadata(form.chat(prompt), reading, trace)
+            choices.append(wire.text_choice(len(choices), prompt + text if form.echo else text, trace, metadata))
+        return JSONResponse(wire.text_completion(readings[0].id, self._settings.name, choices, traces))
+
+    def _begin(self, chat: ChatRequest) -> _Reading:
         wire.require_supported(chat)
         task = task_of(chat, self._fits, self._settings.split)
         if self._requests >= self._settings.readings + self._settings.waiting:
             raise ChatError(f"{self._requests} requests are being read or waiting; try again later", status=429)
         reading = _Reading(self, self._agent_for(chat, task), task)
-        if chat.stream:
-            return StreamingResponse(self._events(chat, reading), media_type="text/event-stream")
-        return await self._whole(request, chat, reading)
+        return reading
 
     async def models(self, _: Request) -> Response:
         return JSONResponse({"object": "list", "data": [self._card()]})
@@ -139,7 +178,7 @@ class ReadingServer:
         while len(self._traces) > STORED_TRACES:
             self._traces.popitem(last=False)
 
-    async def _parsed(self, request: Request) -> ChatRequest:
+    async def _parsed(self, request: Request, form: type[Form]) -> Form:
         body = bytearray()
         limit = self._settings.body_mb << 20
         async for block in request.stream():
@@ -147,7 +186,7 @@ class ReadingServer:
             if len(body) > limit:  # before the whole of it is in memory
                 raise ChatError(f"the request is over {self._settings.body_mb:,} MB", status=413)
         try:
-            chat = ChatRequest.model_validate(json.loads(bytes(body)))
+            chat = form.model_validate(json.loads(bytes(body)))
         except ValidationError as wrong:
             first = wrong.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -195,20 +234,17 @@ class ReadingServer:
         ignored = wire.ignored(chat, {"temperature": own.temperature, "top_p": own.top_p, "seed": own.seed})
         return wire.reading_metadata(reading.id, reading.task, trace, ignored)
 
-    async def _whole(self, request: Request, chat: ChatRequest, reading: _Reading) -> Response:
-        # Whatever ends first: the reading, or the client's patience.
+    async def _finished(self, request: Request, readings: list[_Reading]) -> list[Trace] | None:
+        """Wait for the readings; ``None`` if the client goes away first, which ends them."""
         gone = asyncio.create_task(_disconnected(request))
+        finished = asyncio.gather(*(reading.work for reading in readings))
         try:
-            await asyncio.wait({gone, reading.work}, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.work.done():
-                return Response(status_code=CLIENT_GONE)
-            trace = reading.work.result()
+            await asyncio.wait({gone, finished}, return_when=asyncio.FIRST_COMPLETED)
+            return finished.result() if finished.done() else None
         finally:
             gone.cancel()
-            reading.work.cancel()
-        text = wire.cut_at(trace.answer, chat.stop)
-        metadata = self._metadata(chat, reading, trace)
-        return JSONResponse(wire.completion(reading.id, self._settings.name, text, trace, metadata))
+            for reading in readings:
+                reading.work.cancel()
 
     async def _events(self, chat: ChatRequest, reading: _Reading) -> AsyncIterator[str]:
         """Stream the role, an event without text per turn, the answer, the reason for its end, and the usage."""

@@ -39,7 +39,9 @@ def ignored(chat: ChatRequest, sampling: Mapping[str, Any]) -> list[str]:
 
 
 def cut_at(text: str, stop: str | Sequence[str] | None) -> str:
-    """Return the text up to the first of the stop words."""
+    """Return the text up to the first of the stop words; a line break before its first word is no stop."""
+    if stop:
+        text = text.lstrip()
     words = [stop] if isinstance(stop, str) else stop or ()
     found = [text.find(word) for word in words if word and word in text]
     return text[: min(found, default=len(text))]
@@ -87,6 +89,27 @@ def completion(trace_id: str, model: str, text: str, trace: Trace, metadata: Map
         "usage": usage(trace),
         "memagent": metadata,
     }
+
+
+def text_choice(index: int, text: str, trace: Trace, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reply to one prompt of a text completion; ``metadata`` is its ``memagent`` field."""
+    reason = finish_reason(trace)
+    return {"index": index, "text": text, "finish_reason": reason, "logprobs": None, "memagent": metadata}
+
+
+def text_completion(
+    trace_id: str, model: str, choices: Sequence[Mapping[str, Any]], traces: Sequence[Trace]
+) -> dict[str, Any]:
+    """Return the replies to all prompts of a text completion, and the tokens of all their turns."""
+    prompt_tokens = sum(trace.prompt_tokens for trace in traces)
+    reply_tokens = sum(trace.reply_tokens for trace in traces)
+    total = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": reply_tokens,
+        "total_tokens": prompt_tokens + reply_tokens,
+    }
+    head = _head(trace_id, model, "text_completion") | {"id": f"cmpl-{trace_id}"}
+    return head | {"choices": list(choices), "usage": total}
 
 
 def chunk_event(trace_id: str, model: str, delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> str:

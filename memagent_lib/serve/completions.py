@@ -1,0 +1,73 @@
+"""The older form of a request: ``/v1/completions``, whose prompts are texts or token ids.
+
+Each prompt is read as a chat of one message, so the rules of :mod:`conversation` hold. Probabilities of a prompt's
+tokens do not exist here: the model never sees the prompt as one text. Knows no web server and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from memagent_lib.serve.conversation import ChatError, ChatRequest
+from memagent_lib.text import Tokenizer
+
+_NO_LOGPROBS = (
+    "this server has no log-probabilities: a document is read in pieces, so no text has one probability; request "
+    "generated text (in lm-eval, a task with output_type generate_until; its longbench2 compares log-probabilities)"
+)
+
+
+class CompletionRequest(BaseModel):
+    """The body of ``/v1/completions``; other fields are those of a chat request."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: str
+    prompt: str | list[str] | list[int] | list[list[int]]
+    echo: bool | None = None
+    logprobs: int | bool | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+    stream: bool | None = None
+    stop: str | list[str] | None = None
+    max_tokens: int | None = Field(None, ge=1)
+
+    def texts(self, tokenizer: Tokenizer) -> list[str]:
+        """Return the prompts as texts, token ids decoded by the policy's tokenizer; refuse what cannot be done."""
+        if self.logprobs is not None and self.logprobs is not False:  # 0 asks for the chosen tokens' own
+            raise ChatError(_NO_LOGPROBS, "logprobs")
+        if self.suffix:
+            raise ChatError("this server appends to a prompt and has no insertion before a suffix", "suffix")
+        if self.best_of not in (None, 1):
+            raise ChatError(f"one reply per prompt, and best_of is {self.best_of}", "best_of")
+        if self.stream:
+            raise ChatError("this endpoint has no streams; /v1/chat/completions has", "stream")
+        prompts = [self.prompt] if isinstance(self.prompt, str) or _is_ids(self.prompt) else self.prompt
+        if not prompts:
+            raise ChatError("there is no prompt", "prompt")
+        return [prompt if isinstance(prompt, str) else _decoded(prompt, tokenizer) for prompt in prompts]
+
+    def chat(self, prompt: str) -> ChatRequest:
+        """Return the chat request that a prompt stands for."""
+        fields: dict[str, Any] = {"stop": self.stop, "max_tokens": self.max_tokens, **(self.model_extra or {})}
+        return ChatRequest.model_validate(fields | {"model": self.model, "messages": [_user_message(prompt)]})
+
+
+def _user_message(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def _is_ids(prompt: Sequence[Any]) -> bool:
+    return bool(prompt) and isinstance(prompt[0], int)
+
+
+def _decoded(ids: Sequence[int], tokenizer: Tokenizer) -> str:
+    size = tokenizer.backend.get_vocab_size()
+    wrong = next((token for token in ids if not 0 <= token < size), None)
+    if wrong is not None:
+        fix = "send text (in lm-eval, tokenized_requests=False), or ids of this model's own tokenizer"
+        raise ChatError(f"no token has the id {wrong}; this model has {size:,} tokens; {fix}", "prompt")
+    return tokenizer.decode(ids)
