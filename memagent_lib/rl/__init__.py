@@ -10,39 +10,41 @@ token of every turn is then trained with the rollout's advantage (equations 4 an
 ``N`` counts the tokens of all turns of all rollouts of a mini-batch, over all ranks. For ``A < 0`` the first term is at
 least ``3 A`` (dual clip).
 
-What stands in the equation has verl's own name in a recipe's ``[verl]`` table; below, ``actor`` is
+The parameters of the equation are set by verl's names in a recipe's ``[verl]`` table. Below, ``actor`` is short for
 ``actor_rollout_ref.actor``.
 
 ``actor.clip_ratio_low``, ``actor.clip_ratio_high``
-    0.2 as published. DAPO raises the upper one to 0.28, so that rare tokens may become likelier: for entropy that
-    collapses. A lower ``low`` bounds how fast tokens are given up: for replies that lose their form.
+    0.2 as published. DAPO raises the upper bound to 0.28, so that rare tokens can become likelier; use it if entropy
+    collapses. A smaller lower bound limits how fast a token's probability falls; use it if replies lose their form.
 ``actor.kl_loss_coef``
-    ``beta``, with ``actor.use_kl_loss``: for models whose other abilities must stay, at the price of a forward pass.
+    ``beta``, active with ``actor.use_kl_loss``. Use it to preserve a model's other abilities; it costs a forward pass.
 ``actor.entropy_coeff``
-    For replies that all become alike before they are right.
+    Use it if replies become alike before they become right.
 ``algorithm.norm_adv_by_std_in_grpo``
-    Divides ``A`` by the group's deviation (GRPO as published): for data where prompts that are nearly always or nearly
-    never answered should weigh as much as others.
+    Divides ``A`` by the group's standard deviation (GRPO as published). Use it if prompts that are nearly always or
+    nearly never answered should weigh as much as others.
 ``algorithm.rollout_correction``
-    ``bypass_mode`` takes the sampler's probabilities as ``p_old``, which saves a forward pass and is right in fp32.
-    Elsewhere ``rollout_is_threshold`` caps ``w``; ``rollout_is = null`` is ``w = 1``, as published.
+    ``bypass_mode`` uses the sampler's probabilities as ``p_old``, which saves a forward pass and is exact in fp32.
+    Otherwise ``rollout_is_threshold`` caps ``w``, and ``rollout_is = null`` sets ``w = 1``, as published.
 ``actor.loss_agg_mode``
-    ``token-mean``: every token weighs alike (DAPO, arXiv 2503.14476, equation 12), so long replies weigh more.
-    ``seq-mean-token-mean`` averages each reply first, and counts rows of padding as replies.
+    ``token-mean``: all tokens weigh the same (DAPO, arXiv 2503.14476, equation 12), so long replies weigh more.
+    ``seq-mean-token-mean`` averages over each reply first, and counts rows of padding as replies.
 ``data.train_batch_size``, ``actor_rollout_ref.rollout.n``, ``actor.ppo_mini_batch_size``
-    The prompts of a step, the rollouts of a prompt, and the prompts of one optimizer step, whatever their turns.
+    How many prompts a step has, how many rollouts a prompt, and how many prompts an optimizer step. The number of turns
+    does not matter.
 ``actor.optim``
-    The rate rises in a line to ``lr`` in ``lr_warmup_steps``, then falls along a cosine to ``min_lr_ratio`` of it, for
-    runs with a planned end. A ratio of 1 stays at ``lr``, as published.
+    The learning rate rises linearly to ``lr`` in ``lr_warmup_steps``, then falls along a cosine to ``min_lr_ratio`` of
+    ``lr``, for runs with a planned end. With a ratio of 1 it stays at ``lr``, as published.
 ``actor_rollout_ref.model.use_remove_padding``
-    ``false`` lays rows out as trees and computes once what the rollouts of a group share, for templates with the chunk
-    first. The gradients are the same. On a CPU it is always so.
+    ``false`` lays rows out as trees and computes the tokens that the rollouts of a group share once; useful for
+    templates with the chunk first. The gradients are the same. A CPU always does so.
 
-What verl has no word for is in ``[train]`` (:class:`~memagent_lib.rl.config.TrainingConfig`) and ``[data]``.
+Settings without a name in verl are in ``[train]`` (:class:`~memagent_lib.rl.config.TrainingConfig`) and ``[data]``.
 
-Read ``config``, ``advantages``, ``loss``, ``agent_loop``, ``trainer`` in this order; ``curriculum`` draws the examples,
-``run_folder`` is what a run leaves on disk. ``verl`` touches verl's inside, ``cpu`` is what only a CPU needs, ``run``
-the processes around a run. This door loads neither verl nor vLLM nor Ray. Knows no notebook and no chart.
+Read ``config``, ``advantages``, ``loss``, ``agent_loop``, ``trainer`` in this order. ``curriculum`` chooses the
+examples, ``run_folder`` describes a run's files, ``verl`` depends on verl's internals, ``cpu`` is needed only without a
+GPU, and ``run`` has the processes of a run. This ``__init__`` loads neither verl nor vLLM nor Ray. Knows no notebook
+and no chart.
 """
 
 from memagent_lib.rl.advantages import Credit, Overlong

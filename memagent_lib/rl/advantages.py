@@ -1,6 +1,6 @@
-"""From the rewards of rollouts to the advantages of their turns: the paper's equation, and variants for a recipe.
+"""Compute the advantages of turns from the rewards of rollouts: the paper's equation, and the variants of a recipe.
 
-Rows are named as verl names them: ``{prompt}_{rollout}_{turn}``. Knows neither verl nor tensors.
+A row is one turn of one rollout; verl names it ``{prompt}_{rollout}_{turn}``. Knows neither verl nor tensors.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ SMALLEST_DEVIATION = 1e-6
 
 
 class Credit(StrEnum):
-    """Which turns of a rollout share its advantage ``A``.
+    """Which turns of a rollout receive its advantage ``A``.
 
-    ``shared``: every turn gets ``A``, as published; a rollout of many turns weighs more. ``final``: the answer alone;
-    a baseline that shows what training the memory adds. ``split``: every one of ``n`` turns gets ``A / n``, so that
-    long and short documents pull alike; for batches that mix lengths.
+    ``shared``: every turn gets ``A``, as published; a rollout with more turns weighs more. ``final``: only the answer
+    gets ``A``, a baseline that measures what training the memory adds. ``split``: each of ``n`` turns gets ``A / n``,
+    so that long and short documents weigh the same; for batches that mix lengths.
     """
 
     SHARED = "shared"
@@ -28,13 +28,13 @@ class Credit(StrEnum):
 
 
 class Overlong(StrEnum):
-    """What happens to a reply that was cut at its limit.
+    """What training does with a reply that was cut at its limit.
 
-    ``keep``: it is trained on like any other, as published. ``mask``: its tokens leave loss and normaliser, because
-    what the policy would have written is unknown; for limits that are often hit early on, though it does not teach a
-    policy to stop. ``penalty``: the rollout's reward falls as its replies near their limits:
-    ``R + overlong_weight mean_j(p_j)`` with :func:`length_penalty` ``p_j`` of turn ``j`` (DAPO, arXiv 2503.14476,
-    equation 13, averaged over turns); for memories that should stay short.
+    ``keep``: train on the reply like on any other, as published. ``mask``: leave its tokens out of loss and normaliser,
+    since the rest of the reply is unknown; for policies that often reach the limit at first, but it does not teach them
+    to stop. ``penalty``: lower the rollout's reward as its replies approach their limits, to ``R + overlong_weight
+    mean_j(p_j)`` with the :func:`length_penalty` ``p_j`` of turn ``j`` (DAPO, arXiv 2503.14476, equation 13, averaged
+    over turns); for memories that should stay short.
     """
 
     KEEP = "keep"
@@ -43,7 +43,7 @@ class Overlong(StrEnum):
 
 
 class RowName(NamedTuple):
-    """A row by prompt, rollout of the prompt, and turn of the rollout."""
+    """The name of a row: its prompt, its rollout of that prompt, and its turn in that rollout."""
 
     prompt: str
     rollout: str
@@ -56,13 +56,13 @@ class RowName(NamedTuple):
 
 
 def length_penalty(reply_tokens: int, limit: int, buffer: float) -> float:
-    """Return 0 up to ``(1 - buffer) * limit`` tokens, then a value that falls in a line to -1 at ``limit``."""
+    """Return a reply's penalty: 0 up to ``(1 - buffer) * limit`` tokens, then falling linearly to -1 at ``limit``."""
     room = buffer * limit
     return -min(1.0, max(0.0, (reply_tokens - (limit - room)) / room))
 
 
 def last_turns(keys: Sequence[str]) -> dict[tuple[str, str], int]:
-    """Return, for each (prompt, rollout), the position among ``keys`` of its last turn."""
+    """Return the position in ``keys`` of each rollout's last turn, by (prompt, rollout)."""
     last: dict[tuple[str, str], int] = {}
     for position, row in enumerate(map(RowName.of, keys)):
         found = last.get(row[:2])
@@ -74,11 +74,11 @@ def last_turns(keys: Sequence[str]) -> dict[tuple[str, str], int]:
 def row_advantages(
     keys: Sequence[str], rewards: Sequence[float], *, by_deviation: bool = False, credit: Credit = Credit.SHARED
 ) -> list[float]:
-    """Return the advantage of every row's tokens; ``rewards`` are per row, and only those of last turns count.
+    """Return the advantage of each row. ``rewards`` has a value per row; only that of a rollout's last turn counts.
 
-    ``A_i = R_i - mean(R)`` over the rollouts ``i`` of a prompt (arXiv 2507.02259, equation 4), each counted once
-    however many turns it took. With ``by_deviation`` it is GRPO as published: ``A_i / (deviation(R) + 1e-6)``, with
-    the sample's standard deviation. A prompt with a single rollout has nothing to compare with: 0.
+    ``A_i = R_i - mean(R)`` over the rollouts ``i`` of a prompt (arXiv 2507.02259, equation 4); every rollout counts
+    once, whatever its number of turns. ``by_deviation`` divides by ``deviation(R) + 1e-6``, the sample's standard
+    deviation, as in the published GRPO. The only rollout of a prompt gets 0.
     """
     last = last_turns(keys)
     groups: dict[str, list[float]] = defaultdict(list)
@@ -102,10 +102,11 @@ def row_advantages(
 
 
 def step_advantages(keys: Sequence[str], steps: Sequence[float | None]) -> list[float]:
-    """Return ``S_ij = s_ij - mean(s_j)``: the evidence a turn noted and retained, against that turn of the group.
+    """Return ``S_ij = s_ij - mean(s_j)`` for each row: the turn's evidence score less the mean of its group.
 
-    ``s_ij`` is :attr:`~memagent_lib.diagnostics.Diagnosis.steps` of turn ``j`` of rollout ``i``. The mean is over the
-    rollouts of a prompt whose turn ``j`` had evidence to note or retain; a turn that had none gets 0.
+    ``s_ij`` (``steps``) is :attr:`~memagent_lib.diagnostics.Diagnosis.steps` of turn ``j`` of rollout ``i``: how much
+    of the evidence the turn noted and retained, or None if it had none to note or retain. The mean is over the rollouts
+    of a prompt whose turn ``j`` has a score; a turn without a score gets 0.
     """
     groups: dict[tuple[str, int], list[float]] = defaultdict(list)
     rows = [RowName.of(key) for key in keys]
@@ -121,7 +122,7 @@ def step_advantages(keys: Sequence[str], steps: Sequence[float | None]) -> list[
 def prompts_without_spread(
     keys: Sequence[str], rewards: Sequence[float], steps: Sequence[float | None] | None = None
 ) -> set[str]:
-    """Return the prompts whose advantages are all 0: equal rewards, and equal step rewards in every turn."""
+    """Return the prompts whose advantages are all 0, since rewards are equal and so are ``steps`` in every turn."""
     seen: dict[str, set[float]] = defaultdict(set)
     noted: dict[tuple[str, int], set[float]] = defaultdict(set)
     for (prompt, _), position in last_turns(keys).items():

@@ -45,21 +45,22 @@ WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONL
 
 
 class RolloutError(RuntimeError):
-    """A rollout that could not be finished. A score of zero in its place would punish the policy for our fault."""
+    """A rollout could not be finished. It is not scored 0 instead, which would punish the policy for our fault."""
 
 
 def seed_of(*names: object) -> int:
-    """Return 31 bits that follow from ``names`` alone, in every process."""
+    """Return a seed of 31 bits that depends on ``names`` alone and is the same in every process."""
     digest = hashlib.sha256(json.dumps([str(name) for name in names]).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
 @dataclass
 class VerlBackend:
-    """verl's rollout servers as a backend, for one rollout.
+    """Complete the turns of one rollout on verl's rollout servers.
 
-    Every sampled turn has its own seed, from ``seeds`` (the names of the rollout) and the turn's number. Rollouts with
-    the same ``session`` go to the same server and share its prefix cache. ``finished`` is called after every turn.
+    Every sampled turn has its own seed, derived from ``seeds`` (the names of the rollout) and the turn's number.
+    Rollouts with the same ``session`` go to the same server and share its prefix cache. ``finished`` is called after
+    every turn.
     """
 
     server: Any
@@ -71,10 +72,13 @@ class VerlBackend:
     finished: Callable[[], None] = lambda: None
     turns: int = 0
     extra_fields: dict[str, Any] = field(default_factory=dict)
-    """verl's notes on the rollout, such as the steps whose weights it used; the last turn's where turns differ."""
+    """verl's notes on the rollout, such as the steps whose weights it used. A later turn replaces an earlier one's."""
 
     async def complete(self, request: Request) -> Reply:
-        """Run one turn; :class:`RolloutError` when the engine gives up. A reply cut at its limit ends in ``length``."""
+        """Complete one turn. A reply that was cut at its limit has the finish reason ``length``.
+
+        Raises :class:`RolloutError` if the engine aborts the turn or returns no token.
+        """
         sampling = {**self.sampling, **WHOLE_REPLIES, "max_tokens": request.max_tokens}
         if sampling.get("temperature"):
             sampling["seed"] = seed_of(*self.seeds, self.turns)
@@ -109,7 +113,7 @@ class VerlBackend:
 
 
 class MemAgentLoop(AgentLoopBase):
-    """Reads one document with one agent; :meth:`run` returns one output per turn, the score on the last."""
+    """Read one document with one agent. :meth:`run` returns an output per turn; the last one carries the score."""
 
     def __init__(  # does not call AgentLoopBase, which would build a chat tokenizer for every rollout
         self,
@@ -136,7 +140,10 @@ class MemAgentLoop(AgentLoopBase):
         self.traces_per_step = traces_per_step
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """Read, answer and score one row of the data. A failure is noted and tried once more, with the same seeds."""
+        """Read, answer and score one row of the data. A failure is recorded and the row repeated with the same seeds.
+
+        Raises :class:`RolloutError` after the second failure.
+        """
         for attempt in range(1, TRIES + 1):
             try:
                 outputs = await self._run(sampling_params, row)
@@ -215,13 +222,13 @@ _saves_traces = True
 
 
 def leave_traces_to_others() -> None:
-    """Save no traces in this process: of several that make a run's rollouts, one saves the first of each step."""
+    """Turn off the saving of traces in this process. Of the processes that make a run's rollouts, one saves them."""
     global _saves_traces
     _saves_traces = False
 
 
 def last_failure(traces: Path) -> str:
-    """Describe the last failure that rollouts noted, with its example's id and traceback."""
+    """Describe the last recorded failure of a rollout: its example's id and its traceback."""
     noted = read_lines(traces / FAILURES)
     if not noted:
         return "see the log above"
@@ -230,7 +237,7 @@ def last_failure(traces: Path) -> str:
 
 
 def rollout_metrics(result: Result) -> dict[str, float]:
-    """Return the numbers of a rollout that are worth a curve; :data:`UNKNOWN` for what does not apply."""
+    """Return the metrics of a rollout by name. :data:`UNKNOWN` stands for a metric that does not apply."""
     trace = result.trace
     diagnosis = result.diagnosis
     memory_tokens = [turn.reply.reply_tokens for turn in trace.reads]

@@ -1,7 +1,7 @@
-"""A training run as a recipe: a TOML file of a few small tables, checked before anything heavy starts.
+"""The recipe of a training run: a TOML file of a few small tables, validated when it is loaded.
 
-A recipe names what verl has no word for: reader, budgets, curriculum, credit, and when to give up. Whatever verl has a
-word for stands in ``[verl]`` under verl's own dotted name. Knows no verl: ``rl/verl/verl_settings.py`` turns a
+A recipe adds names only where verl has none: reader, budgets, curriculum, credit, and when to give up. Every setting of
+verl keeps verl's dotted name, in the table ``[verl]``. Does not load verl: ``rl/verl/verl_settings.py`` turns a
 :class:`Recipe` into verl's configuration.
 """
 
@@ -26,12 +26,12 @@ DEVICES = ("auto", "cpu", "cuda")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The policy to train, as a folder or hub name, and the device: ``auto`` takes CUDA where there is one.
+    """The model to train (``path``: a folder or hub name) and its device; ``auto`` is CUDA if a GPU is present.
 
-    With ``average_with``, the folder of a model of the same shape, the exported policy is ``(1 - average_share)`` of
-    the trained weights plus ``average_share`` of that model's. Averaging with the model from before training brings
-    back skills that training wore out (WiSE-FT, arXiv 2109.01903; on RL, WARP, arXiv 2406.16768). Rollouts, validation
-    and checkpoints use the trained weights alone.
+    With ``average_with``, the folder of a model of the same shape, the exported policy is ``(1 - average_share)`` times
+    the trained weights plus ``average_share`` times that model's. Averaging with the model from before training
+    restores skills that training wore out (WiSE-FT, arXiv 2109.01903; on RL, WARP, arXiv 2406.16768). Rollouts,
+    validation and checkpoints use the trained weights alone.
     """
 
     path: str
@@ -46,15 +46,16 @@ class ModelConfig:
             raise ValueError(f"average_share must be between 0 and 1, got {self.average_share}")
 
     def with_paths(self, locate: Callable[[str], str]) -> ModelConfig:
-        """Return the same model with ``locate`` applied to everything that may be a folder."""
+        """Return a copy with ``locate`` applied to ``path`` and ``average_with``."""
         average_with = locate(self.average_with) if self.average_with else ""
         return dataclasses.replace(self, path=locate(self.path), average_with=average_with)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stage of the curriculum: ``steps`` on the examples of ``files``. Only the last stage may have 0, which lasts to
-    the end of the run.
+    """A stage of the curriculum: ``steps`` training steps on the examples of ``files``.
+
+    Only the last stage may have 0 steps; it then lasts to the end of the run.
     """
 
     files: tuple[str, ...]
@@ -71,15 +72,15 @@ class DataConfig:
     """Parquet files of examples to train on (``train`` or ``stages``) and to validate on (``eval``, read greedily).
 
     ``train`` is shuffled and used up before it is shuffled again. ``[[data.stages]]``, tables of ``files`` and
-    ``steps``, are a curriculum instead: short documents first where long ones are never answered, so that groups have
-    spread.
+    ``steps``, are a curriculum instead. Use one if the policy never answers long documents at first: on short ones the
+    rewards of a group differ, so that there is something to learn.
 
     ``mix`` says how a stage's examples are drawn: ``examples`` draws each equally often; ``tasks`` draws equally many
     of every task, so that no task drowns the others; ``files`` draws equally many of every file, so that a few examples
     are seen often (a file listed twice has two shares).
 
-    ``bad_examples`` says what happens to examples that do not fit budget, template or judge: ``refuse`` stops the run
-    before it starts, ``leave_out`` leaves them out and counts them.
+    ``bad_examples`` decides about examples that do not fit budget, template or judge: ``refuse`` stops the run before
+    it starts, ``leave_out`` trains without them and counts them.
     """
 
     train: tuple[str, ...] = ()
@@ -101,12 +102,12 @@ class DataConfig:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All training files, each once."""
+        """All training files of ``train`` or of the stages, each once."""
         of_stages = tuple(file for stage in self.stages for file in stage.files)
         return tuple(dict.fromkeys(self.train + of_stages))
 
     def with_paths(self, locate: Callable[[str], str]) -> DataConfig:
-        """Return the same data with ``locate`` applied to every path."""
+        """Return a copy with ``locate`` applied to every path."""
         stages = tuple(dataclasses.replace(stage, files=tuple(map(locate, stage.files))) for stage in self.stages)
         train = tuple(map(locate, self.train))
         held_out = tuple(map(locate, self.eval))
@@ -115,7 +116,7 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingConfig:
-    """The reader that is trained, its prompt template, and how much it may read and remember at once."""
+    """The reader to train, its prompt template, and its budgets in tokens. The defaults are MemAgent's."""
 
     reader: str = "overwrite"
     template: str = "chunk_first"
@@ -125,12 +126,13 @@ class ReadingConfig:
     question_tokens: int = 1024
 
     def __post_init__(self) -> None:
+        # Validated where it is declared, like any other setting, so a wrong name fails before a process starts.
         reader_named(self.reader)
         Template.load(self.template)
 
     @property
     def shows(self) -> Mapping[Kind, int]:
-        """How many memories each kind of the reader's prompts shows; prompt sizes follow from it."""
+        """How many memories each kind of the reader's prompts contains; it determines the size of prompts."""
         return reader_named(self.reader).prompts
 
     @property
@@ -140,26 +142,27 @@ class ReadingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
-    """What multi-conversation training adds to verl's objective, which :mod:`memagent_lib.rl` states whole.
+    """The settings that training over several conversations adds to verl's; :mod:`memagent_lib.rl` has the objective.
 
     *Credit.* ``credit``: see :class:`~memagent_lib.rl.advantages.Credit`. ``evidence_reward`` ``e`` adds ``e S_ij``
-    (:func:`~memagent_lib.rl.advantages.step_advantages`) to the advantage of turn ``j``: how well it noted and retained
-    the evidence, compared with the same turn of the other rollouts. For documents whose question is never answered at
-    first. The memory is then trained towards the evidence, not the answer. Examples without evidence use their accepted
-    answers as evidence.
+    (:func:`~memagent_lib.rl.advantages.step_advantages`) to the advantage of turn ``j``. ``S_ij`` measures how well the
+    turn noted and retained the evidence, compared with the same turn of the other rollouts. Use it for documents whose
+    question is never answered at first: it trains the memory towards the evidence, not the answer. Accepted answers
+    serve as evidence for examples without any.
 
-    *Groups without spread.* ``skip_equal_groups`` leaves them out of log-probabilities and update, because their
-    advantages are 0. ``dynamic_sampling`` replaces them by fresh prompts, round by round, until the batch is full
-    (DAPO, arXiv 2503.14476, equation 11), for at most 10 rounds; for data that is mostly too easy or too hard, at the
-    price of more rollouts. The reward curve then shows only the prompts that remain.
+    *Groups without spread.* The rollouts of such a group all have the same reward, so their advantages are 0.
+    ``skip_equal_groups`` leaves them out of log-probabilities and update. ``dynamic_sampling`` replaces them by fresh
+    prompts until the batch is full (DAPO, arXiv 2503.14476, equation 11), for at most 10 rounds
+    (:data:`memagent_lib.rl.trainer.MOST_ROUNDS`). Use it for data that is mostly too easy or too hard; it costs more
+    rollouts, and the reward curve shows only the prompts that remain.
 
-    *Overlong replies.* ``overlong``: see :class:`~memagent_lib.rl.advantages.Overlong`. ``penalty`` starts in the last
-    ``overlong_buffer`` of a limit and has the weight ``overlong_weight``.
+    *Overlong replies.* ``overlong``: see :class:`~memagent_lib.rl.advantages.Overlong`. ``penalty`` applies in the last
+    ``overlong_buffer`` (a share) of a reply's limit and has the weight ``overlong_weight``.
 
-    *Safety.* A rollout that fails twice removes its prompt from the step. More than ``failed_share`` of a step's
-    prompts, rounded up, stop the run; so do ``hang_minutes`` without a finished turn. The newest ``keep_checkpoints``
-    are retained, and the best of those that were validated, which verl's own count would delete. ``traces_per_step``
-    rollouts a step are saved as traces.
+    *Safety.* A rollout that fails twice removes its prompt from the step. The run stops if more than ``failed_share``
+    of a step's prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. The newest ``keep_checkpoints``
+    are retained, and so is the best validated one, which verl's own count would delete. ``traces_per_step`` rollouts of
+    each step are saved as traces.
 
     ``seed`` fixes the order of examples and every sampled reply.
     """
@@ -190,7 +193,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """Which Ray a run uses: ``local`` starts one of its own and joins no other, ``auto`` or ``HOST:PORT`` joins."""
+    """The Ray of a run: ``local`` starts a private one, ``auto`` or ``HOST:PORT`` joins a running cluster."""
 
     address: str = "local"
 
@@ -217,10 +220,10 @@ class TrackingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A whole training run. ``verl`` holds settings of verl by dotted name, which override everything else.
+    """All settings of a training run. ``verl`` maps verl's dotted names to values, which override everything else.
 
-    Published values fill in what ``verl`` leaves out (:data:`~memagent_lib.rl.verl.verl_keys.DEFAULTS`); a name that
-    starts with ``+`` adds a setting that verl's configuration does not have.
+    Settings that ``verl`` leaves out get the published values (:data:`~memagent_lib.rl.verl.verl_keys.DEFAULTS`). A
+    name that starts with ``+`` adds a setting that verl's configuration does not have.
     """
 
     model: ModelConfig
@@ -246,17 +249,17 @@ class Recipe:
 
     @property
     def prompts(self) -> int:
-        """The prompts of one step."""
+        """How many prompts a step draws."""
         return self.verl[verl_keys.PROMPTS]
 
     @property
     def rollouts(self) -> int:
-        """The rollouts of one prompt."""
+        """How many rollouts a prompt gets."""
         return self.verl[verl_keys.ROLLOUTS]
 
     @property
     def mini_batches(self) -> int:
-        """The optimizer steps of one batch of prompts."""
+        """How many optimizer steps a batch of prompts makes."""
         return verl_keys.mini_batches(self.verl)
 
     @property
@@ -265,12 +268,12 @@ class Recipe:
 
     @property
     def workers(self) -> int:
-        """The devices of one node: GPUs, or training processes on a CPU."""
+        """How many devices a node has: GPUs, or training processes on a CPU."""
         return self.verl[verl_keys.WORKERS]
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages that the run reaches, each with its number of steps."""
+        """The stages that the run reaches, each with the number of steps that it gets."""
         reached = []
         left = self.steps
         for stage in self.data.stages or (Stage(files=self.data.train),):
@@ -282,9 +285,10 @@ class Recipe:
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-        """Read a TOML file; each override is ``table.key=value`` with a TOML value, or a bare word for a string.
+        """Read a recipe from a TOML file, and replace the settings named in ``overrides``.
 
-        Paths in the file are relative to the working directory.
+        An override is ``table.key=value``, with a TOML value or a bare word for a string. Paths in the file are
+        relative to the working directory.
         """
         tables = read_toml(path, "recipe")
         for override in overrides:
@@ -293,7 +297,7 @@ class Recipe:
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Recipe:
-        """Build from nested dicts, as a TOML file holds them; :class:`SettingsError` names what is wrong in them."""
+        """Build a recipe from nested dicts in the layout of the TOML file; :class:`SettingsError` names every fault."""
         _refuse_renamed(tables)
         tables = dict(tables)
         data = tables.get("data")
@@ -310,11 +314,12 @@ class Recipe:
 
     def to_tables(self) -> dict[str, Any]:
         """Return nested dicts of plain JSON types; :meth:`from_tables` turns them back into the recipe."""
+        # The round trip turns tuples into lists and enums into plain strings.
         return json.loads(json.dumps(dataclasses.asdict(self) | {"verl": dict(self.verl)}))
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"a": {"b": 1}, "c.d": 2}`` as ``{"a.b": 1, "c.d": 2}``."""
+    """Return a nested table with dotted keys: ``{"a": {"b": 1}, "c.d": 2}`` becomes ``{"a.b": 1, "c.d": 2}``."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
         name = f"{prefix}{key}"

@@ -1,7 +1,7 @@
-"""Which examples a step trains on: one stage after the other, and equally many prompts from each share of a stage.
+"""Choose the examples of a training step: stage after stage, with equally many prompts from each share of a stage.
 
-A function of seed, step and prompt number, and of nothing that was drawn before, so that a resumed run draws exactly
-the examples that it would have drawn. Knows rows by number and tasks by name; knows no file and no trainer.
+The choice depends on seed, step and prompt number alone, not on earlier draws, so a resumed run draws the same examples
+as an uninterrupted one. Knows rows by number and tasks by name; knows no file and no trainer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from itertools import chain, islice
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """``stages`` holds for each stage its steps and its shares of row numbers; a step draws ``prompts`` rows.
+    """The order in which a run draws its rows.
 
-    Of ``s`` shares, prompt ``k`` of a stage (counted over its steps, from 0) is number ``k // s`` of share ``k % s``,
-    so no two shares are ever more than one prompt apart. A share is shuffled, used up, and shuffled again.
+    ``stages`` has a pair for each stage: its number of steps, and its shares (lists of row numbers). A step draws
+    ``prompts`` rows. Prompt ``k`` of a stage with ``s`` shares, counted over its steps from 0, is number ``k // s`` of
+    share ``k % s``, so the shares differ by at most one prompt. A share is shuffled, used up, and shuffled again.
     """
 
     stages: tuple[tuple[int, tuple[tuple[int, ...], ...]], ...]
@@ -27,10 +28,10 @@ class Curriculum:
     seed: int
 
     def row(self, step: int, number: int) -> int:
-        """Return the row of prompt ``number`` (from 0) of ``step`` (from 1); the last stage has no end.
+        """Return the row number of prompt ``number`` (from 0) in ``step`` (from 1). The last stage has no end.
 
-        Numbers from ``prompts`` on replace prompts of the same step (dynamic sampling). They follow the step's own
-        order, so they may draw a row that the stage has used or will use.
+        A ``number`` of ``prompts`` or more replaces a prompt of the same step (dynamic sampling). Replacements follow
+        the step's own order, so they may repeat a row that the stage draws elsewhere.
         """
         stage = 0
         before = 0
@@ -48,13 +49,19 @@ class Curriculum:
 
 
 def numbered(counts: Mapping[str, int], tasks: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
-    """Return the rows (number, task) of each file, from their counts and the tasks of all rows in the same order."""
+    """Return the rows of each file as pairs of row number and task.
+
+    ``counts`` has the number of rows of each file; ``tasks`` has the task of every row, file after file.
+    """
     rows = iter(enumerate(tasks))
     return {file: list(islice(rows, count)) for file, count in counts.items()}
 
 
 def shares_of(files: Sequence[Sequence[tuple[int, str]]], mix: str) -> tuple[tuple[int, ...], ...]:
-    """Return the row numbers of some files in one share per task, one per file, or one for all, as ``mix`` says."""
+    """Return the row numbers of ``files`` in shares: one per task, one per file, or a single one.
+
+    ``mix`` is ``tasks``, ``files`` or ``examples``.
+    """
     if mix == "files":
         return tuple(tuple(row for row, _ in file) for file in files if file)
     shares: dict[str, list[int]] = defaultdict(list)

@@ -1,9 +1,8 @@
-"""The published policy loss, with two measurements that only the worker can make: which rows were trained on, and
-whether sampler and actor agree about the sampled tokens.
+"""The published policy loss, plus two measurements: the number of rows trained, and how well sampler and actor agree.
 
-verl knows it as ``memagent``. The gradient is that of verl's ``vanilla`` loss (PPO, clipped and dual-clipped); sums
-over the micro-batch travel with it as metrics. When a run skips the old policy's forward pass, these sums are the only
-comparison of sampler and actor.
+Registered with verl as ``memagent``. The gradient is that of verl's ``vanilla`` loss (PPO, clipped and dual-clipped).
+Only the worker can measure these, so it returns sums over the micro-batch as metrics. If a run skips the old policy's
+forward pass, the sums are the only comparison of sampler and actor.
 """
 
 from __future__ import annotations
@@ -28,7 +27,10 @@ def memagent_loss(
     response_mask: torch.Tensor,
     **settings: Any,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Return verl's ``vanilla`` loss and its metrics, plus ``moment/*``. Shapes: (rows, longest reply)."""
+    """Return verl's ``vanilla`` loss and its metrics, plus the metrics ``moment/*``.
+
+    All tensors have the shape (rows, longest reply).
+    """
     loss, metrics = compute_policy_loss_vanilla(old_log_prob, log_prob, advantages, response_mask, **settings)
     counts = {
         f"{PREFIX}rows": float(response_mask.bool().any(-1).sum()),
@@ -38,7 +40,11 @@ def memagent_loss(
 
 
 def moments(old: torch.Tensor, new: torch.Tensor, mask: torch.Tensor) -> dict[str, float]:
-    """Return sums over the tokens in ``mask``. verl averages them over micro-batches, which scales all alike."""
+    """Return the sums that :func:`agreement` needs, over the tokens in ``mask``.
+
+    ``old`` and ``new`` are log-probabilities. verl averages metrics over micro-batches, which scales every sum by the
+    same factor, so their ratios stay exact.
+    """
     chosen = mask.bool()
     x = old[chosen].double()
     y = new[chosen].double()
@@ -48,7 +54,10 @@ def moments(old: torch.Tensor, new: torch.Tensor, mask: torch.Tensor) -> dict[st
 
 
 def agreement(means: Mapping[str, float]) -> tuple[float, float]:
-    """Return Pearson correlation and mean absolute difference of log-probabilities, from averaged :func:`moments`."""
+    """Return the Pearson correlation and the mean absolute difference of log-probabilities.
+
+    ``means`` are :func:`moments`, averaged over micro-batches. Both results are NaN without a token.
+    """
     n, x, y, xx, yy, xy, difference = (means[PREFIX + name] for name in _MOMENTS)
     if n == 0:
         return math.nan, math.nan
@@ -59,8 +68,8 @@ def agreement(means: Mapping[str, float]) -> tuple[float, float]:
 def rows_trained(means: Mapping[str, float]) -> int:
     """Return how many rows of a mini-batch had a token in the loss, over all workers and micro-batches.
 
-    verl passes on averages over micro-batches only. Rows per token is the same in averages and in sums, and the number
-    of tokens in the whole mini-batch is known, because it is the normaliser.
+    verl reports only averages over micro-batches. Their ratio of rows to tokens equals that of the sums; times the
+    tokens of the mini-batch, which are known as the loss's normaliser, it gives the rows.
     """
     tokens = means[f"{PREFIX}tokens"]
     if not tokens:

@@ -1,6 +1,6 @@
-"""The files of a training run, and how others read them meanwhile: status, metrics, checkpoints, exported model.
+"""The files of a training run: status, metrics, checkpoints, exported model. Other processes may read them at any time.
 
-Everything is written atomically or by appending whole lines, so a reader never sees half a record. Starts nothing.
+Every file is written atomically or grows by whole lines, so a reader never sees half a record. Starts nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCORE_FILE = "validation_score.txt"
 
 
 class TrainingState(StrEnum):
-    """The state of a run. ``died`` means that it was killed before it could record how it ended."""
+    """The state of a run. ``died`` means that the run was killed before it could record its end."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -42,11 +42,11 @@ class TrainingState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStatus:
-    """A run at one moment.
+    """The status of a run at one moment.
 
-    ``reward`` is the mean score of the last step's rollouts; ``retried`` counts the rollouts, over all steps, that
-    failed and were made again. ``stop_by``, in Unix seconds, is when a run that was asked to stop is ended wherever it
-    is; 0 when nobody asked.
+    ``reward`` is the mean score of the last step's rollouts. ``retried`` counts, over all steps, the rollouts that
+    failed and were repeated. ``stop_by`` is the time (Unix seconds) at which a requested stop becomes a kill; 0 without
+    a request.
     """
 
     state: TrainingState
@@ -75,12 +75,12 @@ class Checkpoint(NamedTuple):
 
     @property
     def huggingface(self) -> Path:
-        """The policy as a folder that transformers and vLLM load."""
+        """The checkpoint's folder in Hugging Face's format, which transformers and vLLM load."""
         return self.folder / "actor" / "huggingface"
 
     @property
     def score(self) -> float | None:
-        """The mean validation score of its step, or None before it was validated."""
+        """The mean validation score of the checkpoint's step, or None if that was not validated."""
         note = self.folder / SCORE_FILE
         if not note.is_file():
             return None
@@ -89,7 +89,7 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths and records of one run."""
+    """The paths and records in the folder of one training run."""
 
     path: Path
 
@@ -99,27 +99,27 @@ class RunFolder:
 
     @property
     def key(self) -> str:
-        """Twelve letters that set this run's sockets, actors and namespace apart from those of every other."""
+        """12 hex digits, unique to the run's path, for the names of its sockets, actors and namespace."""
         return hashlib.sha256(str(self.path).encode()).hexdigest()[:12]
 
     @property
     def left_out(self) -> Path:
-        """Modules that the run's processes do without (:func:`memagent_lib.rl.verl.verl_settings.environment`)."""
+        """The folder of empty modules that hide slow ones (:func:`~.verl.verl_settings.leave_out_slow_imports`)."""
         return self.path / "left_out"
 
     def write_recipe(self, recipe: Recipe, device: str, trained: Recipe | None = None) -> None:
-        """Write the recipe as requested, and as ``trained`` where the check copied its data."""
+        """Write the recipe that was requested, and ``trained``, the same recipe with the paths of copied data."""
         record = {"config": recipe.to_tables(), "device": device, "weights": model_hash(recipe.model.path)}
         if trained:
             record["trained"] = trained.to_tables()
         write_atomically(self.config, json.dumps(record, indent=2))
 
     def weights(self) -> str:
-        """Return the hash of the model that the run was started with; empty for a run of an older version."""
+        """Return the hash of the weights that the run was started with; empty for a run of an older version."""
         return json.loads(self.config.read_text(encoding="utf-8")).get("weights", "")
 
     def recipe(self) -> tuple[Recipe, str]:
-        """Return the recipe that the run trains with, and the device that was chosen for it."""
+        """Return the recipe that the run trains with, and its device."""
         record = json.loads(self.config.read_text(encoding="utf-8"))
         return Recipe.from_tables(record.get("trained", record["config"])), record["device"]
 
@@ -129,12 +129,12 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """One line per step, ``{"step", "time", "metrics"}``: all that verl logged."""
+        """The file with a line per step, ``{"step", "time", "metrics"}``: every metric that verl logged."""
         return self.path / "metrics.jsonl"
 
     @property
     def verl_metrics(self) -> Path:
-        """Where verl itself writes; emptied whenever verl starts."""
+        """The file to which verl itself logs. It is emptied whenever verl starts."""
         return self.path / "metrics.part.jsonl"
 
     @property
@@ -143,11 +143,11 @@ class RunFolder:
 
     @property
     def heartbeat(self) -> Path:
-        """Touched whenever a turn, or a part of a step, was finished."""
+        """The file that is touched whenever a turn or a part of a step finishes."""
         return self.path / "heartbeat"
 
     def beat(self) -> None:
-        """Note that something was finished, at most once a second: the folder may be on a network."""
+        """Touch the heartbeat, at most once a second, because the folder may be on a network."""
         now = int(time.time())
         if now != _last_beats.get(self.path):
             _last_beats[self.path] = now
@@ -159,7 +159,7 @@ class RunFolder:
 
     @property
     def model(self) -> Path:
-        """The trained policy as a Hugging Face folder, once the run has finished."""
+        """The folder of the exported policy, which exists once the run has finished."""
         return self.path / "model"
 
     @property
@@ -174,7 +174,7 @@ class RunFolder:
         write_atomically(self.path / "status.json", json.dumps(status.to_record() | {"updated": time.time()}))
 
     def status(self) -> TrainingStatus:
-        """Return the last status written, or ``died`` where that is running and no process has the lock."""
+        """Return the last status; its state is ``died`` if it claims to be active and no process holds the lock."""
         status = self._written_status()
         if status.state.over or self.locked():
             return status
@@ -188,7 +188,10 @@ class RunFolder:
         return TrainingStatus.from_record(json.loads(file.read_text(encoding="utf-8")))
 
     def lock(self) -> int:
-        """Lock the run for this process and all that inherit the descriptor returned, or raise ``BlockingIOError``."""
+        """Lock the run and return the lock's descriptor; processes that inherit it hold the lock too.
+
+        Raises ``BlockingIOError`` if another process holds the lock.
+        """
         handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,16 +208,16 @@ class RunFolder:
         return False
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the lines of :attr:`metrics`, without an unfinished last one."""
+        """Return the lines of :attr:`metrics` as records, without an incomplete last line."""
         return read_lines(self.metrics)
 
     @property
     def checkpoint_note(self) -> Path:
-        """The file from which verl reads, at its start, the step to continue from."""
+        """The file that tells verl at its start which step to continue from."""
         return self.checkpoints / "latest_checkpointed_iteration.txt"
 
     def whole_checkpoints(self) -> list[Checkpoint]:
-        """Return them by step. A checkpoint has its name only once it is whole (``rl/verl/checkpoints.py``)."""
+        """Return all checkpoints, ordered by step; each is whole (:mod:`memagent_lib.rl.verl.checkpoints`)."""
         folders = self.checkpoints.glob("global_step_*")
         return sorted(Checkpoint(int(path.name.rpartition("_")[2]), path) for path in folders)
 
@@ -222,12 +225,12 @@ class RunFolder:
         return next(reversed(self.whole_checkpoints()), None)
 
     def best_checkpoint(self) -> Checkpoint | None:
-        """Return the one with the highest validation score, the earliest of equals, or None if none was validated."""
+        """Return the checkpoint with the highest validation score, or None if none was validated. The earliest wins."""
         scored = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.score is not None]
         return max(scored, key=lambda checkpoint: (checkpoint.score, -checkpoint.step), default=None)
 
     def forget_after(self, step: int) -> None:
-        """Remove the metrics and rollouts of the steps after ``step``: a resumed run makes them again."""
+        """Remove the metrics and rollouts of all steps after ``step``, which a resumed run repeats."""
         remaining = [row for row in self.rows() if row["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in remaining))
         for file in self.traces.glob("step_*.jsonl"):
@@ -239,12 +242,12 @@ _last_beats: dict[Path, int] = {}
 
 
 def save_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:
-    """Append a rollout's record to the file of its step, with the text of its chunks: documents are not saved."""
+    """Append a rollout's record to the file of its step. The record has the text of the chunks, but no document."""
     metadata = {**result.example.metadata, "step": step, "greedy": greedy}
     saved = replace(result, example=replace(result.example, metadata=metadata))
     append_record(traces / f"step_{step:06d}.jsonl", f"{greedy} {result.key}", saved.to_record())
 
 
 def load_rollouts(traces: Path) -> list[Result]:
-    """Return the rollouts that training saved, by step; their examples' metadata has ``step`` and ``greedy``."""
+    """Return the rollouts that training saved, in order of steps; their metadata has ``step`` and ``greedy``."""
     return [result for file in sorted(traces.glob("step_*.jsonl")) for result in read_results(file)]

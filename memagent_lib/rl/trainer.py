@@ -1,11 +1,14 @@
 """One step of training: draw prompts, order and pad their rows, compute advantages, update.
 
-It differs from verl's synchronous trainer in four ways. The optimizer takes a fixed number of steps per batch of
-prompts, however many turns the documents needed. Advantages are those of :mod:`memagent_lib.rl.advantages`. Rows have
-names, and an order that follows from the seed. And every step counts what must hold: rows produced, carried and
-trained, optimizer steps, agreement of sampler and actor; a value that is not finite stops the run.
+It differs from verl's synchronous trainer in four ways:
 
-The loss normaliser is verl's: the tokens of the mini-batch, summed over ranks.
+- The optimizer takes a fixed number of steps per batch of prompts, whatever the number of turns.
+- Advantages are those of :mod:`memagent_lib.rl.advantages`.
+- Rows have names, and an order that depends on the seed alone.
+- Every step measures invariants: rows produced, carried and trained, optimizer steps, and the agreement of sampler and
+  actor. A reward or gradient that is not finite stops the run.
+
+The loss is normalised as in verl, by the tokens of the mini-batch summed over ranks.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ MOST_ROUNDS = 10  # of fresh prompts in a step; data without any spread would ot
 
 
 class NotFinite(ArithmeticError):
-    """A reward or gradient that is NaN or infinite; nothing learnt after it could be trusted."""
+    """A reward or gradient is NaN or infinite. The run stops, because no later result could be trusted."""
 
 
 @register_trainer(TRAINER)
@@ -99,11 +102,11 @@ class MemAgentTrainer(RunTrainer):
         return buffer
 
     def sample(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
-        """Return the batch without prompts whose rollouts failed; with ``dynamic_sampling``, fill it up again.
+        """Return a batch without the prompts whose rollouts failed; ``dynamic_sampling`` then refills it.
 
-        Failed prompts and prompts without spread are then replaced by fresh ones, round by round. A round ends when all
-        of it is done, so that the next draw follows from the seed; verl's own filter draws more while rollouts run, and
-        takes whichever finish first. After :data:`MOST_ROUNDS` the batch stays small.
+        Refilling replaces failed prompts and prompts without spread by fresh ones, in at most :data:`MOST_ROUNDS`
+        rounds; after the last, the batch stays smaller. A round waits for all of its rollouts, so that the next draw
+        depends on the seed alone. verl's own filter draws while rollouts run, and takes those that finish first.
         """
         take = partial(sample, global_steps=global_steps, partition_id=partition_id)
         batch, metrics = take(batch_size=batch_size)
@@ -297,7 +300,7 @@ def _agreement_metrics(sums: dict[str, float]) -> dict[str, float]:
 
 
 def by_task(measured: list[dict[str, float]], tasks: list[str]) -> dict[str, float]:
-    """Return the mean score of each task as ``rollout/acc/<task>``: a mean over tasks hides which of them is learnt."""
+    """Return the mean score of each task as ``rollout/acc/<task>``. ``measured`` has the metrics of each rollout."""
     scores = defaultdict(list)
     for rollout, task in zip(measured, tasks, strict=True):
         scores[task].append(rollout["acc"])
@@ -305,7 +308,7 @@ def by_task(measured: list[dict[str, float]], tasks: list[str]) -> dict[str, flo
 
 
 def average_metrics(measured: list[dict[str, float]]) -> dict[str, float]:
-    """Return means over rollouts as ``rollout/<name>``; a rollout whose value is unknown does not count for it."""
+    """Return the mean of each metric over rollouts as ``rollout/<name>``, without the rollouts where it is unknown."""
     means = {}
     for name in measured[0]:
         values = [rollout[name] for rollout in measured]

@@ -1,6 +1,7 @@
-"""What only a bare CPU needs: platform, engine, rollout server, and a way for weights to reach vLLM.
+"""The parts that training needs only on a machine without a GPU: platform, engine, rollout server, weight channel.
 
-verl loads those by module name. This door has what the rest of the room uses, and loads neither torch nor verl.
+verl loads the modules by name. This ``__init__`` exports the functions that the rest of ``rl`` calls, and loads neither
+torch nor verl.
 """
 
 from memagent_lib.rl.cpu.cpu_settings import (

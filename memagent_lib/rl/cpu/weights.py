@@ -1,8 +1,8 @@
-"""Weight updates that reach the rollouts of vLLM on a CPU.
+"""Update the weights of vLLM's CPU build.
 
-vLLM's CPU build packs linear weights when it loads a model and drops the originals, so verl's in-place update silently
-changes nothing. This worker extension gathers the new tensors and lets vLLM load them like a checkpoint. Its name is in
-``rollout.engine_kwargs.vllm.worker_extension_cls``.
+vLLM's CPU build packs linear weights when it loads a model and drops the originals, so verl's update in place silently
+changes nothing. This worker extension collects the new tensors and lets vLLM load them like a checkpoint. The setting
+``rollout.engine_kwargs.vllm.worker_extension_cls`` names it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from memagent_lib.rl.cpu.weight_channel import socket
 
 
 class CpuWeights(vLLMColocateWorkerExtension):
-    """verl's vLLM worker with :meth:`update_weights_from_ipc` replaced by a full reload."""
+    """verl's vLLM worker extension, with a full reload in place of :meth:`update_weights_from_ipc`."""
 
     def update_weights_from_ipc(
         self, peft_config: dict | None = None, base_sync_done: bool = False, use_shm: bool = True
     ) -> None:
-        """Receive every tensor of the actor, then load them all. Adapters are folded in before they are sent."""
+        """Receive all of the actor's tensors and load them. The sender has merged any adapters into them."""
         assert not peft_config, "adapters are sent apart from their weights"
         weights = self._receive(use_shm)
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))

@@ -1,6 +1,6 @@
-"""A training run as processes: checks and plan before it, launcher, supervisor and trainer during it, export after it.
+"""The processes of a training run: checks and plan before, launcher, supervisor and trainer during, export after.
 
-``supervisor`` and ``training_process`` are programs of their own; nothing imports them. Knows no algorithm.
+``supervisor`` and ``training_process`` are programs; nothing imports them. Knows no algorithm.
 """
 
 from memagent_lib.rl.run.launcher import launch, resolved

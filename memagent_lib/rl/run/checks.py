@@ -1,6 +1,6 @@
-"""What can be known to be wrong before a process is started: leftovers, missing files, a window or a disk too small.
+"""Find the faults that would end a run, before any process starts: leftovers, missing files, too little window or disk.
 
-Loads neither torch nor verl; a tokenizer counts the window.
+Loads neither torch nor verl; counts prompts with the policy's tokenizer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ VALIDATION = "data.val_"
 
 
 def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
-    """Return the recipe with the data that can be trained on (:mod:`memagent_lib.rl.run.data_check`).
+    """Check a recipe and its folder; return the recipe, reduced to usable data (:mod:`memagent_lib.rl.run.data_check`).
 
     Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` for a run that could not finish.
     """
@@ -77,7 +77,10 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
 
 
 def window_checked(recipe: Recipe) -> Encoder:
-    """Return what counts the tokens of the recipe's prompts; :class:`BudgetError` where the window is too small."""
+    """Return the encoder of the recipe's prompts.
+
+    Raises :class:`BudgetError` if the longest prompt and reply exceed the window of the model or of verl's rollouts.
+    """
     model = recipe.model.path
     if looks_like_path(model) and not (Path(model) / "config.json").is_file():
         raise SettingsError(f"no model at {model}: the folder must hold config.json, a tokenizer and weights")
@@ -92,6 +95,7 @@ def window_checked(recipe: Recipe) -> Encoder:
 
 
 def active(folder: RunFolder) -> RunError:
+    """Return the error for a folder in which a run is active."""
     return RunError(f"a run is active in {folder.path}; attach to it, stop it, or choose another folder")
 
 

@@ -1,4 +1,4 @@
-"""Check every example against budget, template and judge before anything starts, without reading a document."""
+"""Check every example against budget, template and judge before training starts. Reads no document."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ MOST_NAMED = 5
 
 
 class BadExample(NamedTuple):
-    """An example that cannot be trained on, and why."""
+    """The id of an example that cannot be trained on, and the reason."""
 
     id: str
     why: str
 
 
 def bad_examples(path: str | Path, encoder: Encoder) -> Iterator[BadExample]:
-    """Yield the examples of a file whose question, answers or judge would fail or teach nothing."""
+    """Yield the examples of a file that cannot be trained on.
+
+    Either the question exceeds its budget, or the record is invalid, or the judge scores even a right answer 0.
+    """
     for record in stream_records(path):
         why = _fault(record, encoder)
         if why:
@@ -66,11 +69,11 @@ def _right_replies(answers: tuple[str, ...]) -> Iterator[str]:
 
 
 def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
-    """Return the recipe with files of good examples only, copied to the run's folder where they had to change.
+    """Return the recipe with data files that contain only usable examples.
 
-    Bad examples are left out if ``data.bad_examples`` is ``leave_out``. A file that another program wrote is copied in
-    our layout (:func:`~memagent_lib.data.is_as_saved`). :class:`SettingsError` names bad examples that are refused, or
-    a training set too small for a step.
+    A file with bad examples is copied to the run's folder without them, if ``data.bad_examples`` is ``leave_out``. A
+    file that another program wrote is copied in our layout (:func:`~memagent_lib.data.is_as_saved`). Raises
+    :class:`SettingsError` for bad examples under ``refuse``, and for a training set smaller than one step.
     """
     good = {}
     for number, path in enumerate((*recipe.data.files, *recipe.data.eval)):
@@ -80,7 +83,7 @@ def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
 
 
 def require_enough(recipe: Recipe, there: int) -> None:
-    """Raise :class:`SettingsError` if a step takes more examples than there are."""
+    """Raise :class:`SettingsError` if one step of the recipe takes more examples than ``there``."""
     needed = recipe.prompts
     if there < needed:
         raise SettingsError(
@@ -90,7 +93,7 @@ def require_enough(recipe: Recipe, there: int) -> None:
 
 
 def unusable(path: str | Path, bad: Mapping[str, str]) -> str:
-    """Describe the first of a file's bad examples (reasons by id) and say how many there are."""
+    """Return a sentence with the number of a file's bad examples and the first of them; ``bad`` maps ids to reasons."""
     first = "; ".join(f"{id!r}: {why}" for id, why in list(bad.items())[:MOST_NAMED])
     return (
         f"{len(bad):,} of {count(path):,} examples of {path} cannot be used: {first}{'; ...' * (len(bad) > MOST_NAMED)}"

@@ -1,4 +1,4 @@
-"""A trained policy as one folder that transformers, vLLM and :func:`~memagent_lib.agent.open_agent` load."""
+"""Export a trained policy to one folder that transformers, vLLM and :func:`~memagent_lib.agent.open_agent` load."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ def export_model(
     average_with: str = "",
     average_share: float = 0.0,
 ) -> None:
-    """Copy a checkpoint's Hugging Face folder to ``target`` in one step, as the plain model that was trained.
+    """Export the checkpoint folder ``trained`` to ``target`` as a plain Hugging Face model, without verl's names.
 
-    Adapters are folded into the weights, and these averaged with ``average_with`` if it is set. Weights that the folder
-    lacks (a large model's checkpoint has them only once) are put together from the ranks' files. The tokenizer's files
-    are the original's, byte for byte. ``reading``, how the policy was trained to read, is saved as ``memagent.json``.
+    Adapters are merged into the weights, which are then averaged with ``average_with`` if it is set. If ``trained`` has
+    no weights (a large model's checkpoint saves them only once, sharded), they are assembled from the ranks' files. The
+    tokenizer's files are copied unchanged from ``original``. ``reading``, the settings that the policy was trained to
+    read with, is saved as ``memagent.json``. ``target`` is replaced last, and is whole or absent at every moment.
     """
     part = target.with_name(f"{target.name}.part")
+    old = target.with_name(f"{target.name}.old")
     shutil.rmtree(part, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
     shutil.copytree(trained, part)
     for name in TOKENIZER_FILES:
         if (original / name).is_file():
@@ -51,8 +54,10 @@ def export_model(
     _name_dtype(part)
     if reading is not None:
         AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader).save(part)
-    shutil.rmtree(target, ignore_errors=True)
+    if target.exists():
+        target.rename(old)  # not deleted in its place: a kill meanwhile would leave half a model under its name
     part.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _fold_adapters(model: Path, note: Path) -> None:
@@ -82,14 +87,14 @@ def _average(model: Path, other: Path, share: float) -> None:
 
 
 def weights_of(model: Path) -> dict[str, Any]:
-    """Return all weights in a folder's files, by name."""
+    """Load all weights from a folder's safetensors files and return them by name."""
     from safetensors.torch import load_file
 
     return {name: weight for file in sorted(model.glob("*.safetensors")) for name, weight in load_file(file).items()}
 
 
 def shapes_of(model: Path) -> dict[str, list[int]]:
-    """Return the shapes of a folder's weights, by name, from the headers of its files."""
+    """Return the shapes of a folder's weights by name. Reads only the headers of its safetensors files."""
     from safetensors import safe_open
 
     shapes = {}
@@ -100,9 +105,10 @@ def shapes_of(model: Path) -> dict[str, list[int]]:
 
 
 def whole_weights(actor: Path) -> dict[str, Any]:
-    """Put a checkpoint's weights together from its ranks' files, each with one shard of every weight (FSDP2).
+    """Assemble a checkpoint's weights from its ranks' files and return them by name.
 
-    Only the first group of shards is read; further groups repeat it. ``verl.model_merger`` would round to bfloat16.
+    Every file has one shard of every weight (FSDP2). Reads only the first group of shards, because the others repeat
+    it. ``verl.model_merger`` would round the weights to bfloat16.
     """
     import torch
     from torch.distributed.tensor import DTensor

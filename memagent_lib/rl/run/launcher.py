@@ -1,4 +1,4 @@
-"""Start a training run: a detached process, which survives the terminal or notebook that started it."""
+"""Start a training run in a detached process, which survives the terminal or notebook that started it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LOCK_WAIT_S = 10.0
 
 
 def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at_exit: bool = False) -> TrainingRun:
-    """Check everything, then start a detached run.
+    """Check everything, start a detached run, and return it.
 
-    ``resume`` continues the run in the folder from its checkpoint; a run that has made all its steps is returned as it
-    is. With ``stop_at_exit`` the run ends with this process, however that ends. Raises :class:`SettingsError`,
+    ``resume`` continues the run in the folder from its last checkpoint; a run that is already complete is returned
+    unchanged. With ``stop_at_exit`` the run is stopped when this process ends. Raises :class:`SettingsError`,
     :class:`BudgetError` or :class:`RunError` before any process is started or stopped.
     """
     folder = RunFolder(Path(run_folder).absolute())
@@ -49,7 +49,7 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
 
 
 def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
-    """Make paths absolute and name the tracking store, so that the run is the same from any working directory."""
+    """Return the recipe with absolute paths and a named tracking store, so that any working directory gives one run."""
     data = recipe.data.with_paths(lambda path: str(Path(path).expanduser().absolute()))
     tracking = recipe.tracking
     reading = recipe.reading
@@ -66,7 +66,7 @@ def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
 
 
 def chosen_device(device: str) -> str:
-    """Return ``cuda`` for ``auto`` if a GPU answers and torch was built for it, else ``cpu``."""
+    """Return the device to train on. ``auto`` is ``cuda`` if torch was built for CUDA and finds a GPU, else ``cpu``."""
     if device != "auto":
         return device
     if importlib.util.find_spec("torch") is None:

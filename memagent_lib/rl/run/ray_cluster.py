@@ -1,6 +1,6 @@
-"""The Ray under a run: one of its own on this machine, out of reach of any other, or a cluster that is joined.
+"""Start a private Ray for a run on this machine, or join a cluster.
 
-A run's actors live in a namespace of their own; a second run on a cluster is refused. Knows no algorithm.
+A run's actors have their own namespace, and a second run on the same cluster is refused. Knows no algorithm.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ CLAIM_WAIT_S = 30.0
 
 
 def cluster_environment(recipe: Recipe) -> dict[str, str]:
-    """Return variables to set before Ray is imported. A Ray of our own listens on loopback, as it does on macOS."""
+    """Return the environment variables to set before Ray is imported; they make a Ray of our own listen on loopback."""
     if recipe.cluster.address != LOCAL:
         return {}
     return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object:
-    """Start or join Ray as ``[cluster] address`` says; the claim returned reserves it for this run until it is dropped.
+    """Start Ray or join the cluster at ``[cluster] address``, and reserve it for this run.
 
-    Raises :class:`RunError` for a cluster that does not answer, is too small or has another run.
+    Returns the claim; the reservation lasts until the caller drops it. Raises :class:`RunError` for a cluster that does
+    not answer, is too small, or has another run.
     """
     import ray
 
@@ -55,7 +56,7 @@ def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object
 
 
 def require_answer(address: str) -> None:
-    """Raise :class:`RunError` if no cluster answers; Ray itself would wait for ever."""
+    """Raise :class:`RunError` if no cluster answers at ``address``, where Ray itself would wait forever."""
     from ray._private.services import canonicalize_bootstrap_address
 
     try:
@@ -68,9 +69,10 @@ def require_answer(address: str) -> None:
 
 
 def claim_machine(folder: RunFolder) -> IO[str]:
-    """Reserve this machine's GPUs for a Ray of the run's own, or refuse.
+    """Reserve this machine's GPUs for the run's own Ray; raise :class:`RunError` if another run has them.
 
-    verl names the sockets that carry weights after Ray's job, which has the same number in every new Ray.
+    Two runs would mix up their weights: verl names the sockets that carry weights after Ray's job number, which is the
+    same in every new Ray.
     """
     claim = (Path(tempfile.gettempdir()) / "memagent-gpu-run.lock").open("a+", encoding="utf-8")
     try:
@@ -89,9 +91,9 @@ def claim_machine(folder: RunFolder) -> IO[str]:
 
 
 def claim_cluster(address: str, folder: RunFolder) -> Any:
-    """Reserve the joined cluster for this run, or refuse: verl has one queue of rollouts per cluster.
+    """Reserve the joined cluster for this run; raise :class:`RunError` if another run has it.
 
-    The claim of a run that was just killed stays until Ray notices.
+    verl has one queue of rollouts per cluster. The claim of a killed run lasts until Ray notices its end.
     """
     import ray
 
@@ -142,7 +144,7 @@ def _taken(address: str, holder: str) -> str:
 
 
 def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> dict[str, Any]:
-    """Return the arguments of ``ray.init``. Sizes of a node are named only if the node is ours to start."""
+    """Return the arguments of ``ray.init``. CPUs, GPUs and object store are set only for a private Ray on a CPU."""
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
@@ -161,7 +163,7 @@ def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) ->
 
 
 def require_devices(recipe: Recipe, resources: dict[str, float]) -> None:
-    """Raise :class:`RunError` if a cluster has fewer devices than the recipe needs."""
+    """Raise :class:`RunError` if the cluster's ``resources`` have fewer devices than the recipe needs."""
     wanted = recipe.nodes * recipe.workers
     found = int(resources.get("GPU", 0))
     if found < wanted:
@@ -188,7 +190,7 @@ def _start(wanted: dict[str, Any]) -> None:
 
 
 def require_folder(folder: RunFolder) -> None:
-    """Raise :class:`RunError` unless every node sees the run's folder: all write checkpoints or traces there."""
+    """Raise :class:`RunError` unless every node can see the run's folder, where all of them write."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -1,7 +1,7 @@
-"""Three real training steps on this machine's devices, and what they show before a long run.
+"""Train three real steps on this machine's devices and judge the run, before a long run is started.
 
-The policy is small and random unless a model is named: the check is of the machine, not of learning. Knows a run from
-its folder and its metrics.
+The policy is small and random unless a model is named: this checks the machine, not learning. Knows a run by its folder
+and its metrics.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ AGREEMENT = {"cpu": 1e-6, "cuda": 0.02}  # mean difference of log-probabilities:
 def check_training(
     folder: Path, tokenizer: str | Path, model: str = "", report: Callable[[str], None] = print
 ) -> list[Finding]:
-    """Train ``model``, or a small random policy with ``tokenizer``, in ``folder``; raises what a run raises."""
+    """Train three steps in ``folder`` and return the findings about the run.
+
+    The policy is ``model``, or if that is empty a small random one with the tokenizer of ``tokenizer``. ``report``
+    receives one line that describes the run. Raises any error that starting or waiting for a run raises.
+    """
     device = chosen_device("auto")
     settings = AgentSettings.load(model or tokenizer)
     if settings == AgentSettings():  # of no trained agent: the published sizes would take too long
@@ -78,7 +82,10 @@ def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> R
 
 
 def check_run(run: TrainingRun, device: str, original: Path, peak_gb: float) -> Iterator[Finding]:
-    """Judge a finished run by its metrics, its policy and its last checkpoint; ``original`` is where it began."""
+    """Return findings about a finished run: its metrics, its exported policy and its last checkpoint.
+
+    ``original`` is the model folder that training began with; ``peak_gb`` is the measured peak of memory.
+    """
     rows = [row["metrics"] for row in run.folder.rows() if "timing_s/gen" in row["metrics"]]
     apart = max(row["rollout/actor_difference"] for row in rows)
     alike = min(row["rollout/actor_correlation"] for row in rows)
@@ -144,7 +151,10 @@ def _memory_gb(pid: int) -> float:
 def random_policy(
     tokenizer: str | Path, folder: str | Path, width: int, layers: int, window: int, seed: int = 0
 ) -> None:
-    """Write a random Qwen2 model (heads of 64, two query heads to a key head) and a tokenizer to ``folder``."""
+    """Write a random Qwen2 model and a tokenizer to ``folder``.
+
+    Attention heads have 64 dimensions, and two query heads share a key head. ``window`` is in tokens.
+    """
     import torch
     from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
     from transformers.utils.logging import disable_progress_bar

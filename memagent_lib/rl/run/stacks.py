@@ -1,4 +1,4 @@
-"""Print where the processes of a hanging run are: their stacks, for the log. This machine only; knows no run."""
+"""Print the stacks of the processes of a hanging run, for its log. Sees this machine only; knows no run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 
 STACK_SIGNAL = signal.SIGUSR1
-"""A process that registers it with ``faulthandler`` writes its own stacks to its stderr."""
+"""The signal at which a process writes its stacks to stderr, once it has registered it with ``faulthandler``."""
 LOOK_S = 20.0
 
 
 def log_stacks(pid: int) -> None:
     """Print the stacks of a process that has registered :data:`STACK_SIGNAL`, and of all Python processes below it.
 
-    py-spy, which comes with Ray, reads those below; where it may not, its reason is printed.
+    The descendants are read by py-spy, which comes with Ray; if the system denies that, py-spy's reason is printed.
     """
     with suppress(psutil.NoSuchProcess):
         trainer = psutil.Process(pid)

@@ -1,4 +1,4 @@
-"""The process that outlives terminals and notebooks: it owns a training run, its MLflow run and its final status.
+"""The process that owns a training run, its MLflow run and its final status, and outlives terminals and notebooks.
 
 ``python -m memagent_lib.rl.run.supervisor RUN_FOLDER``, started by :mod:`memagent_lib.rl.run.launcher`. It starts the
 process that trains, turns verl's metrics into status and MLflow metrics, and ends every process below it. It is the
@@ -43,9 +43,9 @@ MLFLOW_END = {
 
 
 def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
-    """Return the run's entry in MLflow: that of a previous attempt, or the one that the recipe names, or a new one.
+    """Return the MLflow run of this training: that of the previous attempt, else the one in the recipe, else a new one.
 
-    An entry that is new to a training with finished steps gets those steps too.
+    An MLflow run that joins after some steps gets the metrics of those steps too.
     """
     ledger = Experiment.open(config.tracking.uri, config.tracking.experiment)
     note = folder.path / "mlflow_run.txt"
@@ -75,13 +75,14 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
 
 
 def close_entry(entry: Run, state: TrainingState, tags: dict[str, str]) -> None:
+    """Set the last tags and end the MLflow run with the status that corresponds to ``state``."""
     entry.tags({f"memagent.{name}": value[:5000] for name, value in tags.items()})
     entry.end(MLFLOW_END[state])
 
 
 @dataclass
 class Supervisor:
-    """One run from start to end."""
+    """Start, follow and end one training run, and record its status and metrics."""
 
     folder: RunFolder
     config: Recipe
@@ -118,7 +119,10 @@ class Supervisor:
         return state
 
     def complete(self, entry: Run, state: TrainingState, error: str) -> str:
-        """Log what is left and close the entry; return the run's error. The run's folder has all that MLflow lacks."""
+        """Log the remaining metrics and the readings, close the MLflow run, and return the training's error.
+
+        A store that fails becomes the error, unless training failed first; the run's folder has everything.
+        """
         tags = {TrainingState.FINISHED: {"model": str(self.folder.model)}, TrainingState.FAILED: {"error": error}}
         try:
             self._to_mlflow(entry, over=True)
@@ -134,7 +138,7 @@ class Supervisor:
         return error
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """``SIGQUIT`` ends the run at once, the others after the step and its checkpoint."""
+        """Request a stop: at once for ``SIGQUIT``, after the current step and its checkpoint for any other signal."""
         self.stop_now = self.stop_now or number == signal.SIGQUIT
         self.stop_requested_at = self.stop_requested_at or time.time()
         self.folder.stop_request.touch()
@@ -151,7 +155,7 @@ class Supervisor:
         return subprocess.Popen(command, env=os.environ | own, stdin=subprocess.DEVNULL)
 
     def follow(self, trainer: subprocess.Popen[bytes], entry: Run) -> None:
-        """Pass on what verl logs until the trainer ends; kill one that does not stop in time, or that hangs."""
+        """Pass verl's metrics on until the trainer ends. Kill a trainer that hangs or does not stop in time."""
         began = time.time()
         offset = 0
         over = False
@@ -169,7 +173,7 @@ class Supervisor:
             time.sleep(0 if over else POLL_S)
 
     def grace(self) -> float:
-        """Estimate the seconds of a step and its checkpoint from those before; none before training has begun."""
+        """Estimate how many seconds the current step and a checkpoint take; 0 before training has begun."""
         if not self.folder.verl_metrics.exists():
             return 0.0
         measured = [row["metrics"] for row in self.folder.rows()]
@@ -251,7 +255,7 @@ class Supervisor:
         return f"the training process {how}; the log is {self.folder.log}"
 
     def export(self) -> None:
-        """Export the last checkpoint's weights with the tokenizer of the model that was trained."""
+        """Export the last checkpoint as the trained policy, with the tokenizer of the original model."""
         last = self.folder.latest_checkpoint()
         assert last is not None, "a run that finished has a checkpoint"
         model = self.config.model
@@ -270,7 +274,10 @@ class Supervisor:
 
 
 def watch_over(folder: RunFolder, config: Recipe, device: str) -> int:
-    """Supervise in a child process; if that is killed, end what it had started and record the failure."""
+    """Run the supervisor in a child process and return its exit code.
+
+    If the child is killed, end every process that it had started and record the failure.
+    """
     parent = os.getpid()
     processes.adopt_orphans()
     child = os.fork()

@@ -1,8 +1,8 @@
-"""What a training run needs, before any GPU is reserved: tokens, arithmetic, hours, bytes, and whether it all fits.
+"""Plan a training run before a GPU is reserved: its tokens, arithmetic, hours and bytes, and whether they fit.
 
-Upper bounds from budgets and shapes, at the utilisations below: to refuse what cannot fit and to compare recipes, not
-to promise a speed. Knows verl's composed configuration; starts nothing and needs no GPU. verl's FLOP counter measures a
-finished update; a plan needs prefill and decoding too, for any model.
+The numbers are upper bounds from budgets and model shapes, at the utilisations below. They serve to refuse a run that
+cannot fit and to compare recipes, not to promise a speed. verl's own FLOP counter measures finished updates only; a
+plan also needs prefill and decoding. Knows verl's composed configuration; starts nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ SAFETY = 0.95
 
 
 class PlanError(UserError, ValueError):
-    """A run that cannot fit; the message has the numbers."""
+    """The planned run cannot fit. The message has the numbers."""
 
 
 class Gpu(NamedTuple):
-    """Memory in bytes, and dense bf16 FLOP/s as the maker states them."""
+    """A GPU's memory in bytes, and its dense bf16 FLOP/s by its data sheet."""
 
     memory: float
     flops: float
@@ -58,14 +58,14 @@ GPUS = {
 
 @dataclass(frozen=True)
 class Work:
-    """One step at its longest: every memory full, every reply at its limit."""
+    """The work of one step in the worst case: every memory is full and every reply reaches its limit."""
 
     rollouts: int
     turns: float
     prompt_tokens: float
     reply_tokens: float
     reply_share: float
-    """The largest share of reply tokens in a kind of row: a micro-batch may have only such rows."""
+    """The share of reply tokens in the kind of row that has most; a micro-batch may consist of such rows alone."""
     longest_row: int
     chunks_from: str
 
@@ -96,7 +96,10 @@ class Work:
 
 
 def turns_by_kind(recipe: Recipe, encoder: Encoder, chunks: float) -> dict[Kind, float]:
-    """Count the turns of the recipe's reader by kind, by letting it read a document of so many empty chunks."""
+    """Return how many turns of each kind the recipe's reader takes for a document of ``chunks`` chunks.
+
+    Counts them by letting the reader read empty chunks with a scripted model.
+    """
     whole = max(1, round(chunks))
     session = reader_named(recipe.reading.reader)("", [Chunk(i, "", i, i, 0) for i in range(whole)])
     trace = run_sync(drive(session, encoder, Scripted(lambda prompt: "-")))
@@ -105,7 +108,10 @@ def turns_by_kind(recipe: Recipe, encoder: Encoder, chunks: float) -> dict[Kind,
 
 
 def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
-    """Return the mean over a run's steps, from the first examples of each file, and where the number comes from."""
+    """Return the mean number of chunks per document over a run's steps, and a note on the source of the number.
+
+    Reads the first examples of each file; without the files a published value is assumed.
+    """
     missing = [path for path in recipe.data.files if not Path(path).is_file()]
     if missing:
         return ASSUMED_CHUNKS, f"assumed: no data at {missing[0]}"
@@ -122,7 +128,7 @@ def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
 
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
-    """Describe what each stage trains on, and how often it uses an example if its files are on this machine."""
+    """Yield a line per stage: its steps, its files, and, if the files are here, how often each example is drawn."""
     first = 1
     for stage in recipe.stages:
         prompts = stage.steps * recipe.prompts
@@ -142,7 +148,7 @@ def stage_lines(recipe: Recipe) -> Iterator[str]:
 
 
 def uses_of(files: Sequence[str], mix: str, prompts: int) -> list[float]:
-    """Return how often, on average, each example of some files is drawn; a file listed twice counts twice."""
+    """Return for each example of ``files`` how often it is drawn on average. A file listed twice counts twice."""
     counts = {file: count(file) for file in files}
     rows = numbered(counts, (record["data_source"] for file in counts for record in stream_records(file)))
     shares = shares_of([rows[file] for file in files], mix)
@@ -159,7 +165,7 @@ def _short(path: str) -> str:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A recipe's needs: :meth:`lines` is the report, :meth:`check` refuses what fits no GPU."""
+    """The needs of a recipe. :meth:`lines` reports them; :meth:`check` raises if no known GPU fits."""
 
     recipe: Recipe
     device: str
@@ -185,7 +191,7 @@ class TrainingPlan:
 
     @property
     def flops(self) -> dict[str, float]:
-        """The most FLOP of each part of a step: no prefix is shared, and the update recomputes its forward pass."""
+        """The FLOP of each part of a step, at most: no prefix is shared, and the update recomputes its forward pass."""
         once = self.shape.forward_flops(self.work.trained_tokens, self.work.longest_row)
         parts = {
             "prefill": self.shape.forward_flops(self.work.prompt_tokens, self.work.longest_row),
@@ -197,16 +203,16 @@ class TrainingPlan:
         return {name: value for name, value in parts.items() if value}
 
     def hours(self, gpu: Gpu) -> float:
-        """Return the hours of one step on all workers."""
+        """Return how many hours one step takes with every worker on ``gpu``."""
         share = {"prefill": PREFILL_SHARE, "decode": DECODE_SHARE}
         seconds = sum(value / (gpu.flops * share.get(name, UPDATE_SHARE)) for name, value in self.flops.items())
         return seconds / self.workers / 3600
 
     def training_bytes(self) -> dict[str, float]:
-        """Return the bytes of one GPU during the update, by use.
+        """Return how many bytes one GPU needs during the update, by use.
 
-        verl's ``param_offload`` and ``optimizer_offload`` bring both back for it; ``offload_policy`` leaves them on the
-        host, layer by layer.
+        verl's ``param_offload`` and ``optimizer_offload`` bring weights and moments back for the update, so they count.
+        With ``offload_policy`` they stay on the host and are loaded layer by layer.
         """
         actor = self.verl.actor_rollout_ref.actor
         parameters = self.shape.parameters
@@ -231,24 +237,27 @@ class TrainingPlan:
         return {name: n * parameters / shards for name, n in (("weights", 4), ("gradients", 4), ("optimizer", moments))}
 
     def rollout_bytes(self) -> dict[str, float]:
-        """Return the bytes of one GPU that vLLM needs at least, with one prompt and reply in its cache."""
+        """Return how many bytes vLLM needs at least on one GPU, by use: weights, and one row's key-value cache."""
         parallel = self.verl.actor_rollout_ref.rollout.tensor_model_parallel_size
         weights = 2 * self.shape.parameters / parallel
         return {"weights": weights, "one row's cache": self.work.longest_row * self.shape.kv_bytes / parallel}
 
     def resident_bytes(self) -> float:
-        """Return the bytes of one GPU with weights and moments that stay beside vLLM while it samples."""
+        """Return how many bytes of weights and moments stay on one GPU while vLLM samples there."""
         where = self.verl.actor_rollout_ref.actor.fsdp_config
         weights = 0 if where.param_offload or where.offload_policy else self._state["weights"]
         return weights + (0 if where.optimizer_offload or where.offload_policy else self._state["optimizer"])
 
     def checkpoint_bytes(self) -> float:
-        """Return the bytes of weights and moments in fp32; with adapters, nearly all are weights."""
+        """Return the size of a checkpoint in bytes: fp32 weights and Adam's two moments.
+
+        With LoRA the moments are left out, because those of adapters are small.
+        """
         lora = self.verl.actor_rollout_ref.model.lora_rank > 0
         return (4 if lora else 12) * self.shape.parameters
 
     def export_bytes(self) -> float:
-        """Return the bytes of the exported policy, in fp32."""
+        """Return the size of the exported policy in bytes, in fp32."""
         return 4 * self.shape.parameters
 
     def fits(self, gpu: Gpu) -> bool:
@@ -282,7 +291,7 @@ class TrainingPlan:
             raise PlanError(f"no GPU holds {sizes} that stay; {advice}")
 
     def lines(self) -> Iterator[str]:
-        """The report, line by line."""
+        """Yield the lines of the report that ``memagent train --dry-run`` prints."""
         recipe = self.recipe
         work = self.work
         yield f"model       {_in_letters(self.shape.parameters)} parameters on {self.workers} x {self.device}"
@@ -321,9 +330,10 @@ class TrainingPlan:
 
 
 def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
-    """Compose and validate verl's whole configuration for the recipe's device, on any machine, and plan the run.
+    """Compose and validate verl's whole configuration for a recipe, and return the plan of the run.
 
-    ``auto`` is planned as CUDA. Starts nothing; :meth:`TrainingPlan.check` then says whether it can fit.
+    Works on any machine and starts nothing; the device ``auto`` is planned as CUDA. Call :meth:`TrainingPlan.check` to
+    learn whether the run fits.
     """
     from verl.utils.config import validate_config
 

@@ -22,7 +22,7 @@ from memagent_lib.rl.verl.verl_settings import compose, verl_settings, write_age
 
 
 def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
-    """Run verl to the end. Raises what verl raises."""
+    """Train the recipe in this process to its last step. Errors of verl and Ray pass through."""
     import ray
     from verl.utils.config import validate_config
 
@@ -40,7 +40,7 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
 
 
 def fit(verl: Any, device: str) -> None:
-    """Do what verl's own task runner does, in this process."""
+    """Build verl's trainer and its manager of rollouts, and train, as verl's task runner does, but in this process."""
     import transfer_queue as tq
     from omegaconf import OmegaConf
 
@@ -68,7 +68,10 @@ def fit(verl: Any, device: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Train the run of ``RUN_FOLDER [PARENT_PID]``: die with the parent, and write why it failed to ``error.txt``."""
+    """Train the run in the folder ``arguments[0]``; a failure is written to its ``error.txt``.
+
+    With a process id as ``arguments[1]``, this process dies with that one.
+    """
     folder = RunFolder(Path(arguments[0]))
     faulthandler.register(STACK_SIGNAL)
     if len(arguments) > 1:

@@ -1,4 +1,4 @@
-"""A training run from outside: its status, its end, and how to stop it. Starts none and knows no recipe."""
+"""Watch, wait for and stop a training run that another process carries out. Starts no run and knows no recipe."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ STOP_WAIT_S = 120.0  # beyond what the run itself has announced
 
 
 class RunError(UserError, RuntimeError):
-    """A run that cannot be started, watched or stopped; the message says why and what to do."""
+    """A run cannot be started, watched or stopped. The message names the reason and the fix."""
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training run on disk."""
+    """A training run, known by its folder. Any process on the machine may hold one."""
 
     folder: RunFolder
 
@@ -34,7 +34,7 @@ class TrainingRun:
         return self.folder.status()
 
     def follow(self, poll_s: float = POLL_S) -> Iterator[TrainingStatus]:
-        """Yield each new status until the run is over, starting with the present one."""
+        """Yield the current status, and then every new one until the run is over."""
         last = None
         while last is None or not last.state.over:
             status = self.status()
@@ -45,7 +45,7 @@ class TrainingRun:
                 time.sleep(poll_s)
 
     def wait(self) -> TrainingStatus:
-        """Block until the run is over; :class:`RunError` unless it finished."""
+        """Block until the run is over and return its last status; raise :class:`RunError` unless it finished."""
         *_, status = self.follow()
         if status.state is not TrainingState.FINISHED:
             why = status.error or f"see {self.folder.log}"
@@ -55,10 +55,11 @@ class TrainingRun:
         return status
 
     def stop(self, wait_s: float = STOP_WAIT_S, now: bool = False) -> TrainingStatus:
-        """Stop the run after its present step and a checkpoint, or ``now``; return when it is over.
+        """Stop the run after its current step and a checkpoint, or at once with ``now``; return its last status.
 
-        How long step and checkpoint may take is estimated from those before; it is printed, and in the status
-        (``stop_by``). The lock proves that the supervisor lives, so its pid cannot belong to another process by now.
+        Blocks until the run is over. The time that step and checkpoint may take is estimated from earlier ones,
+        printed, and recorded in the status as ``stop_by``. Raises :class:`RunError` if the run lives ``wait_s`` seconds
+        longer than that.
         """
         began = time.time()
         number = signal.SIGQUIT if now else signal.SIGTERM
@@ -69,7 +70,9 @@ class TrainingRun:
             if time.time() > max(began, status.stop_by) + wait_s:
                 process = status.pid or "not known"
                 raise RunError(f"{self.folder.path} has not stopped within {wait_s:.0f} s; its process is {process}")
-            if status.pid and not signalled:  # in its first second a run has no pid in its status
+            # In its first second a run has no pid in its status. The lock behind the status proves that the supervisor
+            # lives, so the pid cannot belong to another process by now.
+            if status.pid and not signalled:
                 with suppress(psutil.NoSuchProcess):
                     psutil.Process(status.pid).send_signal(number)
                 signalled = True
@@ -82,7 +85,7 @@ class TrainingRun:
         return status
 
     def stop_at_exit(self) -> None:
-        """Stop the run when this process ends: an interrupt may come before anyone watches the run."""
+        """Register a stop of the run for the end of this process: an interrupt may come before the run is watched."""
 
         def stop() -> None:
             with suppress(FileNotFoundError):  # someone removed the folder
@@ -92,7 +95,7 @@ class TrainingRun:
 
 
 def attach(run_folder: str | Path) -> TrainingRun:
-    """Return the run in a folder, to follow or to stop; ``FileNotFoundError`` if there is none."""
+    """Return the run in a folder, to follow or to stop. Raises ``FileNotFoundError`` if the folder has no run."""
     run = TrainingRun(RunFolder(Path(run_folder).absolute()))
     run.status()
     return run

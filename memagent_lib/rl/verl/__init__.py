@@ -1,5 +1,5 @@
-"""Every contact with verl's inside: our settings in verl's names, and the classes that override verl's private methods.
+"""All code that depends on verl's internals: our settings under verl's names, and overrides of verl's private methods.
 
-``VERL.md`` beside this file lists each override and each entry in a registry, with its reason and the test that fails
-first when verl moves. The folder has no door: each module loads another library, so each is imported by its own name.
+``VERL.md`` beside this file lists each override and each registration, with its reason and the test that fails first
+when verl changes. This ``__init__`` exports nothing: each module loads another library, so import it by its own name.
 """

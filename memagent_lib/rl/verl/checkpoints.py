@@ -1,6 +1,6 @@
-"""Checkpoints that are whole or absent: written aside, flushed, read back, renamed; older ones go after that.
+"""Write checkpoints that are whole or absent: write aside, flush, read back, rename, and only then delete older ones.
 
-Knows files and a run's folder; the content of a checkpoint is verl's.
+Knows files and a run's folder; verl decides what a checkpoint contains.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ _BLOCK = 1 << 24
 
 
 class CheckpointError(UserError, RuntimeError):
-    """A checkpoint that could not be written; the previous one is untouched."""
+    """A checkpoint could not be written. The previous one is untouched."""
 
 
 @contextmanager
 def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
-    """Yield a folder to write ``global_step_N`` to; it is renamed into ``checkpoints`` once all could be read back.
+    """Yield a temporary folder in which the caller writes ``global_step_N``; then move that into ``checkpoints``.
 
-    Any failure removes what was written and raises :class:`CheckpointError`, which names the checkpoint that remains.
+    The move is a rename, after every file was read back. Any failure removes the temporary folder and raises
+    :class:`CheckpointError`, which names the checkpoint that remains.
     """
     unfinished = folder.checkpoints / UNFINISHED
     name = f"global_step_{step}"
@@ -49,7 +50,7 @@ def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
 
 
 def read_back(folder: Path) -> None:
-    """Flush every file to the disk and read it again; ``ValueError`` names one that is not what was written."""
+    """Flush every file in ``folder`` to disk and read it back. Raises ``ValueError`` that names a damaged file."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     if not any(path.suffix == ".pt" for path in files):
         raise ValueError(f"{folder} has no file of weights (*.pt)")
@@ -58,20 +59,20 @@ def read_back(folder: Path) -> None:
 
 
 def remove_unfinished(folder: RunFolder) -> None:
-    """Remove what a killed run had not finished writing, or not finished deleting."""
+    """Remove checkpoints that a killed run had not finished writing or deleting."""
     for leftover in (*folder.checkpoints.glob(f"{UNFINISHED}*"), *folder.checkpoints.glob("deleted_*")):
         shutil.rmtree(leftover)
 
 
 def note_score(folder: RunFolder, step: int, score: float) -> None:
-    """Write the validation score of a step beside its checkpoint, if it has one."""
+    """Write a step's validation score into its checkpoint. Does nothing for a step without a checkpoint."""
     checkpoint = folder.checkpoints / f"global_step_{step}"
     if checkpoint.is_dir():
         write_atomically(checkpoint / SCORE_FILE, repr(score))
 
 
 def delete_old(folder: RunFolder, keep: int) -> None:
-    """Delete all checkpoints but the newest ``keep`` and the best one."""
+    """Delete all checkpoints except the newest ``keep`` and the one with the best validation score."""
     best = folder.best_checkpoint()
     for checkpoint in folder.whole_checkpoints()[:-keep]:
         if checkpoint != best:

@@ -1,4 +1,4 @@
-"""A model with LoRA adapters as the plain model that it computes: adapters folded into the weights beside them.
+"""Merge LoRA adapters into the weights of their model, which gives a plain model with the same outputs.
 
 Knows peft's names of weights; knows no trainer.
 """
@@ -16,9 +16,10 @@ UP = ".lora_B.default.weight"
 
 
 def merged(weights: Mapping[str, torch.Tensor], scale: float) -> dict[str, torch.Tensor]:
-    """Return ``W + scale B A`` for every ``W`` with an adapter, and all other weights, by the plain model's names.
+    """Return all weights by the plain model's names, with ``W + scale B A`` in place of a ``W`` that has an adapter.
 
-    ``scale`` is alpha / rank (arXiv 2106.09685, equation 3). The product is taken in fp32; no weight changes its type.
+    ``scale`` is alpha / rank (arXiv 2106.09685, equation 3). The product is computed in fp32, then rounded to the
+    weight's own type.
     """
     plain = {}
     for name, weight in weights.items():

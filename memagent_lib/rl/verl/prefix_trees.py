@@ -1,7 +1,8 @@
-"""Rows with a common beginning, computed once: the rollouts of a group share question and chunk, often memory too.
+"""Lay out rows with a common beginning as trees, so that the model computes the common part once.
 
-Rows are laid out as trees of their tokens. A token that several rows share, with everything before it, is one node. A
-node attends only to its ancestors, so each row's results are those of the row alone. Knows only tokens.
+The rollouts of a group share question and chunk, and often the memory. Each token is a node; rows share a node if they
+agree up to and including that token. A node attends only to its ancestors, so every row's results are the same as
+without sharing. Knows only tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ SHARED = 0.3  # rows with less in common than this share of the shorter one are 
 
 @dataclass
 class Tree:
-    """``paths[i]`` are the nodes of row ``rows[i]``, first token first. Nodes are numbered as they were added."""
+    """A tree of tokens. ``paths[i]`` lists the nodes of row ``rows[i]`` from its first token to its last.
+
+    Nodes are numbered in the order in which they were added.
+    """
 
     rows: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
@@ -26,7 +30,7 @@ class Tree:
     paths: list[list[int]] = field(default_factory=list)
 
     def add(self, row: int, tokens: Sequence[int], shared: int) -> None:
-        """Add a row whose first ``shared`` tokens are those of the row before it."""
+        """Add a row whose first ``shared`` tokens equal those of the row added before it."""
         new = range(len(self.ids), len(self.ids) + len(tokens) - shared)
         self.rows.append(row)
         self.paths.append([*(self.paths[-1][:shared] if shared else ()), *new])
@@ -34,7 +38,7 @@ class Tree:
         self.depths += range(shared, len(tokens))
 
     def sees(self) -> torch.Tensor:
-        """Return which node (row) attends to which (column)."""
+        """Return the attention mask, (nodes, nodes): True where the row's node attends to the column's node."""
         seen = torch.zeros(len(self.ids), len(self.ids), dtype=torch.bool)
         done = 0
         for path in self.paths:
@@ -48,7 +52,7 @@ class Tree:
 
 
 def attends_to_everything(config: Any) -> bool:
-    """Return whether every layer of a model attends to everything before a token, as trees need it.
+    """Return whether every layer of a model attends to all earlier tokens, which trees require.
 
     Sliding windows and linear attention do not.
     """
@@ -59,7 +63,7 @@ def attends_to_everything(config: Any) -> bool:
 
 
 def prefix_trees(rows: Sequence[Sequence[int]], limit: float = math.inf) -> list[Tree]:
-    """Put every row in exactly one tree of at most ``limit`` nodes; a longer row is a tree of its own."""
+    """Group rows into trees of at most ``limit`` nodes. A row longer than ``limit`` becomes a tree by itself."""
     trees: list[Tree] = []
     before: Sequence[int] = ()
     for row in sorted(range(len(rows)), key=lambda i: list(rows[i])):
@@ -75,7 +79,11 @@ def prefix_trees(rows: Sequence[Sequence[int]], limit: float = math.inf) -> list
 
 
 def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[list[int]]:
-    """Batch the rows of trees of similar size, padded to at most ``limit`` nodes in all; a larger tree is alone."""
+    """Return micro-batches as lists of row numbers, each with the rows of trees of similar size.
+
+    Padded to its largest tree, a micro-batch has at most ``limit`` nodes; a larger tree is a micro-batch by itself.
+    ``at_least`` is the least number of micro-batches.
+    """
     batches: list[list[int]] = []
     width = longest = 0
     for tree in sorted(trees, key=lambda t: -len(t.ids)):
@@ -95,17 +103,17 @@ def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees side by side, (trees, most nodes): the model's inputs, and the nodes of each row."""
+    """Several trees as one batch of the model's inputs, shape (trees, nodes of the largest)."""
 
     ids: torch.Tensor
     positions: torch.Tensor
     sees: torch.Tensor
     nodes: list[tuple[int, list[int]]]
-    """Of each row, in the rows' order: the number of its tree, and its path of nodes."""
+    """For each row, in the rows' order: the number of its tree, and its path of nodes."""
 
 
 def forest(trees: Sequence[Tree]) -> Forest:
-    """Lay trees side by side. Padding attends to itself, so that no row of the attention is empty."""
+    """Return trees as one padded batch. Padding attends to itself, so that no row of the attention mask is empty."""
     shape = len(trees), max(len(tree.ids) for tree in trees)
     ids = torch.zeros(shape, dtype=torch.long)
     positions = torch.zeros(shape, dtype=torch.long)

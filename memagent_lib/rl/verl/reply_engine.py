@@ -1,8 +1,8 @@
-"""verl's FSDP engine, with logits of reply tokens only and with what rows have in common computed once.
+"""verl's FSDP engine, changed to compute logits for reply tokens only, and common beginnings of rows once.
 
-verl computes logits of every token of a micro-batch. Over a vocabulary of 152,000, those of 16,384 tokens take 25 GB on
-the way to their log-probabilities, more than a 7B model's weights. Nine tenths of the trained tokens are prompt, and
-none of them is in the loss: here the output head sees only the positions before reply tokens.
+verl computes logits of every token of a micro-batch. With a vocabulary of 152,000, the logits of 16,384 tokens and
+their log-probabilities take 25 GB, more than a 7B model's weights. Nine tenths of the tokens are prompt, which is not
+in the loss; here the output head sees only the positions that predict reply tokens.
 
 Packed rows (``use_remove_padding``) are laid end to end as verl lays them, for flash-attention. Rows that are not
 packed are laid out as trees (:mod:`memagent_lib.rl.verl.prefix_trees`) for PyTorch's attention. Either way losses and
@@ -34,7 +34,7 @@ from memagent_lib.rl.verl.prefix_trees import attends_to_everything, forest, mic
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cuda", vendor="nvidia")
 class ReplyEngine(FSDPEngineWithLMHead):
-    """What :class:`FSDPEngineWithLMHead` computes, at the tokens that are trained on; zero elsewhere."""
+    """Compute the results of :class:`FSDPEngineWithLMHead` for reply tokens; all other tokens get zero."""
 
     def _build_module(self) -> torch.nn.Module:
         module = super()._build_module()
@@ -61,9 +61,9 @@ class ReplyEngine(FSDPEngineWithLMHead):
     def forward_backward_batch(
         self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False
     ) -> Any:
-        """Run all micro-batches as verl does; in trees, cut them so that rows with a common beginning stay together.
+        """Run all micro-batches as verl does. With trees, rows with a common beginning share a micro-batch.
 
-        The normaliser is global. Columns that are not tensors are dropped: verl copies every column of every row to the
+        The loss is normalised over all ranks. Columns that are not tensors are dropped: verl copies every column to the
         device, which takes an eighth of an update on a CPU.
         """
         if not self.in_trees:
@@ -114,7 +114,10 @@ class ReplyEngine(FSDPEngineWithLMHead):
 
 
 def tree_inputs(micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the model's inputs, and for each reply token, in row order, the tree and node that predict it."""
+    """Return the model's inputs, and the positions that predict reply tokens.
+
+    The positions are ``trees`` and ``nodes``, with an entry for each reply token in row order.
+    """
     packed = forest(prefix_trees(_rows(micro_batch)))
     device = micro_batch["input_ids"].device
     prompts = micro_batch["prompts"].offsets().diff().tolist()
@@ -137,7 +140,7 @@ def _rows(data: TensorDict) -> list[list[int]]:
 
 
 def before_replies(micro_batch: TensorDict) -> torch.Tensor:
-    """Return, for each reply token, the position before it in the packed rows, which predicts it."""
+    """Return for each reply token the position that predicts it: the one before it in the packed rows."""
     ends = micro_batch["input_ids"].offsets()[1:]
     lengths = micro_batch["responses"].offsets().diff()
     spans = zip(ends.tolist(), lengths.tolist(), strict=True)
@@ -145,7 +148,7 @@ def before_replies(micro_batch: TensorDict) -> torch.Tensor:
 
 
 def at_replies(logits: torch.Tensor, micro_batch: TensorDict) -> dict[str, torch.Tensor]:
-    """Return verl's model output, given the logits of the reply tokens alone, (reply tokens, vocabulary)."""
+    """Return verl's model output, computed from the logits of reply tokens, shape (reply tokens, vocabulary)."""
     labels = micro_batch["responses"]
     offsets = micro_batch["input_ids"].offsets()
     positions = before_replies(micro_batch)

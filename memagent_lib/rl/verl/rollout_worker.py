@@ -1,7 +1,7 @@
-"""verl's worker of agent loops, which sends all rows of a prompt's rollouts to the transfer queue in one message.
+"""verl's worker of agent loops, changed to send all rows of a prompt's rollouts to the transfer queue in one message.
 
-verl sends every rollout by itself and with every column of the data, the document among them; describing those rows to
-the queue took a quarter of this process's time. Knows the queue and the shape of a row; knows no reader.
+verl sends every rollout by itself with all columns of the data, even the document, and spends a quarter of the worker's
+time on it. Knows the queue and the columns of a row; knows no reader.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLUMNS = ("uid", "session_id", "global_steps", "data_source", "reward_model")  
 
 
 class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """verl's worker; the rows of a prompt wait here until its last rollout has ended."""
+    """verl's worker, which collects the rows of a prompt until its last rollout has ended."""
 
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
@@ -111,7 +111,7 @@ class _Group:
 
 
 class RolloutManager(AgentLoopManagerTQ):
-    """verl's manager of agent loops with workers of this class."""
+    """verl's manager of agent loops, with :class:`RolloutWorker` as its worker."""
 
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)

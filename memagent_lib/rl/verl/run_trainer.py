@@ -1,7 +1,7 @@
-"""verl's synchronous trainer as a supervised run needs it: stopped on request, with whole checkpoints.
+"""verl's synchronous trainer, changed to stop on request and to write whole checkpoints.
 
-A validation that lost a document stops the run, and so do too many failed rollouts. Knows a run's folder; the algorithm
-is :mod:`memagent_lib.rl.trainer`.
+Stops the run if a validation reading fails or too many rollouts fail. Knows a run's folder; the algorithm is in
+:mod:`memagent_lib.rl.trainer`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from memagent_lib.rl.verl.checkpoints import delete_old, note_score, whole_check
 
 
 class StopRequested(Exception):
-    """The run was asked to stop, and did, with a checkpoint of its last step."""
+    """The run has stopped on request, with a checkpoint of its last step."""
 
 
 class RunTrainer(PPOTrainerSync):
-    """verl's trainer with our settings, which travel in ``trainer.v1.memagent``."""
+    """verl's trainer with our own settings, which it reads from ``trainer.v1.memagent`` of verl's configuration."""
 
     def __init__(self, config: Any):
         self.settings = config.trainer.v1.memagent
@@ -35,7 +35,7 @@ class RunTrainer(PPOTrainerSync):
         return RunFolder(Path(self.settings.trace_folder).parent)
 
     def on_step_begin(self) -> None:
-        """Stop here when asked to: between two steps everything is at rest."""
+        """Stop the run between two steps, when nothing else is at work, if a stop was requested."""
         self.folder.beat()
         if not Path(self.settings.stop_file).exists():
             return

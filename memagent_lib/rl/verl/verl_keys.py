@@ -1,6 +1,6 @@
-"""verl's settings that a recipe sets: the values they have when it leaves them out, and the values that are refused.
+"""The settings of verl that a recipe sets: their defaults, and the values that are refused.
 
-Loads no verl. The names are those of verl's own configuration (``verl/trainer/config/ppo_trainer.yaml``).
+Does not load verl. The names are those of verl's configuration (``verl/trainer/config/ppo_trainer.yaml``).
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ RENAMED = {
 
 
 def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``chosen`` with :data:`DEFAULTS` for what it leaves out.
+    """Return ``chosen`` with :data:`DEFAULTS` for every setting that it leaves out.
 
-    ``ValueError`` names, by verl's name, a value that could not train.
+    Raises ``ValueError`` for a value that could not train, with verl's name of the setting.
     """
     values = DEFAULTS | dict(chosen)
     if STEPS not in values:
@@ -107,7 +107,7 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mini_batches(values: Mapping[str, Any]) -> int:
-    """Return how many optimizer steps one batch of prompts makes."""
+    """Return how many optimizer steps a batch of prompts makes."""
     return values[PROMPTS] // values.get(MINI_BATCH, values[PROMPTS])
 
 

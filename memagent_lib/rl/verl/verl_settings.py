@@ -1,6 +1,6 @@
-"""A recipe as verl's own configuration: our settings for its device, then the recipe's own ``[verl]`` table.
+"""Turn a recipe into verl's configuration: our settings for the device, overridden by the recipe's ``[verl]`` table.
 
-Also writes the file from which verl builds agent loops. Loads verl's configuration only to compose it; starts nothing.
+Also writes the file from which verl builds agent loops. Starts nothing, and loads verl only to compose.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 
 
 def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
-    """Return verl's settings by dotted name; a name that starts with ``+`` is not in verl's own configuration."""
+    """Return verl's settings for a recipe by dotted name. A leading ``+`` marks a name new to verl's configuration."""
     refused = DRAWING & set(recipe.verl)
     if refused:
         raise SettingsError(f"[verl] sets {', '.join(sorted(refused))}; [data] decides which examples a step trains on")
@@ -46,13 +46,13 @@ def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, A
 
 
 def encoder_of(recipe: Recipe) -> Encoder:
-    """Return what counts the tokens of the recipe's prompts."""
+    """Return the encoder of the recipe's prompts, which also counts their tokens."""
     reading = recipe.reading
     return Encoder(Tokenizer.load(recipe.model.path), Template.load(reading.template), reading.budget, reading.shows)
 
 
 def compose(settings: dict[str, Any]) -> Any:
-    """Return verl's whole configuration with ``settings`` in it, as verl's own main function would get it."""
+    """Return verl's whole configuration with ``settings`` applied, in the form that verl's main function receives."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
     from omegaconf import OmegaConf
@@ -82,7 +82,7 @@ def _nearest(config: Any, key: str) -> str:
 
 
 def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
-    """Write the file from which verl builds one agent loop per rollout."""
+    """Write the YAML file from which verl builds one agent loop per rollout."""
     folder.traces.mkdir(parents=True, exist_ok=True)
     entry = {
         "name": "memagent",
@@ -102,17 +102,17 @@ def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
 
 
 def leave_out_slow_imports(folder: RunFolder) -> None:
-    """Keep the run's processes from importing a module that costs 1.6 of the 2.2 processor seconds of ``import ray``.
+    """Hide a slow module from the run's processes; it takes 1.6 of the 2.2 processor seconds of ``import ray``.
 
-    Ray imports jsonschema, which builds a grammar of web addresses wherever Jupyter's package for it is installed. A
-    dozen processes would build it, and Ray never uses it.
+    Ray imports jsonschema, which builds a grammar of web addresses if Jupyter's package for that is installed. A dozen
+    processes would build the grammar, and Ray never uses it.
     """
     text = 'raise ImportError("left out: nothing in a training run checks web addresses")\n'
     write_atomically(folder.left_out / "rfc3987_syntax.py", text)
 
 
 def environment(device: str, workers: int, folder: RunFolder) -> dict[str, str]:
-    """Return the variables that verl, vLLM and Ray read, for the process that trains and all that it starts."""
+    """Return the environment variables for verl, vLLM and Ray in the training process and all of its descendants."""
     paths = [str(folder.left_out), os.environ.get("PYTHONPATH", "")]
     variables = {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
