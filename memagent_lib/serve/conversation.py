@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from memagent_lib.serve.message import MessageParts, divide_message, set_aside_cue, without_label
 
@@ -34,6 +34,7 @@ SPLITS = {
 }
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 _LINE = re.compile(r"\n")
+_TEXT_PARTS = ("text", "input_text", "output_text", "str")  # of chat completions, of OpenAI's Responses, bare strings
 _INSTRUCTIONS = ("system", "developer")
 
 
@@ -47,24 +48,38 @@ class ChatError(ValueError):
         self.code = code
 
 
+def _text(content: Any) -> Any:
+    """Join content that is sent in parts; return other content as it is, which pydantic then checks.
+
+    Each part is a paragraph of its own, so that a question in the last part is found.
+    """
+    if content is None:
+        return ""
+    if not isinstance(content, list):
+        return content
+    texts = []
+    for part in content:
+        kind = part.get("type", "text") if isinstance(part, dict) else type(part).__name__
+        text = part.get("text") if isinstance(part, dict) else part
+        if kind not in _TEXT_PARTS or not isinstance(text, str):
+            raise ValueError(f"a document is text, and this part is {kind!r}")
+        texts.append(text)
+    joined = ""
+    for text in texts:
+        is_apart = joined.endswith("\n") or text.startswith("\n") or not joined
+        joined += text if is_apart else f"\n\n{text}"
+    return joined
+
+
+def _field_text(content: Any) -> Any:
+    return None if content is None else _text(content)
+
+
 class ChatMessage(BaseModel):
     """One message of text, sent whole or in parts."""
 
     role: str
-    content: str = ""
-
-    @field_validator("content", mode="before")
-    @classmethod
-    def _text(cls, content: Any) -> Any:
-        if content is None:
-            return ""
-        if not isinstance(content, list):
-            return content
-        for part in content:
-            kind = part.get("type") if isinstance(part, dict) else part
-            if kind != "text":
-                raise ValueError(f"a document is text, and this part is {kind!r}")
-        return "".join(str(part.get("text", "")) for part in content)
+    content: Annotated[str, BeforeValidator(_text)] = ""
 
 
 class ChatRequest(BaseModel):
@@ -74,8 +89,8 @@ class ChatRequest(BaseModel):
 
     model: str
     messages: list[ChatMessage] = Field(min_length=1)
-    document: str | None = None
-    question: str | None = None
+    document: Annotated[str | None, BeforeValidator(_field_text)] = None
+    question: Annotated[str | None, BeforeValidator(_field_text)] = None
     split: str | None = None
     stream: bool = False
     stream_options: dict[str, Any] | None = None

@@ -48,7 +48,7 @@ def test_each_prompt_of_a_request_has_its_reply_in_order(encoder: Encoder) -> No
     metadata = [choice["memagent"] for choice in reply["choices"]]
     assert [m["question"] for m in metadata] == [QUESTION, QUESTION]
     assert [m["ignored"] for m in metadata] == [["seed", "temperature"]] * 2
-    assert reply["usage"]["total_tokens"] > reply["usage"]["completion_tokens"] > 0
+    assert reply["usage"]["total_tokens"] == reply["usage"]["prompt_tokens"] > 2 * len(LOG) // 10
 
 
 @pytest.mark.parametrize("nested", [False, True])

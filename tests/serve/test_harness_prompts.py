@@ -6,6 +6,7 @@ The templates are those of lm-eval 0.4.13 (`lm_eval/tasks/*`) and inspect_ai 0.3
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from memagent_lib.serve.conversation import ChatRequest, ReadingTask, task_of
 from memagent_lib.serve.message import set_aside_cue
@@ -307,3 +308,40 @@ def test_what_is_written_below_a_question_belongs_to_it() -> None:
 )
 def test_a_request_is_not_taken_for_a_cue(text: str) -> None:
     assert set_aside_cue(text) == (text, "")
+
+
+def text_part(text: object, kind: str = "text") -> dict[str, object]:
+    return {"type": kind, "text": text}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [text_part(STORY), text_part("Who is the thief?")],
+        [text_part(STORY, "input_text"), text_part("\n\nWho is the thief?", "input_text")],  # OpenAI's Responses
+        [{"text": STORY}, "Who is the thief?"],
+        [text_part(f"{STORY}\n\n"), text_part("Who is the thief?\n\n"), text_part("Answer:")],
+    ],
+)
+def test_each_part_of_a_content_is_a_paragraph(parts: list) -> None:
+    found = user(parts)
+    assert (found.question, found.document) == ("Who is the thief?", STORY)
+
+
+def test_a_document_field_may_be_a_list_of_parts() -> None:
+    found = user("Who is the thief?", document=[text_part("Odo is"), text_part("the thief.")])
+    assert (found.document, found.rule) == ("Odo is\n\nthe thief.", "field document")
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"),
+    [({"type": "input_audio", "input_audio": {}}, "input_audio"), (text_part(None), "text"), (7, "int")],
+)
+def test_a_part_without_text_is_refused_by_its_kind(part: object, kind: str) -> None:
+    with pytest.raises(ValidationError, match=f"a document is text, and this part is '{kind}'"):
+        user([part])
+
+
+def test_an_assistant_prefix_in_parts_is_a_cue() -> None:
+    found = task(("user", [text_part(MAGIC)]), ("assistant", [text_part("The special magic number is")]))
+    assert found.question == "What is the special magic number for owl mentioned in the provided text?"
