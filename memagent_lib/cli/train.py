@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--out", "FOLDER", "the run's folder (default: runs/ and the recipe's name)")
     store = "the MLflow store, if the recipe names none: a folder or a server's address"
     option(verb, "--tracking", "STORE", store, default="runs")
-    switch(verb, "--dry-run", "check all settings and print the plan; start nothing")
+    switch(verb, "--dry-run", "print what would be loaded and the plan, after all checks; start nothing")
     switch(verb, "--resume", "continue from the folder's last checkpoint")
     switch(verb, "--detach", "return at once; watch the run with: memagent follow FOLDER")
     for name, act, summary in (
@@ -44,7 +45,10 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.rl import launch
     from memagent_lib.tracking import Experiment
 
-    config = panel.load_recipe(file_of("train", a.recipe), a.settings)
+    recipe = file_of("train", a.recipe)
+    if a.dry_run:
+        _print_loaded(recipe, a.settings)  # before the recipe is loaded: its reader's file runs then
+    config = panel.load_recipe(recipe, a.settings)
     out = a.out or f"runs/{Path(a.recipe).stem}"
     if a.dry_run:
         from memagent_lib.rl import dry_run
@@ -63,6 +67,14 @@ def run(a: argparse.Namespace) -> int:
     print("Ctrl-C stops it after its current step and a checkpoint; --resume continues from there", flush=True)
     print(panel.outcome(panel.watch(started, stop_on_interrupt=True)))
     return 0
+
+
+def _print_loaded(recipe: str, settings: Sequence[str]) -> None:
+    from memagent_lib.paths import absolute
+    from memagent_lib.rl import loaded_by, recipe_tables
+
+    for setting, value in loaded_by(recipe_tables(absolute(recipe), settings)):
+        print(f"loads       {setting} = {value}")
 
 
 def follow(a: argparse.Namespace) -> int:

@@ -57,7 +57,9 @@ from memagent_lib.rl.config import (
     TrackingConfig,
     TrainingConfig,
     flatten,
+    recipe_tables,
 )
+from memagent_lib.rl.loaded_code import Loaded, loaded_by
 from memagent_lib.rl.run import (
     PlanError,
     RunError,
@@ -77,6 +79,7 @@ __all__ = [
     "ClusterConfig",
     "Credit",
     "DataConfig",
+    "Loaded",
     "ModelConfig",
     "Overlong",
     "PlanError",
@@ -96,7 +99,9 @@ __all__ = [
     "flatten",
     "launch",
     "load_rollouts",
+    "loaded_by",
     "random_policy",
+    "recipe_tables",
     "resolved",
     "save_rollout",
 ]

@@ -290,10 +290,7 @@ class Recipe:
         An override is ``table.key=value``, with a TOML value or a bare word for a string. Paths in the file are
         relative to the working directory.
         """
-        tables = read_toml(path, "recipe")
-        for override in overrides:
-            _apply(tables, override)
-        return cls.from_tables(tables)
+        return cls.from_tables(recipe_tables(path, overrides))
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Recipe:
@@ -341,6 +338,14 @@ def _refuse_renamed(tables: Mapping[str, Any]) -> None:
 def _lists(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Return ``table`` with a list of one in place of a string, where a list of paths is meant."""
     return {key: [value] if key in names and isinstance(value, str) else value for key, value in table.items()}
+
+
+def recipe_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """Read the tables of a recipe with its overrides. Loads nothing that they name, as :meth:`Recipe.load` does."""
+    tables = read_toml(path, "recipe")
+    for override in overrides:
+        _apply(tables, override)
+    return tables
 
 
 def _apply(tables: dict[str, Any], override: str) -> None:
