@@ -1,7 +1,7 @@
-"""Look into evaluations: what was read, what was remembered, what changed, what became of the evidence.
+"""Look into evaluations: what was read, what was remembered, what changed, and what became of the evidence.
 
-:func:`show` opens the interactive inspector on a run or on results, :func:`to_html` makes a page of it that needs no
-kernel, and :class:`EvaluationReport` a page of all numbers that leads to the readings behind them. Text from documents,
+:func:`show` opens the interactive inspector on a run or on results. :func:`to_html` turns it into a page that needs no
+kernel. :class:`EvaluationReport` is a page of all numbers with links to the readings behind them. Text from documents,
 questions and models is always escaped, never markup. Knows results and runs. Knows no model.
 """
 

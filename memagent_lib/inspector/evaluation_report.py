@@ -1,6 +1,6 @@
 """One page for a sweep or a folder of evaluations: figures, tables, differences, cost, the readings behind each number.
 
-Everything comes from result rows and the runs that they name, so a page can be made again at any time. Knows runs and
+The page is made from result rows and the runs that they name, so it can be made again at any time. Knows runs and
 results. Knows no agent.
 """
 
@@ -54,9 +54,10 @@ class EvaluationReport:
 
     @classmethod
     def of(cls, folder: str | Path, tracking: str | Path = "runs", first: str = "") -> EvaluationReport:
-        """Read a sweep's folder, or one that ``memagent evaluate`` or 03_evaluate filled (rows in ``POLICY.parquet``).
+        """Read the folder of a sweep, or one that ``memagent evaluate`` or 03_evaluate filled (rows in
+        ``POLICY.parquet``).
 
-        The other policies are compared with ``first``.
+        All other policies are compared with ``first``.
         """
         path = absolute(folder)
         missing: list[str] = []
@@ -71,15 +72,15 @@ class EvaluationReport:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """The runs in the store, by id; rows from another machine may name others."""
+        """The runs in this store, by id. Rows copied from another machine may refer to runs that are not here."""
         return load_runs(self.experiment).set_index("run_id")
 
     @property
     def warnings(self) -> list[str]:
-        """What a person must know before any number.
+        """Warnings to read before any number.
 
-        Missing points, mixed versions or settings, cells in which every example failed and why, and runs that are not
-        in the store.
+        They name missing points, mixed versions or settings, cells in which every example failed with the reasons, and
+        runs that are not in the store.
         """
         counts = summarise(self.rows, _CELL)
         broken = [
@@ -100,7 +101,7 @@ class EvaluationReport:
     def page(self) -> Page:
         """Return a page that needs no network.
 
-        A score opens one of its readings in the inspector below the tables, when its run is in the store.
+        Clicking a score opens one of its readings in the inspector below the tables, if its run is in the store.
         """
         stored = self.rows[self.rows["run_id"].isin(self.runs.index)]
         readings = Readings(load_readings(self.experiment, stored))

@@ -1,8 +1,8 @@
-"""What the inspector displays, as plain JSON types: the list of readings, the story of one, the detail of one turn.
+"""The inspector's content as plain JSON types: the list of readings, the story of one, the detail of one turn.
 
-A long reading is sent in two parts: its story, a few numbers for every turn, and the texts of a turn when somebody
-looks at it. Turns and chunks count from 0 here and from 1 on the page. Knows results and their diagnosis. Knows no
-widget and no HTML.
+A long reading is sent in two parts: its story, which is a few numbers for every turn, and the texts of a turn once
+somebody looks at it. Turns and chunks are numbered from 0 here and from 1 on the page. Knows results and their
+diagnosis. Knows no widget and no HTML.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memagent_lib.trace import Kind, Trace, Turn
 
 
 class FateOnPage(NamedTuple):
-    """How a fate is sent and displayed: one letter in a story, a CSS class, words."""
+    """The forms of a fate on the page: one letter in a story, a CSS class, and words."""
 
     fate: Fate | None
     letter: str
@@ -50,9 +50,9 @@ _ANSWER_CHARS = 200
 
 
 class Readings:
-    """Results of one or more policies by key, failures first.
+    """The results of one or more policies by key, failures first.
 
-    A reading's key is made of its policy, reader, example and length. Results without a trace are left out.
+    A reading's key consists of its policy, reader, example and length. Results without a trace are left out.
     """
 
     def __init__(self, results: Mapping[str, Iterable[Result]]):
@@ -65,7 +65,7 @@ class Readings:
                 self.add(policy, result)
 
     def add(self, policy: str, result: Result) -> str:
-        """Add a reading; return its key."""
+        """Add a result and return its key."""
         example = result.example
         key = f"{policy}/{result.reader}/{example.metadata.get('chunks', '')}/{result.document}/{example.id}"
         if key not in self.results:
@@ -75,11 +75,11 @@ class Readings:
         return key
 
     def catalog(self) -> list[dict[str, Any]]:
-        """Return an entry for every reading."""
+        """Return the :meth:`entry` of every reading."""
         return [self.entry(key) for key in self.results]
 
     def entry(self, key: str) -> dict[str, Any]:
-        """Return what a list displays of a reading, and what the list can be filtered by."""
+        """Return what the list of readings displays about one reading, and the tags by which it can be filtered."""
         result = self._result(key)
         policy = self.policies[key]
         example = result.example
@@ -103,9 +103,9 @@ class Readings:
     def story(self, key: str) -> dict[str, Any]:
         """Return a few numbers for every turn of a reading.
 
-        For each turn the fate of the evidence as a letter, the reply's length in tokens and the start of its chunk in
-        the document (-1 without a chunk). Then lists of turns: with evidence in their chunk; with evidence or another
-        fate than the turn before; with a reply that was cut; and the turn to open first.
+        For each turn these are the fate of the evidence as a letter, the reply's length in tokens and the start of its
+        chunk in the document (-1 without a chunk). Then follow lists of turns: those with evidence in their chunk,
+        those with evidence or a changed fate, those whose reply was cut, and the turn to open first.
         """
         result = self._result(key)
         turns = result.trace.turns
@@ -124,7 +124,7 @@ class Readings:
         }
 
     def detail(self, key: str, turn: int) -> dict[str, Any]:
-        """Return one turn with its texts: the chunk and its evidence, the changes to the memory, the tokens.
+        """Return one turn with its texts: the chunk and its evidence, the changes to the memory, the token counts.
 
         ``brought`` are the spans of the chunk whose words the reply took over.
         """
@@ -155,14 +155,14 @@ class Readings:
         }
 
     def phrases(self, key: str) -> dict[str, Any]:
-        """Return where the words of a reading's memories came from: at most 200 phrases, and how many there are."""
+        """Return at most 200 phrases of a reading's memories with their sources, and how many there are."""
         phrases = Provenance.of(self._result(key).trace).phrases
         names = ("text", "start", "end", "brought", "dropped")
         rows = [{name: getattr(phrase, name) for name in names} for phrase in phrases[:MOST_PHRASES]]
         return {"phrases": rows, "all": len(phrases)}
 
     def search(self, text: str) -> list[str]:
-        """Return the keys of the readings with ``text`` in their question, answers or a memory, in any case."""
+        """Return the keys of the readings with ``text`` in their question, answers or a memory, ignoring case."""
         wanted = text.casefold()
         return [
             key
@@ -171,7 +171,7 @@ class Readings:
         ]
 
     def notable(self, key: str) -> list[int]:
-        """Return at most 8 turns for when not all fit: the last two, changes of fate, the first, cut replies."""
+        """Return at most 8 turns to display if not all fit: the last two, changes of fate, the first, cut replies."""
         story = self.story(key)
         last = range(len(story["fates"]))[-2:]
         turns = dict.fromkeys((*last, *story["changes"], 0, *story["cut"]))
@@ -186,11 +186,11 @@ class Readings:
         beside: str | None = None,
         turn: int | None = None,
     ) -> dict[str, Any]:
-        """Return the state to open with: the first failure that lost evidence and that another policy got right.
+        """Return the inspector's initial state: the first failure that lost evidence and that another policy got right.
 
         It opens at the turn of the loss. Arguments narrow the choice; an unknown value raises ``ValueError`` with the
-        known ones. ``beside`` is the other reading's policy (with its reader, unless that is ``overwrite``), ``""`` for
-        none; ``turn`` counts from 1.
+        known ones. ``beside`` is the other reading's policy (with its reader, unless that is ``overwrite``), or ``""``
+        for none; ``turn`` is numbered from 1.
         """
         entries = self.catalog()
         for field, wanted in (("policy", policy), ("reader", reader), ("chunks", chunks), ("example", example)):
@@ -225,7 +225,10 @@ class Readings:
         }
 
     def embedded(self, keys: Sequence[str], room: float) -> dict[str, Any]:
-        """Return the stories of readings, and texts while ``room`` bytes last; of a long reading the notable turns."""
+        """Return the stories of readings, and the texts of as many turns as fit into ``room`` bytes.
+
+        Long readings get notable turns only.
+        """
         stories: dict[str, Any] = {}
         details: dict[str, Any] = {}
         phrases: dict[str, Any] = {}
@@ -243,7 +246,7 @@ class Readings:
         return {"stories": stories, "details": details, "phrases": phrases}
 
     def beside(self, entry: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
-        """Return the reading of the same document called ``name``; with ``None``, another policy's by this reader."""
+        """Return the reading of the same document called ``name``; by default, another policy's by the same reader."""
         for key in self._of_document[entry["example"], entry["document"]]:
             if key == entry["key"]:
                 continue

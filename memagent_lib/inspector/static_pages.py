@@ -1,7 +1,7 @@
 """Pages that need no kernel and no network.
 
-A document with its evidence; one reading, or two of the same example side by side, without script; and the inspector
-with the widget's own script and the data it displays. Knows no run and no widget.
+They display a document with its evidence; one reading, or two of the same example side by side, without script; or the
+inspector with the widget's own script and its data. Knows no run and no widget.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _MOST_BARS_WITH_GAPS = 120
 
 
 def document(example: Example, most_chars: int = 4000) -> Page:
-    """Return an example's question and document with its evidence marked.
+    """Return an example's question and document with the evidence marked.
 
-    Of a document longer than ``most_chars``, only the part around the first evidence.
+    If the document is longer than ``most_chars``, only the part around the first evidence is displayed.
     """
     text = example.document
     spans = sorted(example.evidence)
@@ -49,9 +49,10 @@ def document(example: Example, most_chars: int = 4000) -> Page:
 
 
 def still(readings: Readings, state: Mapping[str, Any], live: str = "") -> Page:
-    """Return what the inspector opens with, without script.
+    """Return the inspector's initial view as a page without script.
 
-    A chunk that both readings have read appears once. ``live`` is the line of code that makes it interactive again.
+    A chunk that both readings have read appears once. ``live`` is the line of code that makes the page interactive
+    again.
     """
     keys = [state["key"]]
     other = readings.beside(readings.entry(keys[0]), state["beside"])
@@ -79,8 +80,8 @@ def to_html(
 ) -> Page:
     """Return the inspector as a page that needs no kernel and no network.
 
-    Texts of readings go in until ``room_mb`` is full, those of ``first_keys`` and of the example it opens with first;
-    the page states how many are incomplete. ``opening`` is that of :func:`show`.
+    Texts of readings are included until ``room_mb`` is full, starting with those of ``first_keys`` and of the example
+    with which it opens; the page states how many are incomplete. ``opening`` has the options of :func:`show`.
     """
     if not isinstance(readings, Readings):
         readings = Readings(readings)
@@ -103,7 +104,7 @@ def to_html(
 
 
 def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
-    """Cut a text at the edges of the spans; return each piece and whether it lies in one of them.
+    """Cut a text at the ends of the spans; return each piece and whether it lies in a span.
 
     Spans may overlap and may reach beyond the text.
     """

@@ -1,4 +1,4 @@
-"""Open the inspector on a run, a folder or results: as a widget in Jupyter, elsewhere as a page."""
+"""Open the inspector on a run, a folder or results: as a widget in Jupyter, as a page elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Source = str | Path
 
 
 class InspectorError(UserError, ValueError):
-    """There is nothing to display; the message names the reason."""
+    """There is nothing to display. The message names the reason."""
 
 
 def show(
@@ -37,9 +37,9 @@ def show(
     """Open the inspector on results by policy, or on one or more runs.
 
     A run is an MLflow id, or a folder with its results. ``opening`` (``policy``, ``reader``, ``chunks``, ``example``,
-    ``beside``, ``turn``) chooses where it begins; by default on the first failure that lost evidence. ``agents`` are
-    functions, by policy, that open the agent to continue from an edited memory; for runs by default those of their
-    models.
+    ``beside``, ``turn``) chooses the first reading to display; by default it is the first failure that lost evidence.
+    ``agents`` maps policies to functions that open the agent with which to continue from an edited memory; for runs,
+    the default opens the run's model.
     """
     live = ""
     openers: dict[str, Callable[[], Agent]] = {}

@@ -1,4 +1,7 @@
-"""The inspector as a widget of JupyterLab: texts come from the kernel, and a static page stands in without one."""
+"""The inspector as a widget of JupyterLab.
+
+Texts come from the kernel; without one, a static page is displayed instead.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ SAVED_BYTES = 300_000
 
 
 class Inspector(anywidget.AnyWidget):
-    """Readings by policy, one or two at a time.
+    """The widget: readings by policy, one or two displayed at a time.
 
-    A reading of a thousand turns opens at once, because the texts of a turn are sent when somebody looks at it. Each of
-    ``agents`` is called once, when a person first continues from an edited memory of that policy.
+    A reading of a thousand turns opens at once, because the texts of a turn are sent only when somebody looks at it.
+    Each function in ``agents`` is called once, when a person first continues from an edited memory of that policy.
     """
 
     _esm = SCRIPT
@@ -67,9 +70,9 @@ class Inspector(anywidget.AnyWidget):
         return data | {"text/html": still(self.readings, self.state, self.live).body}, metadata
 
     def respond(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the message that answers one of the browser: ``id`` with ``answer`` or ``error``.
+        """Return the reply to one message from the browser: its ``id`` with ``answer`` or ``error``.
 
-        A request names what it wants (``story``, ``detail``, ``phrases``, ``search``, ``rerun``) and its arguments.
+        A request names what it needs (``story``, ``detail``, ``phrases``, ``search``, ``rerun``) and its arguments.
         """
         answers = {
             "story": self.readings.story,
@@ -99,7 +102,7 @@ class Inspector(anywidget.AnyWidget):
 
 
 def read_on(result: Result, turn: int, memory: str, agent: Agent) -> Result:
-    """Repeat a reading from ``turn`` on: its memory becomes ``memory``, and ``agent`` reads the later chunks."""
+    """Repeat a reading from ``turn`` on with ``memory`` as that turn's memory; ``agent`` reads the later chunks."""
     turns = result.trace.turns
     question = result.trace.question
     edited = Turn(turns[turn].prompt, replace(turns[turn].reply, text=memory, finish_reason="edited", thinking=""))

@@ -1,4 +1,4 @@
-"""A memory and the one that replaced it, compared word by word."""
+"""Compare a memory with the one that replaced it, word by word."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class WordChange(NamedTuple):
-    """A run of words that is the ``same`` in both texts, ``new`` or ``gone``."""
+    """A run of words that is the ``same`` in both texts, ``new`` in the second, or ``gone`` from the first."""
 
     text: str
     change: str
@@ -26,7 +26,7 @@ class _Stretch(NamedTuple):
 
 
 def word_changes(before: str, after: str) -> list[WordChange]:
-    """Return all words of both texts in order, common ones once."""
+    """Return all words of both texts as changes, in order; words that both texts share appear once."""
     old = _words(before)
     new = _words(after)
     # autojunk would ignore frequent words, and a memory is made of them.

@@ -1,6 +1,6 @@
-"""Start a training run, attach to it and watch it; the run is detached and outlives whoever watches.
+"""Start a training run, attach to one, and watch it. The run is detached and outlives the process that watches it.
 
-:func:`show` is the live panel of a notebook, :func:`report` the same as a page that needs no kernel. Knows a run's
+:func:`show` is the live panel of a notebook, and :func:`report` the same as a page that needs no kernel. Knows a run's
 files. Knows no trainer.
 """
 

@@ -1,4 +1,4 @@
-"""Small line charts for a live page: SVG in the page's text colour, a dot per step, values on hover. Knows no run."""
+"""Small line charts for a live page: SVG in the page's text colour, one dot per step, values on hover. Knows no run."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ _SETTINGS = {
 
 
 def smoothed(points: Points) -> bool:
-    """Return whether :func:`svg_chart` draws the running mean of these points: from ten on."""
+    """Return whether :func:`svg_chart` draws the running mean of these points, which it does from ten points on."""
     return len(points) >= 2 * WINDOW
 
 
 def svg_chart(lines: Mapping[str, Points], write: Callable[[float], str], most: float | None = None) -> str:
-    """Draw each line's steps as dots, and through them their running mean, or the steps themselves when they are few.
+    """Draw each line's steps as dots, and a line through their running mean, or through the dots themselves if they are
+    few.
 
-    ``write`` makes the text of a value, ``most`` is the largest that a value can have. The axis goes below 0 only for
+    ``write`` formats a value as text; ``most`` is the largest possible value. The axis extends below 0 only for
     negative values.
     """
     thinned = tuple((name, tuple(_thinned(points))) for name, points in lines.items())

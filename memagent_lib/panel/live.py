@@ -1,4 +1,4 @@
-"""The live panel of a notebook: widgets over a run's files. The run knows nothing of it and outlives tab and kernel."""
+"""The live panel of a notebook: widgets that display a run's files. The run does not depend on it and outlives it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ RESUMABLE = (TrainingState.STOPPED, TrainingState.FAILED, TrainingState.DIED)
 
 
 def show(run: TrainingRun | str | Path) -> VBox | Page:
-    """Return the panel of a run, or of the run in a folder; every call for one folder returns the same.
+    """Return the panel of a run, or of the run in a folder. Every call for one folder returns the same panel.
 
-    Outside Jupyter, as when papermill executes the notebook, it is a page of the run as it is now: widgets do not
-    outlive their kernel.
+    Outside Jupyter, for example when papermill executes the notebook, it is a page of the run's current state, because
+    widgets do not outlive their kernel.
     """
     if not isinstance(run, TrainingRun):
         run = attach(run)
@@ -35,9 +35,9 @@ def show(run: TrainingRun | str | Path) -> VBox | Page:
 
 
 def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
-    """Wait for the run's end and return its status; in Jupyter, return the current one at once.
+    """Wait for the run's end and return its status; in Jupyter, return the current status at once.
 
-    A reopened tab displays its widgets only when the kernel is free, so a cell must not wait there. See
+    A reopened tab displays its widgets only while the kernel is idle, so a cell must not wait there. See
     :func:`memagent_lib.panel.watch`.
     """
     return run.status() if in_jupyter() else watch(run, stop_on_interrupt)
@@ -49,7 +49,10 @@ def _panel(folder: Path) -> TrainingPanel:
 
 
 class TrainingPanel:
-    """Widgets, and the thread that updates them; a widget changes only when its value does, so nothing flickers."""
+    """The widgets, and the thread that updates them.
+
+    A widget changes only if its value does, so that nothing flickers.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         import ipywidgets as w
@@ -79,12 +82,12 @@ class TrainingPanel:
         threading.Thread(target=self._follow, name=f"panel of {folder.path.name}", daemon=True).start()
 
     def refresh(self) -> None:
-        """Read the run's files and update what has changed."""
+        """Read the run's files and update the widgets whose values have changed."""
         with self.lock:  # the thread and a click may both get here
             self._update(self.follower.look())
 
     def close(self) -> None:
-        """Stop following the run; the run itself continues."""
+        """Stop following the run. The run itself continues."""
         self.closed.set()
         self.box.close()
 

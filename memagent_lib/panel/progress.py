@@ -1,4 +1,4 @@
-"""The progress of a training run, from its files: status, metrics by step, saved rollouts, why it failed."""
+"""The progress of a training run, read from its files: status, metrics by step, saved rollouts, why it failed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class RunProblem(NamedTuple):
-    """Why a run ended: the error, the line of code that raised it (empty if unknown), the end of the log."""
+    """Why a run ended: the error, the line of code that raised it ("" if unknown), and the end of the log."""
 
     error: str
     source: str
@@ -37,9 +37,9 @@ class RunProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A run at one moment.
+    """The state of a run at one moment.
 
-    ``points`` are the (step, value) pairs of every metric; ``last_step_at`` is in seconds since the epoch.
+    ``points`` has the (step, value) pairs of every metric; ``last_step_at`` is in seconds since the epoch.
     """
 
     folder: Path
@@ -52,20 +52,20 @@ class Progress:
 
     @property
     def seconds_per_step(self) -> float | None:
-        """The median of the last ten steps."""
+        """The median duration of the last ten steps."""
         recent = [value for _, value in self.points.get(SECONDS, ())[-10:]]
         return statistics.median(recent) if recent else None
 
     @property
     def turns_left(self) -> int:
-        """An estimate of the turns to come, from those of the last ten steps; 0 before the first step."""
+        """An estimate of the remaining turns, from the last ten steps; 0 before the first step."""
         recent = [value for _, value in self.points.get(TURNS, ())[-10:]]
         if not recent:
             return 0
         return round(statistics.mean(recent) * (self.status.steps - self.status.step))
 
     def silent_s(self, now: float | None = None) -> float | None:
-        """Return the seconds since a running run's last step if far more than steps usually take, else ``None``."""
+        """Return the seconds since a running run's last step if steps are usually far shorter, else ``None``."""
         usual = self.seconds_per_step
         if self.status.state is not TrainingState.RUNNING or usual is None or self.last_step_at is None:
             return None
@@ -75,7 +75,7 @@ class Progress:
 
 
 class Follower:
-    """A reader of a run's folder that reads only what is new; cheap enough for every second of a long run."""
+    """Follows a run's folder and reads only what is new, so that it can be called every second of a long run."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -89,7 +89,7 @@ class Follower:
         self._points: dict[str, list[tuple[int, float]]] = defaultdict(list)
 
     def look(self) -> Progress:
-        """Return the run's progress; raise ``FileNotFoundError`` if there is no run."""
+        """Read what is new and return the run's progress. Raises ``FileNotFoundError`` if there is no run."""
         status = self.folder.status()
         self._read_metrics()
         failed = status.state in (TrainingState.FAILED, TrainingState.DIED)
@@ -152,5 +152,5 @@ def _end_of(log: Path) -> str:
 
 
 def recorded_config(folder: RunFolder) -> dict:
-    """Return the tables of the configuration that the run was started with."""
+    """Return the tables of the configuration with which the run was started."""
     return json.loads(folder.config.read_text(encoding="utf-8"))["config"]

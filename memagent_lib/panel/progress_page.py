@@ -25,7 +25,10 @@ _LONGEST_CHUNK = 1500
 
 
 class Tile(NamedTuple):
-    """A chart: metrics and the names of their lines; a ``*`` in a metric matches a task, which names the line."""
+    """A chart: its metrics and the names of their lines.
+
+    A ``*`` in a metric stands for any task, which then names the line.
+    """
 
     title: str
     metrics: dict[str, str]
@@ -56,7 +59,7 @@ TILES = (
 
 
 def report(run: TrainingRun | str | Path) -> Page:
-    """Return a page of a run, or of the run in a folder, as it is now."""
+    """Return a page of the current state of a run, or of the run in a folder."""
     if not isinstance(run, TrainingRun):
         run = attach(run)
     progress = Follower(run.folder).look()
@@ -72,12 +75,12 @@ def report(run: TrainingRun | str | Path) -> Page:
 
 
 def styled(body: Markup | str) -> str:
-    """Add the panel's style to a part of it; text is escaped."""
+    """Return a part of the panel with the panel's style sheet. Plain text is escaped."""
     return render("panel/run_part.html", body=body)
 
 
 def head(progress: Progress, frozen: bool = False) -> Markup:
-    """Return the run's state, step, time left and last numbers, and its error if it failed."""
+    """Return the run's state, step, remaining time and latest numbers, and its error if it failed."""
     status = progress.status
     silence = progress.silent_s()
     share = status.step / max(1, status.steps)
@@ -117,7 +120,7 @@ def _numbers(progress: Progress, frozen: bool) -> list[str]:
 
 
 def curves(progress: Progress) -> Markup:
-    """Return the charts of what the run logged, and the titles of those that it did not log."""
+    """Return the charts of the metrics that the run logged, and the titles of charts without any."""
     charts = []
     missing = []
     any_smoothed = False
@@ -138,7 +141,7 @@ def curves(progress: Progress) -> Markup:
 
 
 def rollout(result: Result) -> Markup:
-    """Return a rollout turn by turn: the memory after each chunk, with the chunk to unfold, then the answer."""
+    """Return a rollout turn by turn: the memory after each chunk, with the chunk folded, and then the answer."""
     turns = [_turn(number, turn) for number, turn in enumerate(result.trace.turns, start=1)]
     return render("panel/rollout.html", question=result.trace.question, turns=turns)
 
@@ -164,7 +167,7 @@ def label(result: Result) -> str:
 
 
 def span(seconds: float) -> str:
-    """Write a length of time in the unit that people use: 40 s, 12 min, 3 h 20 min."""
+    """Return a duration in the unit that people use: 40 s, 12 min, 3 h 20 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""Start a run or find one, and wait for it, for notebooks and the command line. Knows no widget and no page."""
+"""Start or find a run and wait for it, for notebooks and the command line. Knows no widget and no page."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ if TYPE_CHECKING:
 
 
 def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
-    """Load a training recipe with ``table.key=value`` settings on top; paths in it are relative to the repository."""
+    """Load a training recipe and apply ``table.key=value`` settings to it.
+
+    Paths in it are relative to the repository.
+    """
     config = Recipe.load(absolute(recipe), settings)
     data = config.data.with_paths(lambda path: str(absolute(path)))
     return replace(config, data=data, model=config.model.with_paths(model_path))
 
 
 def attach(folder: str | Path) -> TrainingRun:
-    """Return the run in a folder; if there is none, raise :class:`MissingFile` that names the runs nearby."""
+    """Return the run in a folder. Raises :class:`MissingFile`, with the runs nearby, if there is none."""
     path = absolute(folder)
     try:
         return rl.attach(path)
@@ -44,10 +47,10 @@ def attach(folder: str | Path) -> TrainingRun:
 
 
 def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> TrainingRun:
-    """Start a run in ``folder``, or attach to the run there if it is active or finished, or resume it if it stopped.
+    """Start a run in ``folder``, attach to the run there if it is active or finished, or resume it if it stopped.
 
-    The run in the folder must have this configuration, apart from its tracking store; for another one the launcher
-    raises its error. With ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted.
+    A run in the folder must have this configuration, except for its tracking store; otherwise the launcher raises an
+    error. With ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted.
     """
     files = RunFolder(absolute(folder))
     if not files.config.is_file():
@@ -67,10 +70,11 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
 
 
 def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
-    """Display progress until the run is over, as a bar in a terminal, else as a line per event; return its last status.
+    """Display progress until the run is over, as a bar in a terminal or else as a line per event; return its last
+    status.
 
-    Interrupting this only stops watching. With ``stop_on_interrupt`` Ctrl-C stops the run after a checkpoint, and so
-    does SIGTERM, which is how schedulers end a job. Raises the launcher's ``RunError`` when the run did not finish.
+    Interrupting this call only stops watching. With ``stop_on_interrupt`` Ctrl-C stops the run after a checkpoint, and
+    so does SIGTERM, by which schedulers end a job. Raises the launcher's ``RunError`` if the run did not finish.
     """
     from tqdm import tqdm
 
@@ -96,7 +100,7 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 
 
 def outcome(status: TrainingStatus) -> str:
-    """Return a run's state in one line."""
+    """Return a run's state as one line of text."""
     parts = [f"{status.state}: step {status.step} of {status.steps}"]
     if status.reward is not None:
         parts.append(f"reward {status.reward:.3f}")
@@ -121,7 +125,7 @@ def _stop(run: TrainingRun) -> None:
 
 
 def curve(run: TrainingRun) -> pd.DataFrame:
-    """Return a run's metrics over steps in long form (``run_id, metric, step, value``), from its own files."""
+    """Return a run's metrics over steps in long form (``run_id, metric, step, value``), from the run's own files."""
     name = run.status().mlflow_run or run.folder.path.name
     rows = [(name, metric, row["step"], value) for row in run.folder.rows() for metric, value in row["metrics"].items()]
     return pd.DataFrame(rows, columns=["run_id", "metric", "step", "value"]).astype({"metric": str})
@@ -130,9 +134,9 @@ def curve(run: TrainingRun) -> pd.DataFrame:
 def log_training(experiment: Experiment, run_id: str, training: TrainingRun, figure: Figure) -> None:
     """Log the curves to the training's MLflow run, as a figure and as the table ``curve.parquet``.
 
-    A notebook that found the training already there has a run of its own, ``run_id``: that one gets the figure, the
-    table and the metrics too, and the training's id as a tag. A training that is only starting has no MLflow run yet;
-    then nothing is logged.
+    If a notebook found the training already there, it has its own MLflow run, ``run_id``, which then gets the figure,
+    the table and the metrics too, and the training's id as a tag. Nothing is logged while a training has no MLflow run
+    yet, because it is still starting.
     """
     own = training.status().mlflow_run
     if not own:

@@ -1,6 +1,6 @@
-"""Figures of results, data and training: a tidy frame in, matplotlib ``Axes`` out.
+"""Figures of results, data and training: a tidy frame goes in, matplotlib ``Axes`` come out.
 
-Every function draws into ``ax`` when it is set, else into a new figure, and returns the axes. Knows frames by their
+Every function draws into ``ax``, or into a new figure if it is not set, and returns the axes. Knows frames by their
 columns. Knows no model, no run and no notebook.
 """
 

@@ -1,6 +1,6 @@
-"""Figures of a data set: how long its documents are, how deep their evidence is, where the gold documents are.
+"""Figures of a data set: its documents' lengths, the depth of their evidence, and the positions of gold documents.
 
-Takes the frames of :func:`memagent_lib.data.data_files`. Knows no file and no task.
+They take the frames of :func:`memagent_lib.data.data_files`. Knows no file and no task.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def data_overview(frames: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | None = None) -> list[Axes]:
-    """Draw every figure of a data set in one row and return its axes.
+    """Draw all figures of a data set in one row and return their axes.
 
-    A figure whose frame is empty is left out, such as gold documents where examples have none; ``axes`` are one for
-    each figure that remains.
+    A figure whose frame is empty is left out, for example gold documents if no example has any. ``axes``, if set, has
+    one for each remaining figure.
     """
     figures = {"examples": document_lengths, "depths": evidence_depths, "gold": gold_positions}
     drawn = {name: draw for name, draw in figures.items() if len(frames[name])}
@@ -31,7 +31,10 @@ def data_overview(frames: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | Non
 
 
 def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw a dot per document at its length, a row per file; in tokens where all are counted, else in characters."""
+    """Draw one dot per document at its length, one row per file.
+
+    The unit is tokens if all are counted, else characters.
+    """
     import seaborn as sns
     from matplotlib.ticker import FuncFormatter, LogLocator
 
@@ -48,13 +51,19 @@ def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def evidence_depths(depths: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the share of evidence up to each depth of the document, a line per file; an even spread is the diagonal."""
+    """Draw the share of evidence up to each depth of the document, one line per file.
+
+    Evenly spread evidence is the diagonal.
+    """
     lines = depths.assign(line=depths["file"])
     return _cumulative(lines, ax, "How deep is the evidence?", "depth of the evidence")
 
 
 def gold_positions(gold: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw where the gold documents are among the others, a line per hop; an even spread is the diagonal."""
+    """Draw where the gold documents are among the others, one line per hop.
+
+    Evenly spread positions are the diagonal.
+    """
     lines = gold.assign(line=[f"gold document {hop + 1}" for hop in gold["gold"]])
     return _cumulative(lines, ax, "Where are the gold documents?", "position among the documents")
 

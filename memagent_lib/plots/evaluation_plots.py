@@ -1,6 +1,6 @@
-"""Figures of evaluations and training: tidy frames in, ``Axes`` out, one look across all.
+"""Figures of evaluations and training: tidy frames in, ``Axes`` out, all in one look.
 
-Colour means the policy, line style the reader; every interval is drawn. Knows no run and no file.
+Colour stands for the policy and line style for the reader; every interval is drawn. Knows no run and no file.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _CAPTURE_DASHES = (0, (4, 2))
 def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw accuracy with 95 % Wilson intervals over the number of chunks, one line per policy and reader.
 
-    Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, lengths are also in
-    tokens. Baselines are thin, in their policy's colour, and share one legend of line styles. A policy that repeats
-    another one with a different training seed (``trained, seed 1``) is a thin line in that one's colour.
+    Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, the axis also shows
+    lengths in tokens. Baselines are thin lines in their policy's colour and share one legend of line styles. A policy
+    that repeats another one with a different training seed (``trained, seed 1``) is a thin line in the same colour.
     """
     ax = axes_or_new(ax, 6.8, 4.6)
     ends, caption = _accuracy_lines(results, ax, colours_of(results["policy"]))
@@ -64,9 +64,9 @@ def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) -> Axes:
-    """Draw :func:`accuracy_by_length` for each task in a panel of its own, with one legend; return the first panel.
+    """Draw :func:`accuracy_by_length` for each task in its own panel, with one legend; return the first panel.
 
-    ``axes`` are one for each task, in order of appearance.
+    ``axes`` has one for each task, in order of appearance.
     """
     tasks = list(results["task"].unique())
     if len(tasks) == 1:
@@ -124,8 +124,10 @@ def _band(ax: Axes, x: Sequence[float], low: Sequence[float], high: Sequence[flo
 
 
 def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw how much of the evidence was in memory right after its chunk (capture, dashed), and how much of that was
-    still there at the end (retention).
+    """Draw capture and retention over the number of chunks.
+
+    Capture (dashed) is the share of the evidence in memory right after its chunk; retention is how much of that was in
+    memory at the end.
     """
     from matplotlib.lines import Line2D
 
@@ -167,8 +169,8 @@ def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
 def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the memory's length in tokens after each chunk: the mean over traces and the middle 80 %.
 
-    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), one line for each value of a ``policy`` column when
-    there is one. Memories that hit their limit are marked.
+    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per value of the column ``policy``
+    if there is one. Memories that were cut at their limit are marked.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     reads = traces[traces["kind"].isin(("read", "gate", "recall"))]
@@ -197,9 +199,9 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward", ax: Axes | None = None) -> Axes:
-    """Draw a metric over a run's training steps: each step as a dot, and the running mean.
+    """Draw a metric over a run's training steps: a dot per step, and the running mean.
 
-    Takes a curve in long form (``metric, step, value``); an empty one, as before the first step, is drawn as such.
+    Takes a curve in long form (``metric, step, value``). A curve may be empty, as before the first step.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     if curve.empty:
@@ -218,9 +220,11 @@ def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward
 
 
 def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw from which chunk to which each phrase was in memory, one bar per phrase; those in the last memory in colour.
+    """Draw when each phrase was in memory: one bar per phrase, from chunk to chunk, in colour if it is in the last
+    memory.
 
-    Takes :meth:`memagent_lib.diagnostics.Provenance.to_frame`; of more than ``most`` phrases, the longest-lived.
+    Takes :meth:`memagent_lib.diagnostics.Provenance.to_frame`. Of more than ``most`` phrases, only the longest-lived
+    are drawn.
     """
     # A phrase that was never dropped lives to the end of the last chunk.
     lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
@@ -247,8 +251,8 @@ def _shortened(text: str, most: int = 48) -> str:
 def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw how many tokens a document costs over its length: the mean and the middle 80 %.
 
-    One line per policy and reader. Tokens are those of prompts and replies together, including those that a prefix
-    cache saved. The dotted line is a cost linear in length.
+    There is one line per policy and reader. Tokens are those of prompts and replies together, including those that a
+    prefix cache saved. The dotted line is a cost linear in length.
     """
     ax = axes_or_new(ax, 6.8, 4.4)
     ax.set_yscale("log")  # with a logarithmic length, a linear cost is a straight line
@@ -281,7 +285,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = None) -> Axes:
     """Draw a heat map of accuracy by document length and by depth of the last needed evidence.
 
-    Takes the rows of one policy and reader; raises ``ValueError`` for several, and for rows without a depth.
+    Takes the rows of one policy and reader. Raises ``ValueError`` for rows of several, or for rows without a depth.
     """
     import seaborn as sns
 
@@ -328,9 +332,9 @@ def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame
 
 
 def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw right minus left on the very same documents, with 95 % intervals, by length.
+    """Draw the paired difference, right minus left, with its 95 % interval for each length.
 
-    Takes :func:`memagent_lib.evaluation.paired`. An interval that excludes zero is in colour, any other one grey.
+    Takes :func:`memagent_lib.evaluation.paired`. An interval that excludes zero is in colour; any other one is grey.
     """
     from matplotlib.ticker import FuncFormatter
 

@@ -1,6 +1,6 @@
 """The look that all figures share: colours, line styles, axes, labels. Knows no results.
 
-Figures have no background and grey ink, so that one image reads on a light and on a dark page.
+Figures have no background and grey ink, so that one image is legible on a light and on a dark page.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 class LineEnd(NamedTuple):
-    """The right end of a line in data coordinates, and the label to put there."""
+    """The right end of a line in data coordinates, and its label."""
 
     x: float
     y: float
@@ -78,12 +78,12 @@ class LineEnd(NamedTuple):
 
 
 def axes_or_new(ax: Axes | None, width: float, height: float) -> Axes:
-    """Return ``ax``, or the axes of a new figure of this size in inches when it is ``None``."""
+    """Return ``ax``, or the axes of a new figure of this size in inches if it is ``None``."""
     return new_axes(width, height)[0] if ax is None else ax
 
 
 def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> list[Axes]:
-    """Make a figure in the common look, its size in inches, and return its axes row by row."""
+    """Create a figure in the common look, with its size in inches, and return its axes row by row."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
@@ -102,7 +102,7 @@ def _load_backend() -> None:
 
 
 def finish(ax: Axes, title: str, caption: str) -> Axes:
-    """Set the title, and below it in small type what the marks mean."""
+    """Set the title, and below it in small type the meaning of the marks."""
     ax.set_title(title + "\n", loc="left")
     above_axes = {"xy": (0, 1), "xycoords": "axes fraction", "xytext": (0, 5), "textcoords": "offset points"}
     note = ax.annotate(caption, **above_axes, fontsize=9, color=INK)
@@ -111,7 +111,7 @@ def finish(ax: Axes, title: str, caption: str) -> Axes:
 
 
 def save_figure(ax: Axes, path: str | Path) -> list[Path]:
-    """Write the figure as the image that ``path`` names and as a PDF beside it; return both paths."""
+    """Save the figure as the image that ``path`` names and as a PDF beside it; return both paths."""
     image = Path(path)
     image.parent.mkdir(parents=True, exist_ok=True)
     vectors = image.with_suffix(".pdf")
@@ -121,7 +121,10 @@ def save_figure(ax: Axes, path: str | Path) -> list[Path]:
 
 
 def svg_markup(figure: Figure, **options: Any) -> str:
-    """Return the figure as an ``<svg>`` element without its style sheet, which would apply to the page around it."""
+    """Return the figure as an ``<svg>`` element.
+
+    Its style sheet is removed, because it would apply to the page around it.
+    """
     file = io.StringIO()
     figure.savefig(file, format="svg", **options)
     svg = file.getvalue()
@@ -130,7 +133,7 @@ def svg_markup(figure: Figure, **options: Any) -> str:
 
 
 def colours_of(names: pd.Series) -> dict[str, str]:
-    """Assign a colour to each name in order of appearance; names that differ only in their seed share one."""
+    """Assign a colour to each name in order of appearance. Names that differ only in their seed share a colour."""
     import seaborn as sns
 
     order = list(dict.fromkeys(names))
@@ -150,8 +153,8 @@ def without_seed(policy: str) -> str:
 def other_seeds(policies: Iterable[str]) -> set[str]:
     """Return the policies that repeat another one with a different training seed.
 
-    Of policies that differ in nothing else, the one without a seed in its name is the main one; without such a one,
-    the first.
+    Among policies that differ only in their seed, the main one is the one without a seed in its name, or else the
+    first.
     """
     order = list(dict.fromkeys(policies))
     main = {without_seed(policy): policy for policy in reversed(order)}  # reversed, so that the first one stays
@@ -160,7 +163,7 @@ def other_seeds(policies: Iterable[str]) -> set[str]:
 
 
 def dashes_of(reader: str) -> Any:
-    """Return a reader's line style; a reader that has none of its own always gets the same of a few others."""
+    """Return a reader's line style. A reader without its own always gets the same one of a few others."""
     own = DASHES.get(reader)
     if own is not None:
         return own
@@ -169,7 +172,7 @@ def dashes_of(reader: str) -> Any:
 
 
 def line_name(policy: str, reader: str) -> str:
-    """Return what a line is called: the policy, with its reader unless that is ``overwrite``."""
+    """Return a line's name: the policy, and its reader unless that is ``overwrite``."""
     return policy if reader == "overwrite" else f"{policy}, {reader}"
 
 
@@ -184,12 +187,15 @@ def sample_sizes(what: str, counts: Iterable[float]) -> str:
 
 
 def running_mean(values: pd.Series) -> pd.Series:
-    """Average each step with its neighbours on both sides, so that the line does not lag; fewer at both ends."""
+    """Average each step with its neighbours on both sides, so that the line does not lag.
+
+    The ends have fewer neighbours.
+    """
     return values.rolling(WINDOW, min_periods=1, center=True).mean()
 
 
 def short_count(count: float) -> str:
-    """Write a count in at most four characters: 512, 8K, 3.5M. K and M are powers of two, as for tokens."""
+    """Return a count in at most four characters: 512, 8K, 3.5M. K and M are powers of two, as is usual for tokens."""
     for size, sign in ((1 << 20, "M"), (1 << 10, "K")):
         if count >= size:
             return f"{count / size:.3g}{sign}"
@@ -216,7 +222,7 @@ def count_axis(ax: Axes, label: str) -> None:
 
 
 def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
-    """Label document lengths in chunks, and in tokens when a chunk's size is known."""
+    """Label document lengths in chunks, and also in tokens if a chunk's size is known."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     lengths = sorted(chunks.dropna().unique())
@@ -242,7 +248,7 @@ def length_axis_label(chunk_tokens: int | None) -> str:
 
 
 def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> None:
-    """Name each line at its right end, without overlaps; long names, and the handles in ``more``, go into a legend."""
+    """Name each line at its right end, without overlaps. Long names, and the handles in ``more``, go into a legend."""
     if any(len(end.name) > LONGEST_LABEL for end in ends):
         more = [*_line_handles({end.name: end.colour for end in ends}), *more]
         ends = ()
@@ -296,7 +302,7 @@ def _legend(ax: Axes, handles: Sequence[Any]) -> None:
 
 
 def panel_handles(colours: Mapping[str, str], readers: Iterable[str]) -> list[Any]:
-    """Return the entries of a legend for several panels: the policies, then the line styles of baselines and seeds."""
+    """Return the legend entries for several panels: the policies, then the line styles of baselines and seeds."""
     return [*_line_handles(colours), *thin_handles(colours, readers)]
 
 
@@ -319,7 +325,7 @@ def _line_handles(colours: Mapping[str, str]) -> list[Any]:
 
 
 def style_handles(readers: Iterable[str]) -> list[Any]:
-    """Return legend entries for the line styles of the baselines among ``readers``; none without a baseline."""
+    """Return legend entries for the line styles of the baselines among ``readers``; none if it has no baseline."""
     from matplotlib.lines import Line2D
 
     present = set(readers)
@@ -334,9 +340,9 @@ def style_handles(readers: Iterable[str]) -> list[Any]:
 
 
 def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:
-    """Return how many tokens a chunk has, or ``None`` when rows differ or do not record it.
+    """Return how many tokens a chunk has; ``None`` if the rows differ or do not record it.
 
-    Only readers with a memory count: a baseline's chunk is the window that it sees at once.
+    Only readers with a memory count, because a baseline's chunk is all that it sees at once.
     """
     if "chunk_tokens" not in results:
         return None

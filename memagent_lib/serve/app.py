@@ -1,7 +1,7 @@
-"""The web application: chat and text completions, answered by reading with a memory.
+"""The web application: it answers chat and text completions by reading with a memory.
 
-A client that disconnects ends its reading. Sampling is set by the server, so a request's own is reported back as
-ignored. Knows an agent and OpenAI's forms. Knows no file.
+A client that disconnects ends its reading. The server sets the sampling, so a request's own settings are reported back
+as ignored. Knows an agent and OpenAI's formats. Knows no file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CLIENT_GONE = 499  # nginx's code; only a log sees it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """How a server answers: ``readings`` run side by side, ``waiting`` more may queue, others get status 429."""
+    """How a server answers: ``readings`` run concurrently, ``waiting`` more may queue, others get status 429."""
 
     name: str
     split: str = "last_paragraph"
@@ -59,9 +59,9 @@ class ServeSettings:
 
 
 def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = None) -> Starlette:
-    """Make the application; closing it closes the agent's backend.
+    """Create the application. Closing it closes the agent's backend.
 
-    It answers requests to this machine's own names only, so that no web page can reach it through the browser.
+    It accepts requests for this machine's own host names only, so that no web page can reach it through the browser.
     """
     server = ReadingServer(agent, settings, sampling or Sampling())
 
@@ -85,7 +85,7 @@ def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = 
 
 
 class ReadingServer:
-    """The endpoints and their common state: the agent, the queue of readings, and the last traces."""
+    """The endpoints and their shared state: the agent, the queue of readings, and the latest traces."""
 
     def __init__(self, agent: Agent, settings: ServeSettings, sampling: Sampling):
         self._agent = agent
@@ -160,7 +160,7 @@ class ReadingServer:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Wait for one of the ``readings`` that run side by side, first come first served."""
+        """Wait for one of the slots for concurrent ``readings``, first come first served."""
         self._requests += 1
         try:
             async with self._slots:

@@ -39,7 +39,7 @@ _INSTRUCTIONS = ("system", "developer")
 
 
 class ChatError(ValueError):
-    """A request that cannot be answered; ``param`` names the field that is wrong."""
+    """A request cannot be answered. ``param`` names the field that is wrong."""
 
     def __init__(self, message: str, param: str | None = None, status: int = 400, code: str | None = None):
         super().__init__(message)
@@ -76,14 +76,14 @@ def _field_text(content: Any) -> Any:
 
 
 class ChatMessage(BaseModel):
-    """One message of text, sent whole or in parts."""
+    """One message of text, sent whole or as a list of parts."""
 
     role: str
     content: Annotated[str, BeforeValidator(_text)] = ""
 
 
 class ChatRequest(BaseModel):
-    """The body of ``/v1/chat/completions``; any other field is reported back as ignored."""
+    """The body of ``/v1/chat/completions``. Fields not listed here are reported back as ignored."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -100,7 +100,10 @@ class ChatRequest(BaseModel):
 
 
 class ReadingTask(NamedTuple):
-    """The question and the document, ``None`` for a question alone; ``rule`` names how they were found."""
+    """The question and the document, which is ``None`` for a question alone.
+
+    ``rule`` names the rule that found them.
+    """
 
     question: str
     document: str | None
@@ -114,7 +117,10 @@ class ReadingTask(NamedTuple):
 
 
 def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_paragraph") -> ReadingTask:
-    """Apply the rule of this module; ``fits`` returns whether a text is short enough for a question."""
+    """Find question and document by this module's rules.
+
+    ``fits`` returns whether a text is short enough for a question.
+    """
     system = _joined([m.content for m in chat.messages if m.role in _INSTRUCTIONS])
     messages = [m for m in chat.messages if m.role not in _INSTRUCTIONS and m.content.strip()]
     task = _divided(chat, messages, fits, chat.split or split)
@@ -187,7 +193,7 @@ def _with_cue(rule: str, cue: str) -> str:
 
 
 def split_message(text: str, split: str, fits: Callable[[str], bool], cue: str = "") -> MessageParts:
-    """Divide one text by a named split; a cue at its end is set aside whatever the split."""
+    """Divide one text into question and document, returned in this order, by a named split."""
     require_split(split)
     if split == "last_paragraph":
         parts = divide_message(text, fits, cue)
@@ -215,7 +221,7 @@ def _divided_at(text: str, split: str, cue: str) -> MessageParts | None:
 
 
 def require_split(split: str) -> None:
-    """Raise :class:`ChatError` for an unknown split."""
+    """Raise :class:`ChatError` if there is no split of this name."""
     is_mark = split.startswith(MARK) and len(split) > len(MARK)
     if split not in SPLITS and not is_mark:
         raise ChatError(f"no split {split!r}; choose from {', '.join(SPLITS)}", "split")

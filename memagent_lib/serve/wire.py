@@ -1,4 +1,4 @@
-"""OpenAI's JSON forms of a reply, of the events of a stream, and of an error. Knows traces. Knows no web server."""
+"""OpenAI's JSON formats for a reply, the events of a stream, and an error. Knows traces. Knows no web server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def require_supported(chat: ChatRequest) -> None:
 
 
 def ignored(chat: ChatRequest, sampling: Mapping[str, Any]) -> list[str]:
-    """List the fields of a request that have no effect, because sampling is set by the server."""
+    """Return the fields of a request that have no effect because the server sets the sampling."""
     extra = {name: value for name, value in (chat.model_extra or {}).items() if name not in _WITHOUT_EFFECT}
     in_effect = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, **sampling}
     return sorted(name for name, value in extra.items() if value is not None and in_effect.get(name) != value)
@@ -48,7 +48,7 @@ def cut_at(text: str, stop: str | Sequence[str] | None) -> str:
 
 
 def usage(trace: Trace) -> dict[str, Any]:
-    """Return the tokens of all turns, as the engine counted them."""
+    """Return the token counts of all turns together, as the engine counted them."""
     cached = sum(turn.reply.cached_tokens for turn in trace.turns)
     return {
         "prompt_tokens": trace.prompt_tokens,
@@ -59,7 +59,7 @@ def usage(trace: Trace) -> dict[str, Any]:
 
 
 def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fields: Sequence[str]) -> dict[str, Any]:
-    """Return the ``memagent`` field of a finished reply: what was read, by which rule, in how many turns."""
+    """Return the ``memagent`` field of a complete reply: what was read, by which rule, in how many turns."""
     return {
         "trace_id": trace_id,
         "rule": task.rule,
@@ -73,7 +73,7 @@ def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fie
 
 
 def progress_metadata(trace_id: str, task: ReadingTask, turns: int, turn: Turn) -> dict[str, Any]:
-    """Return the ``memagent`` field of the event after a turn: how many turns, and how far the document is read."""
+    """Return the ``memagent`` field of the event after a turn: the turns so far, and how much has been read."""
     metadata = {"trace_id": trace_id, "turns": turns, "document_chars": len(task.document or "")}
     if turn.prompt.chunk:
         metadata["read_chars"] = turn.prompt.chunk.end
@@ -81,7 +81,7 @@ def progress_metadata(trace_id: str, task: ReadingTask, turns: int, turn: Turn) 
 
 
 def completion(trace_id: str, model: str, text: str, trace: Trace, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a whole reply; ``metadata`` is its ``memagent`` field."""
+    """Return a complete reply. ``metadata`` becomes its ``memagent`` field."""
     message = {"role": "assistant", "content": text, "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": finish_reason(trace), "logprobs": None}
     return _head(trace_id, model, "chat.completion") | {
@@ -113,13 +113,13 @@ def text_completion(
 
 
 def chunk_event(trace_id: str, model: str, delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> str:
-    """Return one event of a stream; ``more`` are fields beside OpenAI's."""
+    """Return one event of a stream. ``more`` are fields in addition to OpenAI's."""
     choice = {"index": 0, "delta": dict(delta), "finish_reason": finish, "logprobs": None}
     return event(_head(trace_id, model, "chat.completion.chunk") | {"choices": [choice]} | more)
 
 
 def usage_event(trace_id: str, model: str, trace: Trace) -> str:
-    """Return the event that OpenAI sends last when ``stream_options.include_usage`` is set."""
+    """Return the event that OpenAI sends last if ``stream_options.include_usage`` is set."""
     return event(_head(trace_id, model, "chat.completion.chunk") | {"choices": [], "usage": usage(trace)})
 
 

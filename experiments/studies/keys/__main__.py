@@ -1,4 +1,4 @@
-"""``python -m experiments.studies.keys [FOLDER]``: print the table of a sweep, by default that in runs/keys."""
+"""``python -m experiments.studies.keys [FOLDER]``: print the table of a sweep (default: runs/keys)."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""The effect of each setting of a sweep over training recipes, against the unchanged recipe.
+"""Compare each setting of a sweep over training recipes with the unchanged recipe.
 
-Every setting is trained with the same seeds as the recipe, so differences are paired. With three seeds an interval
-would say little: the table lists each difference.
+Every setting is trained with the same seeds as the recipe, so differences are paired. An interval from three seeds
+would mean little, so the table lists each difference.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ LAST_STEPS = 3
 def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
     """Return one row per ``settings`` and ``seed``.
 
-    ``reward`` is the mean training reward of the last steps; ``held_out`` the final score on held-out documents, and
-    ``held_out TASK`` that of each task; ``rollouts``, ``rows`` (trained) and ``seconds`` are totals over all steps.
+    ``reward`` is the mean training reward of the last steps, ``held_out`` the final score on held-out documents, and
+    ``held_out TASK`` that of each task. ``rollouts``, ``rows`` (trained) and ``seconds`` are totals over all steps.
     """
     groups = curves.groupby(["settings", "seed"], sort=False)[["metric", "step", "value"]]
     return groups.apply(_outcome).reset_index()
@@ -42,7 +42,7 @@ def _outcome(run: pd.DataFrame) -> pd.Series:
 
 
 def table(found: pd.DataFrame) -> str:
-    """Return Markdown with one line per setting; differences are to the unchanged recipe (``[]``), seed by seed."""
+    """Return Markdown with one line per setting. Differences are to the unchanged recipe (``[]``), seed by seed."""
     base = found[found["settings"] == "[]"].set_index("seed")
     lines = [
         "| settings | reward, last steps | held out | of it | difference, each seed | rollouts | rows trained | s |",

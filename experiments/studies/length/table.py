@@ -1,4 +1,4 @@
-"""The accuracy table of the length study, as Markdown, from one row per document read."""
+"""The accuracy table of the length study as Markdown, from one row per document read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READERS = {"overwrite": "", "retrieved": ", passages retrieved", "full": ", whol
 def table(rows: pd.DataFrame) -> str:
     """Return one line per task, policy and reader, and one column per length in chunks.
 
-    A cell holds the mean score in percent with its 95 % Wilson interval, and is empty where nothing was read.
+    A cell has the mean score in percent with its 95 % Wilson interval, and is empty if nothing was read at that length.
     """
     summary = summarise(rows[rows["reader"].isin(READERS)], by=("task", "policy", "reader", "chunks"))
     cells = {

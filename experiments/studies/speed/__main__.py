@@ -1,4 +1,4 @@
-"""``python -m experiments.studies.speed train|read|data|client|draft|sweep``: measure both sides in one run.
+"""``python -m experiments.studies.speed train|read|data|client|draft|sweep``: measure both sides of a comparison.
 
 README.md has the commands behind the saved rows.
 """
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def made(kind: type, texts: Sequence[str], **more: Any) -> Any:
-    """Parse a bench's settings from ``key=value`` texts; an unknown key is an error that lists the known ones."""
+    """Create a bench's settings from ``key=value`` texts. An unknown key is an error that lists the known ones."""
     return parse(kind, dict(map(key_value, texts)) | more, "the bench")
 
 

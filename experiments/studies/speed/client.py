@@ -1,7 +1,7 @@
-"""The client's own processor time per turn, against a server that answers at once, and that of a bare loop.
+"""Measure our client's processor time per turn and that of a bare loop, against a server that replies at once.
 
-The bare loop posts the same bodies with the same HTTP client and takes the text out of the replies: no chunks, no
-prompts, no trace. Knows no engine.
+The bare loop posts the same bodies with the same HTTP client and reads the text of the replies: no chunks, no prompts,
+no trace. Knows no engine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLAIMS_MS = {128: 1.5, 5000: 6.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientBench:
-    """Sizes: ``readings`` at a time, each of ``chunks`` chunks; ``model`` provides the tokenizer.
+    """Sizes of the measurement: ``readings`` at a time, each of ``chunks`` chunks. ``model`` provides the tokenizer.
 
     Memories are a fifth of a chunk, as in the paper.
     """
@@ -45,7 +45,7 @@ class ClientBench:
 
 
 def bench_client(settings: ClientBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """Measure processor milliseconds per turn, ours and the bare loop's."""
+    """Measure milliseconds of processor time per turn, for our client and for the bare loop."""
     s = settings
     rows = []
     ratios = []
@@ -99,7 +99,7 @@ async def _post_all(backend: Any, requests: list[Request]) -> None:
 
 @contextmanager
 def instant_server(model: str, window: int, words: str) -> Iterator[str]:
-    """Start a server that answers every request at once with ``words``, and yield its address."""
+    """Start a server that replies to every request at once with ``words``, and yield its address."""
     command = [sys.executable, str(Path(__file__).with_name("instant_server.py")), model, str(window), words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         try:

@@ -1,4 +1,4 @@
-"""The speed of making long documents, against a naive generator that tokenises the whole document at each bisection.
+"""Compare our generator of long documents with a naive one, which tokenises the whole document at each bisection step.
 
 Both make the same examples; the naive generator makes fewer of them, because it is slow.
 """
@@ -25,7 +25,7 @@ from memagent_lib.text import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataBench:
-    """Sizes: ``workers`` make ``n`` examples and write them to parquet, the naive generator makes ``naive_n``.
+    """Sizes of the measurement: ``workers`` write ``n`` examples to parquet, the naive generator makes ``naive_n``.
 
     ``model`` provides the tokenizer.
     """
@@ -43,9 +43,9 @@ class DataBench:
 
 
 def bench_data(settings: DataBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """Return a row per generator: examples, tokens, seconds (ours include writing) and peak resident memory in MB.
+    """Return one row per generator: examples, tokens, seconds (ours include writing) and peak resident memory in MB.
 
-    Memory is that of all its processes and the caller.
+    The memory is that of the calling process and all processes it starts.
     """
     s = settings
     tokenizer = Tokenizer.load(settings.model)

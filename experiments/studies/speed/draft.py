@@ -1,9 +1,8 @@
-"""``python -m experiments.studies.speed draft``: the time saved by drafting replies with the memory they replace.
+"""``python -m experiments.studies.speed draft``: measure how much time drafts save.
 
-Compared with the same backend without drafts and with vLLM, on the same documents, one CPU core each.
-
-The readings must be the same, word for word. Random models are of no use here: how often a draft is right depends on
-the policy.
+The draft of a reply is the memory that it replaces. The same backend without drafts and vLLM read the same documents
+for comparison, on one CPU core each. All replies must be identical, word for word. Random models are of no use here,
+because the policy determines how often a draft is right.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ TASK = "experiments/pocket/world.py:pocket_mix"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftBench:
-    """Sizes: each of ``models`` reads ``readings`` documents at a time, of ``chunks`` chunks, over all six tasks."""
+    """Sizes of the measurement: each of ``models`` reads ``readings`` documents of ``chunks`` chunks at a time."""
 
     models: tuple[str, ...] = ("experiments/pocket/trained", "experiments/pocket/warm_start")
     readings: tuple[int, ...] = (12, 64)

@@ -1,4 +1,4 @@
-"""Reading of files: time per token against length, and a file of a gigabyte.
+"""Measure reading of files: time per token against length, and a file of a gigabyte.
 
 A scripted model takes no time, so its rows are our cost alone: decoding, chunking, prompts, journal, provenance.
 """
@@ -44,7 +44,7 @@ class _EnoughError(Exception):
 
 
 def write_text(path: Path, seed: int, chars: int) -> Path:
-    """Write about ``chars`` characters of prose; after the first 8 million they repeat."""
+    """Write about ``chars`` characters of prose. After the first 8 million, the text repeats."""
     blocks = cycle(_up_to(prose(seed), min(chars, 8_000_000)))
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(_up_to(blocks, chars))
@@ -59,7 +59,10 @@ def _up_to(blocks: Iterator[str], chars: int) -> Iterator[str]:
 
 
 class Copier:
-    """A model that takes no time: its memory is always full, and a tenth of it is new words of the chunk."""
+    """A model that takes no time.
+
+    Its memory is always full; in each turn a tenth of it is replaced by words of the chunk.
+    """
 
     window = 1 << 30
 

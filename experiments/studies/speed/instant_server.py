@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that answers at once and always the same, so that only the client costs time.
+"""An OpenAI-compatible server that sends the same reply at once to every request, so that only the client costs time.
 
 ``python instant_server.py MODEL WINDOW WORDS`` prints its port and serves until its standard input ends.
 """
@@ -13,7 +13,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d
 
 
 def answers(model: str, window: int, text: str) -> dict[bytes, bytes]:
-    """Return the whole response to a GET and to a POST."""
+    """Return the complete responses to a GET and to a POST."""
     usage = {"prompt_tokens": 100, "completion_tokens": 9, "total_tokens": 109}
     completion = {"choices": [{"index": 0, "text": text, "finish_reason": "stop"}], "usage": usage}
     cards = {"data": [{"id": model, "max_model_len": window}]}

@@ -1,4 +1,4 @@
-"""Inputs of the measurements: prompts in both orders, endless prose, and the requests that an agent sends."""
+"""Inputs of the measurements: templates in both orders, endless prose, and the requests that an agent sends."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _CHUNK_FIRST = root() / "experiments" / "pocket" / "chunk_first.toml"
 
 
 def orders() -> dict[str, Template]:
-    """Return one wording in both orders.
+    """Return one template in both orders: memory before chunk, and chunk before memory.
 
-    It is the short one, because instructions must shrink with the chunks to preserve the published proportions.
+    It is the template ``short``, because instructions must shrink with the chunks to preserve the published
+    proportions.
     """
     return {"memory_first": Template.load("short"), "chunk_first": Template.load(_CHUNK_FIRST)}
 
 
 def prose(seed: int) -> Iterator[str]:
-    """Yield blocks of sentences without end, each sentence with its own number; different for every seed."""
+    """Yield blocks of sentences without end. Each sentence has its own number, and every seed gives different text."""
     rng = random.Random(seed)
     stock = prose_stock()
     while True:
@@ -60,7 +61,7 @@ async def recorded(agent: Agent, texts: Sequence[str]) -> list[list[Request]]:
 
 
 def document(seed: int, pieces: int, tokenizer: Tokenizer, chunk_tokens: int) -> str:
-    """Return text of exactly ``pieces`` chunks."""
+    """Return text that is cut into exactly ``pieces`` chunks."""
     # Chunk by the tokenizer, not by characters: both sides must compute the same number of turns.
     found = chunk_stream(prose(seed), tokenizer, chunk_tokens)
     return "".join(next(found).text for _ in range(pieces))

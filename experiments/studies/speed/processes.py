@@ -1,7 +1,7 @@
-"""A training run's processor time by process, sampled while it runs.
+"""Sample the processor time of a training run's processes while it runs.
 
-Processor time depends far less than wall time on what else the machine does. Knows the command lines of processes of
-ours, of verl, of vLLM and of Ray.
+Processor time depends far less than wall time on what else the machine does. Knows the command lines of our processes
+and of those of verl, vLLM and Ray.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def peak_memory() -> Iterator[Callable[[], float]]:
 
 @dataclass
 class Watched:
-    """One run: rows of metrics, when each arrived (seconds since the start), processor seconds by role until then."""
+    """One run: rows of metrics, when each arrived (seconds from the start), and processor seconds by role."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -92,9 +92,9 @@ class Watched:
 def watch(
     command: Sequence[str], environment: Mapping[str, str], folder: str | Path, metrics: Path, log: Path
 ) -> Watched:
-    """Run a command in ``folder`` to its end, then end the processes it leaves behind, and no others.
+    """Run a command in ``folder`` to its end, then end the processes that it leaves behind, and no others.
 
-    Raises :class:`RuntimeError` with the log's last lines when the command fails.
+    Raises :class:`RuntimeError` with the log's last lines if the command fails.
     """
     seen = Watched()
     offset = 0
@@ -159,5 +159,5 @@ def role(command_line: str) -> str:
 
 
 def spent_between(seen: Watched, first: int, last: int) -> dict[str, float]:
-    """Return processor seconds by role from the end of row ``first`` to the end of row ``last``."""
+    """Return processor seconds by role, from the end of row ``first`` to the end of row ``last``."""
     return {name: seen.spent[last][name] - seen.spent[first][name] for name in seen.spent[last]}

@@ -1,4 +1,4 @@
-"""``python -m experiments.studies.speed read``: ideas for speed, each against the way without it, on one engine.
+"""``python -m experiments.studies.speed read``: measure ideas for speed, each with and without it, on one engine.
 
 The engine is vLLM with a random model, so results are ratios rather than seconds. Sizes are the published ones scaled
 down: chunk to memory as 5,000 to 1,024.
@@ -46,10 +46,10 @@ BLOCK_TOKENS = 16  # a GPU's; the prefix cache shares whole blocks, and these ch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBench:
-    """Sizes in tokens and chunks; a ``group`` reads one document, ``concurrent`` readings read one each.
+    """Sizes in tokens and chunks. A ``group`` of readings shares one document; ``concurrent`` readings have one each.
 
-    The model has ``width`` and ``layers``, or a ``shape`` of :data:`SHAPES`, whose weights are made in the engine.
-    ``model`` provides the tokenizer; ``measures`` are names of :data:`MEASURES`, and all of them when empty.
+    The model has ``width`` and ``layers``, or a ``shape`` of :data:`SHAPES`, with random weights. ``model`` provides
+    the tokenizer. ``measures`` are names of :data:`MEASURES`; empty stands for all of them.
     """
 
     chunk_tokens: int = 1000
@@ -88,12 +88,12 @@ class ReadBench:
 
     @property
     def short_memory_tokens(self) -> int:
-        """A memory so short that prefill is at least half of a turn."""
+        """The length of a memory so short that prefill is at least half of a turn."""
         return max(4, self.chunk_tokens // 32)
 
 
 def bench_read(settings: ReadBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """Run the requested measures and return their results by name."""
+    """Run the chosen measures and return their results by name."""
     s = settings
     wanted = settings.measures or tuple(MEASURES)
     from memagent_lib.backends.vllm import VLLM

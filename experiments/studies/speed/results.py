@@ -1,6 +1,6 @@
 """Results of a measurement: rows, and ratios with their targets.
 
-Ratios are paired by round, so a machine that slows down for a while slows both sides of a pair.
+Ratios are paired by round, so that a machine that slows down for a while slows both sides of a pair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One claim: a ratio per round and its bound; the median decides whether the bound is met."""
+    """One claim: a ratio per round, and the bound that their median has to meet."""
 
     measure: str
     what: str
@@ -37,7 +37,7 @@ class Ratio:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is reached; ``None`` without a target."""
+        """Whether the target is met; ``None`` without a target."""
         if self.at_least is not None:
             return self.value >= self.at_least
         return None if self.at_most is None else self.value <= self.at_most
@@ -59,7 +59,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A finished measurement; ``note`` is one line that explains its table."""
+    """A finished measurement. ``note`` is one line that explains its table."""
 
     ratios: list[Ratio]
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -67,14 +67,14 @@ class Measured:
 
 
 def alternating(sides: Mapping[str, T], round_: int) -> dict[str, T]:
-    """Return the sides, in reverse order in every second round, so that going first is no advantage."""
+    """Return the sides, in reverse order in every second round, so that neither benefits from being first."""
     return dict(sides if round_ % 2 == 0 else reversed(sides.items()))
 
 
 def paired(
     rows: Sequence[Mapping[str, Any]], what: str, base: str, ours: str, column: str, **only: Any
 ) -> tuple[float, ...]:
-    """Return ``column`` of the rows whose ``what`` is ``base`` over that of ``ours``, round by round.
+    """Return, round by round, ``column`` of the rows whose ``what`` is ``base``, divided by that of ``ours``.
 
     ``only`` selects rows by equal values.
     """
@@ -91,7 +91,7 @@ def table(ratios: Iterable[Ratio]) -> str:
 
 
 def write_json(path: str | Path, settings: Any, measured: Mapping[str, Measured]) -> Path:
-    """Write all rows and ratios, with the machine and its load, as JSON."""
+    """Write all rows and ratios as JSON, with the machine and its load."""
     processor = platform.processor() or platform.machine()
     record = {
         "machine": {"processor": processor, "cores": cores(), "load": os.getloadavg()[0]},

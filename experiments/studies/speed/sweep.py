@@ -1,4 +1,4 @@
-"""``python -m experiments.studies.speed sweep``: the cost of a sweep over papermill alone, and of memory traces."""
+"""``python -m experiments.studies.speed sweep``: measure what sweeps add to papermill, and what traces cost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ WORK = f"""if log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepBench:
-    """Sizes: ``points`` of an empty notebook, ``logging_points`` that log a curve each, ``workers`` side by side."""
+    """Sizes of the measurement: ``points`` of an empty notebook, and ``logging_points`` that log a curve.
+
+    ``workers`` points run side by side.
+    """
 
     points: int = 24
     logging_points: int = 200
@@ -54,7 +57,7 @@ class SweepBench:
 
 
 def bench_sweep(settings: SweepBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """Run all measures in a temporary SQLite store, and return them by name; a size of 0 skips its measure."""
+    """Run all measures in a temporary SQLite store and return them by name. A size of 0 skips its measure."""
     s = settings
     found = {}
     wanted = {"overhead": (_overhead, s.points), "rows": (_rows, s.logging_points), "traces": (_traces, s.traces)}

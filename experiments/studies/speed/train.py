@@ -1,8 +1,8 @@
-"""The time of a training step, part by part: ours, verl's own loop and, on request, another checkout of ours.
+"""Measure the time of a training step part by part: ours, verl's own loop and, on request, another checkout of ours.
 
-All sides train the same policy on the same documents, one after the other, and take turns in being first. The engine
-alone reads the same documents for comparison. The first step of a run warms up and is left out. Seconds are wall
-seconds unless they are called processor seconds, which other work on the machine changes little.
+All sides train the same policy on the same documents, one after the other, and take turns in being first. For
+comparison, the engine alone reads the same documents. The first step of a run warms up and is left out. Seconds are
+wall seconds unless they are called processor seconds, which depend little on other work on the machine.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBench:
-    """Sizes: ``prompts`` x ``rollouts`` readings of ``chunks`` chunks a step; ``base`` is a checkout to compare with.
+    """Sizes of the measurement: ``prompts`` x ``rollouts`` readings of ``chunks`` chunks a step.
 
-    ``shared`` adds a side that computes shared prefixes once (``use_remove_padding=false``), as a CPU always does.
+    ``base`` is a checkout to compare with. ``shared`` adds a side that computes shared prefixes once
+    (``use_remove_padding=false``), as a CPU always does.
     """
 
     prompts: int = 8
@@ -57,7 +58,7 @@ class TrainBench:
 
 
 def bench_train(settings: TrainBench | None = None, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """Run every side in every round; rows have all metrics and the processor seconds of every step."""
+    """Run every side in every round. Rows have all metrics and the processor seconds of every step."""
     s = settings or TrainBench()
     runs = []
     with TemporaryDirectory(prefix="memagent-bench-") as home:
@@ -163,7 +164,7 @@ def _engine_alone(s: TrainBench, recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def step_rows(side: str, round: int, seen: Watched) -> list[dict[str, Any]]:
-    """Return the metrics and the processor seconds by process of every step but the first."""
+    """Return the metrics and the processor seconds by process, for every step but the first."""
     return [
         {"side": side, "round": round, "cpu": spent_between(seen, at - 1, at)} | seen.rows[at]
         for at in range(1, len(seen.rows))
@@ -188,7 +189,7 @@ def run_ends(side: str, round: int, seen: Watched) -> dict[str, Any]:
 
 
 def step_ratios(rows: list[dict[str, Any]]) -> list[Ratio]:
-    """Return wall and processor seconds of a step by side, and the other sides over ours, step by step."""
+    """Return wall and processor seconds of a step by side, and the ratios of the other sides to ours, step by step."""
     found = [Ratio("step", f"{side}, wall", _column(rows, side, STEP), unit=" s") for side in _sides(rows)]
     found += [Ratio("step", f"{side}, processor", _cpu(rows, side), unit=" s") for side in _sides(rows)]
     for other, bound in (("base", None), ("shared", None), ("verl", 2.0)):

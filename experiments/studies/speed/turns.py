@@ -1,4 +1,4 @@
-"""Measures on one engine: the order of a prompt's parts, our own overhead, and lock step."""
+"""Measures on one engine: the order of a prompt's parts, our own overhead, and reading in lock step."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Took(NamedTuple):
-    """Wall time, and processor time of all threads of this process, the engine's and ours."""
+    """The wall time, and the processor time of all threads of this process, which are the engine's and ours."""
 
     seconds: float
     cpu_seconds: float
 
 
 class Bench:
-    """One engine over the model in ``folder``, the settings, and documents."""
+    """What all measures share: an engine with the model in ``folder``, the settings, and documents."""
 
     def __init__(self, settings: ReadBench, tokenizer: Tokenizer, engine: VLLM, folder: Path):
         self.settings = settings
@@ -54,7 +54,7 @@ class Bench:
         return document(1000 * self.settings.seed + seed, pieces, self.tokenizer, self.settings.chunk_tokens)
 
     async def timed(self, work: Callable[[], Awaitable[Any]]) -> tuple[Took, Any]:
-        """Run the work from a cold prefix cache; return the time it took and its result."""
+        """Run ``work`` with an empty prefix cache; return the time it took and its result."""
         # Without this the second side would find the first one's prompts in the cache.
         await self.engine.forget_prefixes()
         wall = time.perf_counter()

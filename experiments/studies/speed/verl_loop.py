@@ -18,13 +18,13 @@ from memagent_lib.trace import NO_MEMORY, Kind, Prompt
 
 
 class VerlWeights(CpuWeights):
-    """Weights that come over verl's own socket."""
+    """Receives weights over verl's own socket."""
 
     _get_zmq_handle = vLLMColocateWorkerExtension._get_zmq_handle
 
 
 class PlainLoop(AgentLoopBase):
-    """Chunk after chunk, then the answer."""
+    """Reads chunk after chunk, then answers."""
 
     def __init__(self, server_manager: Any, tokenizer: Any, template: str, budget: dict[str, int], **unused: Any):
         self.server_manager = server_manager

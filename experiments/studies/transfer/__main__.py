@@ -1,4 +1,4 @@
-"""``python -m experiments.studies.transfer [FOLDER]``: print the table of a sweep, by default that in runs/transfer."""
+"""``python -m experiments.studies.transfer [FOLDER]``: print the table of a sweep (default: runs/transfer)."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What training on one task does to the others, as a matrix of scores on documents that no run trained on."""
+"""A matrix of scores: what training on one task does to the others, on documents that no run trained on."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _BEFORE = "nothing (warm start)"
 
 
 def transfer(curves: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per training set and one column per task: final scores, 0 to 1, averaged over seeds.
+    """Return one row per training set and one column per task, with final scores from 0 to 1 averaged over seeds.
 
-    The first row is the warm start, which every run evaluates before its first step. A task's own training set is
-    on the diagonal.
+    The first row is the warm start, which every run evaluates before its first step. The diagonal has the scores on the
+    task that was trained.
     """
     scores = curves.assign(task=curves["metric"].str.extract(_SCORE, expand=False)).dropna(subset="task")
     trained_on = scores["train_files"].map(lambda files: Path(files.strip('[]"')).parent.name)
