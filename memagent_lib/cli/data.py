@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,7 @@ def _make(a: argparse.Namespace) -> int:
         rule=a.rule,
         **parameters,
     )
+    _warn_of_guesses(a.rule)
     print(f"{n:,} examples of {a.task} in {save(_with_progress(examples, n), a.out)}")
     return 0
 
@@ -154,6 +156,7 @@ def _convert(a: argparse.Namespace) -> int:
     selection = Selection(first=a.first or 0, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
     rule, options = _rule_and_options(a.rule, settings)
     require_options(form, options)  # convert() would take an unknown one for a parameter of its own
+    _warn_of_guesses(rule)
     tokenizer = Tokenizer.load(_counting_model(a.model)) if length else None
     try:
         chosen, examples = convert(form, paths, selection, length=length, tokenizer=tokenizer, rule=rule, **options)
@@ -163,6 +166,14 @@ def _convert(a: argparse.Namespace) -> int:
     written = save(_with_progress(examples, len(chosen.questions)), a.out)
     print(f"{len(chosen.questions):,} questions of {', '.join(paths)} in {written} ({chosen.summary()})")
     return 0
+
+
+def _warn_of_guesses(rule: str | None) -> None:
+    from memagent_lib.scoring import guess_warning
+
+    warning = guess_warning([rule]) if rule else ""
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _counting_model(name: str | None) -> str:

@@ -46,7 +46,7 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.evaluation import EvaluationPlan, benchmark_table, failure_reasons, mixtures, overview
+    from memagent_lib.evaluation import EvaluationPlan, benchmark_table, failure_reasons, judges, mixtures, overview
     from memagent_lib.tracking import Experiment, evaluate_files, policy_name
 
     # Every option is checked before a model is loaded, which can take minutes.
@@ -84,7 +84,8 @@ def run(a: argparse.Namespace) -> int:
     if a.wrong:
         _save_wrong(plan, results, a.wrong)
     page = _page(tracked, results, policy, out)
-    print(f"\nrun {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
+    print(f"\njudged by {judges(rows)}", file=sys.stderr)
+    print(f"run {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
     # Some failed readings are a result; a call in which all failed has measured nothing.
     return 0 if rows["score"].notna().any() else 1
 

@@ -83,8 +83,17 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     return wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
 
 
+def judges(results: pd.DataFrame) -> str:
+    """Return which judges have judged, and how many rows each, the busiest first: ``contains (12), items (3)``."""
+    counts = results["rule"].value_counts()
+    return ", ".join(f"{rule} ({count:,})" for rule, count in counts.items())
+
+
 def overview(results: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per task, reader and file or length: n, failures, score with interval, capture, retention."""
+    """Return a row per task, reader and file or length: judges, n, failures, score with interval, evidence.
+
+    The last two columns are the shares of captured and of retained evidence.
+    """
     import pandas as pd
 
     grouping = next((name for name in ("file", "chunks") if results[name].notna().all()), "document_chars")
@@ -94,7 +103,9 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
     summary["n"] = summary["scored"] + summary["failed"]
     for name in ("capture", "retention"):
         summary[name] = ["" if pd.isna(share) else f"{100 * share:.1f} %" for share in summary[name]]
-    return summary[[*by, "n", "failed", "score", "capture", "retention"]]
+    rules = results.groupby(by, dropna=False)["rule"].agg(lambda names: ", ".join(sorted(set(names.dropna()))))
+    summary = summary.merge(rules.rename("judge").reset_index(), on=by)
+    return summary[[*by, "judge", "n", "failed", "score", "capture", "retention"]]
 
 
 def _rate_cell(row: Mapping[str, Any]) -> str:

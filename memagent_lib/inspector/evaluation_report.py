@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from memagent_lib.errors import MissingFile
-from memagent_lib.evaluation import PUBLISHED, failure_reasons, gather_rows, mixtures, paired, summarise
+from memagent_lib.evaluation import PUBLISHED, failure_reasons, gather_rows, judges, mixtures, paired, summarise
 from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import to_html
 from memagent_lib.pages import Page, render
@@ -141,7 +141,7 @@ class EvaluationReport:
                 line.append(link | _cell(cells.loc[at], means.loc[at]))
             lines.append({"policy": policy, "reader": reader, "cells": line})
         names = [f"{length:,} chunks" if _in_chunks(rows) else str(length) for length in lengths]
-        return {"name": task, "lengths": names, "lines": lines, "pairs": _pairs(rows)}
+        return {"name": task, "lengths": names, "lines": lines, "pairs": _pairs(rows), "judges": judges(rows)}
 
     def _runs(self) -> list[dict[str, Any]]:
         """Return each policy's runs, with settings and machine when the store has them."""

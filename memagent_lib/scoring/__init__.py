@@ -6,10 +6,10 @@ judges that come from a benchmark apply its formula to the letter, leniency incl
 Knows no model and no data file.
 """
 
-from memagent_lib.scoring.judges import JUDGES, Judge, Rule, is_guessable, judge_hash, judge_named, score
+from memagent_lib.scoring.judges import JUDGES, Judge, Rule, guess_warning, is_guessable, judge_hash, judge_named, score
 from memagent_lib.scoring.replies import Score, boxed, normalise, stated
 
 __all__ = [
-    "JUDGES", "Judge", "Rule", "Score", "boxed", "is_guessable", "judge_hash", "judge_named", "normalise", "score",
-    "stated",
+    "JUDGES", "Judge", "Rule", "Score", "boxed", "guess_warning", "is_guessable", "judge_hash", "judge_named",
+    "normalise", "score", "stated",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ function in any file, named ``FILE.py:NAME`` wherever a rule is named.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -316,7 +316,22 @@ def is_guessable(rule: str) -> bool:
         return is_guessable(detail)
     if name in JUDGES:
         return JUDGES[name].guessable
-    return getattr(load_plugin(rule), "guessable", False) is True
+    try:
+        return getattr(load_plugin(rule), "guessable", False) is True
+    except (ValueError, OSError):  # named by whoever needs the judge itself
+        return False
+
+
+def guess_warning(rules: Iterable[str]) -> str:
+    """Return a line that names the rules that a list of guesses satisfies; empty where there are none."""
+    open_to_guesses = [rule for rule in dict.fromkeys(rules) if is_guessable(rule)]
+    if not open_to_guesses:
+        return ""
+    names = ", ".join(map(repr, open_to_guesses))
+    return (
+        f"a list of guesses satisfies the judge {names}, and reinforcement finds that out; for training choose "
+        "boxed, exact, contains or, for several answers, items (memagent data ... --rule contains)"
+    )
 
 
 def judge_hash(rule: str) -> str:

@@ -198,7 +198,9 @@ def test_files_become_table_run_and_page_and_a_repeat_is_free(needles, tokenizer
         posts = server.posts
         assert main(command) == 0
         assert server.posts == posts, "what was read is not asked again"
-    said = capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "judged by boxed (4)" in printed.err
+    said = printed.out
     assert "100.0 % [51.0, 100.0] (n=4)" in said and "needles.parquet" in said
     assert "4711" not in said and (tmp_path / "out" / "inspector.html").read_text().startswith("<!doctype html>")
     runs = load_runs(Experiment.open(workspace))

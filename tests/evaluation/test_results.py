@@ -12,7 +12,9 @@ from memagent_lib.evaluation import (
     Column,
     Result,
     gather_rows,
+    judges,
     mixtures,
+    overview,
     read_results,
     save_rows,
     summarise,
@@ -118,6 +120,14 @@ def test_results_of_several_judges_or_versions_are_told_apart(kept, lost):
         "needle was judged by several rules: boxed, contains",
         f"results of 2 versions of the code are mixed: {', '.join(sorted(['0ld', kept.code]))}",
     ]
+
+
+def test_tables_name_the_judges(kept, lost):
+    other = replace(lost, example=replace(lost.example, rule="contains"))
+    rows = to_frame([kept, kept, other])
+    assert judges(rows) == "boxed (2), contains (1)"
+    assert overview(rows)["judge"].tolist() == ["boxed, contains"]
+    assert overview(to_frame([kept]))["judge"].tolist() == ["boxed"]
 
 
 def test_parts_are_one_policy_and_a_reading_twice_is_two(kept, lost, tmp_path):

@@ -55,6 +55,17 @@ def test_bad_examples_are_refused_by_default(tmp_path, encoder) -> None:
         checked_data(recipe(tmp_path), encoder, RunFolder(tmp_path / "run"))
 
 
+def test_a_training_judge_that_guesses_satisfy_is_named(tmp_path, encoder, capsys) -> None:
+    """Liuziyu77/Visual-RFT#79: training found that a list of guesses was always right."""
+    guessed = recipe(tmp_path, [example("a"), example("b", rule="match_part"), example("c", rule="match_part")])
+    checked_data(guessed, encoder, RunFolder(tmp_path / "run"))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "guesses" in line]
+    assert line.startswith(f"warning: {tmp_path / 'train.parquet'}: a list of guesses satisfies the judge 'match_part'")
+    assert "--rule contains" in line
+    checked_data(recipe(tmp_path, [example("a")]), encoder, RunFolder(tmp_path / "run"))
+    assert "guesses" not in capsys.readouterr().out
+
+
 def test_examples_left_out_are_counted_and_others_unchanged(tmp_path, encoder, capsys) -> None:
     folder = RunFolder(tmp_path / "run")
     good = checked_data(recipe(tmp_path, bad="leave_out"), encoder, folder)

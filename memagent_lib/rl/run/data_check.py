@@ -13,7 +13,7 @@ from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.scoring import score
+from memagent_lib.scoring import guess_warning, score
 from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer
 from memagent_lib.trace import Kind, Prompt
@@ -78,8 +78,22 @@ def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
     good = {}
     for number, path in enumerate((*recipe.data.files, *recipe.data.eval)):
         good[path] = _checked(Path(path), number, recipe, encoder, folder)
+    for warning in guessable(recipe):
+        print(f"warning: {warning}", flush=True)
     require_enough(recipe, sum(count(good[path]) for path in recipe.data.files))
     return dataclasses.replace(recipe, data=recipe.data.with_paths(good.__getitem__))
+
+
+def guessable(recipe: Recipe) -> list[str]:
+    """Return a line for each training file with examples whose judge a list of guesses satisfies."""
+    lines = []
+    for path in recipe.data.files:
+        if Path(path).is_file():
+            rules = (record["extra_info"].get("rule", "") for record in stream_records(path))
+            warning = guess_warning(rule for rule in rules if rule)
+            if warning:
+                lines.append(f"{path}: {warning}")
+    return lines
 
 
 def require_enough(recipe: Recipe, there: int) -> None:

@@ -23,7 +23,7 @@ from memagent_lib.prompts import Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.curriculum import numbered, shares_of
-from memagent_lib.rl.run.data_check import bad_examples, require_enough, unusable
+from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enough, unusable
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind
@@ -301,6 +301,7 @@ class TrainingPlan:
         )
         yield from stage_lines(recipe)
         yield from (f"data        {sentence}" for sentence in self.unusable)
+        yield from (f"judge       {warning}" for warning in guessable(recipe))
         yield (
             f"tokens      at most {work.prompt_tokens / 1e6:,.2f}M of prompts and {work.reply_tokens / 1e6:,.2f}M "
             f"of replies a step; window {work.longest_row:,}"
