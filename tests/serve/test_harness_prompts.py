@@ -5,11 +5,20 @@ The templates are those of lm-eval 0.4.13 (`lm_eval/tasks/*`) and inspect_ai 0.3
 
 from __future__ import annotations
 
+import asyncio
+import re
+
+import httpx
 import pytest
 from pydantic import ValidationError
 
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Scripted
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.serve import ServeSettings, make_app
 from memagent_lib.serve.conversation import ChatRequest, ReadingTask, task_of
 from memagent_lib.serve.message import set_aside_cue
+from memagent_lib.text import Tokenizer
 
 PROSE = "".join(
     f"Day {day} at the old lighthouse was calm.\nThe keeper wrote: no ship passed, nothing to report.\n\n"
@@ -345,3 +354,72 @@ def test_a_part_without_text_is_refused_by_its_kind(part: object, kind: str) -> 
 def test_an_assistant_prefix_in_parts_is_a_cue() -> None:
     found = task(("user", [text_part(MAGIC)]), ("assistant", [text_part("The special magic number is")]))
     assert found.question == "What is the special magic number for owl mentioned in the provided text?"
+
+
+class Thief(Scripted):
+    """A model that notes the thief where it reads of him, and answers from its memory."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda text: "\nThe thief is Odo." if re.search("thief (is|was) Odo", text) else "nothing yet")
+
+
+@pytest.fixture
+def harness_agent(tokenizer: Tokenizer) -> Agent:
+    budget = Budget(chunk_tokens=900, memory_tokens=64, answer_tokens=64, question_tokens=800)
+    return Agent(Encoder(tokenizer, Template.load("short"), budget), Thief())
+
+
+def send(agent: Agent, path: str, body: dict) -> dict:
+    async def reply() -> httpx.Response:
+        app = make_app(agent, ServeSettings(name="m"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            return await client.post(path, json={"model": "m", **body})
+
+    response = asyncio.run(reply())
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+# The fields that lm-eval's local-chat-completions and local-completions add to the messages or the prompt.
+LM_EVAL = {"max_tokens": 32, "temperature": 0.0, "stop": ["\n"], "seed": 1234}
+CHATS = {
+    **{name: ([("user", prompt)], question) for name, (prompt, question, _) in LONGBENCH.items() if STORY in prompt},
+    **{name: ([("user", prompt), ("assistant", cue)], question) for name, (prompt, _, cue, question) in RULER.items()},
+    "longbench2": (
+        [("user", LONGBENCH_V2)],
+        f"What is the correct answer to this question: Who is the thief?\nChoices:\n{OPTIONS}",
+    ),
+    "babilong": ([("system", BABILONG), ("user", f"{STORY}\nWhere is Alan?")], f"{BABILONG}\n\nWhere is Alan?"),
+    "inspect": (
+        [("user", f"{INSPECT}\n\n{STORY}\n\nWho is the thief?\n\nA) Odo\nB) Ada")],
+        "Who is the thief?\n\nA) Odo\nB) Ada",
+    ),
+}
+CUES = re.compile(
+    r"^((Final )?Answer|Summary|The (final )?answer is|回答|会议总结|答案是)[:：]|^The special", re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(("messages", "question"), CHATS.values(), ids=CHATS)
+def test_a_harness_is_answered_from_the_whole_document(harness_agent, messages, question) -> None:
+    chat = [{"role": role, "content": content} for role, content in messages]
+    reply = send(harness_agent, "/v1/chat/completions", {"messages": chat, **LM_EVAL})
+    prompts = [request.text for request in harness_agent.backend.requests]
+    if any(STORY in content for _, content in messages):
+        assert reply["choices"][0]["message"]["content"] == "The thief is Odo."
+    assert reply["memagent"]["question"] == question
+    assert all(question in prompt and not CUES.search(prompt) for prompt in prompts)
+    read = "".join(prompts)
+    assert all(f"Day {day} at the old lighthouse" in read for day in range(40))
+
+
+@pytest.mark.parametrize("as_ids", [False, True], ids=["text", "token_ids"])
+@pytest.mark.parametrize("name", [*RULER, "hotpotqa", "gov_report", "vcsum"])
+def test_a_harness_is_answered_over_text_completions(harness_agent, name: str, as_ids: bool) -> None:
+    messages, question = CHATS[name]
+    delimiter = RULER[name][1] if name in RULER else ""
+    prompt = delimiter.join(content for _, content in messages)
+    body = {"prompt": [harness_agent.encoder.tokenizer.encode(prompt)] if as_ids else prompt, **LM_EVAL}
+    (choice,) = send(harness_agent, "/v1/completions", body)["choices"]
+    assert choice["memagent"]["question"] == question
+    assert choice["text"] == ("nothing yet" if name == "cwe" else "The thief is Odo.")
