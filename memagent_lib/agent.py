@@ -98,6 +98,7 @@ def open_agent(
         tokenizer = _tokenizer(paths.model_path(str(tokenizer or model)), named=bool(tokenizer))
     encoder = Encoder(tokenizer, template, budget)
     if isinstance(backend, str):
+        # False counts as set although it equals 0: it switches an option off (drafts=False).
         set_options = {name: value for name, value in options.items() if value is False or value not in (None, "", 0)}
         backend = open_backend(backend, path, sampling, **set_options)
     return Agent(encoder, backend, reader, provenance.model_hash(str(model)))
@@ -105,6 +106,7 @@ def open_agent(
 
 def _require_known_kinds(template: Template, reader: Reader) -> None:
     """Raise :class:`ValueError` for an entry of ``template.kinds`` that no reader uses, such as a misspelt one."""
+    # A template serves several readers, so a kind of another reader is no mistake.
     known = {kind.name for each in (*READERS.values(), reader) for kind in each.prompts}
     unknown = sorted(set(template.kinds) - known)
     if unknown:
@@ -120,6 +122,7 @@ def _tokenizer(model: str, named: bool) -> Tokenizer:
     except FileNotFoundError:
         raise
     except OSError as unknown:
+        # A server's own name for its model is no hub name, so its tokenizer cannot be found by it.
         hint = "" if named else ", or name the tokenizer (--tokenizer) of a model that only a server has a name for"
         raise OSError(f"{unknown}{hint}") from unknown
 
@@ -175,6 +178,7 @@ class _Session:
 
     def advance(self, finished: list[_Pending]) -> Trace | list[_Pending]:
         """Send finished turns to the reader; return its next prompts, or its trace."""
+        # Prompts answered concurrently are settled already; a single one is settled here, in the same thread.
         turns = tuple(self._observe(one.prompt, self.settle(one)) for one in finished)
         sent = turns if self._parallel else next(iter(turns), None)  # a generator is started with None
         try:
@@ -266,6 +270,7 @@ class Agent:
         words = {kind.name: template.words(kind) for kind in self.reader.prompts}
         reader = {"reader": self.reader.name}
         if self.reader.file:
+            # The name alone would reuse replies of an older version of the file.
             reader["reader_file"] = plugin_hash(self.reader.file)
         return reader | {
             "template": {"name": template.name, "empty_memory": template.empty_memory} | words,
@@ -276,6 +281,7 @@ class Agent:
 
     def __post_init__(self) -> None:
         self.encoder.template.require(self.reader.prompts)
+        # Checked when the agent is made, not after hours at the first prompt that is too long.
         self.encoder.require_window(self.backend.window, "the model's window", self.reader.prompts)
 
     async def aread(
@@ -325,6 +331,7 @@ async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
     except BaseExceptionGroup as failed:
+        # Callers catch single errors such as BackendError, never a group.
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
 

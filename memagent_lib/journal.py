@@ -108,10 +108,12 @@ class Journal:
     def _ended(self, key: str, line: _Line, failed: bool) -> None:
         self._records[key] = line
         if not failed:
+            # A finished reading is not read again, so its index of turns only takes memory.
             self._turns.pop(key, None)
 
     def _claim(self) -> None:
         try:
+            # The kernel releases the lock when the process dies, however it dies.
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
             raise JournalError(
@@ -183,6 +185,7 @@ class Journal:
         return end
 
     def _read(self, line: _Line) -> dict[str, Any]:
+        # pread has no shared position, so readers in several threads need no lock.
         return json.loads(os.pread(self._file, line.size, line.start))
 
 
@@ -213,6 +216,7 @@ def records(path: str | Path) -> Iterator[dict[str, Any]]:
     with open(path, "rb") as file:
         end = 0
         for number, line in enumerate(file, 1):
+            # The test on bytes spares parsing the turns, which are most of the file.
             if line.endswith(b"\n") and b'"record"' in line:
                 try:
                     lines[json.loads(line)["reading"]] = _Line(end, len(line))
@@ -239,6 +243,7 @@ def key_of(prompt: Prompt) -> str:
     chunk = prompt.chunk
     chunk_text = ""
     if chunk is not None:
+        # Positions too: equal text in two places of a document may get different replies.
         chunk_text = f"{chunk.index} {chunk.start} {chunk.end}\0{chunk.text}"
     return digest("\0".join((prompt.kind.name, prompt.question, prompt.memory, str(prompt.memories), chunk_text)))
 

@@ -105,6 +105,7 @@ def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]]
     with open(path, "rb") as file:
         file.seek(offset)
         data = file.read()
+    # A line without its end is still being written; the next call reads it.
     whole = data[: data.rfind(b"\n") + 1]
     return [json.loads(line) for line in whole.splitlines() if line.strip()], offset + len(whole)
 

@@ -31,6 +31,7 @@ def model_hash(model: str | Path) -> str:
     if not folder.is_dir():
         return str(model)
     digest = hashlib.sha256()
+    # Only this format is hashed: folders with weights in other formats all count as the same.
     for path in sorted(folder.glob("*.safetensors")):
         status = path.stat()
         if status.st_size <= _HASHED_WHOLE_BYTES:
@@ -84,6 +85,7 @@ def environment() -> dict[str, Any]:
 
 def _git(*command: str) -> str | None:
     try:
+        # An installed package below another repository reports that repository's commit; code_hash is always ours.
         done = subprocess.run(
             ["git", "-C", str(PACKAGE), *command], capture_output=True, text=True, timeout=20, check=True
         )

@@ -39,7 +39,7 @@ def whole_characters(text: str) -> str:
     """Join the halves of surrogate pairs in ``text``, and replace unpaired ones by U+FFFD, because no tokenizer accepts
     them.
 
-    They come from JSON (``"\ud83e"``), and from file names and command lines that are not UTF-8.
+    They come from JSON (``"\\ud83e"``), and from file names and command lines that are not UTF-8.
     """
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -130,6 +130,7 @@ def diagnose(
             first = _first_turn(trace, span)
             histories.append(_history(span, signature, memories, _last_turn(trace, span), len(trace.turns), first))
     elif answers:
+        # At an unknown position, a fact is missed only if it is not in memory after the last read.
         reads = [turn for turn, each in enumerate(trace.turns) if each.prompt.kind.reads]
         signature = _signature("", answers, trace.question)
         histories = [_history(None, signature, memories, max(reads, default=None), len(trace.turns))]
@@ -172,6 +173,7 @@ def distinctive_words(words: Iterable[str], known: Container[str] = ()) -> list[
     words = list(words)
     uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
     new = [word for word in uncommon if _plain(word) not in known]
+    # Names and numbers survive a paraphrase; other words of a sentence often do not.
     names = [word for word in new if word[0].isupper() or any(character.isdigit() for character in word)]
     return names or new or uncommon
 
@@ -188,6 +190,7 @@ def _signature(text: str, answers: Sequence[str], question: str) -> _Signature:
     inside = tuple(answer for answer in answers if not text or _comparable(answer) in comparable)
     if inside:
         return _Signature(inside, any)
+    # Words of the question may be in a memory that has not noted the fact.
     in_question = set(_comparable(question).split())
     return _Signature(tuple(distinctive_words(dict.fromkeys(WORD.findall(text)), in_question)), all)
 
@@ -200,6 +203,7 @@ def _replaced(live: list[str], turn: Turn) -> list[str]:
     gone: set[int] = set()
     for text in displayed:
         same = [i for i, memory in enumerate(live) if memory == text and i not in gone]
+        # Only one of two equal memories was displayed.
         gone.update(same[:1])
     if not gone:  # displayed with other words around it
         gone = {i for i, memory in enumerate(live) if memory in prompt.memory}
@@ -221,6 +225,7 @@ def _history(
     read = None if span is None else due
     if not memories or not words:
         return EvidenceHistory(span, words, read, (None,) * turns, None, None)
+    # Blanks around words, so that 12 is not found in 312.
     needles = [_comparable(word) for word in words]
     in_memory = [signature.enough(needle in memory for needle in needles) for memory in memories]
     captured = None if span is None else due is not None and in_memory[due]
@@ -251,6 +256,7 @@ def _is_up_to_turn(before: Fate | None, after: Fate | None) -> bool:
 
 
 def _worst(fates: Sequence[Fate | None]) -> Fate | None:
+    # An answer needs every fact, so the worst decides.
     order = (Fate.LOST, Fate.MISSED, Fate.IN_MEMORY, Fate.AHEAD)
     return next((fate for fate in order if fate in fates), None)
 
@@ -280,6 +286,7 @@ def _text_of(trace: Trace, span: tuple[int, int], document: str | Sequence[str] 
     if document:
         return document[number]
     parts = [chunk for _, chunk in _chunks(trace) if _is_slice(chunk) and chunk.start < end and start < chunk.end]
+    # Readers with parallel parts read out of document order.
     parts.sort(key=lambda chunk: chunk.start)
     return "".join(c.text[max(start, c.start) - c.start : min(end, c.end) - c.start] for c in parts)
 

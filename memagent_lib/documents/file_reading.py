@@ -120,6 +120,7 @@ def read_files(
     provenance = saved.provenance if saved else Provenance()
     observed = _Observed(provenance, on_turn)
     started = time.monotonic()
+    # The same files at another position get other memories, so they need another journal.
     turns = Journal(journal, settings | {"continues_at": read_before}) if journal else nullcontext()
     with turns as store:
         trace = agent.read(

@@ -53,6 +53,7 @@ class FileReading:
     def save(self, path: str | Path) -> Path:
         """Write everything that a later :func:`read_files` needs to continue this reading, as its ``previous``."""
         record = {
+            # The version of this format.
             "memagent_reading": 1,
             "questions": list(self.questions),
             "settings": self.settings,
@@ -134,6 +135,7 @@ def _history(reading: FileReading) -> dict[str, Any]:
     changes = [step for step in steps if step.pieces or step.dropped or step.signal]
     summary = f"{len(changes):,} turns changed the memory, {len(steps) - len(changes):,} left it as it was"
     if len(changes) > MOST_CHANGES:
+        # A page with thousands of changes would not open in a browser.
         half = MOST_CHANGES // 2
         changes = changes[:half] + changes[-half:]
         summary += f"; the first and last {half} changes are below"

@@ -237,6 +237,7 @@ def _walk(folder: Path) -> Iterator[Path]:
     for where, folders, names in os.walk(folder):
         at = Path(where)
         closed = [name for name in folders if name.startswith(".") or (at / name).is_symlink()]
+        # In place, which is how os.walk learns where not to go.
         folders[:] = [name for name in folders if name not in closed]
         yield from (at / name for name in (*names, *closed))
 

@@ -62,6 +62,7 @@ def metrics_of(result: Result) -> dict[str, float]:
     reply = result.trace.answer
     task = benchmark_task(example.task)
     if task in RULER_TASKS:
+        # RULER scores its two QA tasks by any answer, all others by the share of the answers.
         rule = "match_part" if task.startswith("qa_") else "match_all"
         return {MATCH: score(rule, reply, example.answers).value}
     if task.startswith(_LONGBENCH):
@@ -101,6 +102,7 @@ def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFra
         for reader, scores in group.groupby("reader", sort=False):
             cells = {row["length"]: _score_cell(row) for row in scores.to_dict("records")}
             rows.append({"task": task, "metric": metric, "model": f"{name}, {reader}", **cells})
+        # The paper's average leaves three of RULER's tasks out; both are displayed, under their own names.
         names = [task, AVERAGE_OF_TEN] if task == AVERAGE else [task]
         others = published[published["task"].isin(names) & published["length"].isin(set(group["length"]))]
         for (model, source), scores in others.groupby(["model", "source"], sort=False):
@@ -160,6 +162,7 @@ def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len(tasks) > 1:
             mean = sum(row["score"] for row in tasks) / len(tasks)
             n = sum(row["n"] for row in tasks)
+            # No interval: the tasks' metrics differ, so n documents are no sample of one share.
             values = (average, f"of {len(tasks)} tasks", reader, length, mean, math.nan, math.nan, n)
             averages.append(dict(zip(_ROW, values, strict=True)))
     return averages
@@ -180,4 +183,5 @@ def _named(power_of_two: int) -> str:
 def _tokens_of(name: str) -> float:
     if name == ANY_LENGTH:
         return math.inf
+    # Only for sorting columns, so the difference between 1,000 and 1,024 does not matter.
     return float(name.rstrip("KM")) * {"K": 1e3, "M": 1e6}.get(name[-1], 1)

@@ -24,6 +24,7 @@ def turns_waited(result: Result) -> int | None:
     lead, last = _lead_and_last(result)
     if lead.read is None or last.read is None or last.read <= lead.read:
         return None
+    # The turn that reads the last fact is not part of the wait: it needs the lead only in its prompt.
     between = lead.fates[lead.read : last.read]
     if any(fate is not Fate.IN_MEMORY for fate in between):
         return None
@@ -74,6 +75,7 @@ class _LeadAndLast(NamedTuple):
 
 
 def _lead_and_last(result: Result) -> _LeadAndLast:
+    # By position in the document, which need not be the order of the hops.
     histories = sorted(result.diagnosis.histories, key=lambda history: history.span or (0, 0))
     if len(histories) < 2:
         raise ValueError(f"a question of two hops needs two facts, {result.example.id} records {len(histories)}")

@@ -100,6 +100,7 @@ class _Room:
             taken = next(waiting, None)  # may read a file, briefly
             if taken is None:
                 return None
+            # A document larger than all the room is read too, alone.
             size = min(len(taken[1].document), self._all)
             async with self._changed:
                 await self._changed.wait_for(lambda: self._free >= size)
@@ -177,6 +178,7 @@ def _finished(journal: Journal, key: str, example: Example, code: str) -> Result
     found = Result.from_record(record, example.document)
     verdict = score(example.rule, found.trace.answer, example.answers)
     judged = replace(found, example=example, score=verdict, code=code)
+    # Saved, because reports read the scores from the file.
     if judged != found or judged.code != found.code:
         journal.finish(key, judged.to_record(stored=True))
     return judged
@@ -200,10 +202,12 @@ def progress_bar(total: int | None, wanted: bool = True) -> Iterator[Callable[[R
     if not wanted:
         options = {"disable": True}
     elif in_jupyter():
+        # Jupyter displays stderr on a red background.
         options = {"file": sys.stdout, "ncols": 80}
     elif sys.stderr.isatty():
         options = {}
     else:
+        # A kernel that no person has opened belongs to papermill, whose saved notebook stays clean.
         papermill = "ipykernel" in sys.modules
         options = {"bar_format": LINE, "mininterval": LINE_S, "maxinterval": LINE_S, "disable": papermill}
     with tqdm(total=total, unit="document", **options) as bar:

@@ -51,6 +51,7 @@ def files_behind(*rooms: str) -> list[Path]:
         folder = PACKAGE / room
         found[room] = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
         for file in found[room]:
+            # Imports inside functions count too: engines are imported when they are opened.
             waiting += _imported_rooms(_parsed(file))
     sources = [file for files in found.values() for file in files]
     return sorted([*sources, *PACKAGE.rglob("*.toml")])

@@ -80,6 +80,7 @@ def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: in
         record = result.to_record(stored=True)
         text = result.example.document
         size = len(json.dumps(record))
+        # Several readers of one document store it once.
         if result.document not in documents:
             size += len(text)
         if size > room:

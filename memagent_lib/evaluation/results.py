@@ -72,6 +72,7 @@ class Result:
 
     @property
     def correct(self) -> bool:
+        # A partly right answer (of several items) does not count as correct.
         return self.score is not None and self.score.value >= 1
 
     @cached_property
@@ -108,7 +109,7 @@ class Result:
             "example": example | {"metadata": dict(self.example.metadata)},
             "document": self.document,
             "characters": self.characters,
-            "facts": self.evidence_texts,  # under the name that older files have
+            "facts": self.evidence_texts,  # the key in all stored result files; another one would orphan them
             "reader": self.reader,
             "seconds": self.seconds,
             "trace": trace,
@@ -127,6 +128,7 @@ class Result:
         chunks = [turn["chunk"] for turn in trace["turns"] if "chunk" in turn] if trace else []
         text = _joined(record, chunks) if document is None else document
         for chunk in chunks:
+            # A chunk stored without its text is a slice of the document (``to_record``).
             chunk.setdefault("text", text[chunk["start"] : chunk["end"]])
         fields = dict(record["example"], document=text)
         fields["evidence"] = tuple(Span(*span) for span in fields["evidence"])
@@ -291,5 +293,6 @@ def _joined(record: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> s
     """Return the document put together from chunks; empty where they do not make up the one of the record."""
     texts = {chunk["start"]: chunk["text"] for chunk in chunks if chunk.get("text")}
     text = "".join(texts[start] for start in sorted(texts))
+    # Some readers read only parts of a document, so its chunks need not make it up.
     is_whole = len(text) == record["characters"] and digest(text) == record["document"]
     return text if is_whole else ""

@@ -56,6 +56,7 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
     averaged = mean_columns()
 
     def summary(group: pd.DataFrame) -> pd.Series:
+        # Failed readings have no score: they are counted as failed, not as wrong.
         scored = group["score"].dropna()
         rate = wilson(scored.sum(), len(scored))
         counts = {"scored": rate.n, "failed": int(group["error"].notna().sum())}
@@ -79,6 +80,7 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     summary = summarise(results, by=(*lines, "chunks"))
     summary["cell"] = [_rate_cell(row) for row in summary.to_dict("records")]
     wide = summary.pivot(index=lines, columns="chunks", values="cell").fillna("")
+    # pivot sorts by name, but policies stay in the order of the rows.
     order = list(results[lines].drop_duplicates().itertuples(index=False, name=None))
     return wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
 
@@ -96,6 +98,7 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
+    # Rows of another origin may lack files or lengths in chunks; only characters are always known.
     grouping = next((name for name in ("file", "chunks") if results[name].notna().all()), "document_chars")
     by = ["task", "reader", grouping]
     summary = summarise(results, by)
@@ -128,6 +131,7 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = Fa
     path = absolute(folder) / f"{name}.parquet"
     if add and path.is_file():
         before = pd.read_parquet(path)
+        # Evaluating again replaces its own rows instead of doubling them.
         replaced = set(zip(frame["reader"], frame["file"], strict=True))
         stays = [pair not in replaced for pair in zip(before["reader"], before["file"], strict=True)]
         frame = pd.concat([before[stays], frame], ignore_index=True)

@@ -95,9 +95,8 @@ class Inspector(anywidget.AnyWidget):
         result = read_on(self.readings.results[key], turn, memory, self.agents[policy]())
         added = self.readings.add(f"{policy}, other memory after turn {turn + 1}", result)
         self.catalog = self.readings.catalog()
-        self.saved = self.readings.embedded(
-            [key, added], SAVED_BYTES
-        )  # both are what the notebook opens with next time
+        # Both are what the notebook opens with next time.
+        self.saved = self.readings.embedded([key, added], SAVED_BYTES)
         return self.readings.entry(added)
 
 

@@ -77,6 +77,7 @@ class TrainingPanel:
         self.box = w.VBox([self.head, w.HBox([self.stop, self.resume, self.message]), self.curves, self.rollouts])
         self.stop.on_click(lambda _: self._do("stopping", "stopped", TrainingRun(folder).stop))
         self.resume.on_click(lambda _: self._do("resuming", "resumed", self._resume))
+        # Without the lock: refresh holds it while it sets the index, and setting the index calls this.
         self.list.observe(lambda _: self._update_rollout(), "index")
         self.refresh()
         threading.Thread(target=self._follow, name=f"panel of {folder.path.name}", daemon=True).start()

@@ -32,6 +32,7 @@ def truncated(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     Together they are as long as the chunk in one turn of the memory agent.
     """
     first = last = None
+    # Only two chunks stay in memory, however long the document is.
     for last in chunks:
         first = first or last
     if first is last:
@@ -50,6 +51,7 @@ def retrieved(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     memory agent.
     """
     parts = [passage for chunk in chunks for passage in passages_of(chunk)]
+    # If no passage shares a word with the question, the document's first ones are as good as any.
     best = ranked(question, [part.text for part in parts]) or range(len(parts))
     found = [parts[i] for i in sorted(best[:PASSAGES])]
     text = _CUT.join(part.text for part in found)

@@ -35,6 +35,7 @@ class Reader:
 
     def __call__(self, question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
         """Start a session; with ``previous``, one that continues it, for readers that can (:attr:`continues`)."""
+        # Not passed at all when unset: a reader without the parameter must still work.
         options = {}
         if previous is not None:
             options["previous"] = previous

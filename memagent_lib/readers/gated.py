@@ -45,9 +45,11 @@ def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None)
 
 def open_gate(reply: Reply, memory: str) -> Reply:
     """Return the reply with the resulting memory as its text, and the gate as its signal."""
+    # The whole reply: a memory may itself contain the word.
     if _KEEP.fullmatch(reply.text):
         return replace(reply, text=memory, signal=KEEP)
     done = _DONE.match(reply.text)
     if done:
+        # DONE may come with a last memory; alone, it leaves the memory unchanged.
         return replace(reply, text=reply.text[done.end() :].strip() or memory, signal=DONE)
     return reply

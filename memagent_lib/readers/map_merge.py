@@ -31,6 +31,7 @@ def map_merge(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 
     Needs all chunks at once, so the document must fit in memory. The trace has the turns in the order of their prompts.
     """
+    # Parts of equal length finish at the same time, so no request waits for a longer one.
     parts = _split(list(chunks), PARTS)
     turns: list[Turn] = []
     memories = [NO_MEMORY] * len(parts)
@@ -69,6 +70,7 @@ def _send(prompts: list[Prompt], turns: list[Turn]) -> Generator[tuple[Prompt, .
 
 def _merge_prompt(question: str, left: _Summary, right: _Summary) -> Prompt:
     stretch = right.stretch
+    # The span is that of the text behind the memory, so that progress and positions stay right.
     as_chunk = Chunk(stretch.index, right.memory, stretch.start, stretch.end, stretch.tokens)
     return Prompt(Kind.MERGE, question, left.memory, as_chunk)
 

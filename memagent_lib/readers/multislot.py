@@ -24,6 +24,7 @@ def multislot(question: str, chunks: Iterable[Chunk], previous: Trace | None = N
     """
     turns, _ = turns_and_memory(previous)
     slots = [NO_MEMORY] * SLOTS
+    # Slots are written in turn, so a turn's number gives its slot.
     for number, turn in enumerate(turns):
         slots[number % SLOTS] = turn.reply.text
     for chunk in chunks:
@@ -31,6 +32,7 @@ def multislot(question: str, chunks: Iterable[Chunk], previous: Trace | None = N
         turn = yield Prompt(Kind.READ, question, slots[slot], chunk)
         turns.append(turn)
         slots[slot] = turn.reply.text
+    # A short document leaves slots empty; the prompt's budget counts only those in use.
     memories = [memory for memory in slots if memory]
     answer = yield Prompt(Kind.ANSWER, question, "\n".join(memories), memories=max(1, len(memories)))
     return Trace(question, (*turns, answer))

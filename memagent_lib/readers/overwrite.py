@@ -26,6 +26,7 @@ def several_questions(questions: Sequence[str]) -> Reader:
 
     def read_for_all(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
         turns, memory = yield from _read(question, chunks, previous)
+        # Independent prompts, so they may run concurrently.
         answers = yield tuple(Prompt(Kind.ANSWER, each, memory) for each in questions)
         return Trace(question, (*turns, *answers))
 
@@ -34,6 +35,7 @@ def several_questions(questions: Sequence[str]) -> Reader:
 
 def question_list(questions: Sequence[str]) -> str:
     """Return the text that stands for the question while the document is read for all ``questions``."""
+    # Unchanged, so that a single question gets the prompts of training.
     if len(questions) == 1:
         return questions[0]
     return "\n".join(f"{i}. {question.strip()}" for i, question in enumerate(questions, 1))

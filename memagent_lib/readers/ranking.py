@@ -29,4 +29,5 @@ def ranked(query: str, texts: Sequence[str]) -> list[int]:
     index.index(corpus, show_progress=False)
     scores = index.get_scores(terms)
     matching = [i for i in range(len(texts)) if scores[i] > 0]
+    # sorted is stable, so equal scores stay in order.
     return sorted(matching, key=lambda i: -scores[i])

@@ -33,6 +33,7 @@ def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None
     recalled = None
     for chunk in chunks:
         turn = yield _prompt(RECALL, question, memory, recalled, chunk)
+        # Before this turn is added: the memory it writes is in the next prompt anyway.
         past = [turn.reply.text for turn in turns]
         reply, words = split_call(turn.reply)
         turns.append(replace(turn, reply=reply))
@@ -55,6 +56,7 @@ def best_past(words: str, past: Sequence[str], now: str) -> str | None:
     """Return the past memory, other than ``now``, that matches ``words`` best; ``None`` if none shares a word with
     them.
     """
+    # Without repetitions, because a memory often stays the same for many turns.
     others = [memory for memory in dict.fromkeys(past) if memory and memory != now]
     best = ranked(words, others)[:1]
     return others[best[0]] if best else None
