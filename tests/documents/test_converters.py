@@ -86,6 +86,7 @@ def notes_of(name: str, data: bytes) -> list[str]:
         ('<ol start="4"><li>Four</li><li><p>Five</p></li></ol>', "4. Four\n5. Five\n"),
         ("<ol type=a><li>one<ul><li>x<li>y</ul><li>two</ol>", "a. one\nx\ny\nb. two\n"),
         ("<p>super<wbr>cali&shy;fragil</p>", "supercalifragil\n"),
+        ('<body style="visibility: hidden">until a script has run', "until a script has run\n"),
         ("<ruby>漢<rp>(</rp><rt>kan</rt></ruby>", "漢(kan)\n"),
         ("<pre>if a:\n  b</pre>", "if a:\n  b\n"),
         # What browsers forgive.

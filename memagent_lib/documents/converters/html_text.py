@@ -214,7 +214,8 @@ class _PageReader(HTMLParser):
         self._scopes[-1][tag] += 1
         if tag in _SCOPES:
             self._scopes.append(Counter())
-        if self._unread is None and (tag in _NOISE or _is_hidden(attributes) or "alttext" in attributes):
+        is_read_already = tag == "math" and "alttext" in attributes
+        if self._unread is None and (tag in _NOISE or is_read_already or _is_hidden(tag, attributes)):
             self._unread = element
 
     def handle_endtag(self, tag: str) -> None:
@@ -234,7 +235,7 @@ class _PageReader(HTMLParser):
                     self._break(verbatim=True)
                 self._words.append(line)
         else:
-            self._say(data)
+            self._add(data)
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
         """Read the text of ``<![CDATA[`` and skip Word's ``<![if ...]>``, at which the parser would stop."""
@@ -247,8 +248,10 @@ class _PageReader(HTMLParser):
 
     # Lines and words.
 
-    def _say(self, words: str) -> None:
-        if words and self._words and self._crossed and _is_apart(self._words[-1], words, self._crossed):
+    def _add(self, words: str) -> None:
+        if not words:
+            return
+        if self._words and self._crossed and _is_apart(self._words[-1], words, self._crossed):
             self._words.append(" ")
         self._crossed = []
         self._words.append(words)
@@ -288,16 +291,16 @@ class _PageReader(HTMLParser):
         if tag in _BLOCKS:
             self._break(self._is_verbatim())
         if tag in _AROUND:
-            self._say(_AROUND[tag][0])
+            self._add(_AROUND[tag][0])
         elif tag == "img" or (tag == "input" and attributes.get("type") == "image"):
             alternative = attributes.get("alt", "").strip()
-            self._say(f"[image: {alternative}]" if alternative else "")
+            self._add(f"[image: {alternative}]" if alternative else "")
         elif tag == "input":
-            self._say(_input_text(attributes))
+            self._add(_input_text(attributes))
         elif tag == "option":
-            self._say("[x] " if "selected" in attributes else "[ ] ")
+            self._add("[x] " if "selected" in attributes else "[ ] ")
         elif tag == "math" and "alttext" in attributes:
-            self._say(attributes["alttext"])
+            self._add(attributes["alttext"])
         elif tag == "iframe" and "srcdoc" in attributes and self._frames:
             self._inner_page(attributes["srcdoc"])
         elif tag in ("ol", "ul", "menu", "dir"):
@@ -314,7 +317,7 @@ class _PageReader(HTMLParser):
             self._has_table = False
 
     def _end_top(self) -> str:
-        """End the innermost element; its tag."""
+        """End the innermost element and return its tag."""
         element = self._open.pop()
         tag = element.tag
         if tag in _SCOPES:
@@ -324,7 +327,7 @@ class _PageReader(HTMLParser):
             self._end(element)
         elif self._unread is element:
             self._unread = None
-            is_text = bool(self._unread_chars) and _is_hidden(element.attributes)
+            is_text = bool(self._unread_chars) and _is_hidden(tag, element.attributes)
             self.hidden += is_text
             self.hidden_chars += self._unread_chars * is_text
             self._unread_chars = 0
@@ -381,7 +384,7 @@ class _PageReader(HTMLParser):
         number = _number(attributes.get("value"), number)
         ordered = next(element for element in reversed(self._open) if element.tag == "ol")
         self._label = f"{_list_label(number, ordered.attributes.get('type', '1'))}. "
-        self._say(self._label)
+        self._add(self._label)
         self._numbers[-1] = number + 1
 
     def _inner_page(self, page: str) -> None:
@@ -393,7 +396,9 @@ class _PageReader(HTMLParser):
         self.hidden_chars += inner.hidden_chars
 
 
-def _is_hidden(attributes: Attributes) -> bool:
+def _is_hidden(tag: str, attributes: Attributes) -> bool:
+    if tag in ("html", "body"):  # hidden until a script has run, on some pages
+        return False
     return "hidden" in attributes or bool(_IS_HIDING.search(attributes.get("style", "")))
 
 
