@@ -164,6 +164,8 @@ def _convert(a: argparse.Namespace) -> int:
         for agent in agents:
             agent.close()
     written = save(_with_progress(examples, len(chosen.questions)), a.out)
+    for note in chosen.notes:
+        print(note)
     print(f"{len(chosen.questions):,} questions of {', '.join(paths)} in {written} ({chosen.summary()})")
     return 0
 

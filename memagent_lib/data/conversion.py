@@ -76,13 +76,14 @@ class Selection:
 
 @dataclass(slots=True)
 class Selected:
-    """The selected questions, in order, and how many were passed over on the way."""
+    """The selected questions, in order, how many were passed over on the way, and notes on how files were read."""
 
     in_other_files: int
     questions: list[Question] = field(default_factory=list)
     known: int = 0
     failed: int = 0
     unanswerable: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def add(self, questions: Sequence[Question], known: Sequence[bool | None]) -> None:
         """Select the questions that are not known without their document, and count the others."""
@@ -133,6 +134,7 @@ def convert(
     else:
         pools = [read_pool(path, form) for path in paths]
         selected, examples = _among_others(form, pools, selection, length, tokenizer)
+    selected.notes = [note for note in (known.note(path, **options) for path in paths) if note]
     selected.unanswerable = sum(known.unanswerable(path, **options) for path in paths)
     return selected, (replace(example, rule=rule) if rule else example for example in examples)
 

@@ -86,6 +86,16 @@ def test_records_without_an_answer_are_left_out_and_counted(tmp_path, capsys, mo
     assert [example.answers for example in load("mine.parquet")] == [("Odo",)]
 
 
+def test_the_fields_that_were_taken_are_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plain(tmp_path, {"input": "Who?", "context": "Odo paid.", "answers": ["Odo"]})
+    assert main(["data", "--from", "plain", "mine.jsonl", "--out", "mine.parquet"]) == 0
+    assert capsys.readouterr().out.startswith("mine.jsonl: question from 'input', document from 'context'\n1 questions")
+    plain(tmp_path, QUESTION | {"label": "Odo"}, answers="label")
+    assert main(["data", "--from", "plain", "mine.jsonl", "answers=label", "--out", "mine.parquet"]) == 0
+    assert capsys.readouterr().out.startswith("mine.jsonl: answers from 'label'\n1 questions")
+
+
 @pytest.mark.parametrize(
     ("record", "document"),
     [

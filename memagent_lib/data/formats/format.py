@@ -16,10 +16,10 @@ from memagent_lib.data.pools import Pool
 class Format:
     """A format of other projects' files: its ``name``, its files in words, and the ``fields`` that identify a record.
 
-    ``fits`` says whether the values of those fields are of this format, for names that many projects use.
+    ``fits`` returns whether the values of those fields are of this format, for names that many projects use.
     ``read`` yields the examples of a file; its parameters beside the path are the format's options. A format with a
     ``pool`` can build longer documents. ``unanswerable``, with the same options, counts the questions of a file that
-    nothing answers.
+    nothing answers; ``note``, too, returns what is to be known about how a file was read, or nothing.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Format:
     read: Callable[..., Iterator[Example]]
     fits: Callable[[Mapping[str, Any]], bool] = lambda fields: True
     pool: Callable[[str | Path], Pool] | None = None
+    note: Callable[..., str] = lambda path, **options: ""
     unanswerable: Callable[..., int] = lambda path, **options: 0
 
     def recognises(self, record: Mapping[str, Any]) -> bool:

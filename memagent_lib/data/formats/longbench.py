@@ -84,7 +84,7 @@ def _is_longbench(fields: Mapping[str, Any]) -> bool:
 
 FORMAT = Format(
     name="longbench",
-    files="LongBench's JSON lines",
+    files="LongBench's JSON lines, or the Hub's mirror of it",
     fields=("dataset", "context", "answers"),
     fits=_is_longbench,
     read=read_longbench,

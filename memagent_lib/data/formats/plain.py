@@ -103,6 +103,14 @@ def unanswerable(path: str | Path, rule: str | None = None, sheet: str | None = 
     return count
 
 
+def fields_note(path: str | Path, rule: str | None = None, sheet: str | None = None, **stated: str | None) -> str:
+    """Name the fields that were taken, unless they have our own names; with the options of :func:`read_plain`."""
+    fields = Fields.of(next(table_records(path, _EXPECTED, sheet)), **stated)
+    pairs = zip(Fields._fields, fields, strict=True)
+    taken = ", ".join(f"{part} from {name!r}" for part, name in pairs if name != part)
+    return f"{path}: {taken}" if taken else ""
+
+
 def is_plain(fields: Mapping[str, Any]) -> bool:
     """Whether a record has our own names, or other names with a question, a document and answers that can be read."""
     if {"question", "document"} <= fields.keys():
@@ -167,5 +175,6 @@ FORMAT = Format(
     fields=(),
     fits=is_plain,
     read=read_plain,
+    note=fields_note,
     unanswerable=unanswerable,
 )
