@@ -44,6 +44,8 @@ class AgentSettings:
     template: str | dict[str, str | dict[str, str]] = "chunk_first"
     budget: Budget = field(default_factory=Budget)
     reader: str = "overwrite"
+    chat_template: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the model's chat template, such as ``{"enable_thinking": False}``."""
 
     @classmethod
     def load(cls, model: str | Path) -> AgentSettings:
@@ -57,12 +59,18 @@ class AgentSettings:
             raise ValueError(f"{path} is not JSON: {broken}") from broken
 
     @classmethod
-    def of(cls, template: Template, budget: Budget, reader: str) -> AgentSettings:
+    def of(
+        cls, template: Template, budget: Budget, reader: str, chat_template: Mapping[str, Any] | None = None
+    ) -> AgentSettings:
         shipped = template.name in Template.shipped() and Template.load(template.name) == template
-        return cls(template=template.name if shipped else asdict(template), budget=budget, reader=reader)
+        words = template.name if shipped else asdict(template)
+        return cls(template=words, budget=budget, reader=reader, chat_template=dict(chat_template or {}))
 
     def save(self, model: str | Path) -> Path:
-        return paths.write_atomically(Path(model) / SETTINGS_FILE, json.dumps(asdict(self), indent=2) + "\n")
+        table = asdict(self)
+        if not self.chat_template:
+            del table["chat_template"]
+        return paths.write_atomically(Path(model) / SETTINGS_FILE, json.dumps(table, indent=2) + "\n")
 
 
 def open_agent(
@@ -74,6 +82,7 @@ def open_agent(
     budget: Budget | Mapping[str, int] | None = None,
     sampling: Sampling | None = None,
     tokenizer: str | Path | Tokenizer | None = None,
+    chat_template: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Agent:
     """Open an agent from names or objects.
@@ -81,7 +90,9 @@ def open_agent(
     Arguments that are not set come from the model's ``memagent.json``, or else from the paper's settings. ``model`` is
     a folder, a hub name, or the name that a server uses; in the last case ``tokenizer`` names a folder or hub model
     with the same tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set single sizes
-    (``{"chunk_tokens": 2000}``). ``options`` are passed to the backend: ``base_url``, ``api_key`` and ``api`` of
+    (``{"chunk_tokens": 2000}``). ``chat_template`` sets arguments of the model's chat template
+    (``{"enable_thinking": False}``); one that the template does not use is refused.
+    ``options`` are passed to the backend: ``base_url``, ``api_key`` and ``api`` of
     ``openai``, ``threads`` of ``vllm`` and ``transformers``, ``drafts`` of ``transformers``, ``window`` of all;
     ``None``, empty and 0 stand for the default.
     """
@@ -96,10 +107,13 @@ def open_agent(
     _require_known_kinds(template, reader)
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = _tokenizer(paths.model_path(str(tokenizer or model)), named=bool(tokenizer))
-    encoder = Encoder(tokenizer, template, budget)
+    arguments = trained.chat_template | dict(chat_template or {})
+    encoder = Encoder(tokenizer.with_chat_arguments(arguments), template, budget)
     if isinstance(backend, str):
         # False counts as set although it equals 0: it switches an option off (drafts=False).
         set_options = {name: value for name, value in options.items() if value is False or value not in (None, "", 0)}
+        if arguments and set_options.get("api") == "chat":  # the server renders its own chat template
+            set_options["extra"] = {"chat_template_kwargs": arguments} | dict(set_options.get("extra", {}))
         backend = open_backend(backend, path, sampling, **set_options)
     return Agent(encoder, backend, reader, provenance.model_hash(str(model)))
 
@@ -272,6 +286,8 @@ class Agent:
         if self.reader.file:
             # The name alone would reuse replies of an older version of the file.
             reader["reader_file"] = plugin_hash(self.reader.file)
+        if self.encoder.tokenizer.chat_arguments:
+            reader["chat_template"] = self.encoder.tokenizer.chat_arguments
         return reader | {
             "template": {"name": template.name, "empty_memory": template.empty_memory} | words,
             "budget": asdict(self.encoder.budget),

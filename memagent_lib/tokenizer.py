@@ -12,7 +12,7 @@ import json
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ MARGIN_TOKENS = 24
 SAME_TOKENS = 10
 """How many tokens inside a text must come out as before for the rest of it to be taken as it was."""
 REMEMBERED_TEXTS = 256
+_OF_EVERY_TEMPLATE = ("messages", "add_generation_prompt", "raise_exception", "strftime_now", "tools", "documents")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -108,6 +109,7 @@ class Tokenizer:
         self._plain = _without_added_tokens(backend)  # the original parses them, which the chat frame needs
         self._plain.no_truncation()
         self._plain.no_padding()
+        self.chat_arguments: dict[str, Any] = {}
         self._recent: dict[str, Tokens] = {}
         self._lock = threading.Lock()
 
@@ -137,6 +139,27 @@ class Tokenizer:
             raise OSError(
                 f"no tokenizer for {str(model)!r}, neither here nor on the hub; give a model folder or a hub name"
             ) from failure
+
+    def with_chat_arguments(self, arguments: Mapping[str, Any]) -> Tokenizer:
+        """Return this tokenizer with arguments for its chat template, such as ``{"enable_thinking": False}``.
+
+        Raises :class:`ValueError` for an argument that the template does not use: it would change nothing, silently.
+        """
+        if not arguments:
+            return self
+        used = _arguments_of(str(self.source.chat_template or ""))
+        unknown = ", ".join(sorted(set(arguments) - used))
+        if unknown:
+            takes = f"it uses {', '.join(sorted(used))}" if used else "it uses none"
+            what = f"the model's chat template has no argument {unknown}; {takes}"
+            if not self.source.chat_template:
+                what = f"the model has no chat template that could take {unknown}"
+            raise ValueError(f"{what}; leave {unknown} out, or give the right name")
+        other = copy.copy(self)
+        other.chat_arguments = dict(arguments)
+        for depends_on_frame in ("_chat_frame", "thoughts"):
+            other.__dict__.pop(depends_on_frame, None)
+        return other
 
     @cached_property
     def hf(self) -> Any:
@@ -272,7 +295,9 @@ class Tokenizer:
             return [], self.encode("\n")
         mark = "<<memagent content>>"
         messages = [{"role": "user", "content": mark}]
-        framed = self.source.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        framed = self.source.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False, **self.chat_arguments
+        )
         # The frame is encoded with special tokens, the content without: nothing in a document acts as a control token.
         before, found, after = framed.partition(mark)
         if not found:
@@ -303,30 +328,16 @@ class TokenizerFiles:
         path = folder / "chat_template.jinja"
         self.chat_template: str | None = path.read_text(encoding="utf-8") if path.is_file() else template
 
-    def apply_chat_template(self, messages: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
+    def apply_chat_template(
+        self, messages: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool, **arguments: Any
+    ) -> str:
         """Render the chat template for ``messages``, with the same result as transformers' method of this name."""
         assert not tokenize, "ids are the caller's"
-        from jinja2.ext import Extension, loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        class Generation(Extension):
-            """A Jinja extension for the block that marks the assistant's text for training.
-
-            Renders only the block's body.
-            """
-
-            tags = {"generation"}  # noqa: RUF012
-
-            def parse(self, parser: Any) -> Any:
-                next(parser.stream)
-                return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
         def refuse(message: str) -> None:
             raise ValueError(f"the chat template of {self.folder} refuses a user message: {message}")
 
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
-        )
+        environment = _environment()
         environment.filters["tojson"] = lambda value, **how: json.dumps(value, **({"ensure_ascii": False} | how))
         environment.globals["raise_exception"] = refuse
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
@@ -337,7 +348,35 @@ class TokenizerFiles:
             documents=None,
             add_generation_prompt=add_generation_prompt,
             **self._special,
+            **arguments,
         )
+
+
+def _environment() -> Any:
+    """Return jinja's environment for chat templates, with the syntax that transformers gives it."""
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """The block that marks the assistant's text for training, rendered as its body alone."""
+
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    return ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
+
+
+def _arguments_of(chat_template: str) -> set[str]:
+    """Return the variables that a chat template reads from outside, without those that every template gets."""
+    from jinja2 import meta
+
+    environment = _environment()
+    used = meta.find_undeclared_variables(environment.parse(chat_template))
+    used -= {*environment.globals, *_OF_EVERY_TEMPLATE}
+    return {name for name in used if not name.endswith("_token")}
 
 
 def _without_added_tokens(backend: Any) -> Any:

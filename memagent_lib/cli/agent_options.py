@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memagent_lib.cli.arguments import option
+from memagent_lib.settings import key_value
 
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent
@@ -41,6 +42,7 @@ def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = Fal
     option(model, "--window", "N", window)
     counts = "the tokenizer to count with, if the model is neither a folder nor a hub name"
     option(model, "--tokenizer", "MODEL", counts)
+    add_chat_template_option(model)
 
     reading = verb.add_argument_group(
         "reading", "A model that this project trained brings its own defaults; for any other they are as below."
@@ -64,6 +66,16 @@ def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = Fal
     option(reading, "--seed", "N", "makes sampling repeatable; no effect at temperature 0")
 
 
+def add_chat_template_option(group: argparse._ArgumentGroup) -> None:
+    """Add ``--chat-template``; :func:`chat_template_of` reads it."""
+    switches = "an argument of the model's chat template, such as enable_thinking=false; repeat it for more"
+    option(group, "--chat-template", "KEY=VALUE", switches, action="append", default=[])
+
+
+def chat_template_of(a: argparse.Namespace) -> dict[str, Any]:
+    return dict(key_value(text) for text in a.chat_template)
+
+
 def agent_of(a: argparse.Namespace) -> Agent:
     """Open the agent that the options of :func:`add_agent_options` describe, and load its model."""
     from memagent_lib.agent import open_agent
@@ -83,6 +95,7 @@ def agent_of(a: argparse.Namespace) -> Agent:
         budget={name: size for name, size in sizes.items() if size is not None},
         sampling=Sampling(temperature=a.temperature, seed=a.seed),
         tokenizer=a.tokenizer,
+        chat_template=chat_template_of(a),
         window=a.window,
         **server,
     )

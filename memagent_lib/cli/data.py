@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memagent_lib.cli.agent_options import add_chat_template_option, chat_template_of
 from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
 from memagent_lib.paths import default_model, model_path
 from memagent_lib.settings import key_value
@@ -68,6 +69,7 @@ def add_parser(verbs: Verbs) -> None:
     run_by = "how the --drop-known models run: vllm (the default), transformers or openai"
     option(files, "--backend", "NAME", run_by, choices=list(BACKENDS))
     option(files, "--base-url", "URL", "the server of the --drop-known models, for --backend openai")
+    add_chat_template_option(files)
 
 
 def run(a: argparse.Namespace) -> int:
@@ -84,7 +86,7 @@ def run(a: argparse.Namespace) -> int:
 
 def _refuse_without_effect(a: argparse.Namespace) -> None:
     """Raise for an option that would have no effect in this command."""
-    of_filter = ("samples", "backend", "base_url")
+    of_filter = ("samples", "backend", "base_url", "chat_template")
     without_effect: tuple[str, ...] = ()
     needs = "--from FORMAT FILE, not with examples that are made"
     if not a.origin:
@@ -216,6 +218,7 @@ def _no_context_filter(a: argparse.Namespace, agents: list[Agent]) -> Callable[[
     def known(examples: Sequence[Example]) -> list[bool | None]:
         if not agents:
             options = {"reader": "blind", "sampling": sampling, "base_url": a.base_url}
+            options["chat_template"] = chat_template_of(a)
             agents.extend(open_agent(named, backend, **options) for named in a.drop_known)
         return known_without_document(examples, agents, samples)
 

@@ -129,9 +129,12 @@ class MemAgentLoop(AgentLoopBase):
         overlong_weight: float = 0.5,
         trace_folder: str | None = None,
         traces_per_step: int = 0,
+        data_config: Any = None,
         **unused_by_readers: Any,
     ):
-        self.agent = _agent(server_manager, tokenizer, reader, template, Budget(**budget), window)
+        arguments = data_config.config.get("apply_chat_template_kwargs") if data_config else None
+        frame = json.dumps(dict(arguments or {}), sort_keys=True)
+        self.agent = _agent(server_manager, tokenizer, reader, template, Budget(**budget), window, frame)
         self.seed = seed
         self.overlong = Overlong(overlong)
         self.overlong_buffer = overlong_buffer
@@ -284,9 +287,14 @@ def _without_cut_replies(outputs: list[AgentLoopOutput], trace: Trace) -> list[A
 
 
 @lru_cache(maxsize=4)
-def _agent(server: Any, tokenizer: Any, reader: str, template: str, budget: Budget, window: int) -> Agent:
-    """Open one agent for all rollouts of a process; each rollout then puts its own backend in it."""
-    own = Tokenizer(tokenizer)
+def _agent(
+    server: Any, tokenizer: Any, reader: str, template: str, budget: Budget, window: int, chat_template: str
+) -> Agent:
+    """Open one agent for all rollouts of a process; each rollout then puts its own backend in it.
+
+    ``chat_template`` is JSON, which the cache can hash.
+    """
+    own = Tokenizer(tokenizer).with_chat_arguments(json.loads(chat_template))
     backend = VerlBackend(server, own, window)
     return open_agent(backend=backend, reader=reader, template=template, budget=budget, tokenizer=own)
 

@@ -272,6 +272,13 @@ class Recipe:
         return self.verl[verl_keys.WORKERS]
 
     @property
+    def chat_template(self) -> dict[str, Any]:
+        """The arguments of the policy's chat template, which verl has a table for."""
+        table = f"{verl_keys.CHAT_TEMPLATE}."
+        names = {name.removeprefix("+"): value for name, value in self.verl.items()}
+        return {name.removeprefix(table): value for name, value in names.items() if name.startswith(table)}
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """The stages that the run reaches, each with the number of steps that it gets."""
         reached = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ def export_model(
     reading: ReadingConfig | None = None,
     average_with: str = "",
     average_share: float = 0.0,
+    chat_template: Mapping[str, Any] | None = None,
 ) -> None:
     """Export the checkpoint folder ``trained`` to ``target`` as a plain Hugging Face model, without verl's names.
 
     Adapters are merged into the weights, which are then averaged with ``average_with`` if it is set. If ``trained`` has
     no weights (a large model's checkpoint saves them only once, sharded), they are assembled from the ranks' files. The
     tokenizer's files are copied unchanged from ``original``. ``reading``, the settings that the policy was trained to
-    read with, is saved as ``memagent.json``. ``target`` is replaced last, and is whole or absent at every moment.
+    read with, is saved as ``memagent.json``, with ``chat_template``. ``target`` is replaced last, and is whole or absent at every moment.
     """
     part = target.with_name(f"{target.name}.part")
     old = target.with_name(f"{target.name}.old")
@@ -53,7 +55,7 @@ def export_model(
         _average(part, Path(average_with), average_share)
     _name_dtype(part)
     if reading is not None:
-        AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader).save(part)
+        AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader, chat_template).save(part)
     if target.exists():
         target.rename(old)  # not deleted in its place: a kill meanwhile would leave half a model under its name
     part.rename(target)

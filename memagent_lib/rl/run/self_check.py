@@ -22,6 +22,7 @@ from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.export import weights_of, whole_weights
 from memagent_lib.rl.run.launcher import chosen_device, launch
 from memagent_lib.rl.run.training_run import TrainingRun
+from memagent_lib.rl.verl.verl_keys import CHAT_TEMPLATE
 from memagent_lib.text import Tokenizer
 
 STEPS, PROMPTS, ROLLOUTS, CHUNKS = 3, 4, 4, 3
@@ -68,6 +69,7 @@ def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> R
         "actor_rollout_ref.actor.use_kl_loss": False,
         "actor_rollout_ref.actor.entropy_coeff": 0.01,  # random replies are never right: only this moves the weights
     }
+    verl |= {f"{CHAT_TEMPLATE}.{name}": value for name, value in settings.chat_template.items()}
     shipped = settings.template if isinstance(settings.template, str) else "chunk_first"
     reading = {"template": shipped, "reader": settings.reader, **asdict(settings.budget)}
     return Recipe.from_tables(

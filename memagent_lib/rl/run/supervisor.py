@@ -266,6 +266,7 @@ class Supervisor:
             self.config.reading,
             average_with=model.average_with,
             average_share=model.average_share,
+            chat_template=self.config.chat_template,
         )
 
     def write(self, status: TrainingStatus) -> None:

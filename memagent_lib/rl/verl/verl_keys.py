@@ -22,6 +22,7 @@ NODES = "trainer.nnodes"
 WORKERS = "trainer.n_gpus_per_node"
 FINAL_LR = f"{ACTOR}.optim.min_lr_ratio"
 PACKED = "actor_rollout_ref.model.use_remove_padding"
+CHAT_TEMPLATE = "data.apply_chat_template_kwargs"  # a table of arguments, empty in verl's own configuration
 
 # The published objective (arXiv 2507.02259) on one device; verl's own defaults train PPO with GAE on eight.
 DEFAULTS: dict[str, Any] = {

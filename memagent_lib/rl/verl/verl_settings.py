@@ -18,7 +18,16 @@ from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.cpu import cpu_environment, cpu_settings
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.verl_keys import ACTOR, MINI_BATCH, PACKED, REUSE_LOGPROBS, ROLLOUT, SAVE_FREQ, TEST_FREQ
+from memagent_lib.rl.verl.verl_keys import (
+    ACTOR,
+    CHAT_TEMPLATE,
+    MINI_BATCH,
+    PACKED,
+    REUSE_LOGPROBS,
+    ROLLOUT,
+    SAVE_FREQ,
+    TEST_FREQ,
+)
 from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer
 
@@ -48,7 +57,8 @@ def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, A
 def encoder_of(recipe: Recipe) -> Encoder:
     """Return the encoder of the recipe's prompts, which also counts their tokens."""
     reading = recipe.reading
-    return Encoder(Tokenizer.load(recipe.model.path), Template.load(reading.template), reading.budget, reading.shows)
+    tokenizer = Tokenizer.load(recipe.model.path).with_chat_arguments(recipe.chat_template)
+    return Encoder(tokenizer, Template.load(reading.template), reading.budget, reading.shows)
 
 
 def compose(settings: dict[str, Any]) -> Any:
@@ -60,9 +70,9 @@ def compose(settings: dict[str, Any]) -> Any:
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra_compose("ppo_trainer")
     for name, value in settings.items():
-        added = name.startswith("+")
         key = name.removeprefix("+")
         parent, _, leaf = key.rpartition(".")
+        added = name.startswith("+") or parent == CHAT_TEMPLATE
         table = OmegaConf.select(config, parent) if parent else config
         known = set(table or ())  # a set, because `in` on the table overlooks values that are still missing (???)
         if not added and leaf not in known:

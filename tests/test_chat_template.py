@@ -1,0 +1,140 @@
+"""Arguments of a model's chat template reach every prompt, or are refused by name before the first turn."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hostile import serving
+
+from memagent_lib.agent import AgentSettings, open_agent
+from memagent_lib.backends import Scripted
+from memagent_lib.prompts import Budget
+from memagent_lib.text import Tokenizer
+
+POCKET = Path("experiments/pocket/trained")
+OFF = "<think>\n\n</think>\n\n"
+QWEN3 = (
+    "<|im_start|>user\n{{ messages[0].content }}<|im_end|>\n<|im_start|>assistant\n"
+    "{%- if enable_thinking is defined and enable_thinking is false %}"
+    r"{{ '\n<think>\n\n</think>\n\n' }}{% endif %}"
+)
+
+
+@pytest.fixture
+def qwen3(tmp_path) -> Path:
+    """The pocket tokenizer with the switch of Qwen3's chat template."""
+    folder = tmp_path / "qwen3"
+    folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
+        shutil.copyfile(POCKET / name, folder / name)
+    (folder / "chat_template.jinja").write_text(QWEN3)
+    return folder
+
+
+def opened(model: Path, **options):
+    return open_agent(model, Scripted(lambda text: "memory"), template="short", budget={"chunk_tokens": 48}, **options)
+
+
+def test_an_argument_changes_the_frame_of_every_prompt(qwen3):
+    agent = opened(qwen3, chat_template={"enable_thinking": False})
+    agent.read("The code is 4711.", "q")
+    tokenizer = agent.encoder.tokenizer
+    assert all(tokenizer.backend.decode(r.ids, skip_special_tokens=False).endswith(OFF) for r in agent.backend.requests)
+    messages = [{"role": "user", "content": agent.backend.requests[0].text}]
+    assert list(agent.backend.requests[0].ids) == tokenizer.hf.apply_chat_template(
+        messages, add_generation_prompt=True, return_dict=False, enable_thinking=False
+    )
+    assert tokenizer.chat_tokens > opened(qwen3).encoder.tokenizer.chat_tokens
+    assert tokenizer.thoughts.closed and not opened(qwen3).encoder.tokenizer.thoughts.closed
+
+
+def test_an_argument_that_the_template_does_not_use_is_refused(qwen3):
+    # PrimeIntellect-ai/verifiers#538, mlx-swift-lm#154: enable_thinking=false had no effect, and nothing told so
+    with pytest.raises(ValueError, match="chat template has no argument thinking; it uses enable_thinking"):
+        opened(qwen3, chat_template={"thinking": False})
+    with pytest.raises(ValueError, match="has no argument enable_thinking; it uses none"):
+        opened(POCKET, chat_template={"enable_thinking": False})
+    (qwen3 / "chat_template.jinja").unlink()
+    table = json.loads((qwen3 / "tokenizer_config.json").read_text())
+    table.pop("chat_template", None)
+    (qwen3 / "tokenizer_config.json").write_text(json.dumps(table))
+    with pytest.raises(ValueError, match="has no chat template that could take enable_thinking"):
+        opened(qwen3, chat_template={"enable_thinking": False})
+
+
+def test_arguments_are_found_where_a_template_sets_defaults(qwen3):
+    # DeepSeek V3.1: `thinking`, which falls back to `enable_thinking`
+    template = (
+        "{% if not thinking is defined %}{% set thinking = enable_thinking %}{% endif %}"
+        "{% set ns = namespace(first=true) %}{{ messages[0].content }}{% if thinking %}<think>{% endif %}"
+    )
+    (qwen3 / "chat_template.jinja").write_text(template)
+    with pytest.raises(ValueError, match="no argument budget; it uses enable_thinking, thinking;"):
+        Tokenizer.load(qwen3).with_chat_arguments({"budget": 0})
+    assert Tokenizer.load(qwen3).with_chat_arguments({"thinking": True}).still_thinking("hm")
+
+
+def test_arguments_are_part_of_a_journals_identity(qwen3):
+    assert "chat_template" not in opened(qwen3).identity
+    off = opened(qwen3, chat_template={"enable_thinking": False})
+    assert off.identity["chat_template"] == {"enable_thinking": False}
+
+
+def test_memagent_json_has_the_arguments_that_a_model_needs(qwen3):
+    AgentSettings(budget=Budget(chunk_tokens=48)).save(qwen3)
+    assert "chat_template" not in json.loads((qwen3 / "memagent.json").read_text())
+    AgentSettings(budget=Budget(chunk_tokens=48), chat_template={"enable_thinking": False}).save(qwen3)
+    assert opened(qwen3).encoder.tokenizer.chat_arguments == {"enable_thinking": False}
+    on = opened(qwen3, chat_template={"enable_thinking": True})
+    assert on.encoder.tokenizer.chat_arguments == {"enable_thinking": True}
+    assert not on.encoder.tokenizer.thoughts.closed
+
+
+def test_verls_own_key_reaches_the_agent_loop(qwen3):
+    # verl-project/verl#1307
+    pytest.importorskip("verl")
+    from omegaconf import OmegaConf
+    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+
+    from memagent_lib.rl.agent_loop import MemAgentLoop
+
+    config = DictConfigWrap(OmegaConf.create({"apply_chat_template_kwargs": {"enable_thinking": False}}))
+    budget = {"chunk_tokens": 48, "memory_tokens": 24, "answer_tokens": 24, "question_tokens": 32}
+    hf = Tokenizer.load(qwen3).hf
+    loop = MemAgentLoop(None, hf, "overwrite", "short", budget, window=512, data_config=config)
+    tokenizer = loop.agent.encoder.tokenizer
+    assert tokenizer.backend.decode(tokenizer.chat("x"), skip_special_tokens=False).endswith(OFF)
+    plain = MemAgentLoop(None, hf, "overwrite", "short", budget, window=512)
+    assert plain.agent.encoder.tokenizer.chat_arguments == {}
+
+
+def test_a_recipe_passes_arguments_through_verls_key(qwen3):
+    from memagent_lib.rl.config import Recipe
+
+    overrides = [f'model.path="{qwen3}"', "verl.data.apply_chat_template_kwargs.enable_thinking=false"]
+    recipe = Recipe.load("experiments/recipes/qwen3_0.6b_24gb.toml", overrides)
+    assert recipe.chat_template == {"enable_thinking": False}
+    pytest.importorskip("verl")
+    from memagent_lib.rl.verl.verl_settings import compose, encoder_of
+
+    config = compose({"data.apply_chat_template_kwargs.enable_thinking": False})
+    assert config.data.apply_chat_template_kwargs == {"enable_thinking": False}
+    assert encoder_of(recipe).tokenizer.thoughts.closed
+    overrides[1] = "verl.data.apply_chat_template_kwargs.allow_thinking=false"
+    wrong = Recipe.load("experiments/recipes/qwen3_0.6b_24gb.toml", overrides)
+    with pytest.raises(ValueError, match="has no argument allow_thinking"):
+        encoder_of(wrong)
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_a_server_that_renders_the_template_gets_the_arguments(qwen3, api):
+    with serving() as server:
+        options = {"base_url": server.url, "api": api, "extra": {"min_p": 0.1}, "budget": {"chunk_tokens": 48}}
+        switch = {"enable_thinking": False}
+        agent = open_agent("small", "openai", tokenizer=qwen3, template="short", chat_template=switch, **options)
+        agent.read("The code is 4711.", "q")
+        agent.close()
+    sent = [body.get("chat_template_kwargs") for body in server.bodies]
+    assert sent == [switch if api == "chat" else None] * 2
+    assert all(body["min_p"] == 0.1 for body in server.bodies)
