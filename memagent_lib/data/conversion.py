@@ -1,7 +1,7 @@
-"""Other projects' files become data sets: which of their questions, and over how much text.
+"""Convert other projects' files to data sets: select questions, and lay out documents of a requested length.
 
-The questions of some files have an order: the files' own, or one that a seed and the questions' ids make. A data set is
-a stretch of it, so two stretches that do not overlap share no question, at whatever length.
+The questions of the files are in an order: the files' own, or one that depends on a seed and the questions' ids. A data
+set is a stretch of that order, so stretches that do not overlap share no question, whatever the length.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
 Filter = Callable[[Sequence[Question]], Sequence[bool | None]]
-"""For each question whether it is known without its document; ``None`` where that could not be found out."""
+"""Returns for each question whether it is known without its document, or ``None`` if that could not be determined."""
 _LEAST_BATCH = 32  # the filter's models answer side by side: a request for the last missing question wastes them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which questions: ``n`` (``None``: all) from number ``first`` on, in the order of ``seed`` (``None``: the files').
+    """Which questions to select: ``n`` of them (``None``: all), starting at number ``first``, in the order of ``seed``.
 
-    Questions of the data sets ``apart_from`` are left out, as are those that the filter ``known`` rules out; later ones
-    replace them.
+    With ``seed=None`` the order is that of the files. Questions that occur in the data sets ``apart_from``, or that the
+    filter ``known`` finds to be known, are skipped and replaced by later ones.
     """
 
     first: int = 0
@@ -46,7 +46,7 @@ class Selection:
             raise ValueError(f"n must be at least 1, got {self.n}")
 
     def of(self, questions: Sequence[Question]) -> Selected:
-        """Select from questions, whose documents do not matter; ``ValueError`` where fewer than ``n`` are left."""
+        """Select from ``questions``, which may lack documents. Raises ``ValueError`` if fewer than ``n`` remain."""
         order = list(questions) if self.seed is None else shuffled(questions, self.seed)
         stretch = order[self.first :]
         others = {name for path in self.apart_from for name in question_ids(path)}
@@ -76,7 +76,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Selected:
-    """The selected questions, in order, how many were passed over on the way, and notes on how files were read."""
+    """The selected questions, in order, counts of skipped questions by reason, and notes on how files were read."""
 
     in_other_files: int
     questions: list[Question] = field(default_factory=list)
@@ -86,13 +86,13 @@ class Selected:
     notes: list[str] = field(default_factory=list)
 
     def add(self, questions: Sequence[Question], known: Sequence[bool | None]) -> None:
-        """Select the questions that are not known without their document, and count the others."""
+        """Add the questions whose verdict in ``known`` is False, and count the others."""
         self.questions += [question for question, verdict in zip(questions, known, strict=True) if verdict is False]
         self.known += sum(verdict is True for verdict in known)
         self.failed += sum(verdict is None for verdict in known)
 
     def summary(self) -> str:
-        """Return how many questions were left out and why, in words."""
+        """Return a sentence with the number of skipped questions for each reason."""
         counts = (
             ("left out as unanswerable", self.unanswerable),
             ("in another data set", self.in_other_files),
@@ -112,10 +112,10 @@ def convert(
     rule: str | None = None,
     **options: Any,
 ) -> tuple[Selected, Iterator[Example]]:
-    """Select from files in one of :data:`memagent_lib.data.FORMATS`; return what was selected and its examples.
+    """Convert files of one of :data:`memagent_lib.data.FORMATS`; return the selection and an iterator of its examples.
 
-    With a ``length``, formats with a pool put documents of the file around each question. ``rule`` replaces the judge.
-    ``options`` are the format's own.
+    With a ``length``, each document is built from the documents of the file; only formats with a pool allow that.
+    ``rule`` replaces the judge. ``options`` are the format's own.
     """
     known = format_named(form)
     if rule:

@@ -1,6 +1,6 @@
-"""Examples: a question, a document, accepted answers, and where in the document the evidence is.
+"""Examples: a question, a document, accepted answers, and the positions of the evidence in the document.
 
-The record of an example has the columns that verl reads, so one file serves training and evaluation. Knows no storage.
+An example's record has the columns that verl reads, so one file serves training and evaluation. Knows no storage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memagent_lib.scoring import judge_named
 
 
 class Span(NamedTuple):
-    """A piece of evidence: ``document[start:end]``, in characters."""
+    """A piece of evidence: the characters ``document[start:end]``."""
 
     start: int
     end: int
@@ -26,7 +26,8 @@ class Span(NamedTuple):
 class Example:
     """One question about one document.
 
-    ``rule`` names the judge and ``metadata`` is free. The document's text may be left out, as in tables of results.
+    ``rule`` names the judge; ``metadata`` may contain anything. ``document`` is empty where only the question matters,
+    as in tables of results.
     """
 
     id: str
@@ -56,7 +57,7 @@ class Example:
                 )
 
     def to_record(self) -> dict[str, Any]:
-        """Return one parquet row: verl's columns, the document, and everything else as ``extra_info``."""
+        """Return the example as a parquet row: verl's columns, the document, and all other fields in ``extra_info``."""
         return {
             "data_source": self.task,
             "agent_name": "memagent",  # selects our agent loop in verl
@@ -74,7 +75,7 @@ class Example:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Example:
-        """Return the example of a row that :meth:`to_record` wrote."""
+        """Return the example from a row that :meth:`to_record` made."""
         extra = record["extra_info"]
         return cls(
             id=extra["id"],
@@ -89,6 +90,6 @@ class Example:
 
 
 def data_hash(path: str | Path) -> str:
-    """Return the first 16 hex digits of a file's SHA-256, which a run logs to identify its data."""
+    """Return the first 16 hex digits of a file's SHA-256. Runs log it to identify their data."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]

@@ -1,8 +1,7 @@
-"""The no-context filter: questions that a model answers without the document measure what it knows, not what it
-remembers.
+"""The no-context filter: find the questions that a model answers without the document.
 
-As in MemAgent (paper, section 4.1; ``filter.py``): every model gets every question several times, without a document;
-a question is dropped when any reply scores, or merely contains an accepted answer.
+Such questions measure knowledge, not memory. As in MemAgent (paper, section 4.1; ``filter.py``), every model answers
+every question several times without a document. A question is known if any reply boxes or contains an accepted answer.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from memagent_lib.data.pools import Question
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
 
-SIDE_BY_SIDE = 64
+SIDE_BY_SIDE = 64  # requests at the same time, as many as `memagent evaluate` reads
 
 
 def known_without_document(
     questions: Sequence[Question], agents: Sequence[Agent], samples: int = 2
 ) -> list[bool | None]:
-    """Send each agent each question ``samples`` times without its document; return whether any reply is right.
+    """Return for each question whether any agent answers it without the document, in any of ``samples`` tries.
 
-    ``None`` for a question with no right reply and a failed request. The agents must read with ``blind``; the samples
-    of one agent differ only at a temperature above 0.
+    ``None`` stands for a question that no reply answers and for which a request failed. The agents must have the reader
+    ``blind``. The samples of one agent differ only at a temperature above 0.
     """
     if not agents:
         raise ValueError("the no-context filter needs at least one agent, got none")
@@ -38,7 +37,8 @@ def known_without_document(
 
 
 def knows(reply: str, answers: Sequence[str]) -> bool:
-    """Whether a reply boxes an accepted answer, or contains one anywhere."""
+    """Return whether a reply has an accepted answer in a box, or anywhere in its text."""
+    # MemAgent's two rules, whatever judge the data set has: the filter asks what a model knows, not how it is scored.
     return any(score(rule, reply, answers).value for rule in ("boxed", "match_part"))
 
 
@@ -49,7 +49,7 @@ async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samp
         async with slots:
             try:
                 trace = await agent.aread("", question.question)
-            except (BackendError, BudgetError):
+            except (BackendError, BudgetError):  # a question over its budget gets no reply either
                 return None
         return knows(trace.answer, question.answers)
 

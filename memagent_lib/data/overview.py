@@ -1,6 +1,6 @@
-"""Frames that describe a data set: how long its documents are, and where evidence and gold documents are in them.
+"""Frames that describe data sets: lengths of documents, and positions of evidence and gold documents.
 
-One tidy frame per figure; :func:`memagent_lib.plots.data_overview` draws them.
+There is one tidy frame per figure; :func:`memagent_lib.plots.data_overview` draws them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ COLUMNS = {
 
 
 def data_files(paths: Iterable[str | Path], tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
-    """Return three frames of some files of examples, with one example in memory at a time.
+    """Return three frames that describe files of examples. Only one example is in memory at a time.
 
-    ``examples``: a row per example, with its question and length (``tokenizer`` counts tokens where the example does
-    not record them). ``depths``: a row per piece of evidence, with its text and its depth as a share of the document's
-    characters. ``gold``: a row per gold document, with its position among the documents, counted from 0. ``file`` is
-    the stem of each row's file.
+    ``examples``: a row per example, with its question and length (``tokenizer`` counts the tokens of an example that
+    does not record them). ``depths``: a row per piece of evidence, with its text and its depth as a share of the
+    document's characters. ``gold``: a row per gold document, with its position among the documents, counted from 0.
+    ``file`` is the stem of each row's file.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Training and test files of several lengths: one file per split and length, and no document in two of them."""
+"""Write training and test files of several lengths: one file per split and length, no document in two splits."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def make_splits(
 ) -> pd.DataFrame:
     """Write one file per split and length, such as ``train_4.parquet``, and return a row per file.
 
-    A split is ``(lengths in chunks, number of examples of each)``. ``settings`` are the task's own parameters. Splits
-    differ in their seed, so no document is in two of them.
+    ``splits`` maps a name to ``(lengths in chunks, number of examples of each)``. ``settings`` are the task's own
+    parameters. Splits differ in their seed, so no document is in two of them; the lengths of one split share the seed.
     """
     import pandas as pd
 
@@ -36,7 +36,7 @@ def make_splits(
     for number, (name, (lengths, counts)) in enumerate(splits.items()):
         for chunks, n in zip(lengths, _per_length(counts, lengths, name), strict=True):
             sizes = {"chunks": chunks, "chunk_tokens": chunk_tokens}
-            # Seeds of splits never meet those of another data set's splits, up to a thousand of them.
+            # A seed per split: with fewer than 1,000 splits, two values of `seed` never yield the same one.
             examples = make(task, n, 1000 * seed + number, tokenizer, **sizes, **settings)
             path = save(examples, split_file(folder, name, chunks))
             rows.append((name, chunks, n, path.stat().st_size >> 10, data_hash(path), str(path)))
@@ -44,7 +44,7 @@ def make_splits(
 
 
 def split_file(folder: str | Path, split: str, chunks: int) -> Path:
-    """Return where :func:`make_splits` writes the examples of a split with so many chunks."""
+    """Return the path to which :func:`make_splits` writes the examples of ``split`` with ``chunks`` chunks."""
     return absolute(folder) / f"{split}_{chunks}.parquet"
 
 

@@ -1,10 +1,10 @@
-"""Parquet files of examples: written and read as a stream, each document stored once for all questions in a row.
+"""Write and read parquet files of examples as a stream; consecutive questions about one document store it once.
 
-The ``document`` column is dictionary encoded: a row group stores every different text once and the rows point to it, so
-a thousand questions about one book cost one book. Any parquet reader, verl's included, sees a plain string column. A
-row group ends only where a new document begins; a text is stored again where questions come back to it after 16 million
-characters of others, or where its rows would read as more than a billion. Storing it once per file whatever the order
-would take a column of references, which verl does not resolve.
+The ``document`` column is dictionary encoded: a row group stores every different text once and its rows refer to it, so
+a thousand questions about one book take the space of one book. Any parquet reader, verl's included, sees a plain string
+column. A row group ends only where a new document begins. A text is stored again if its questions resume after 16
+million characters of other documents, or if its rows would expand to more than a billion characters. Storing a text
+once per file, in any order, would need a column of references, which verl does not resolve.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLUMNS = ("data_source", "agent_name", "ability", "prompt", "reward_model", "do
 
 
 def save(examples: Iterable[Example], path: str | Path) -> Path:
-    """Write examples to one parquet file, atomically, one row group at a time; ``ValueError`` for two of one id."""
+    """Write examples to a parquet file, atomically, by row groups. Raises ``ValueError`` for a repeated id."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -46,7 +46,7 @@ def save(examples: Iterable[Example], path: str | Path) -> Path:
 
 
 def require_parquet(path: str | Path) -> None:
-    """Raise ``ValueError`` where the name of a file to be written does not end in ``.parquet``."""
+    """Raise ``ValueError`` if the name of a file to write does not end in ``.parquet``."""
     if Path(path).suffix != ".parquet":
         raise ValueError(
             f"examples are written as parquet, which verl and pandas read; end the name {path} in .parquet"
@@ -59,13 +59,13 @@ def load(path: str | Path, limit: int | None = None) -> list[Example]:
 
 
 def question_ids(path: str | Path) -> list[str]:
-    """Return the ids of a file's questions: those of the source where recorded, else the examples' own."""
+    """Return the ids of a file's questions: the ids in the source if recorded, else the examples' own."""
     extras = (record["extra_info"] for record in stream_records(path))
     return [json.loads(extra["metadata"]).get("question_id", extra["id"]) for extra in extras]
 
 
 def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
-    """Yield the examples of a parquet file in order, with at most a row group's documents in memory."""
+    """Yield the examples of a parquet file in order. At most one row group's documents are in memory."""
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
@@ -82,7 +82,7 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
 
 
 def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file as they are, without their documents, which are not read."""
+    """Yield the rows of a file unchanged, but without the documents, which are not read."""
     import pyarrow.parquet as pq
 
     columns = [name for name in COLUMNS if name != "document"]
@@ -104,7 +104,7 @@ def is_as_saved(path: str | Path) -> bool:
 
 
 def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> Path:
-    """Copy a file in the schema of :func:`save` without the rows of some ids, even rows that are not valid examples."""
+    """Copy a file to ``target`` in the schema of :func:`save`, without the rows of ``ids``. Rows are not validated."""
     import pyarrow.parquet as pq
 
     schema = _schema()
@@ -119,7 +119,7 @@ def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> P
 
 
 def count(path: str | Path) -> int:
-    """Return the number of examples in a parquet file, without reading them."""
+    """Return how many examples a parquet file has, without reading them."""
     import pyarrow.parquet as pq
 
     return pq.read_metadata(_checked(path)).num_rows

@@ -73,3 +73,23 @@ def test_an_exported_policy_says_what_its_weights_are_stored_in(tmp_path, dtype)
     (trained / "config.json").write_text('{"dtype": "float16", "hidden_size": 8}')
     export_model(trained, trained, tmp_path / "model")
     assert json.loads((tmp_path / "model" / "config.json").read_text()) == {"dtype": dtype, "hidden_size": 8}
+
+
+def test_an_exported_model_is_never_deleted_in_its_place(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file, save_file
+
+    from memagent_lib.rl.run import export
+
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    (trained / "config.json").write_text("{}")
+    deleted = []
+    rmtree = export.shutil.rmtree
+    monkeypatch.setattr(export.shutil, "rmtree", lambda path, **how: (deleted.append(path.name), rmtree(path, **how)))
+    for value in (1.0, 2.0):
+        save_file({"w": torch.full((2,), value)}, trained / "model.safetensors")
+        export.export_model(trained, trained, tmp_path / "model")
+        assert load_file(tmp_path / "model" / "model.safetensors")["w"].tolist() == [value, value]
+    assert "model" not in deleted
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "trained"]

@@ -1,8 +1,8 @@
-"""Files of other projects, read as those projects publish them. Their wording is not changed.
+"""Read other projects' files in the form in which those projects publish them, without changing their wording.
 
-A format is a module with its ``FORMAT``, and one entry in ``FORMATS`` (``originals.py``). HotpotQA's and SQuAD's files
-also yield a pool of documents to build longer ones from. Knows examples and pools; knows no generated task, no model
-and no tokenizer.
+A format is a module that defines ``FORMAT``, and one entry in ``FORMATS`` (``originals.py``). HotpotQA's and SQuAD's
+files also have a pool of documents, from which longer documents are built. Knows examples and pools; knows no generated
+task, no model and no tokenizer.
 """
 
 from memagent_lib.data.formats.originals import (

@@ -42,7 +42,7 @@ _SPLIT_LETTERS = 3
 
 
 class NoAnswer(ValueError):
-    """A record that states, in its data set's own form, that its document has no answer."""
+    """A record states, in its data set's own form, that its document does not answer the question."""
 
 
 def accepted_answers(value: Any, where: str) -> tuple[str, ...]:

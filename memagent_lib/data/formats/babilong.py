@@ -25,11 +25,11 @@ _LABELS = {
     "qa19": "e,e e,n e,s n,e n,n n,w s,e s,s s,w w,n w,s w,w",
     "qa20": "bedroom bored garden hungry kitchen thirsty tired",
 }
-"""The closed sets of answers that BABILong's metric knows."""
+"""The closed sets of answers in BABILong's metric."""
 
 
 def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """Yield the examples of a BABILong file; ``task`` (``qa1`` ...) is by default in the name of file or folder."""
+    """Yield the examples of a BABILong file. Without ``task`` (``qa1``, ...), the file's or folder's name states it."""
     name = task or _task_of(Path(path))
     if name not in _LABELS:
         known = ", ".join(sorted(_LABELS, key=lambda label: int(label.removeprefix("qa"))))

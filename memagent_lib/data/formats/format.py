@@ -1,4 +1,4 @@
-"""What a format declares about itself, in the file that reads it."""
+"""The declaration of a format, which stands in the module that reads it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from memagent_lib.data.pools import Pool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A format of other projects' files: its ``name``, its files in words, and the ``fields`` that identify a record.
+    """A format of other projects' files.
 
-    ``fits`` returns whether the values of those fields are of this format, for names that many projects use.
-    ``read`` yields the examples of a file; its parameters beside the path are the format's options. A format with a
-    ``pool`` can build longer documents. ``unanswerable``, with the same options, counts the questions of a file that
-    nothing answers; ``note``, too, returns what is to be known about how a file was read, or nothing.
+    ``files`` describes its files in words. A record is recognised by its ``fields``, and by ``fits``, which checks
+    their values where many projects use the same names. ``read`` yields the examples of a file; its parameters after
+    the path are the format's options. With ``pool``, which reads all documents of a file, longer documents can be
+    built. ``unanswerable`` and ``note`` take the same options: the first counts the questions of a file that have no
+    answer, the second returns a remark on how the file was read, or an empty text.
     """
 
     name: str
@@ -32,10 +33,10 @@ class Format:
     unanswerable: Callable[..., int] = lambda path, **options: 0
 
     def recognises(self, record: Mapping[str, Any]) -> bool:
-        """Whether a record is of this format."""
+        """Return whether a record has the form of this format."""
         return set(self.fields) <= record.keys() and self.fits(record)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The names of the options that ``read`` takes beside the path."""
+        """The names of the options that ``read`` accepts after the path."""
         return tuple(signature(self.read).parameters)[1:]

@@ -32,13 +32,13 @@ class _Paragraph(NamedTuple):
 
 
 def read_hotpot(path: str | Path) -> Iterator[Example]:
-    """Yield each question over its own ten paragraphs, with the supporting sentences as evidence."""
+    """Yield an example per question: its document is the ten paragraphs, its evidence the supporting sentences."""
     pool = read_hotpot_pool(path)
     return (pool.own_example(question, "hotpotqa") for question in pool.questions)
 
 
 def read_hotpot_pool(path: str | Path) -> Pool:
-    """Read all paragraphs of a file, without repeats and sorted as MemAgent sorts them, and its questions."""
+    """Return the questions of a file and all of its paragraphs, without repeats and in MemAgent's order."""
     found = list(records(path, "HotpotQA's questions, as in hotpot_dev_distractor_v1.json or the Hub's parquet"))
     own = [_paragraphs(record) for record in found]
     # MemAgent's evaluation files point into this order by number.

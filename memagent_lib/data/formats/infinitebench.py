@@ -1,7 +1,7 @@
 """InfiniteBench's jsonl (Zhang et al. 2024): ``id``, ``context`` (or ``content``), ``input``, ``answer``, ``options``.
 
-Its judges are followed in what they look for (the first number, a word of the reply, a letter); its summaries are
-scored by ROUGE-L here and by ROUGE-Lsum there.
+The judges look for the same things as InfiniteBench's own (the first number, a word of the reply, a letter), except
+that summaries are scored by ROUGE-L instead of ROUGE-Lsum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RULES = {
     "number_string": "first_number",
     "passkey": "first_number",
 }
-"""The judge for each task; the task is the file's name."""
+"""The judge of each task. The file's name is the task."""
 _QUESTIONS = {
     "code_debug": "Which of these functions has a deliberate error?",
     "longbook_sum_eng": "Summarise the book.",
@@ -38,7 +38,7 @@ _QUESTIONS = {
 
 
 def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """Yield the examples of an InfiniteBench file; ``task`` is by default the file's name."""
+    """Yield the examples of an InfiniteBench file. Without ``task``, the file's name states it."""
     name = task or Path(path).stem
     if name not in RULES:
         raise ValueError(f"{path}: no InfiniteBench task {name!r}; set task= to one of {', '.join(RULES)}")

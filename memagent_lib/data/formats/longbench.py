@@ -45,9 +45,9 @@ _QUESTIONS = {
 
 
 def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Example]:
-    """Yield the examples of a file with LongBench's metrics, or with ``rule`` as MemAgent scores them.
+    """Yield the examples of a file, judged by LongBench's own metric for its data set, or by ``rule``.
 
-    MemAgent uses ``contains`` and ``rouge_recall``.
+    MemAgent scores LongBench with the rules ``contains`` and ``rouge_recall``.
     """
     for record in records(path, "LongBench's JSON lines with input, context and answers"):
         dataset = record.get("dataset", str)

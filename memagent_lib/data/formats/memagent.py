@@ -1,7 +1,7 @@
 """MemAgent's files (Yu et al. 2025): its training parquet, ``eval_50.json``, ``eval_niah_single_1_8192.json``.
 
-All have ``context``. The parquet has verl's columns beside it; the evaluation files have ``input`` and ``answers``, or,
-for RULER's tasks, ``outputs``. Above some length ``context`` lists numbers of documents of HotpotQA's or SQuAD's pool.
+All of them have ``context``. The parquet also has verl's columns; the evaluation files have ``input`` and ``answers``,
+or ``outputs`` for RULER's tasks. In long examples ``context`` lists numbers of documents in HotpotQA's or SQuAD's pool.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _RULER_FILE = re.compile(r"eval_(.+)_\d+$")
 
 
 def read_memagent(path: str | Path, pool: str | Path | None = None) -> Iterator[Example]:
-    """Yield the examples of a file in any of MemAgent's forms; document numbers point into the file ``pool``.
+    """Yield the examples of a file in any of MemAgent's forms.
 
-    The judges are the reference's own: ``boxed`` in training; in evaluation ``lenient`` on the first answer, its
-    headline score, and ``match_all`` for RULER's tasks but its qa.
+    ``pool`` is the file that document numbers refer to. The judges are MemAgent's own: ``boxed`` in training, and in
+    evaluation ``lenient`` on the first answer, or ``match_all`` for RULER's tasks except qa.
     """
     for record in records(path, _EXPECTED):
         if "reward_model" in record.fields:

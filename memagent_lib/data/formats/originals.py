@@ -1,4 +1,4 @@
-"""The formats that are read, by name, and how a file in one of them is opened, recognised and refused."""
+"""All formats by name; recognise a file's format, open the file, or refuse it with the fix."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ FORMATS: Mapping[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (babilong, hotpot, infinitebench, longbench, longbench_v2, memagent, plain, ruler, squad)
 }
-"""A format is a module with ``FORMAT``, and its entry here."""
+"""All formats. A new one is a module that defines ``FORMAT``, and an entry here."""
 
 
 def format_named(name: str) -> Format:
-    """Return the format called ``name``; ``ValueError`` lists the known ones."""
+    """Return the format called ``name``. Raises ``ValueError`` with a list of the known names."""
     if name not in FORMATS:
         raise ValueError(f"no format {name!r}; choose from {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
 def likely_format(path: str | Path) -> str | None:
-    """Return the format that recognises the first record of a file; where several do, the one with most fields."""
+    """Return the format that recognises a file's first record; of several, the one that declares most fields."""
     fitting = _recognising(path)
     return fitting[0].name if fitting else None
 
@@ -55,14 +55,14 @@ def _recognising(path: str | Path) -> list[Format]:
 
 
 def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Example]:
-    """Yield the examples of a file in one of :data:`FORMATS`, in order. Two examples with one id are an error."""
+    """Yield the examples of a file in one of :data:`FORMATS`, in order. Raises ``ValueError`` for a repeated id."""
     require_options(form, options)
     require_file(path, form)
     return _examples(format_named(form), path, options)
 
 
 def require_options(form: str, options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for an option that a format does not take, listing those that it does."""
+    """Raise ``ValueError`` for an option that the format does not accept, with a list of its options."""
     known = format_named(form)
     wrong = sorted(set(options) - set(known.options))
     if wrong:
@@ -72,7 +72,7 @@ def require_options(form: str, options: Mapping[str, Any]) -> None:
 
 
 def require_file(path: str | Path, form: str) -> None:
-    """Raise an error with the fix where ``path`` is not a regular file."""
+    """Raise an error that names the fix if ``path`` is not a regular file."""
     file = Path(path)
     if file.is_file():
         return
@@ -87,7 +87,7 @@ def require_file(path: str | Path, form: str) -> None:
 
 
 def read_pool(path: str | Path, form: str) -> Pool | None:
-    """Return the pool of documents and questions of a file; ``None`` for a format without one."""
+    """Return the pool of a file's documents and questions, or ``None`` if its format has no pool."""
     known = format_named(form)
     with _errors_name(path, known):
         return known.pool(path) if known.pool else None

@@ -28,7 +28,7 @@ _EXPECTED = "records with question, document and answers"
 
 
 class Fields(NamedTuple):
-    """The name of the field that has each part."""
+    """The names of the fields that have the parts of an example: question, document, answers."""
 
     question: str
     document: str
@@ -36,7 +36,9 @@ class Fields(NamedTuple):
 
     @classmethod
     def of(cls, record: Record, **stated: str | None) -> Fields:
-        """Find the fields of a record; ``stated`` names some of them. ``ValueError`` for a part without a field."""
+        """Find the field of each part in a record. ``stated`` gives some of them by name.
+
+        Raises ``ValueError`` for a part without a field."""
         taken = {name for name in stated.values() if name}
         found: dict[str, str | None] = {}
         for part, names in NAMES.items():

@@ -1,4 +1,6 @@
-"""Records of other projects' files in any container. Every error names file, line or record, and what was found."""
+"""Read the records of other projects' files: JSON, JSON lines or parquet.
+
+Every error names the file, the line or record, and the value found."""
 
 from __future__ import annotations
 
@@ -19,18 +21,18 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 
 
 class Record(NamedTuple):
-    """One record of a file, its number counted from 1, and where it is in words, for an error."""
+    """One record of a file, with its number (from 1) and its position in words, for error messages."""
 
     fields: dict[str, Any]
     number: int
     where: str
 
     def get(self, name: str, kind: type[T]) -> T:
-        """Return the field ``name``; ``ValueError`` where it is missing, null or of another kind."""
+        """Return the field ``name``. Raises ``ValueError`` if it is missing, null or of another type than ``kind``."""
         return field_of(self.fields, name, kind, self.where)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return the field ``name`` as texts, a list's entries or a single value. Never empty."""
+        """Return the field ``name`` as a non-empty list of texts: the entries of a list, or a single value."""
         values = self.get(name, object)
         found = tuple(
             scalar_answer(value, f"{self.where}, {name!r}")
@@ -48,7 +50,7 @@ class Record(NamedTuple):
 
 
 def records(path: str | Path, expected: str) -> Iterator[Record]:
-    """Yield the records of a file of parquet, JSON lines or a JSON list; ``expected`` describes them, for errors."""
+    """Yield the records of a file: parquet, JSON lines or a JSON list. Errors describe the file as ``expected``."""
     path = Path(path)
     with open(path, "rb") as file:
         head = file.read(1 << 16)  # content decides, as downloads are often renamed
@@ -97,7 +99,7 @@ def table_records(path: str | Path, expected: str, sheet: str | None = None) -> 
 
 
 def json_value(path: str | Path, kind: type[T], expected: str) -> T:
-    """Return the one JSON value of a file, which must be of a ``kind``."""
+    """Return the JSON value that a file consists of. Raises ``ValueError`` unless its type is ``kind``."""
     text = utf8_text(Path(path))
     if not text.strip():
         raise ValueError(f"{path}: expected {expected}, found an empty file")
@@ -117,7 +119,7 @@ def json_value(path: str | Path, kind: type[T], expected: str) -> T:
 
 
 def field_of(record: Any, name: str, kind: type[T], where: str) -> T:
-    """Return the field ``name`` of an object; ``ValueError`` where it is missing, null or of another kind."""
+    """Return the field ``name`` of an object. Raises ``ValueError`` if it is missing, null or not of type ``kind``."""
     fields = _object(record, where)
     value = fields.get(name)
     if value is None:
@@ -129,7 +131,7 @@ def field_of(record: Any, name: str, kind: type[T], where: str) -> T:
 
 
 def unique(questions: Iterable[AnyQuestion], path: str | Path) -> Iterator[AnyQuestion]:
-    """Yield the questions or examples of a file; ``ValueError`` where two have one id."""
+    """Yield the questions or examples of a file. Raises ``ValueError`` for a repeated id."""
     seen: set[str] = set()
     for question in questions:
         if question.id in seen:
@@ -139,7 +141,7 @@ def unique(questions: Iterable[AnyQuestion], path: str | Path) -> Iterator[AnyQu
 
 
 def utf8_text(path: Path) -> str:
-    """Return the text of a file; ``ValueError`` with the line of the first byte that is not UTF-8."""
+    """Return the text of a file. Raises ``ValueError`` with the line of the first byte that is not UTF-8."""
     raw = path.read_bytes()
     try:
         return raw.decode("utf-8-sig")

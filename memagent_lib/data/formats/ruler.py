@@ -1,7 +1,7 @@
 """RULER (Hsieh et al. 2024): its own ``validation.jsonl``, and the Hub's mirror (simonjegou/ruler).
 
-RULER has document and question in one text, ``input``. Fixed words of its templates separate them; nothing of its text
-is changed or left out. Where none of them is found the whole text is the document, and the question refers to it. The
+RULER has document and question in one text, ``input``. Fixed words of RULER's templates mark where the question begins;
+no text is changed or left out. Without such words the whole text is the document, and the question refers to it. The
 mirror is separated already: ``context``, ``question``, ``answer``, ``answer_prefix``, ``task``.
 """
 
@@ -22,10 +22,10 @@ _ENDS = ("\nWhat are all the special magic ", "\nWhat is the special magic ", "\
 
 
 def read_ruler(path: str | Path) -> Iterator[Example]:
-    """Yield the examples of a file, judged as in RULER: its qa prompts by ``match_part``, all others by ``match_all``.
+    """Yield the examples of a file, judged as in RULER: qa tasks by ``match_part``, all others by ``match_all``.
 
-    Ids count lines, because in RULER's needle files ``index`` repeats. The task is the file's name, or the folder's in
-    RULER's own layout (``niah_single_1/validation.jsonl``).
+    Ids count lines, because ``index`` repeats in RULER's needle files. The file's name states the task, or, in RULER's
+    own layout (``niah_single_1/validation.jsonl``), the folder's name.
     """
     file = Path(path).resolve()
     task = file.parent.name if file.stem in _SPLITS else file.stem
@@ -69,7 +69,7 @@ def _is_ruler(fields: Mapping[str, Any]) -> bool:
 
 
 def split_ruler(text: str) -> tuple[str, str]:
-    """Split a RULER ``input`` into ``(document, question)`` at the last known opening of a question."""
+    """Split a RULER ``input`` into ``(document, question)``, at the last words that are known to begin a question."""
     # The last opening is the question's: documents contain questions too.
     cut = max(text.rfind(end) for end in _ENDS)
     if cut < 0:

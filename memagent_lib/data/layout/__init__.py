@@ -1,7 +1,7 @@
-"""One engine that lays statements out in text: how long a document is, what is in it, and where.
+"""Lay statements out in a document of a requested length.
 
-A task decides what a document must state and what surrounds it; everything that joins text, finds positions, counts
-tokens and reports spans is here. Knows tokenizers; knows no task and no file.
+A task decides what a document states and what surrounds it; this room joins text, finds positions, counts tokens and
+reports spans, for every task. Knows tokenizers; knows no task and no file.
 """
 
 from memagent_lib.data.layout.lengths import Length, Meter, end_of_chunks, longest

@@ -1,4 +1,4 @@
-"""Lengths of documents: how they are stated, how text is counted against them, and the longest text within one."""
+"""Lengths of documents: state a length, count text against it, and find the longest text within it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import islice
 from memagent_lib.text import Tokenizer, chunk_stream, chunks
 
 BLOCK_CHARS = 1 << 20
-"""Text is counted in blocks of about this many characters, which bounds memory."""
+"""Long text is tokenised in blocks of about this many characters, which bounds memory."""
 _ANCHOR = "so."  # what ends in a full stop, as units of filler do: a tokenizer splits text by what is around it
 _KNOWN_UNITS = 200_000  # bounds the cache: units of endless filler never come again
 _ROUNDS = 24
@@ -40,7 +40,7 @@ class Length:
 
     @property
     def limit(self) -> int:
-        """The most tokens the document can have."""
+        """The most tokens that the document can have. Raises ``ValueError`` for a length in documents."""
         if self.documents is not None:
             raise ValueError("this task has no pool of documents; set length_tokens or chunks instead")
         if self.tokens is not None:
@@ -49,14 +49,14 @@ class Length:
 
     @property
     def whole_chunks(self) -> int:
-        """The number of chunks; ``ValueError`` for a length in another unit."""
+        """The number of chunks. Raises ``ValueError`` for a length in another unit."""
         if self.chunks is None:
             raise ValueError(f"this task fills whole chunks; set chunks (and chunk_tokens) instead of {self.label}")
         return self.chunks
 
     @property
     def label(self) -> str:
-        """A short form for ids: ``9000t``, ``4x5000`` or ``50d``."""
+        """The length in a short form for ids: ``9000t``, ``4x5000`` or ``50d``."""
         if self.documents is not None:
             return f"{self.documents}d"
         if self.tokens is not None:
@@ -65,13 +65,13 @@ class Length:
 
 
 def end_of_chunks(text: str, length: Length, tokenizer: Tokenizer) -> int:
-    """Return the character at which the last of a length's ``chunks`` ends, or the text does if it is shorter."""
+    """Return the position (in characters) at which the last chunk of ``length`` ends, or the end of a shorter text."""
     *_, last = islice(chunk_stream([text], tokenizer, length.chunk_tokens), length.chunks)
     return last.end
 
 
 class Meter:
-    """Counts tokens of running text, and caches the cost of short units that come again."""
+    """Count the tokens of running text, and cache the counts of short units that repeat."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
@@ -79,7 +79,7 @@ class Meter:
         self._costs: dict[str, int] = {}
 
     def cost(self, text: str, separator: str = " ") -> int:
-        """Return the tokens that ``separator + text`` adds to a document that ends in a full stop."""
+        """Return how many tokens ``separator + text`` adds to a document that ends in a full stop."""
         unit = separator + text
         known = self._costs.get(unit)
         if known is None:
@@ -89,7 +89,7 @@ class Meter:
         return known
 
     def count(self, text: str) -> int:
-        """Return the tokens of a text; a long one is counted in blocks that are cut before spaces."""
+        """Return how many tokens a text has. Long texts are counted in blocks cut before a space."""
         total = 0
         start = 0
         while start < len(text):
@@ -108,10 +108,11 @@ def longest(
     meter: Meter,
     fixed_tokens: int = 0,
 ) -> tuple[int, int]:
-    """Return ``n`` and the tokens of ``build(n)`` for about the largest ``n`` within a length.
+    """Find about the largest ``n`` for which the text ``build(n)`` is within ``length``; return it and its token count.
 
-    ``measure(n)`` counts or estimates the tokens of ``build(n)`` and grows about evenly from ``fixed_tokens`` at 0. A
-    length in tokens is reached to half a percent or one unit; a length in chunks ends inside its last chunk.
+    ``measure(n)`` counts or estimates the tokens of ``build(n)``; it is ``fixed_tokens`` at 0 and grows about linearly.
+    The search begins at ``guess``. A length in tokens is met to half a percent or one unit; a text measured in chunks
+    ends inside the last chunk. Raises ``ValueError`` if even ``build(0)`` is too long.
     """
     n, tokens = _within(measure, guess, length.limit, fixed_tokens)
     if length.chunks is None:

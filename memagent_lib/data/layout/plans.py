@@ -1,7 +1,7 @@
-"""Documents that grow to a length: a plan names the statements and their depths, filler takes up the rest.
+"""Documents of any length: a plan names the statements and their depths, and filler takes up the rest.
 
-A long document is never tokenised to find its length. Each unit of filler is counted once, in its surroundings; the sum
-is then corrected by the tokenizer, on the whole document where it is short and on a sample where it is long.
+A long document is never tokenised to find its length. Each unit of filler is counted once, in context, and the counts
+are summed. The tokenizer then corrects the sum, on the whole of a short document or on a sample of a long one.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from memagent_lib.data.layout.lengths import Length, Meter, longest
 from memagent_lib.data.layout.positions import Layout, Statement, heading, insert, numbered_documents
 
 COUNTED_TOKENS = 1 << 17
-"""Documents up to this length are counted as a whole; of longer ones a sample of half this length is."""
+"""The longest document that is tokenised as a whole, in tokens. Of a longer one, a sample of half this is."""
 _MARGIN = 1.0005  # where parts do not simply add up, an estimate stays below the limit rather than above
 _NOISE = 2e-4  # the first unit of a sample has no separator before it
 
 
 class ExampleKey(NamedTuple):
-    """Identifies an example: number ``index`` of the data set of a task's ``name`` and a ``seed``, at a ``length``.
+    """The identity of an example: task ``name``, ``seed``, number ``index`` in that data set, and ``length``.
 
-    The length only adds filler, so a seed yields the same questions at every length, and any worker can make any
-    example.
+    The length only adds filler: a seed yields the same questions at every length. Any worker can make any example.
     """
 
     name: str
@@ -40,11 +39,11 @@ class ExampleKey(NamedTuple):
         return f"{self.name}-{self.length.label}-{self.seed}-{self.index}"
 
     def rng(self, name: str | None = None) -> random.Random:
-        """Return the example's one source of randomness, independent of length, platform and other examples."""
+        """Return the example's random generator, which does not depend on length, platform or other examples."""
         return random.Random(f"{name or self.name}/{self.seed}/{self.index}")
 
     def example(self, plan: Any, text: str, evidence: Sequence[Span], metadata: Mapping[str, Any]) -> Example:
-        """Return the example of a finished document; question, answers, rule and more metadata come from ``plan``."""
+        """Return the example with the document ``text``. ``plan`` has its question, answers, rule and more metadata."""
         length: dict[str, Any] = {}
         if self.length.chunks:
             length = {"chunks": self.length.chunks, "chunk_tokens": self.length.chunk_tokens}
@@ -61,9 +60,9 @@ class ExampleKey(NamedTuple):
 
 
 class Filler(NamedTuple):
-    """The text around the statements: every call of ``units`` yields the same units from the beginning.
+    """The text around the statements, as units. Every call of ``units`` yields the same units from the beginning.
 
-    Filler that runs out is an error, which names it as ``source`` and adds what would ``help``.
+    If the filler runs out, the error names it by ``source`` and ends with the advice ``help``.
     """
 
     units: Callable[[], Iterator[str]]
@@ -72,7 +71,7 @@ class Filler(NamedTuple):
 
 
 def in_order(texts: Sequence[str], needed: Container[int], rng: random.Random) -> tuple[Statement, ...]:
-    """Return statements at random depths in the order of ``texts``; those whose index is ``needed`` are evidence."""
+    """Return ``texts`` as statements at random increasing depths. Those with an index in ``needed`` are evidence."""
     depths = sorted(rng.random() for _ in texts)
     return tuple(
         Statement.needed(text, depth) if i in needed else Statement(text, depth)
@@ -82,9 +81,9 @@ def in_order(texts: Sequence[str], needed: Container[int], rng: random.Random) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentPlan:
-    """What a task decides before the length is known: a question, its answers, the statements and the filler.
+    """The part of an example that does not depend on its length: question, answers, statements and filler.
 
-    In a ``numbered`` plan statements and filler are documents below numbered headings, and the filler that is used is
+    In a ``numbered`` plan each statement and unit of filler is a document under a numbered heading, and the filler is
     shuffled. ``decoys`` are other questions that the document answers too.
     """
 
@@ -104,7 +103,10 @@ class DocumentPlan:
                 raise ValueError(f"a depth is a share of the document between 0 and 1, got {statement.depth}")
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        """Return the longest document within the key's length; ``ValueError`` where the statements alone are longer."""
+        """Return the example with the longest document within the length of ``key``.
+
+        Raises ``ValueError`` if the statements alone are longer.
+        """
         draft = _Draft(self, meter)
         if key.length.documents is not None and self.numbered:
             size = self._fillers(key.length.documents)
@@ -163,7 +165,7 @@ class _Draft:
         return True
 
     def affordable(self, tokens: int) -> int:
-        """Return how many units of filler ``tokens`` pay for."""
+        """Return how many units of filler fit into ``tokens``."""
         while self.sums[-1] <= tokens:
             if not self._take_unit():
                 if self.sums[-1] < 0.98 * tokens:  # a pool that is almost long enough fills the length well enough
@@ -181,7 +183,7 @@ class _Draft:
         return ValueError(f"{self.plan.filler.source} has {sizes}; {self.plan.filler.help}")
 
     def layout(self, n: int) -> Layout:
-        """Lay the document out with ``n`` units of filler."""
+        """Return the document with ``n`` units of filler."""
         self._take_units(n)
         chosen = self.texts[:n]
         plan = self.plan
@@ -192,7 +194,7 @@ class _Draft:
         return insert(chosen, plan.statements, plan.separator, plan.numbered)
 
     def measure(self, n: int) -> int:
-        """Return the tokens of the document with ``n`` units: counted where it is short, else estimated."""
+        """Return how many tokens the document has with ``n`` units of filler; a long document is estimated."""
         self._take_units(n)
         summed = self.fixed_tokens + self.sums[n]
         if summed <= COUNTED_TOKENS:

@@ -1,7 +1,7 @@
-"""Statements in text: parts are joined, and every statement's position and span in the result is known.
+"""Join statements and filler into a text, and report the position and the span of every statement in it.
 
-Statements either stand between units of filler (:func:`insert`) or take the position of some (:func:`replace_units`);
-:func:`fill_chunks` cuts either at the end of the last chunk.
+Statements are inserted between units of filler (:func:`insert`) or replace some of them (:func:`replace_units`).
+:func:`fill_chunks` cuts the result at the end of its last chunk.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ DOCUMENT_SEPARATOR = "\n\n"
 
 
 class Statement(NamedTuple):
-    """A text that a document must contain, its depth (0 the beginning, 1 the end), and which characters are evidence.
+    """A text that a document must contain, at ``depth`` (0 is the beginning, 1 the end).
 
-    In a pool of documents the text is a whole document.
+    ``evidence`` has the spans of the text that are evidence. In a numbered plan the text is a whole document.
     """
 
     text: str
@@ -28,12 +28,12 @@ class Statement(NamedTuple):
 
     @classmethod
     def needed(cls, text: str, depth: float) -> Statement:
-        """Return a statement that is evidence as a whole."""
+        """Return a statement whose whole text is evidence."""
         return cls(text, depth, (Span(0, len(text)),))
 
 
 class Layout(NamedTuple):
-    """A document's text, with each statement's span in it and its position among the parts that were joined."""
+    """A document's text, and for each statement its span in the text and its position among the joined parts."""
 
     text: str
     spans: list[Span]
@@ -41,17 +41,20 @@ class Layout(NamedTuple):
 
 
 def heading(number: int) -> str:
-    """Return what stands above the ``number``-th document, counted from 1, in the form of RULER and MemAgent."""
+    """Return the heading of document ``number``, counted from 1, as RULER and MemAgent write it."""
     return f"Document {number}:\n"
 
 
 def numbered_documents(documents: Sequence[str]) -> str:
-    """Join documents into one text, each below its heading."""
+    """Join documents into one text, each under its numbered heading."""
     return DOCUMENT_SEPARATOR.join(heading(i) + document for i, document in enumerate(documents, 1))
 
 
 def join(parts: Sequence[str], positions: Sequence[int], separator: str, numbered: bool = False) -> Layout:
-    """Join parts into a text and report where the parts at ``positions`` are, behind their headings if ``numbered``."""
+    """Join parts into a text, under numbered headings if ``numbered``, with the spans of the parts at ``positions``.
+
+    A span does not include the heading.
+    """
     headings = [heading(number) if numbered else "" for number in range(1, len(parts) + 1)]
     starts = []
     end = 0
@@ -71,9 +74,9 @@ def insert(
     numbered: bool = False,
     among: int | None = None,
 ) -> Layout:
-    """Lay statements out between units of filler, each at its depth; statements of equal depth stay in order.
+    """Insert each statement between units of filler, at its depth. Statements of equal depth stay in order.
 
-    Depths count over the first ``among`` units, or over all of them.
+    Depths refer to the first ``among`` units of filler, or to all of them.
     """
     count = len(fillers) if among is None else among
     parts: list[str] = []
@@ -91,9 +94,9 @@ def insert(
 
 
 def free_positions(depths: Sequence[float], count: int, used: set[int], ordered: bool = False) -> list[int]:
-    """Choose a position among ``count`` units for each depth, none of them in ``used``, which they are added to.
+    """Return a position among ``count`` units for each depth, and add the positions to ``used``.
 
-    A position that is taken moves to the next free one; ``ordered`` positions rise.
+    A depth whose position is in ``used`` gets the next free one. With ``ordered``, positions increase.
     """
     found: list[int] = []
     for depth in depths:
@@ -111,7 +114,7 @@ def free_positions(depths: Sequence[float], count: int, used: set[int], ordered:
 def replace_units(
     units: Sequence[str], statements: Mapping[int, str], positions: Sequence[int], separator: str
 ) -> Layout:
-    """Lay ``statements`` out in place of the units at their positions, and report where those at ``positions`` are."""
+    """Replace units by ``statements`` (texts by position), join all, and report the spans at ``positions``."""
     parts = list(units)
     for position, text in statements.items():
         parts[position] = text
@@ -121,10 +124,10 @@ def replace_units(
 def fill_chunks(
     lay_out: Callable[[int], Layout], count: int, length: Length, tokenizer: Tokenizer, least: int = 0
 ) -> Layout:
-    """Cut a text where its last chunk ends, with every statement whole.
+    """Return a document cut at the end of its last chunk, with every statement before the cut.
 
-    ``lay_out(n)`` puts the statements among the first ``n`` units of a text that is longer than its chunks. ``n`` falls
-    from ``count`` until all statements end before the cut; ``ValueError`` where they do not at ``least`` either.
+    ``lay_out(n)`` returns a text that is longer than ``length``, with the statements among its first ``n`` units. Tries
+    ``n`` from ``count`` down to ``least``, and raises ``ValueError`` if some statement still ends after the cut.
     """
     for n in range(count, min(count, least) - 1, -1):  # at least once: a short statement may fit where no unit does
         found = lay_out(n)

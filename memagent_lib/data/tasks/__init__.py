@@ -1,7 +1,7 @@
-"""Tasks that are generated: every example is a pure function of task, seed and index.
+"""Tasks that generate their examples: an example is a pure function of task, seed, index and length.
 
-A family is a module with its tasks (frozen dataclasses that plan an example) and its ``PRESETS``, and one entry in
-``FAMILIES`` (``catalog.py``). Knows no model; a tokenizer only counts.
+A family is a module with tasks (frozen dataclasses that plan an example) and a table ``PRESETS``, and one entry in
+``FAMILIES`` (``catalog.py``). Knows no model, and uses a tokenizer only to count.
 """
 
 from memagent_lib.data.tasks.catalog import TASKS, configured, make, preset

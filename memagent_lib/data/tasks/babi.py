@@ -39,7 +39,7 @@ _SIDES = {"north": "south", "south": "north", "east": "west", "west": "east"}
 
 
 class Plot(NamedTuple):
-    """Events in order, the indices of those that the question needs, and what a good guess scores."""
+    """A story: its events in order, the indices of those that the question needs, and the score of a good guess."""
 
     events: list[str]
     needed: set[int]
@@ -50,7 +50,7 @@ class Plot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """bAbI-style task ``number`` with about ``events`` events, or twice as many where things are carried."""
+    """Task ``number`` in the style of bAbI, with about ``events`` events, or twice as many if things are carried."""
 
     number: Annotated[int, Interval(ge=1, le=5)] = 1
     events: Annotated[int, Ge(8)] = 14

@@ -1,4 +1,4 @@
-"""Every data set that can be generated, by name; and :func:`make`, which makes any of them."""
+"""All generated data sets by name, and :func:`make`, which makes any of them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
 FAMILIES = (needles, retrieval, counting, document_questions, multihop, keychain, babi, changes)
-"""A family of tasks is a module with ``PRESETS``, and its entry here."""
+"""All families of tasks. A new one is a module with ``PRESETS``, and an entry here."""
 TASKS: Mapping[str, Preset] = {name: preset for family in FAMILIES for name, preset in family.PRESETS.items()}
 """What ``memagent data --list`` prints."""
 
 
 def preset(name: str) -> Preset:
-    """Return the preset called ``name``, or the one in a file (``FILE.py:NAME``); ``ValueError`` lists the known ones.
+    """Return the preset called ``name``, or the one that ``FILE.py:NAME`` names: a variable or an entry of ``PRESETS``.
 
-    A file's tasks are its variables and the entries of its ``PRESETS`` table.
+    Raises ``ValueError`` with a list of the known names.
     """
     if is_plugin(name):
         return _preset_in_file(name)
@@ -56,7 +56,7 @@ def _preset_in_file(name: str) -> Preset:
 
 
 def configured(name: str, **parameters: Any) -> Task:
-    """Return the task called ``name`` with some of its parameters changed."""
+    """Return the task called ``name`` with ``parameters`` in place of its own."""
     task = preset(name).task
     if not parameters:
         return task
@@ -77,10 +77,10 @@ def make(
     rule: str | None = None,
     **parameters: Any,
 ) -> Iterator[Example]:
-    """Make ``n`` examples of a task, in order, at a length in tokens, chunks or (where the task has a pool) documents.
+    """Return an iterator of ``n`` examples of a task, at a length in tokens, chunks or (if it has a pool) documents.
 
-    A seed yields the same examples on any number of ``workers``, and the same questions at every length. ``rule``
-    replaces the task's judge. Wrong arguments raise here, not at the first example.
+    A seed yields the same examples with any number of ``workers``, and the same questions at every length. ``rule``
+    replaces the task's judge. Wrong arguments raise at the call, not at the first example.
     """
     configured(name, **parameters)
     for argument, value in (("n", n), ("workers", workers)):

@@ -1,7 +1,7 @@
-"""Values that change and events in order: what an overwritten memory is known to find hard, so what must be reported.
+"""Tasks about values that change and about the order of events, which are known to be hard for an overwritten memory.
 
-``Updates``: an entry gets several values and the last one counts (as in FactConsolidation). ``Ordering``: the question
-is for the third event, say, of one kind (as in MRCR).
+``Updates``: an entry gets several values, and the last one is the answer (as in FactConsolidation). ``Ordering``: the
+question is about the n-th event of one kind (as in MRCR).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOAD = "In the order of the document, what was the {} load that a ship brought 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updates:
-    """``entries`` things that have ``times`` prices each, one after the other; the answer is the last price of one."""
+    """``entries`` things get ``times`` prices each, one after the other. The answer is the last price of one thing."""
 
     entries: AtLeastOne = 4
     times: AtLeastOne = 4
@@ -52,7 +52,7 @@ class Updates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordering:
-    """``events`` deliveries to each of ``ports`` ports, in order; the question names one by its ordinal and port."""
+    """Each of ``ports`` ports gets ``events`` deliveries. The question is about the n-th delivery to one port."""
 
     events: Annotated[int, Interval(ge=2, le=len(ORDINALS))] = 6
     ports: AtLeastOne = 2

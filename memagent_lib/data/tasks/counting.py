@@ -1,6 +1,6 @@
-"""RULER's counting tasks: the most common words of a list (cwe) and of a text in code words (fwe).
+"""RULER's counting tasks: name the most common words of a list (cwe), or of a text of made-up words (fwe).
 
-An overwritten memory is structurally weak at counting; the tasks are here because a benchmark must report that too.
+An overwritten memory is weak at counting by construction; a benchmark must report that too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memagent_lib.data.tasks.presets import AtLeastOne, Preset
 from memagent_lib.data.tasks.words import compound, distinct, english
 
 SHORT_TOKENS = 4096
-"""Below this length cwe repeats its words less often, as in RULER."""
+"""Documents shorter than this repeat cwe's words less often, as in RULER."""
 _SHORT_REPEATS = (6, 1)
 _FULL_STOPS = "...."  # the most frequent word of fwe is noise
 _QUESTION = "The document is a {}. Which {} {} occur most often in it? Name all {}.{}"
@@ -26,9 +26,10 @@ _QUESTION = "The document is a {}. Which {} {} occur most often in it? Name all 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordsPlan:
-    """A text of words, ``build(n)``, that grows about evenly with ``n``; the answers are its most frequent words.
+    """A text of words that grows to any length; the answers are its most frequent words.
 
-    The text is too short if the word ``runner_up``, which is not an answer, is as frequent as the last answer.
+    ``build(n)`` returns the text, and its length grows about linearly with ``n``. ``runner_up`` is the next most
+    frequent word after the answers; a text in which it is as frequent as the last answer is too short.
     """
 
     question: str
@@ -65,7 +66,7 @@ class WordsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonWords:
-    """RULER's cwe: ``common`` words ``common_repeats`` times each in a list, others ``other_repeats`` times."""
+    """RULER's cwe: a list with ``common`` words that occur ``common_repeats`` times, others ``other_repeats`` times."""
 
     common: AtLeastOne = 10
     common_repeats: int = 30
@@ -88,7 +89,7 @@ class CommonWords:
         rng.shuffle(pool)
 
         def first(n: int) -> list[str]:
-            """Return ``n`` different words: English ones in random order, then compounds of two."""
+            """Return ``n`` different words: English words in random order, then compounds of two."""
             pool.extend(distinct(compound, n - len(pool), rng, pool))
             return pool[:n]
 
@@ -109,7 +110,7 @@ class CommonWords:
 class FrequentWords:
     """RULER's fwe: made-up words whose frequencies follow Zipf's law with exponent ``alpha``.
 
-    The most frequent word is noise; the ``top`` after it are the answer.
+    The most frequent word is noise; the ``top`` next ones are the answers.
     """
 
     alpha: float = 2.0

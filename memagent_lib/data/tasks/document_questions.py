@@ -1,4 +1,4 @@
-"""RULER's qa_1 and qa_2, and the RULER-HQA axis of 50 to 25,600 documents, from files that the user names."""
+"""RULER's qa_1 and qa_2, and RULER-HQA with 50 to 25,600 documents, made from files that the user names."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentQuestions:
-    """The questions of a file, each over as many of its documents as are requested.
+    """The questions of a file, each about as many of the file's documents as the length requires.
 
-    The seed orders the questions, and the examples are those from number ``first`` on: stretches of one order that do
-    not overlap share no question.
+    The seed orders the questions, and the examples begin with question number ``first`` of that order. Stretches of one
+    order that do not overlap share no question.
     """
 
     kind: Literal["squad", "hotpot"]

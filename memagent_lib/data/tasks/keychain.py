@@ -1,7 +1,7 @@
 """KeyChain (LoongRL, Wang et al. 2025): the true question is hidden in the document, at the end of a chain of keys.
 
-Builds on tasks whose documents answer several questions: one chain of entries, each a key and what it leads to, ends in
-the true question, and other chains end in other questions that the document answers as well.
+Builds on tasks whose documents answer several questions. An entry of a chain is a key and the next key. One chain ends
+in the true question; other chains end in other questions that the document also answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INNER = multihop.PRESETS | changes.PRESETS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyChain:
-    """A ``task``'s questions behind chains of ``links`` keys; ``decoys`` more chains end in other questions."""
+    """Questions of ``task``, each hidden behind a chain of ``links`` keys; ``decoys`` chains end in other questions."""
 
     task: Literal["multihop_2", "multihop_3", "multihop_4", "updates"] = "multihop_2"
     links: AtLeastOne = 4

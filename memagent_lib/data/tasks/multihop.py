@@ -1,8 +1,7 @@
 """Multi-hop questions about a generated world, in HotpotQA's shape: bridges, chains and comparisons.
 
-Beside the chain of documents that answers a question there are complete chains of the same relations that begin
-elsewhere, with names half alike and other answers. Which of them the question is about is drawn last, so only the name
-in the question identifies it.
+A document has the chain of documents that answers its question, and decoys: complete chains of the same relations with
+similar names and other answers. The question's chain is drawn last, so only the name in the question identifies it.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from memagent_lib.data.tasks.presets import NotNegative, Preset
 from memagent_lib.data.tasks.worlds import World, world
 
 TOKENS_PER_DOCUMENT = 64
-"""A low estimate, so that a world is always larger than the longest document made from it."""
+"""A low estimate, so that a world always has more documents than the longest example."""
 QUESTIONS_PER_WORLD = 500
 
 
 class Route(NamedTuple):
-    """A question as a walk: the kind of entity where it starts, the relations it follows, and its wording."""
+    """A kind of question: the kind of entity where it starts, the relations it follows, and its wording."""
 
     kind: str
     relations: tuple[str, ...]
@@ -68,12 +67,12 @@ COMPARISONS = (
     Route("person", ("birth year",), "Who was born {when}, {a} or {b}?"),
     Route("film", ("directed by", "birth year"), "Which film has the director who was born {when}, {a} or {b}?"),
 )
-"""Two entities of a kind, each followed along the relations, compared by the years where they end."""
+"""Routes from two entities of one kind; the question compares the years at their ends."""
 HOPS = {"bridge": (2,), "chain": (3, 4), "comparison": (2, 4)}
 
 
 class Walk(NamedTuple):
-    """A complete chain of documents from an entity's name to a value."""
+    """A chain of documents that leads from an entity's name to a value."""
 
     name: str
     steps: tuple[PoolSpan, ...]
@@ -81,13 +80,13 @@ class Walk(NamedTuple):
 
     @property
     def documents(self) -> set[int]:
-        """The numbers of its documents."""
+        """The numbers of the documents on the walk."""
         return {step.document for step in self.steps}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiHop:
-    """Questions over ``hops`` documents; ``decoys`` complete chains about other things are in every document too."""
+    """Questions whose answer takes ``hops`` documents. Every example also has ``decoys`` chains about other things."""
 
     hops: int = 2
     shape: Literal["bridge", "chain", "comparison"] = "bridge"
@@ -99,7 +98,7 @@ class MultiHop:
             raise ValueError(f"a {self.shape} question has {' or '.join(map(str, known))} hops, got {self.hops}")
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
-        """Plan a question about a world; every :data:`QUESTIONS_PER_WORLD` examples have a world of their own."""
+        """Plan a question about a world. Each world serves :data:`QUESTIONS_PER_WORLD` consecutive examples."""
         number, index = divmod(key.index, QUESTIONS_PER_WORLD)
         documents = key.length.documents
         # Twice the documents, as those of the question and its decoys are not filler.
@@ -197,7 +196,10 @@ class MultiHop:
 def alike_walks(
     of: World, route: Route, center: int, n: int, rng: random.Random, beside: Sequence[Walk] = ()
 ) -> list[Walk]:
-    """Return :func:`different` walks of a route from ``center``, then from things with names half alike, then any."""
+    """Return up to ``n`` :func:`different` walks of a route.
+
+    Starts at ``center``, then at entities that share a word of its name, then at any entity of the kind.
+    """
     alike = of.alike(center)
     rng.shuffle(alike)
     return different([center, *alike, *rng.sample(of.by_kind[route.kind], 8 * n)], of, route.relations, n, beside)
@@ -206,7 +208,7 @@ def alike_walks(
 def different(
     starts: Sequence[int], of: World, relations: tuple[str, ...], n: int, beside: Sequence[Walk] = ()
 ) -> list[Walk]:
-    """Return the first ``n`` walks that share no document and no value with each other, nor with those ``beside``."""
+    """Return the first ``n`` walks that share no document and no value with each other or with those in ``beside``."""
     found: list[Walk] = []
     values = {walk.value for walk in beside}
     used = {document for walk in beside for document in walk.documents}
@@ -223,7 +225,7 @@ def different(
 
 
 def walked(of: World, start: int, relations: tuple[str, ...]) -> Walk | None:
-    """Walk from an entity along relations; ``None`` where the walk ends early or comes to a document again."""
+    """Return the walk from an entity along relations, or ``None`` if it ends early or repeats a document."""
     steps: list[PoolSpan] = []
     at = start
     value = ""

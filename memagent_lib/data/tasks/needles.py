@@ -1,6 +1,6 @@
-"""Needles in filler: codes of things, hidden among sentences about nothing in particular, or among other codes.
+"""Needle tasks: the code of one thing, hidden among filler sentences and the codes of other things.
 
-The depth of the needle is uniform over the document.
+The needle's depth is uniform over the document.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _SENTENCES_PER_TOKEN = 1 / 11  # on average, of filler and codes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedleTask:
-    """The code of one thing; a chunk states the codes of ``distractors`` *other* things on average.
+    """Questions for the code of one thing. On average a chunk also states the codes of ``distractors`` other things.
 
-    ``half_matching`` is the share of them whose name has the adjective or the noun of the needle, never both;
-    ``half_alike`` is the share of their codes that begin with one or more digits of the answer.
+    ``half_matching`` is the share of other things whose name has the needle's adjective or noun, never both.
+    ``half_alike`` is the share of their codes that begin like the answer, with one or more of its digits.
     """
 
     distractors: Annotated[float, Ge(0)] = 3.0
@@ -61,7 +61,7 @@ class NeedleTask:
         return self
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        """Return one example, whose document is as long as its chunks allow, to the last character."""
+        """Return an example whose document fills its last chunk as far as possible, to the character."""
         length = key.length
         # Unlike in other tasks the question depends on the length: data sets made before rest on this seed.
         rng = random.Random(f"needle {key.seed}-{key.index} {length.whole_chunks} {length.chunk_tokens}")
@@ -119,7 +119,7 @@ def random_name(rng: random.Random) -> tuple[str, str]:
 
 
 def other_name(rng: random.Random, name: tuple[str, str], half_matching: float) -> tuple[str, str]:
-    """Draw the name of another thing, which with probability ``half_matching`` has one word of ``name``."""
+    """Draw a name other than ``name``. With probability ``half_matching`` it has one word of ``name``, else none."""
     adjective, noun = random_name(rng)
     while adjective == name[0]:
         adjective = rng.choice(ADJECTIVES)
@@ -135,7 +135,10 @@ def random_code(rng: random.Random, digits: int) -> str:
 
 
 def other_code(rng: random.Random, code: str, half_alike: float) -> str:
-    """Draw another code, which with probability ``half_alike`` begins with some but not all digits of ``code``."""
+    """Draw a code for another thing. With probability ``half_alike`` it has a proper prefix of ``code``.
+
+    The rest of the digits is drawn freely, so the result may by chance equal ``code``.
+    """
     shared = 0
     if len(code) > 1 and half_alike and rng.random() < half_alike:
         shared = rng.randint(1, len(code) - 1)

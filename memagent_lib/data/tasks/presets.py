@@ -1,6 +1,6 @@
-"""What a task is: parameters that plan an example, and its entry in the catalogue.
+"""The types of a task, of its plan of an example, and of its entry in the catalogue.
 
-The type of a parameter states its bounds, which ``memagent_lib.settings`` checks when a task is configured.
+A parameter's type states its bounds, which ``memagent_lib.settings`` checks when a task is configured.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 class Plan(Protocol):
-    """An example whose document is not written yet, such as a :class:`memagent_lib.data.DocumentPlan`.
+    """The plan of an example whose document is not written yet, such as a :class:`memagent_lib.data.DocumentPlan`.
 
-    Its evidence is what a memory needs at the end for the answer to follow: of several updates, only the last.
+    Evidence is only what the last memory needs for the answer: of several updates, the last one.
     """
 
     def example(self, key: ExampleKey, meter: Meter) -> Example: ...
 
 
 class Task(Protocol):
-    """A task with its parameters: a frozen dataclass."""
+    """A task: a frozen dataclass whose fields are its parameters."""
 
     def plan(self, key: ExampleKey) -> Plan:
-        """Plan example ``key``: a pure function of the key."""
+        """Return the plan of example ``key``. The same key always gives the same plan."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """An entry of the catalogue: a task with its parameters, one line of description, and what a user should know.
+    """An entry of the catalogue: a task with its parameters, and a description of one line.
 
-    ``needs`` names files that the user brings, ``chance`` is the score of a guess, and ``chunk_tokens`` the chunk
-    length unless another is requested.
+    ``needs`` names files that the user must provide, ``chance`` is the score of a guess, and ``chunk_tokens`` is the
+    default chunk length.
     """
 
     task: Task
@@ -52,5 +52,5 @@ class Preset:
 
     @property
     def parameters(self) -> str:
-        """The task's own parameters with their values, as ``memagent data`` takes them."""
+        """The task's parameters with their values, in the syntax of ``memagent data``."""
         return ", ".join(f"{field.name}={getattr(self.task, field.name)!r}" for field in fields(self.task))

@@ -1,4 +1,4 @@
-"""RULER's retrieval and tracing tasks (Hsieh et al. 2024, arXiv 2404.06654): its parameters, in our own sentences."""
+"""RULER's retrieval and tracing tasks (Hsieh et al. 2024, arXiv 2404.06654): its parameters, our own sentences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memagent_lib.errors import MissingFile
 
 KeyKind = Literal["words", "numbers", "uuids"]
 KINDS = {"words": (compound, "word"), "numbers": (number, "number"), "uuids": (identifier, "identifier")}
-"""The kinds of keys and values that RULER uses: what draws one, and what it is called."""
+"""The kinds of keys and values in RULER, each with the function that draws one and its name in sentences."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _ESSAY_HELP = (
     "set haystack_path to a text file or a folder of .txt files, such as the essays that download_paulgraham_essay.py "
@@ -31,9 +31,9 @@ _ESSAY_HELP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Niah:
-    """RULER's niah: ``keys`` needles with ``values`` values each; the question names ``queries`` of the keys.
+    """RULER's niah: ``keys`` needles with ``values`` values each. The question names ``queries`` of the keys.
 
-    ``depth`` fixes how deep the needles are (0 to 1); without it each depth is drawn uniformly.
+    ``depth`` (0 to 1) fixes the depth of all needles; without it each depth is drawn uniformly.
     """
 
     haystack: Literal["noise", "needles", "essays", "prose"] = "noise"
@@ -95,7 +95,7 @@ class Niah:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracing:
-    """RULER's vt: ``chains`` of variables, each with one value that ``hops`` more variables take over one by one.
+    """RULER's vt: ``chains`` of variables, in which a value is passed on to ``hops`` more variables, one by one.
 
     The question is which variables have the value of the first chain.
     """
@@ -126,7 +126,7 @@ class Tracing:
 
 
 def essays(path: str | None, repeat: bool) -> Filler:
-    """Return the sentences of a text file or folder as filler, in order, starting again at the end if ``repeat``."""
+    """Return the sentences of a text file or folder as filler, in order, and with ``repeat`` again from the start."""
     sentences = essay_sentences(path)
 
     def units() -> Iterator[str]:
@@ -140,7 +140,7 @@ def essays(path: str | None, repeat: bool) -> Filler:
 
 @lru_cache(maxsize=4)
 def essay_sentences(path: str | None) -> tuple[str, ...]:
-    """Return the sentences of a text file, or of a folder's .txt files in the order of their names."""
+    """Return the sentences of a text file, or of all .txt files in a folder, ordered by name."""
     if path is None:
         raise ValueError(f"this task hides its needles in essays, and no file is named; {_ESSAY_HELP}")
     source = Path(path)

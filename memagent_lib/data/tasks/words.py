@@ -1,6 +1,7 @@
-"""Words, numbers and plain prose to build tasks from.
+"""Words, numbers and plain prose from which tasks are built.
 
-English words come from ``wonderwords`` (pinned: its lists are part of what a seed means), without its profanities.
+English words come from ``wonderwords``, without its profanities. Its version is pinned, because another word list would
+change the examples of a seed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 from memagent_lib.data.layout import DocumentPlan, Filler, in_order
 
 NOISE_LINE = "The pond is still. The gate is open. The lamp is lit. Nobody comes. It is an ordinary day."
-"""One line of noise: about as many tokens as RULER's, in our own words."""
+"""One line of noise, in our own words, with about as many tokens as RULER's."""
 
 
 def terms(text: str) -> tuple[str, ...]:
-    """Split a list that is written as one text: at bars if it has any, else at white space."""
+    """Split a text into a list of terms: at vertical bars if it has any, else at white space."""
     parts = text.split("|") if "|" in text else text.split()
     return tuple(part.strip() for part in parts)
 
@@ -51,7 +52,7 @@ MOST_IN_VAIN = 10_000
 
 @lru_cache(maxsize=3)
 def english(*categories: str) -> tuple[str, ...]:
-    """Return the plain lower-case words of some of ``noun``, ``adjective`` and ``verb``, sorted."""
+    """Return the plain lower-case words of ``categories`` (``noun``, ``adjective``, ``verb``), sorted."""
     from wonderwords import RandomWord, is_profanity
 
     found = RandomWord().filter(include_categories=list(categories), regex="[a-z]{3,}")
@@ -59,12 +60,12 @@ def english(*categories: str) -> tuple[str, ...]:
 
 
 def compound(rng: random.Random) -> str:
-    """Draw an adjective and a noun, hyphenated: one of some six million keys."""
+    """Draw an adjective and a noun, joined by a hyphen. There are about six million of them."""
     return f"{rng.choice(english('adjective'))}-{rng.choice(english('noun'))}"
 
 
 def number(rng: random.Random, digits: int = 7) -> str:
-    """Draw a number of exactly ``digits`` digits, the first of them not 0."""
+    """Draw a number of exactly ``digits`` digits, as text. The first digit is not 0."""
     return str(rng.randrange(10 ** (digits - 1), 10**digits))
 
 
@@ -74,7 +75,10 @@ def identifier(rng: random.Random) -> str:
 
 
 def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, taken: Sequence[str] = ()) -> list[str]:
-    """Draw ``n`` different words, none of them in ``taken``; ``ValueError`` after :data:`MOST_IN_VAIN` vain draws."""
+    """Draw ``n`` different words, none of them in ``taken``.
+
+    Raises ``ValueError`` after :data:`MOST_IN_VAIN` draws without a new word.
+    """
     seen = set(taken)
     found: list[str] = []
     in_vain = 0
@@ -92,19 +96,19 @@ def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, t
 
 
 def listed(things: Sequence[str]) -> str:
-    """Join things in English: ``a``, ``a and b``, ``a, b and c``."""
+    """Join words as an English list: ``a``, ``a and b``, ``a, b and c``."""
     if len(things) == 1:
         return things[0]
     return f"{', '.join(things[:-1])} and {things[-1]}"
 
 
 def noise() -> Filler:
-    """Return filler that repeats one line."""
+    """Return filler that repeats one line of noise."""
     return Filler(lambda: repeat(NOISE_LINE))
 
 
 def drawn(draw: Callable[[random.Random], str], seed: int) -> Filler:
-    """Return filler whose units ``draw`` makes one after the other from a generator of their own."""
+    """Return filler whose units are drawn one after the other by ``draw``, from a generator seeded with ``seed``."""
 
     def units() -> Iterator[str]:
         rng = random.Random(seed)
@@ -115,7 +119,7 @@ def drawn(draw: Callable[[random.Random], str], seed: int) -> Filler:
 
 
 def prose(seed: int) -> Filler:
-    """Return filler of everyday prose that bears on no task; its sentences repeat, so each is counted only once."""
+    """Return filler of everyday prose unrelated to any task. Its sentences repeat, so each is tokenised only once."""
 
     def units() -> Iterator[str]:
         rng = random.Random(seed)
@@ -127,9 +131,9 @@ def prose(seed: int) -> Filler:
 
 
 def story(texts: Sequence[str], needed: Container[int], rng: random.Random, **plan: Any) -> DocumentPlan:
-    """Plan a document that states ``texts`` in order within everyday prose.
+    """Return the plan of a document that states ``texts`` in order, among everyday prose.
 
-    Texts whose index is ``needed`` are evidence. ``plan`` are the other fields of the :class:`DocumentPlan`.
+    Texts with an index in ``needed`` are evidence. ``plan`` has the other fields of :class:`DocumentPlan`.
     """
     statements = in_order(texts, needed, rng)
     return DocumentPlan(statements=statements, filler=prose(rng.getrandbits(64)), separator=" ", **plan)
@@ -137,7 +141,7 @@ def story(texts: Sequence[str], needed: Container[int], rng: random.Random, **pl
 
 @lru_cache(maxsize=1)
 def prose_stock() -> tuple[str, ...]:
-    """Return some thousand sentences of everyday prose, the same for every seed."""
+    """Return some thousand sentences of everyday prose. They are the same for every seed."""
     return tuple(distinct(_sentence, _STOCK_SIZE, random.Random(_STOCK_SEED)))
 
 

@@ -1,4 +1,4 @@
-"""A generated world: people, films, novels, companies and cities, each with a document that relates it to others.
+"""A generated world: people, films, novels, companies and cities, each with a document that states its relations.
 
 Every name is unique and every relation has one answer, so a question about a chain of relations has exactly one answer,
 and nothing outside the document can give it away. A world is a pure function of its seed and size.
@@ -32,7 +32,10 @@ _CITY_ENDS = terms("ford ton mere wick haven stead burgh minster dale port")
 
 
 class Relation(NamedTuple):
-    """A relation of an entity, stated in ``document[start:end]``: its value, and the entity that this names, if any."""
+    """A relation of an entity to a ``value``, stated in ``document[start:end]``.
+
+    ``target`` is the number of the entity that the value names, or None if it names none.
+    """
 
     value: str
     start: int
@@ -42,7 +45,7 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A thing of the world, its document (the name, then sentences), and by name the relations stated there."""
+    """A thing of the world. Its document is its name, then sentences, which state its ``relations``."""
 
     name: str
     kind: str
@@ -51,10 +54,10 @@ class Entity:
 
 
 class World:
-    """``blocks`` of entities; number ``i``'s document is ``documents[i]``, and ``entities`` are the first block's.
+    """A world of ``blocks`` blocks of entities. ``documents[i]`` is the document of entity number ``i``.
 
-    Relations stay within a block and a larger world begins with the smaller one. So questions about the first block, to
-    which ``by_kind`` and :meth:`alike` are limited, are the same for every size.
+    ``entities``, ``by_kind`` and :meth:`alike` cover the first block only. Relations stay within a block, and a larger
+    world begins with the smaller one, so questions about the first block are the same for every size.
     """
 
     def __init__(self, seed: int, number: int, blocks: int):
@@ -68,7 +71,7 @@ class World:
                 self._by_word.setdefault((entity.kind, word), []).append(i)
 
     def alike(self, i: int) -> list[int]:
-        """Return entities of the same kind, hence with the same relations, that share a word of number ``i``'s name."""
+        """Return the numbers of entities that are of the kind of entity ``i`` and share a word of its name."""
         entity = self.entities[i]
         found = {j for word in _own_words(entity.name) for j in self._by_word[entity.kind, word]}
         return sorted(found - {i})
@@ -80,7 +83,7 @@ def _own_words(name: str) -> list[str]:
 
 
 def world(seed: int, number: int = 0, size: int = 1) -> World:
-    """Return world ``number`` of a seed, with at least ``size`` entities; the last two are cached."""
+    """Return world ``number`` of a seed, with at least ``size`` entities. The last two worlds are cached."""
     return _world(seed, number, max(1, -(-size // BLOCK)))
 
 
@@ -234,7 +237,7 @@ _ABOUT: dict[str, tuple[Draws, tuple[tuple[str, str | None], ...]]] = {
         ),
     ),
 }
-"""For each kind the values its document draws, and its sentences with the relations they state.
+"""For each kind of entity, the values that its document draws, and its sentences with the relations they state.
 
-The sentence of a relation that an entity lacks is left out.
+A document has no sentence for a relation that its entity lacks.
 """
