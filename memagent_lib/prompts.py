@@ -181,6 +181,7 @@ class Encoder:
 
     def _limit_of_words(self, words: str, parts: frozenset[str], memories: int) -> int:
         budget = self.budget
+        # The words for an empty memory may be longer than a small memory.
         memory = memories * max(budget.memory_tokens, self._count(self.template.empty_memory))
         memory += SEAM_TOKENS * (memories - 1)
         sizes = {"question": budget.question_tokens, "chunk": budget.chunk_tokens, "memory": memory}
@@ -262,6 +263,7 @@ class Encoder:
         parts = self.tokenizer.thoughts.split(raw.text, separated=bool(raw.thinking))
         text = parts.text
         finish_reason = raw.finish_reason
+        # Only a memory becomes part of another prompt, so only a memory must fit its budget.
         if not prompt.kind.answers:
             memory = self._within_budget(text)
             if memory != text:
@@ -272,6 +274,7 @@ class Encoder:
             text=text,
             finish_reason=finish_reason,
             thinking="\n".join(filter(None, (raw.thinking.strip(), parts.thinking))),
+            # A server may report no count; the ids that were sent are then the best one.
             prompt_tokens=raw.prompt_tokens or len(request.ids),
             prompt_ids=request.ids,
         )

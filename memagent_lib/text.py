@@ -117,6 +117,7 @@ def _cut(text: str, block: Tokens, at: int, tokenizer: Tokenizer, limit: int) ->
         tokens = _count_alone(text[at:cut], block, at, first, tokenizer)
         if tokens <= limit:  # can be more than in the block, where its ends have neighbours
             return cut, tokens
+        # Shrink by the excess and try again; a few rounds are enough, as only the ends differ.
         size = max(0, min(size, len(starts) - first) - (tokens - limit))
 
 

@@ -194,6 +194,7 @@ class Tokenizer:
 
     def remember(self, text: str, tokens: Tokens) -> None:
         """Cache the tokens that a long text has as part of a longer one, for prompts that will contain it."""
+        # Encoding a short text costs less than looking it up and joining it.
         if len(tokens.ids) < LONG_TOKENS:
             return
         with self._lock:
@@ -220,6 +221,7 @@ class Tokenizer:
                 seam += part
                 continue
             head_text = part[: tokens.starts[borders.head_stop]]
+            # The ends of a long text are encoded with their neighbours: a token may span the border.
             joined = self._encode_seam(seam + head_text, left, _Anchor(tokens, borders.head, len(seam)))
             if joined is None:
                 return self.encode("".join(parts))
@@ -292,6 +294,7 @@ class Tokenizer:
     @cached_property
     def _chat_frame(self) -> tuple[list[int], list[int]]:
         if not self.source.chat_template:
+            # A base model has no chat template: a line break ends the message.
             return [], self.encode("\n")
         mark = "<<memagent content>>"
         messages = [{"role": "user", "content": mark}]

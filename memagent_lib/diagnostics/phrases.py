@@ -109,6 +109,7 @@ class Provenance:
         memory = self._state(turn.prompt.memory)
         if kind.reads and chunk is not None:
             self._step(turn, memory, chunk)
+        # The chunk of a merge is the other memory.
         elif kind == Kind.MERGE and chunk is not None:
             self._step(turn, _joined(memory, self._state(chunk.text)), None)
         elif kind == Kind.ANSWER:
@@ -124,6 +125,7 @@ class Provenance:
         distinctive = [piece for piece in traced if _is_distinctive(_words(answer[piece.start : piece.end]))]
         sources = [piece.source for piece in distinctive or traced]
         behind = [p for p in self.phrases if any(p.start < end and start < p.end for start, end in sources)]
+        # An answer without traced words (yes, 3) still rests on what was in memory.
         return behind or [p for p in self.phrases if p.dropped is None]
 
     def to_frame(self) -> Any:
@@ -137,6 +139,7 @@ class Provenance:
         """Return what a continued reading needs: the phrases, and the origins of the words in the latest memories."""
         states = [
             {"text": s.text, "origins": list(s.origins), "phrases": list(s.phrases)}
+            # Only memories that a continuation can display again; all of them would outgrow the trace.
             for s in list(self._states.values())[-SAVED_STATES:]
         ]
         return {"turns": self._turns, "phrases": [asdict(p) for p in self.phrases], "states": states}
@@ -169,6 +172,7 @@ class Provenance:
                 self._turns,
                 (read.start, read.end),
                 memory,
+                # An unchanged memory has nothing to display, and most turns change nothing.
                 pieces if memory != before.text else (),
                 tuple(_left_out(before.text, used)),
                 turn.reply.signal,
@@ -219,6 +223,7 @@ class Provenance:
         origins = array("q", [_OWN] * len(words))
         phrases: list[int] = []
         covered = 0
+        # Latest first: of equal texts the newest state has the right origins.
         for state in reversed(self._states.values()):
             at = text.find(state.text) if state.text else -1
             if at < 0:
@@ -287,10 +292,12 @@ def _longest(
     """Return the longest run of ``words`` from ``at`` that stands in ``other``, and where; unused positions first."""
     best = 0
     best_at = 0
+    # A common word has thousands of positions in a large chunk; trying all would take minutes.
     for position in positions.get(words[at], ())[:_POSITIONS_TRIED]:
         size = 0
         while at + size < len(words) and position + size < len(other) and words[at + size] == other[position + size]:
             size += 1
+        # Unused positions first, so that a repeated word is carried over as often as it was there.
         if size > best or (size == best and best_at in used and position not in used):
             best = size
             best_at = position

@@ -147,6 +147,7 @@ class Document:
         self.parts = list(self._previous)
         at = self._start
         has_text = False
+        # A single file has no head line, so that offsets are those of the file itself.
         is_headed = len(self._files) > 1 or self._start > 0
         for name, converted in self._files:
             if is_headed:

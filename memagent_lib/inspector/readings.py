@@ -93,6 +93,7 @@ class Readings:
             "document": result.document,  # a hash: examples of two files may share an id
             "question": example.question,
             "answers": list(example.answers),
+            # The list has every reading; full answers would make it megabytes.
             "answer": result.trace.answer[:_ANSWER_CHARS],
             "score": _value(result),
             "right": result.correct,
@@ -174,6 +175,7 @@ class Readings:
         """Return at most 8 turns to display if not all fit: the last two, changes of fate, the first, cut replies."""
         story = self.story(key)
         last = range(len(story["fates"]))[-2:]
+        # In order of importance, because only the first few stay.
         turns = dict.fromkeys((*last, *story["changes"], 0, *story["cut"]))
         return sorted(islice(turns, MOST_NOTABLE))
 
@@ -235,12 +237,14 @@ class Readings:
         for key in keys:
             stories[key] = self.story(key)
             turns = self._result(key).trace.turns
+            # All turns if they fit, else the notable ones, else none.
             for chosen in (range(len(turns)), self.notable(key)):
                 size = sum(_size(turns[i]) for i in chosen)
                 if size <= room:
                     room -= size
                     details[key] = {i: self.detail(key, i) for i in chosen}
                     break
+            # Phrases span the whole reading, so some turns alone could not display them.
             if len(details.get(key, ())) == len(turns):
                 phrases[key] = self.phrases(key)
         return {"stories": stories, "details": details, "phrases": phrases}
@@ -283,6 +287,7 @@ def _tags(result: Result) -> list[str]:
     Lost at any time; read but never in memory; in memory at the end; a memory that was cut.
     """
     fates = result.diagnosis.fates
+    # Several tags may apply: evidence can be lost and found again.
     tags = []
     if Fate.LOST in fates:
         tags.append(str(Fate.LOST))

@@ -91,6 +91,7 @@ def to_html(
     def later(key: str) -> bool:
         return key not in first_keys and readings.results[key].example.id != first["example"]
 
+    # sorted is stable, so failures stay first among the rest.
     keys = sorted(readings.results, key=later)
     room = f"{room_mb:g} MB"
     texts = readings.embedded(keys, room_mb * 1e6)
@@ -154,6 +155,7 @@ def _timeline(story: Mapping[str, Any]) -> dict[str, Any]:
     n = len(story["fates"])
     longest = max(story["tokens"], default=1) or 1
     pitch = _TIMELINE_WIDTH / max(1, n)
+    # With thousands of turns a gap would be wider than its bar.
     gap = 1 if n <= _MOST_BARS_WITH_GAPS else 0
     bars = []
     for turn, (letter, tokens) in enumerate(zip(story["fates"], story["tokens"], strict=True)):

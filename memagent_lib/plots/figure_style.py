@@ -140,6 +140,7 @@ def colours_of(names: pd.Series) -> dict[str, str]:
     without_seeds = list(dict.fromkeys(map(without_seed, order)))
     palette: Sequence[Any] = COLOURS
     if len(without_seeds) > len(COLOURS):
+        # More policies than colours made by hand: evenly spaced hues of one lightness.
         palette = sns.husl_palette(len(without_seeds), s=0.8, l=0.5)
     colours = dict(zip(without_seeds, palette, strict=False))
     return {name: colours[without_seed(name)] for name in order}
@@ -249,12 +250,14 @@ def length_axis_label(chunk_tokens: int | None) -> str:
 
 def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> None:
     """Name each line at its right end, without overlaps. Long names, and the handles in ``more``, go into a legend."""
+    # A long name beside a line would shrink the axes.
     if any(len(end.name) > LONGEST_LABEL for end in ends):
         more = [*_line_handles({end.name: end.colour for end in ends}), *more]
         ends = ()
     if more:
         _legend(ax, more)
     ax.autoscale_view()  # sets the limits that heights are computed from
+    # All at the longest line's end: lines that end earlier would have labels across the others.
     right = max((end.x for end in ends), default=0)
     for height, end in _label_heights(ax, ends):
         ax.annotate(
@@ -296,6 +299,7 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int) -> None:
 def _legend(ax: Axes, handles: Sequence[Any]) -> None:
     """Put a legend below a figure of one plot, and inside ``ax`` when other plots share the figure."""
     if ax.figure.axes == [ax]:
+        # Below, because inside a figure of one plot it would cover lines.
         legend_below(ax.figure, handles, columns=2)
     else:
         ax.legend(handles=handles, frameon=False, labelcolor=INK, fontsize=8)

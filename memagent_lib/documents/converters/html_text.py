@@ -126,6 +126,7 @@ class _Table:
         cells = self.cells
         self.cells = []
         is_layout = any(cell.is_layout or len(cell.lines) > DATA_CELL_LINES for cell in cells)
+        # A row of a layout table is a part of the page, so its lines stay lines.
         if is_layout or (len(cells) == 1 and not self.above):
             return [line for cell in cells for line in cell.lines]
         line = " | ".join(self._columns(cells)).rstrip(" |").lstrip()
@@ -147,6 +148,7 @@ class _Table:
             reach_down()
             value = " ".join(cell.lines)
             if cell.rows > 1:
+                # Repeated, because a chunk that begins below the cell would lack it; a long text is not.
                 again = value if len(value) <= REPEATED_CELL_CHARS else ""
                 below[len(row)] = (cell.rows - 1, again)
             row += [value, *[""] * (cell.columns - 1)]
@@ -204,6 +206,7 @@ class _PageReader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._end_what_ends_before(tag)
+        # Of a repeated attribute the first counts, as in browsers.
         attributes = {name: value or "" for name, value in reversed(attrs)}
         if self._unread is None:
             self._begin(tag, attributes)
@@ -219,9 +222,11 @@ class _PageReader(HTMLParser):
             self._unread = element
 
     def handle_endtag(self, tag: str) -> None:
+        # Browsers treat </p> without a paragraph as an empty one, which ends the line.
         if tag == "p" and not self._scopes[-1]["p"]:
             self._break()
             return
+        # An end tag ends nothing outside its table cell, as in browsers.
         in_reach = self._scopes[-1][tag] > 0 or (tag in _SCOPES and any(scope[tag] for scope in self._scopes))
         while in_reach and self._end_top() != tag:
             pass
@@ -258,6 +263,7 @@ class _PageReader(HTMLParser):
 
     def _break(self, verbatim: bool = False) -> None:
         """End the line; an empty one is no line."""
+        # The number of a list item waits for the item's first words.
         if self._label and self._words == [self._label]:
             return
         text = "".join(self._words).translate(_INVISIBLE)

@@ -94,6 +94,7 @@ class _MailReader:
         richest = max(others, key=len, default="")
         words = set(re.findall(r"\w+", richest))
         shared = words & set(re.findall(r"\w+", plain))
+        # Not all words: HTML has some of its own, such as those of buttons.
         self._add(plain if len(shared) >= SAME_WORDS * len(words) else richest, where)
 
     def _attached(self, part: EmailMessage, where: str, depth: int) -> None:
@@ -102,6 +103,7 @@ class _MailReader:
         here = _joined(where, f"attachment {name}")
         data = part.get_payload(decode=True) or b""
         try:
+            # Mails attached to mails could nest without end.
             if depth >= MAX_DEPTH:
                 raise Unreadable("nested too deep")
             converted = self._attachment(Source.memory(name, data), self._options)

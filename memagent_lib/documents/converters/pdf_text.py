@@ -93,6 +93,7 @@ def _pages(reader: PdfReader) -> Iterator[PageObject | str]:
         listed = list(_listed_pages(reader))
     except Exception:
         listed = []
+    # The page tree is odd too, so pypdf's own list is the better one.
     if len(by_number) != len(reader.pages) or not set(by_number) <= set(listed):
         yield from reader.pages
         return
@@ -109,6 +110,7 @@ def _listed_pages(reader: PdfReader) -> Iterator[int]:
         node = reference.get_object()
         if not (isinstance(node, dict) and "/Kids" in node):
             yield reference.idnum
+        # A broken tree may contain itself.
         elif reference.idnum not in seen:
             seen.add(reference.idnum)
             waiting += reversed(node["/Kids"])

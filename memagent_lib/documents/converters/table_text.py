@@ -90,6 +90,7 @@ def _evenness(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
         widths = Counter(len(row) for row in csv.reader(lines, delimiter=delimiter) if row)
     except csv.Error:
         return 0.0, 0
+    # A row of one cell shows only that the delimiter does not occur in it.
     widths.pop(1, None)
     if not widths:
         return 0.0, 0
@@ -157,6 +158,7 @@ def _filled(sheet: Any) -> list[list[Any]]:
     rows = sheet.to_python(skip_empty_area=False)
     for (top, left), (bottom, _) in sheet.merged_cell_ranges or []:
         for number in range(top + 1, min(bottom + 1, len(rows))):
+            # The file stores a merged value once, in the topmost cell.
             if left < len(rows[number]) and rows[number][left] == "":
                 rows[number][left] = rows[top][left]
     return [row for row in rows if any(value != "" for value in row)]
@@ -175,6 +177,7 @@ def _cell(value: Any) -> str:
 def _digits(value: float) -> str:
     """A number with the 15 digits that spreadsheets store, without an exponent where it can be read so."""
     text = f"{value:.15g}"
+    # 0.1 + 0.2 is 0.3 in a spreadsheet, and so it is here.
     return f"{Decimal(text):f}" if 1e-6 <= abs(value) < 1e21 else text
 
 
