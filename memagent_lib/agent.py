@@ -110,8 +110,8 @@ def open_agent(
     arguments = trained.chat_template | dict(chat_template or {})
     encoder = Encoder(tokenizer.with_chat_arguments(arguments), template, budget)
     if isinstance(backend, str):
-        # False counts as set although it equals 0: it switches an option off (drafts=False).
-        set_options = {name: value for name, value in options.items() if value is False or value not in (None, "", 0)}
+        # False counts as set although it is empty: it switches an option off (drafts=False).
+        set_options = {name: value for name, value in options.items() if value is False or value}
         if arguments and set_options.get("api") == "chat":  # the server renders its own chat template
             set_options["extra"] = {"chat_template_kwargs": arguments} | dict(set_options.get("extra", {}))
         backend = open_backend(backend, path, sampling, **set_options)
@@ -288,6 +288,9 @@ class Agent:
             reader["reader_file"] = plugin_hash(self.reader.file)
         if self.encoder.tokenizer.chat_arguments:
             reader["chat_template"] = self.encoder.tokenizer.chat_arguments
+        extra = getattr(self.backend, "extra", None)
+        if extra:  # fields of a server's requests, which may change its replies
+            reader["extra"] = extra
         return reader | {
             "template": {"name": template.name, "empty_memory": template.empty_memory} | words,
             "budget": asdict(self.encoder.budget),

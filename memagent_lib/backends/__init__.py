@@ -10,7 +10,7 @@ entry of :data:`BACKENDS`.
 model's turns cost without loading its weights.
 """
 
-from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Sampling, require_room
+from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Remote, Sampling, require_room
 from memagent_lib.backends.model_shape import ModelShape, shape_of
 from memagent_lib.backends.opening import BACKENDS, open_backend
 from memagent_lib.backends.scripted import Scripted
@@ -23,6 +23,7 @@ __all__ = [
     "BackendUnavailable",
     "LoopEngine",
     "ModelShape",
+    "Remote",
     "Sampling",
     "Scripted",
     "open_backend",

@@ -6,7 +6,7 @@ Knows no engine.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from memagent_lib.errors import UserError
 from memagent_lib.prompts import Request
@@ -21,8 +21,12 @@ class BackendUnavailable(UserError, RuntimeError):
     """No request can succeed: the server is gone, refuses the key or lacks the model.
 
     Deliberately not a :class:`BackendError`: it stops the whole run, which would otherwise fail ten thousand times in a
-    row.
+    row. ``after_s`` is when a request may be worth another try; ``None`` where nobody knows.
     """
+
+    def __init__(self, message: str, after_s: float | None = None):
+        super().__init__(message)
+        self.after_s = after_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +71,14 @@ class Backend(Protocol):
     async def complete(self, request: Request) -> Reply: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """A backend whose model runs elsewhere: its server may be away and come back."""
+
+    def trouble(self) -> str | None:
+        """Return why no request gets a reply now, ``None`` where the last one did."""
+
+    def expect_strangers(self) -> None:
+        """Take equal refusals for one client's bad requests, not for a server that refuses every request."""

@@ -58,12 +58,15 @@ class OpenAICompatible:
     ):
         if api not in PATHS:
             raise ValueError(f"no api {api!r}; choose from {', '.join(PATHS)}")
+        taken = sorted({"model", "prompt", "messages", "stream", "n"} & (extra or {}).keys())
+        if taken:
+            raise ValueError(f"extra may not set {', '.join(taken)}: those are the backend's own")
         self.model = model
         self.sampling = sampling
         self._api = api
         self.base_url, self._headers = _address(base_url, api_key)
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
-        self._extra = extra or {}
+        self.extra = extra or {}
         self._policy = retry_policy or RetryPolicy()
         self._circuit = Circuit(self._policy, self.base_url)
         cards = self._listed_models()
@@ -88,6 +91,12 @@ class OpenAICompatible:
     def left_out(self) -> dict[str, Any]:
         """Sampling that the server refuses and that changes replies, with the values that were meant."""
         return dict(self._dialect.left_out)
+
+    def trouble(self) -> str | None:
+        return self._circuit.trouble
+
+    def expect_strangers(self) -> None:
+        self._circuit.strangers = True
 
     async def close(self) -> None:
         if self._client is not None:
@@ -148,7 +157,7 @@ class OpenAICompatible:
     async def _once(self, request: Request) -> Reply:
         sent = self._body(request)
         status, headers, content = await self._sent(sent)
-        while status in (400, 422) and self._dialect.learn(sent.keys() - self._extra.keys(), content):
+        while status in (400, 422) and self._dialect.learn(sent.keys() - self.extra.keys(), content):
             sent = self._body(request)
             status, headers, content = await self._sent(sent)
         if status >= 400:
@@ -188,7 +197,7 @@ class OpenAICompatible:
             body["prompt"] = request.ids
         else:
             body["messages"] = [{"role": "user", "content": request.text}]
-        return body | self._extra
+        return body | self.extra
 
     def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Exception:
         """Return the error that a status means: worth another try, wrong for this request, or for every request."""

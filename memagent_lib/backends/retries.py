@@ -7,6 +7,7 @@ circuit breaker that all requests share.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import re
 import time
@@ -27,6 +28,7 @@ from tenacity import (
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable
 
+PATIENCE_S = 2.0  # a client of a service rather waits so long than gets an error
 T = TypeVar("T")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?")
 _ENDLESS = ("inf", "infinity", "+inf", "+infinity")
@@ -52,7 +54,8 @@ class RetryPolicy:
     ``first_wait_s`` to ``longest_wait_s``, each drawn uniformly below its bound ("full jitter"), unless the server
     names a time. The server counts as gone when nothing has succeeded for ``gone_after_s`` and at least
     ``gone_after_failures`` attempts in a row have failed, and as unusable when it refuses ``same_refusals`` requests in
-    a row with the same message.
+    a row with the same message. It is then tried again after ``first_pause_s``, which doubles up to
+    ``longest_pause_s``.
     """
 
     attempt_s: float = 300.0
@@ -62,6 +65,8 @@ class RetryPolicy:
     gone_after_s: float = 900.0
     gone_after_failures: int = 5
     same_refusals: int = 10
+    first_pause_s: float = 0.5
+    longest_pause_s: float = 300.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -78,25 +83,50 @@ class RetryPolicy:
 
 
 class Circuit:
-    """A circuit breaker shared by all requests to one server. Once it opens, it stays open and nothing more is sent."""
+    """A circuit breaker shared by all requests to one server. While it is open, nothing is sent.
+
+    It stays open for the time that the server names, or for a pause that doubles from ``first_pause_s`` to
+    ``longest_pause_s``. Then one request tries the server again: its success closes the circuit, its failure begins the
+    next pause. A run that stops at the first :class:`BackendUnavailable` sees none of that; a service recovers.
+    """
 
     def __init__(self, policy: RetryPolicy, server: str, clock: Callable[[], float] = time.monotonic):
         self._policy = policy
         self._server = server
         self._clock = clock
+        self.strangers = False
+        """Whether requests are of clients that know nothing of each other; then equal refusals are one client's."""
         self._failures = 0  # in a row
         self._first_failure = 0.0
         self._refusals = 0  # in a row, with the message of the last one
         self._last_refusal = ""
-        self._verdict: str | None = None
+        self._last_failure = ""
+        self._verdict: str | None = None  # until a success
+        self._closed_again = 0.0
+        self._pause_s = policy.first_pause_s
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is sent, or what the last attempt failed with; ``None`` where it succeeded."""
+        return self._verdict or (self._last_failure if self._failures else None)
+
+    @property
+    def pause_s(self) -> float:
+        """How long nothing will be sent; 0 where a request may be."""
+        return max(0.0, self._closed_again - self._clock()) if self._verdict is not None else 0.0
 
     def check(self) -> None:
-        """Raise :class:`BackendUnavailable` if the circuit is open."""
-        if self._verdict is not None:
-            raise BackendUnavailable(self._verdict)
+        """Raise :class:`BackendUnavailable` if the circuit is open, unless it is time to try the server again."""
+        if self._verdict is None:
+            return
+        if self.pause_s:
+            raise BackendUnavailable(self._verdict, after_s=self.pause_s)
+        self._pause()  # for all others, until this one is back
 
     def succeeded(self) -> None:
         self._failures = self._refusals = 0
+        self._verdict = None
+        self._pause_s = self._policy.first_pause_s
 
     def failed(self, failure: RetryableError) -> None:
         """Count a retryable failure.
@@ -106,11 +136,13 @@ class Circuit:
         if not self._failures:
             self._first_failure = self._clock()
         self._failures += 1
+        self._last_failure = str(failure)
         silent_s = self._clock() - self._first_failure
         requested_s = seconds_of(failure.after)
         if requested_s is not None and requested_s > self._policy.deadline_s:
             until = _date_after(requested_s)
-            self.open(f"the server at {self._server} asks to be left alone {until} ({failure}); try again then")
+            verdict = f"the server at {self._server} asks to be left alone {until} ({failure}); try again then"
+            self.open(verdict, requested_s if math.isfinite(requested_s) else None)
         if self._failures >= self._policy.gone_after_failures and silent_s >= self._policy.gone_after_s:
             self.open(
                 f"the server at {self._server} is gone: {self._failures} attempts in a row failed over "
@@ -121,17 +153,26 @@ class Circuit:
     def refused(self, refusal: BackendError) -> None:
         """Count a refusal that no retry will change.
 
-        Opens the circuit after the same refusal too many times in a row.
+        Opens the circuit after the same refusal too many times in a row. A server that refuses one request is there for
+        others, so a circuit that was open closes.
         """
+        self._verdict = None
         self._refusals = self._refusals + 1 if str(refusal) == self._last_refusal else 1
         self._last_refusal = str(refusal)
-        if self._refusals >= self._policy.same_refusals:
+        if self._refusals >= self._policy.same_refusals and not self.strangers:
             self.open(f"{self._refusals} requests in a row met the same refusal: {refusal}; mend that and run again")
 
-    def open(self, verdict: str) -> None:
-        """Open the circuit: raise ``verdict`` now and on every later :meth:`check`."""
+    def open(self, verdict: str, pause_s: float | None = None) -> None:
+        """Open the circuit for ``pause_s``, or the next pause: raise ``verdict`` now and on every later check."""
         self._verdict = verdict
-        self.check()
+        self._pause(pause_s)
+        raise BackendUnavailable(verdict, after_s=self.pause_s)
+
+    def _pause(self, pause_s: float | None = None) -> None:
+        if pause_s is None:
+            pause_s = self._pause_s
+            self._pause_s = min(2 * pause_s, self._policy.longest_pause_s)
+        self._closed_again = self._clock() + pause_s
 
 
 async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circuit: Circuit) -> T:
@@ -144,6 +185,8 @@ async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circui
 
     async def attempt() -> T:
         nonlocal reason
+        while circuit.strangers and 0 < circuit.pause_s <= PATIENCE_S:
+            await asyncio.sleep(circuit.pause_s)
         circuit.check()
         try:
             async with asyncio.timeout(max(0.0, ends - time.monotonic())):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from memagent_lib.settings import key_value
 
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent
+    from memagent_lib.backends import Sampling
 
 SIZES = {
     "chunk": "tokens of the document in one prompt",
@@ -38,6 +40,8 @@ def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = Fal
     how = "the server's API: completions (the default), or chat for a server that accepts no token ids"
     option(model, "--api", "NAME", how, choices=["completions", "chat"])
     option(model, "--api-key-file", "FILE", "a file that contains the server's key")
+    fields = "a field of every request to the server, its value in JSON or plain text; repeat it for more"
+    option(model, "--extra", "KEY=VALUE", fields, action="append", default=[])
     window = "the model's context length (prompt and reply), if neither model nor server states it"
     option(model, "--window", "N", window)
     counts = "the tokenizer to count with, if the model is neither a folder nor a hub name"
@@ -63,6 +67,7 @@ def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = Fal
     for name, what in SIZES.items():
         option(reading, f"--{name}-tokens", "N", f"{what} (default: {getattr(paper, f'{name}_tokens')})")
     option(reading, "--temperature", "X", "0 always takes the likeliest token", default=0.0)
+    option(reading, "--top-p", "X", "above temperature 0, draw from the likeliest tokens of this share", default=1.0)
     option(reading, "--seed", "N", "makes sampling repeatable; no effect at temperature 0")
 
 
@@ -79,13 +84,12 @@ def chat_template_of(a: argparse.Namespace) -> dict[str, Any]:
 def agent_of(a: argparse.Namespace) -> Agent:
     """Open the agent that the options of :func:`add_agent_options` describe, and load its model."""
     from memagent_lib.agent import open_agent
-    from memagent_lib.backends import Sampling
 
     sizes = {f"{name}_tokens": getattr(a, f"{name}_tokens") for name in SIZES}
-    server = {"base_url": a.base_url, "api": a.api, "api_key": _api_key(a.api_key_file)}
+    server = {"base_url": a.base_url, "api": a.api, "api_key": _api_key(a.api_key_file), "extra": _extra(a.extra)}
     server = {name: value for name, value in server.items() if value}
     if server and a.backend != "openai":
-        raise ValueError(f"--base-url, --api and --api-key-file are for --backend openai, not {a.backend}")
+        raise ValueError(f"--base-url, --api, --api-key-file and --extra are for --backend openai, not {a.backend}")
     readers = a.reader if isinstance(a.reader, list) else [a.reader]
     return open_agent(
         a.model,
@@ -93,12 +97,32 @@ def agent_of(a: argparse.Namespace) -> Agent:
         reader=readers[0] if readers else None,
         template=a.template,
         budget={name: size for name, size in sizes.items() if size is not None},
-        sampling=Sampling(temperature=a.temperature, seed=a.seed),
+        sampling=sampling_of(a),
         tokenizer=a.tokenizer,
         chat_template=chat_template_of(a),
         window=a.window,
         **server,
     )
+
+
+def sampling_of(a: argparse.Namespace) -> Sampling:
+    from memagent_lib.backends import Sampling
+
+    return Sampling(temperature=a.temperature, top_p=a.top_p, seed=a.seed)
+
+
+def _extra(pairs: list[str]) -> dict[str, Any]:
+    """Read ``key=value`` pairs; a value that is no JSON is a text."""
+    extra = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise ValueError(f"--extra takes KEY=VALUE, such as top_k=20, got {pair!r}")
+        try:
+            extra[key] = json.loads(value)
+        except ValueError:
+            extra[key] = value
+    return extra
 
 
 def _api_key(path: str | None) -> str | None:

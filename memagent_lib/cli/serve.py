@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from memagent_lib.cli.agent_options import add_agent_options, agent_of
+from memagent_lib.cli.agent_options import add_agent_options, agent_of, sampling_of
 from memagent_lib.cli.arguments import Verbs, add_verb, option, port_refused, require_port
 
 HOST = "127.0.0.1"
@@ -41,6 +41,8 @@ def add_parser(verbs: Verbs) -> None:
     option(server, "--split", "NAME", "how to divide a long single message, see below", default="last_paragraph")
     option(server, "--readings", "N", "requests answered at the same time", default=8)
     option(server, "--waiting", "N", "requests that may wait; further ones get status 429 with Retry-After", default=64)
+    also = "a name under which clients may reach it besides localhost, such as a proxy's; repeat it for more"
+    option(server, "--allow-host", "NAME", also, action="append", default=[])
     option(server, "--body-mb", "N", "the longest request, in megabytes", default=1024)
 
 
@@ -50,7 +52,6 @@ def run(a: argparse.Namespace) -> int:
 
     import uvicorn
 
-    from memagent_lib.backends import Sampling
     from memagent_lib.serve import ServeSettings, make_app
 
     settings = ServeSettings(
@@ -59,6 +60,7 @@ def run(a: argparse.Namespace) -> int:
         readings=a.readings,
         waiting=a.waiting,
         body_mb=a.body_mb,
+        allowed_hosts=tuple(a.allow_host),
     )
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -66,10 +68,11 @@ def run(a: argparse.Namespace) -> int:
             listening.bind((HOST, a.port))  # a port in use fails here, before a model is loaded
         except OSError as failure:
             raise OSError(f"{port_refused(HOST, a.port, failure)}; give another --port") from failure
-        app = make_app(agent_of(a), settings, Sampling(temperature=a.temperature, seed=a.seed))
+        app = make_app(agent_of(a), settings, sampling_of(a))
         listening.listen()  # a client that reads the line below may connect at once
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
         port = listening.getsockname()[1]
-        print(f"http://{HOST}:{port}/v1 answers as {settings.name!r}; Ctrl-C stops it", flush=True)
+        queue = f"{a.readings} requests side by side, {a.waiting} more wait"
+        print(f"http://{HOST}:{port}/v1 answers as {settings.name!r}; {queue}; Ctrl-C stops it", flush=True)
         server.run([listening])
     return 0

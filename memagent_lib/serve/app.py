@@ -7,35 +7,34 @@ as ignored. Knows an agent and OpenAI's formats. Knows no file.
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from memagent_lib.agent import Agent, Observer
-from memagent_lib.backends import BackendError, BackendUnavailable, Sampling
+from memagent_lib.backends import BackendError, BackendUnavailable, Remote, Sampling
 from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.serve import wire
 from memagent_lib.serve.completions import CompletionRequest
 from memagent_lib.serve.conversation import ChatError, ChatRequest, ReadingTask, require_split, task_of
+from memagent_lib.serve.guard import Guard
 from memagent_lib.settings import require_at_least
 from memagent_lib.trace import Trace, Turn
 
 Form = TypeVar("Form", ChatRequest, CompletionRequest)
-HOSTS = ["localhost", "127.0.0.1"]
 QUIET_S = 15.0
 """After this long without a turn, a comment in the stream stops proxies from closing the connection."""
 EXPECTED = (BudgetError, BackendError, BackendUnavailable)
@@ -45,13 +44,17 @@ CLIENT_GONE = 499  # nginx's code; only a log sees it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """How a server answers: ``readings`` run concurrently, ``waiting`` more may queue, others get status 429."""
+    """How a server answers: ``readings`` run concurrently, ``waiting`` more may queue, others get status 429.
+
+    ``allowed_hosts`` are names of this machine besides localhost, such as a proxy's.
+    """
 
     name: str
     split: str = "last_paragraph"
     readings: int = 8
     waiting: int = 64
     body_mb: int = 1024
+    allowed_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "readings", "body_mb")
@@ -61,8 +64,11 @@ class ServeSettings:
 def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = None) -> Starlette:
     """Create the application. Closing it closes the agent's backend.
 
-    It accepts requests for this machine's own host names only, so that no web page can reach it through the browser.
+    It accepts requests for this machine's own host names and the allowed ones only, so that no web page can reach it
+    through the browser. A model's server that was away is tried again.
     """
+    if isinstance(agent.backend, Remote):
+        agent.backend.expect_strangers()
     server = ReadingServer(agent, settings, sampling or Sampling())
 
     @asynccontextmanager
@@ -80,7 +86,7 @@ def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = 
     ]
     # Starlette looks a handler up along an exception's base classes, so Exception catches bugs.
     handlers = dict.fromkeys((ChatError, HTTPException, *EXPECTED, Exception), _failed) | {ClientDisconnect: _gone}
-    guard = [Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)]
+    guard = [Middleware(Guard, allowed=settings.allowed_hosts)]
     return Starlette(routes=routes, exception_handlers=handlers, middleware=guard, lifespan=lifespan)
 
 
@@ -93,6 +99,7 @@ class ReadingServer:
         self._sampling = sampling
         self._slots = asyncio.Semaphore(settings.readings)
         self._requests = 0
+        self._unavailable: str | None = None
         self._traces: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     async def chat(self, request: Request) -> Response:
@@ -138,7 +145,11 @@ class ReadingServer:
         wire.require_supported(chat)
         task = task_of(chat, self._fits, self._settings.split)
         if self._requests >= self._settings.readings + self._settings.waiting:
-            raise ChatError(f"{self._requests} requests are being read or waiting; try again later", status=429)
+            raise ChatError(
+                f"{self._settings.readings} requests are being read and {self._settings.waiting} wait, as many as may; "
+                "try again later",
+                status=429,
+            )
         reading = _Reading(self, self._agent_for(chat, task), task)
         return reading
 
@@ -156,17 +167,48 @@ class ReadingServer:
         return JSONResponse(found)
 
     async def health(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok", "requests": self._requests})
+        """Report the queue, and whether the model replies: ``ok``, ``retrying``, or ``unavailable`` (status 503)."""
+        settings = self._settings
+        reading = min(self._requests, settings.readings)
+        state = {
+            "status": "ok",
+            "requests": self._requests,
+            "reading": {"now": reading, "most": settings.readings},
+            "waiting": {"now": self._requests - reading, "most": settings.waiting},
+        }
+        trouble = self._trouble()
+        if self._unavailable:
+            return JSONResponse(state | {"status": "unavailable", "error": self._unavailable}, 503)
+        if trouble:
+            state |= {"status": "retrying", "error": trouble}
+        return JSONResponse(state)
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Wait for one of the slots for concurrent ``readings``, first come first served."""
+    def _trouble(self) -> str | None:
+        backend = self._agent.backend
+        if not isinstance(backend, Remote):
+            return self._unavailable
+        trouble = backend.trouble()
+        if trouble is None:
+            self._unavailable = None
+        return trouble
+
+    def model_replied(self) -> None:
+        self._unavailable = None
+
+    def model_failed(self, failure: BackendUnavailable) -> None:
+        self._unavailable = str(failure)
+
+    def admit(self, work: asyncio.Task[Trace]) -> None:
+        """Count a reading from now until it ends, whether it waits or runs."""
         self._requests += 1
-        try:
-            async with self._slots:
-                yield
-        finally:
-            self._requests -= 1
+        work.add_done_callback(self._dismiss)
+
+    def _dismiss(self, _: asyncio.Task[Trace]) -> None:
+        self._requests -= 1
+
+    def slot(self) -> asyncio.Semaphore:
+        """One of the ``readings`` that run side by side, first come first served."""
+        return self._slots
 
     def store(self, trace_id: str, task: ReadingTask, trace: Trace) -> None:
         self._traces[trace_id] = {
@@ -186,13 +228,15 @@ class ReadingServer:
             if len(body) > limit:  # before the whole of it is in memory
                 raise ChatError(f"the request is over {self._settings.body_mb:,} MB", status=413)
         try:
-            chat = form.model_validate(json.loads(bytes(body)))
+            chat = form.model_validate(wire.parsed(bytes(body)))
         except ValidationError as wrong:
             first = wrong.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise ChatError(f"{where or 'the body'}: {first['msg']}", where or None) from wrong
+        except RecursionError as deep:
+            raise ChatError("the body is JSON nested too deep") from deep
         except ValueError as wrong:
-            raise ChatError(f"the body is not JSON: {wrong}") from wrong
+            raise ChatError(f"the body is not JSON in UTF-8: {wrong}") from wrong
         self._require_name(chat.model)
         return chat
 
@@ -279,17 +323,25 @@ class _Reading:
         self._agent = agent
         self._turns: asyncio.Queue[Turn | None] = asyncio.Queue()
         self.work = asyncio.create_task(self._read())
+        server.admit(self.work)
 
     async def _read(self) -> Trace:
         loop = asyncio.get_running_loop()  # a backend may report its turns from another thread
-        observer = Observer(on_turn=lambda turn: loop.call_soon_threadsafe(self._turns.put_nowait, turn), lean=True)
+        observer = Observer(on_turn=lambda turn: loop.call_soon_threadsafe(self._turn_done, turn), lean=True)
         try:
             async with self._server.slot():
                 trace = await self._agent.aread(self.task.document or "", self.task.prompt, observer=observer)
+        except BackendUnavailable as failure:
+            self._server.model_failed(failure)
+            raise
         finally:
             self._turns.put_nowait(None)  # ends progress(), whether the reading succeeded or not
         self._server.store(self.id, self.task, trace)
         return trace
+
+    def _turn_done(self, turn: Turn) -> None:
+        self._server.model_replied()
+        self._turns.put_nowait(turn)
 
     async def progress(self) -> AsyncIterator[dict[str, Any] | None]:
         """Yield the metadata of each finished turn, and ``None`` after :data:`QUIET_S` without one."""
@@ -333,7 +385,10 @@ def _error(failure: Exception) -> tuple[dict[str, Any], int]:
 
 def _failed(_: Request, failure: Exception) -> Response:
     body, status = _error(failure)
-    return JSONResponse(body, status, {"Retry-After": "10"} if status == 429 else None)
+    after_s = 10.0 if status == 429 else None
+    if isinstance(failure, BackendUnavailable):
+        after_s = failure.after_s
+    return JSONResponse(body, status, None if after_s is None else {"Retry-After": str(ceil(after_s))})
 
 
 def _gone(_: Request, __: Exception) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from memagent_lib.serve.conversation import ChatError, ChatRequest, ReadingTask
 from memagent_lib.trace import Trace, Turn
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # of a pair or alone
 _REFUSED = {
     "tools": "tools", "functions": "functions", "logprobs": "log-probabilities", "audio": "audio",
     "prediction": "predicted outputs",
@@ -18,15 +20,29 @@ _REFUSED = {
 _WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 
 
+def parsed(body: bytes) -> Any:
+    """Return the JSON of a request; raises ``ValueError`` where it is none, or has half a character.
+
+    ``json`` reads a lone surrogate, which no tokenizer and no reply can hold.
+    """
+    text = body.decode("utf-8-sig")
+    table = json.loads(text)
+    if _SURROGATE.search(text):
+        json.dumps(table, ensure_ascii=False).encode()
+    return table
+
+
 def require_supported(chat: ChatRequest) -> None:
     """Raise :class:`ChatError` for an option that would change the reply and is not supported here."""
     extra = chat.model_extra or {}
     for name, what in _REFUSED.items():
         if extra.get(name):
             raise ChatError(f"this server has no {what}", name)
-    if extra.get("n", 1) != 1:
+    if extra.get("n") not in (None, 1):
         raise ChatError(f"one reply per request, and n is {extra['n']}", "n")
-    form = (extra.get("response_format") or {}).get("type", "text")
+    form = extra.get("response_format") or "text"
+    if isinstance(form, dict):
+        form = form.get("type", "text")
     if form != "text":
         raise ChatError(f"replies are text, and response_format is {form!r}", "response_format")
 

@@ -512,6 +512,15 @@ def test_the_command_reads_through_a_chat_server_with_a_key(tokenizer, tmp_path,
         assert all("Which note?" in body["messages"][0]["content"] for body in server.bodies)
         assert main([*asked, "--window", "4096", "--api", "chat", "--journal", str(tmp_path / "j.jsonl")]) == 0
         assert server.posts == posts, "what the journal holds is not asked again"
+        drawn = ["--window", "4096", "--api", "chat", "--temperature", "0.7", "--top-p", "0.9", "--extra", "top_k=20"]
+        drawn += ["--extra", 'chat_template_kwargs={"enable_thinking": false}', "--extra", "service_tier=flex"]
+        assert main([*asked, *drawn]) == 0
+        body = server.bodies[-1]
+        assert (body["temperature"], body["top_p"], body["top_k"], body["service_tier"]) == (0.7, 0.9, 20, "flex")
+        assert body["chat_template_kwargs"] == {"enable_thinking": False}
+        for wrong, says in [(["--extra", "top_k"], "--extra takes KEY=VALUE"), (["--top-p", "0"], "top_p must be")]:
+            assert main([*asked, "--window", "4096", *wrong]) == 2
+            assert says in capsys.readouterr().err
 
 
 # The prompt as the server read it, and replies of other forms.
@@ -575,6 +584,26 @@ async def test_an_error_under_the_status_200_has_the_servers_words(body, says, p
         with pytest.raises(BackendError, match=says):
             await ask(opened(server, retry_policy=PATIENT))
     assert server.posts == posts
+
+
+async def test_a_reading_survives_every_fault_at_thirty_percent(encoder):
+    kinds = ["429", "500", "503", "drop", "half", "empty", "other"]
+    fault = faults(0.3, kinds, seed=4)
+    odd = {"empty": {"choices": [{"text": "", "finish_reason": "stop"}]}, "other": {"choices": None}}
+    with serving() as server:
+        kind = {}
+
+        def named(number):
+            kind["now"] = fault(number)
+            return None if kind["now"] in odd else kind["now"]
+
+        server.fault = named
+        server.reply = lambda body: odd.get(kind.pop("now", None)) or reply_of(body)
+        backend = opened(server, retry_policy=PATIENT)
+        for number in range(60):
+            await backend.complete(Request((number,), "", 1))
+        await backend.close()
+    assert server.posts > 60
 
 
 # What a server takes of OpenAI's form.
@@ -712,6 +741,12 @@ async def test_a_pause_without_an_end_is_one_line(after):
     assert server.posts == 1
 
 
+@pytest.mark.parametrize("name", ["model", "messages", "stream"])
+def test_a_field_of_the_backend_itself_is_no_extra(name):
+    with pytest.raises(ValueError, match=f"extra may not set {name}"):
+        OpenAICompatible("small", Sampling(), extra={name: True})
+
+
 # RetryPolicy, by itself.
 
 
@@ -764,6 +799,25 @@ def test_a_silent_minute_opens_the_circuit_and_a_burst_does_not():
         circuit.failed(RetryableError("dropped"))
     with pytest.raises(BackendUnavailable):
         circuit.check()
+
+
+def test_an_open_circuit_is_tried_again_after_growing_pauses():
+    now = [0.0]
+    circuit = Circuit(RetryPolicy(first_pause_s=1, longest_pause_s=3), "http://x", clock=lambda: now[0])
+    with pytest.raises(BackendUnavailable, match="no key"):
+        circuit.open("no key")
+    for pause_s in (1, 2, 3, 3):
+        now[0] += pause_s - 0.25
+        with pytest.raises(BackendUnavailable, match="no key") as refused:
+            circuit.check()
+        assert refused.value.after_s == pytest.approx(0.25)
+        now[0] += 0.25
+        circuit.check()  # one request tries the server again
+        with pytest.raises(BackendUnavailable, match="no key"):
+            circuit.check()  # while the others wait for it
+    circuit.succeeded()
+    circuit.check()
+    assert circuit.trouble is None and circuit.pause_s == 0
 
 
 async def test_a_bug_in_the_request_is_not_retried():

@@ -18,9 +18,12 @@ from pathlib import Path
 import openai
 import pytest
 import uvicorn
+from hostile import Server
+from hostile import serving as model_server
 
 from memagent_lib.agent import Agent
-from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, Scripted
+from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, Scripted, open_backend
+from memagent_lib.backends.retries import RetryPolicy
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.serve import ServeSettings, make_app
 from memagent_lib.trace import Reply
@@ -248,12 +251,140 @@ def test_a_full_queue_and_a_long_body_are_refused(encoder: Encoder) -> None:
         assert refused.value.status_code == 413
 
 
-def test_only_this_machines_own_names_are_answered(agent: Agent) -> None:
+def raw(client: openai.OpenAI, body: bytes | None, headers: dict[str, str]) -> tuple[int, str]:
+    """Send a request as no client library would; return its status and the error's message."""
+    connection = http.client.HTTPConnection("127.0.0.1", client.base_url.port)
+    method, path = ("GET", "/v1/models") if body is None else ("POST", "/v1/chat/completions")
+    connection.request(method, path, body, headers)
+    reply = connection.getresponse()
+    content = json.loads(reply.read())
+    connection.close()
+    return reply.status, content.get("error", {}).get("message", "")
+
+
+@pytest.mark.parametrize(
+    ("host", "answered"),
+    [
+        ("127.0.0.1:8000", True),
+        ("LOCALHOST:8000", True),
+        ("localhost.", True),
+        ("[::1]:8000", True),
+        ("box.example:8000", True),  # allowed by name
+        ("evil.example:8642", False),  # hermes-agent#21939
+        ("localhost.evil.example", False),  # deepclaude#16: a prefix is no match
+        ("127.0.0.1@evil.example", False),
+        ("[::1", False),
+    ],
+)
+def test_only_this_machines_own_names_are_answered(agent: Agent, host: str, answered: bool) -> None:
+    with serving(agent, allowed_hosts=("Box.example",)) as client:
+        status, message = raw(client, None, {"Host": host})
+    assert (status == 200) is answered
+    assert answered or (status == 400 and "start the server with --allow-host" in message)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "says"),
+    [
+        ({"Content-Type": "text/plain"}, 415, "must be application/json, got 'text/plain'"),  # sent without asking
+        ({}, 415, "must be application/json, got 'none'"),
+        ({"Origin": "https://evil.example"}, 403, "a page of 'https://evil.example' may not"),  # llama.cpp#25606
+        ({"Origin": "null"}, 403, "a page of 'null' may not use this server"),
+        ({"Origin": "http://localhost:3000", "Content-Type": "application/json; charset=utf-8"}, 200, ""),
+    ],
+)
+def test_a_page_of_another_site_starts_no_reading(agent: Agent, headers, status, says) -> None:
+    body = json.dumps({"model": "reader", "messages": [{"role": "user", "content": "Who is there?"}]}).encode()
     with serving(agent) as client:
-        connection = http.client.HTTPConnection("127.0.0.1", client.base_url.port)
-        connection.request("GET", "/v1/models", headers={"Host": "evil.example"})
-        assert connection.getresponse().status == 400
-        connection.close()
+        got, message = raw(client, body, headers)
+    assert (got, bool(agent.backend.requests)) == (status, status == 200)
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "says"),
+    [
+        ('"n": null', 200, ""),
+        ('"response_format": null', 200, ""),
+        ('"response_format": "json"', 400, "response_format is 'json'"),
+        ('"response_format": 3', 400, "response_format is 3"),
+        ('"stop": "\\ud83d"', 400, "the body is not JSON in UTF-8"),
+        ('"stop": "\\ud83e\\uddea"', 200, ""),
+        ('"x": ' + "[" * 100_000 + "]" * 100_000, 400, "nested too deep"),
+    ],
+)
+def test_an_odd_body_is_no_error_of_the_server(agent: Agent, more: str, status: int, says: str) -> None:
+    body = f'{{"model": "reader", "messages": [{{"role": "user", "content": "Who is there?"}}], {more}}}'
+    with serving(agent) as client:
+        got, message = raw(client, body.encode(), {"Content-Type": "application/json"})
+    assert got == status and says in message
+
+
+# A model behind a server that fails.
+
+
+def health(client: openai.OpenAI) -> dict:
+    connection = http.client.HTTPConnection("127.0.0.1", client.base_url.port)
+    connection.request("GET", "/health")
+    reply = connection.getresponse()
+    state = json.loads(reply.read()) | {"code": reply.status}
+    connection.close()
+    return state
+
+
+@contextmanager
+def behind(encoder: Encoder, fault) -> Iterator[tuple[openai.OpenAI, Server]]:
+    """An endpoint whose model is on a server with faults."""
+    with model_server(fault=fault) as server:
+        policy = RetryPolicy(deadline_s=20, first_wait_s=0.01, longest_wait_s=0.02, first_pause_s=0.05)
+        backend = open_backend("openai", "small", base_url=server.url, retry_policy=policy)
+        with serving(Agent(encoder, backend)) as client:
+            yield client, server
+
+
+@pytest.mark.parametrize("fault", ["404", "401", "402"])
+def test_one_refusal_of_the_models_server_ends_no_service(encoder: Encoder, fault: str) -> None:
+    with behind(encoder, lambda n: fault if n == 0 else None) as (client, server):
+        assert health(client)["status"] == "ok"
+        with pytest.raises(openai.APIStatusError, match=f"status {fault}") as refused:
+            ask(client, ("user", "Who is there?"))
+        assert refused.value.status_code == 503
+        state = health(client)
+        assert (state["code"], state["status"]) == (503, "unavailable") and f"status {fault}" in state["error"]
+        assert ask(client, ("user", "Who is there?")).choices[0].message.content.startswith("note ")
+        assert (health(client)["code"], health(client)["status"]) == (200, "ok")
+    assert server.posts == 2
+
+
+def test_a_named_pause_is_passed_on_and_not_disturbed(encoder: Encoder) -> None:
+    with behind(encoder, lambda n: "429/3600") as (client, server):
+        for _ in range(3):
+            with pytest.raises(openai.APIStatusError, match="asks to be left alone until") as refused:
+                ask(client, ("user", "Who is there?"))
+            assert 3590 < int(refused.value.response.headers["retry-after"]) <= 3600
+    assert server.posts == 1
+
+
+def test_one_clients_bad_requests_close_nobodys_way(encoder: Encoder) -> None:
+    with behind(encoder, lambda n: "400" if n < 12 else None) as (client, _):
+        for _ in range(12):
+            with pytest.raises(openai.APIStatusError, match="status 400"):
+                ask(client, ("user", "Who is there?"))
+        assert health(client)["status"] == "ok"
+        assert ask(client, ("user", "Who is there?")).choices[0].message.content.startswith("note ")
+
+
+def test_health_reports_the_queue_and_what_is_tried_again(encoder: Encoder) -> None:
+    with behind(encoder, lambda n: "500" if n < 40 else None) as (client, server):
+        reading = threading.Thread(target=lambda: ask(client, ("user", "Who is there?")))
+        reading.start()
+        while not server.posts:
+            time.sleep(0.01)
+        time.sleep(0.05)
+        state = health(client)
+        reading.join()
+    assert (state["code"], state["status"], state["error"]) == (200, "retrying", "status 500: fault 500")
+    assert (state["reading"], state["waiting"]) == ({"now": 1, "most": 8}, {"now": 0, "most": 64})
 
 
 def test_a_cut_answer_has_the_finish_reason_length(tokenizer) -> None:

@@ -1,0 +1,73 @@
+"""Which requests are answered at all: no page of another site may start a reading through the browser.
+
+A page can make a browser send requests to this machine, under a name of its own that resolves here, or in a form that
+the browser sends without asking first. Knows headers. Knows no agent and no body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from memagent_lib.serve import wire
+
+
+class Guard:
+    """Middleware that refuses a foreign Host or Origin, and a POST that is not JSON, each with the reason.
+
+    This machine's own names are ``localhost`` and the loopback addresses; ``allowed`` names more.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Collection[str] = ()):
+        self._app = app
+        self._allowed = {name.lower().rstrip(".") for name in allowed}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope["method"], Headers(scope=scope)) if scope["type"] == "http" else None
+        if refusal is None:
+            return await self._app(scope, receive, send)
+        message, status = refusal
+        await JSONResponse(wire.error(message, status), status)(scope, receive, send)
+
+    def _refusal(self, method: str, headers: Headers) -> tuple[str, int] | None:
+        """Return the message and the status of a refusal, ``None`` for a request to be answered."""
+        host = headers.get("host", "localhost")  # HTTP/1.0 has none, and no browser speaks it
+        if not self._is_own(f"//{host}"):
+            name = _name(f"//{host}") or "NAME"
+            return (
+                f"the Host {host!r} is not a name of this machine (localhost, 127.0.0.1, [::1]); "
+                f"to allow it, start the server with --allow-host {name}"
+            ), 400
+        origin = headers.get("origin")
+        if origin is not None and not self._is_own(origin):
+            return f"a page of {origin!r} may not use this server; its Origin is not this machine", 403
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if method == "POST" and kind != "application/json":
+            return f"the Content-Type must be application/json, got {kind or 'none'!r}", 415
+        return None
+
+    def _is_own(self, address: str) -> bool:
+        name = _name(address)
+        if name is None:
+            return False
+        if name == "localhost" or name in self._allowed:
+            return True
+        try:
+            return ip_address(name).is_loopback
+        except ValueError:
+            return False
+
+
+def _name(address: str) -> str | None:
+    """Return the host in an address, without port and final dot; ``None`` where there is none."""
+    try:
+        parts = urlsplit(address)
+        name = parts.hostname
+    except ValueError:
+        return None
+    return name.rstrip(".") if name else None
