@@ -27,6 +27,10 @@ examples:
   memagent serve --model Qwen/Qwen2.5-7B-Instruct
   memagent serve --model NAME --backend openai --base-url http://localhost:8001/v1 --port 8000
   curl http://127.0.0.1:8000/v1/models
+  lm_eval --model local-chat-completions --apply_chat_template --tasks longbench_narrativeqa --model_args \\
+    model=NAME,base_url=http://127.0.0.1:8000/v1/chat/completions,max_length=1000000
+lm-eval itself cuts prompts on the left to max_length, 2,047 tokens by default. Its longbench2 compares
+log-probabilities, which a reading in pieces does not have; the server refuses it in one line.
 """
 
 

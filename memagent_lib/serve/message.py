@@ -6,7 +6,7 @@ words that its parts share, so they hold in any language:
 
 1. A *cue* is an unfinished sentence at the end that is short and ends in a colon, or that follows a question and ends
    in a colon or repeats the question's words. A cue never is the question.
-2. Tags on lines of their own around most of the message enclose the document.
+2. Tags on lines of their own around most of the message enclose the document; headings may divide a message, too.
 3. The question is the last example, where the cue follows earlier examples; else the last line, if it has a label
    ("Question:") or a question mark; else the last paragraph, or before a cue the first line if the cue repeats that.
    A question that stands by itself at the beginning counts before the latter two. Options ("A) ...") and a line below
@@ -23,6 +23,7 @@ import re
 import string
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 Fits = Callable[[str], bool]
 
@@ -44,6 +45,8 @@ _COLON_END = re.compile(r"[:：][\s*_\"'“”「『《\[(]*$")  # the reply may
 _SENTENCE_END = re.compile(r"[.!?؟][\"')\]]*\s+|[。！？][”」』]?\s*|\n\s*")
 _LABEL = re.compile(r"^[^\S\n]*[*#_]*[^\S\n]*(?:\w{1,40}[^\S\n]){0,2}\w{1,40}[*_]*[^\S\n]?[:：][*_]*", re.MULTILINE)
 _OPTION = re.compile(r"^[^\S\n]*\(?([A-Z])[).:][^\S\n]", re.MULTILINE)
+_HEADING = re.compile(r"^#+[^\S\n]+[^\n]+$", re.MULTILINE)
+_ENCLOSED = re.compile(r"<([\w-]+)>\s*(.*\S)\s*</\1>", re.DOTALL)
 _OPENING_TAG = re.compile(r"^<([\w-]+)>[^\S\n]*\n", re.MULTILINE)
 
 
@@ -121,9 +124,22 @@ def _divide_at_tags(body: str, has_cue: bool, fits: Fits) -> MessageParts | None
     if not question:  # the question comes first
         question = instructions
         instructions = ""
+    enclosed = _ENCLOSED.fullmatch(question)
+    question = enclosed[2] if enclosed else question
     if not question or not fits(question):
         return None
     return MessageParts(without_label(question) if has_cue else question, body[tag.end() : end], instructions)
+
+
+def _divide_at_headings(body: str, cue: str, fits: Fits) -> MessageParts | None:
+    """Divide "### Instruction: ... ### Input: ... ### Response:", the form of Alpaca's training data."""
+    headings = list(islice(_HEADING.finditer(body), 2)) if cue.startswith("#") else []
+    if len(headings) < 2:
+        return None
+    question = body[headings[0].end() : headings[1].start()].strip()
+    if not question or not fits(question):
+        return None
+    return MessageParts(question, body[headings[1].end() :].strip(), body[: headings[0].start()].strip())
 
 
 def _divide_body(body: str, cue: str, has_options: bool, fits: Fits) -> MessageParts | None:
@@ -135,6 +151,9 @@ def _divide_body(body: str, cue: str, has_options: bool, fits: Fits) -> MessageP
     start = _question_start(body, cue, has_options, fits)
     is_marked = start is not None and _is_marked(body[start:], has_options)
     if cue and not is_marked:
+        under_heading = _divide_at_headings(body, cue, fits)
+        if under_heading is not None:
+            return under_heading
         first = _first_question(body)
         if first and fits(first[0]) and _cue_prefers(first[0], body, cue) >= 0:
             return MessageParts(without_label(first[0]), body[first.end() :].strip(), body[: first.start()].strip())
@@ -148,7 +167,8 @@ def _divide_body(body: str, cue: str, has_options: bool, fits: Fits) -> MessageP
         return MessageParts(question, document)
     closing = _closing_start(document, opening)
     if closing is None:
-        instructions = _instruction(opening) if has_options and _BREAK.match(body, len(opening)) else ""
+        is_apart = _BREAK.match(body, len(opening)) and not _second_paragraph_repeats(body, opening)
+        instructions = _instruction(opening) if has_options and is_apart else ""
         return MessageParts(without_label(question), document, instructions)
     if not is_marked and fits(body[closing:]):  # an abstract and what to do with it, say
         return MessageParts(body[closing:].strip(), document[:closing].rstrip())
@@ -166,8 +186,10 @@ def _question_start(body: str, cue: str, has_options: bool, fits: Fits) -> int |
         while line > paragraph and _is_question(body[:line]):
             line = max(paragraph, body.rfind("\n", 0, line - 1) + 1)  # questions above the last line belong to it
         candidates = [line]
-    elif _is_question(body[:paragraph]) and not _words(cue) & _words(body[paragraph:]):  # "Be brief." below a question
-        candidates.insert(0, body.rfind("\n", 0, len(body[:paragraph].rstrip())) + 1)
+    elif _is_question(body[:paragraph]):  # "Be brief." below a question
+        above = body.rfind("\n", 0, len(body[:paragraph].rstrip())) + 1
+        if _LABEL.match(body, above) or not _words(cue) & _words(body[paragraph:]):
+            candidates.insert(0, above)
     return next((at for at in candidates if at and fits(body[at:])), None)
 
 
@@ -223,8 +245,7 @@ def _closing_start(document: str, opening: str) -> int | None:
     """
     found = []
     end = len(document)
-    pause = _BREAK.search(document)
-    if pause and _repeats(document[pause.end() :].partition("\n")[0], opening):
+    if _second_paragraph_repeats(document, opening):
         return None
     for _ in range(CLOSING_PARAGRAPHS):
         start = _last_paragraph_start(document[:end])
@@ -253,6 +274,12 @@ def _repeats(paragraph: str, opening: str) -> bool:
     opening_words = _words(opening)
     common = len(words & opening_words)
     return common >= 3 and common >= REPEATED * len(words | opening_words)
+
+
+def _second_paragraph_repeats(document: str, opening: str) -> bool:
+    """Whether a document's paragraphs resemble each other, so that the first line is one of them."""
+    pause = _BREAK.search(document)
+    return pause is not None and _repeats(document[pause.end() :].partition("\n")[0], opening)
 
 
 def _set_aside_options(body: str) -> tuple[str, str]:

@@ -286,6 +286,17 @@ FIELD = [
     (f"{STORY}\n\nWho is the thief? The thief is", None),
     (f"Question: Who is the thief?\n\nContext:\n{STORY}\n\nAnswer:", None),
     (f"Use the context.\n\nQuestion: Who is the thief?\n\nContext:\n{STORY}\n\nAnswer:", None),
+    (f"### Instruction:\nWho is the thief?\n\n### Input:\n{STORY}\n\n### Response:", None),
+    (f"<context>\n{STORY}\n</context>\n\n<question>\nWho is the thief?\n</question>\n\nAnswer:", None),
+    (f"Human: {STORY}\n\nКто вор?\n\nОтвет:", "Кто вор?"),
+    (f"{STORY}\n\n누가 도둑입니까?\n\n답변:", "누가 도둑입니까?"),
+    (f"{STORY}\n\nمن هو اللص؟\n\nالجواب:", "من هو اللص؟"),
+    (
+        f"{STORY}\n\nQuestion: Who is the thief?\n\nAnswer the question with one word.\n\nAnswer:",
+        "Who is the thief?\n\nAnswer the question with one word.",
+    ),
+    (f"{STORY}\n\nWho is the thief?\nA. Odo\nB. Ada\nAnswer:", "Who is the thief?\nA. Odo\nB. Ada"),
+    (f"{STORY}\n\nTranslate the thief's name. The translation is:", "Translate the thief's name."),
     (f"Who is the thief?\n\n<document>\n{STORY}\n</document>\n\nAnswer:", None),
 ]
 
@@ -294,7 +305,7 @@ FIELD = [
 def test_a_cue_in_any_language_is_never_the_question(prompt: str, question: str | None) -> None:
     found = user(prompt)
     assert found.question == (question or "Who is the thief?")
-    assert PROSE.strip() in found.document
+    assert "Day" not in found.instructions and PROSE.strip() in found.document
 
 
 def test_what_is_written_below_a_question_belongs_to_it() -> None:
