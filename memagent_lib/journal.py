@@ -32,6 +32,7 @@ class JournalError(UserError, ValueError):
 class _Line(NamedTuple):
     start: int
     size: int
+    number: int = 0
 
 
 class Journal:
@@ -46,6 +47,7 @@ class Journal:
         self._lock = threading.Lock()
         self._turns: defaultdict[str, dict[str, deque[_Line]]] = defaultdict(dict)
         self._records: dict[str, _Line] = {}
+        self._lines = 1
         # By way of JSON, so that it compares equal to what the file's first line is read back as.
         self._identity = json.loads(json.dumps(dict(identity), sort_keys=True, default=str))
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -133,22 +135,34 @@ class Journal:
             for number, line in enumerate(file, 2):
                 if not line.endswith(b"\n"):
                     break
-                self._index(line, number, _Line(end, len(line)))
+                self._lines = number
+                self._index(line, _Line(end, len(line), number))
                 end += len(line)
         os.ftruncate(self._file, end)
         return end
 
-    def _index(self, data: bytes, number: int, line: _Line) -> None:
+    def damage(self, key: str, what: object) -> JournalError:
+        """Return the error that names the line of a reading's record, for a caller who cannot use the record."""
+        return self._damage(self._records[key].number, what)
+
+    def _damage(self, number: int, what: object) -> JournalError:
+        return JournalError(
+            f"{self.path}: line {number} is damaged ({what}); remove that line, and its turn is read again"
+        )
+
+    def _index(self, data: bytes, line: _Line) -> None:
         try:
             entry = json.loads(data)
             if "record" in entry:
+                dict(entry["record"])
                 self._ended(entry["reading"], line, entry.get("failed", False))
             else:
+                Reply(**entry["reply"])
                 self._turns[entry["reading"]].setdefault(entry["turn"], deque()).append(line)
-        except (ValueError, KeyError, TypeError) as odd:
-            raise JournalError(
-                f"{self.path}: line {number} is damaged ({odd}); remove that line, and its turn is read again"
-            ) from odd
+        except KeyError as missing:
+            raise self._damage(line.number, f"it has no {missing}") from missing
+        except (ValueError, TypeError, RecursionError) as odd:
+            raise self._damage(line.number, odd) from odd
 
     def _require_same(self, first: bytes) -> None:
         try:
@@ -174,14 +188,19 @@ class Journal:
     def _write(self, entry: dict[str, Any]) -> _Line:
         data = _encoded(entry)
         with self._lock:
-            line = _Line(self._end, len(data))
+            self._lines += 1
+            line = _Line(self._end, len(data), self._lines)
             self._end = self._append(data, self._end)
         return line
 
     def _append(self, data: bytes, end: int) -> int:
         end += len(data)
-        while data:  # a full disk raises here; a short write is continued
-            data = data[os.write(self._file, data) :]
+        try:
+            while data:  # a short write is continued
+                data = data[os.write(self._file, data) :]
+        except OSError as failure:  # a full disk; the line that was cut short is left out when the file is opened again
+            reason = f"{os.strerror(failure.errno)}; free some space and run this again, finished turns are saved"
+            raise OSError(failure.errno, reason, str(self.path)) from failure
         return end
 
     def _read(self, line: _Line) -> dict[str, Any]:

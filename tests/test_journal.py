@@ -1,5 +1,6 @@
 """A reading that is killed goes on where it was."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -117,7 +118,17 @@ def test_a_journal_of_another_job_stays_as_it_is_to_the_byte(tmp_path):
     assert (tmp_path / "j").read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", [b"not json\n", b"[]\n", b'{"reading": ""}\n', b"\n"])
+OTHER_FORMS = (
+    b'{"reading": "", "turn": "x"}\n',
+    b'{"reading": "", "turn": "x", "reply": {"words": "one"}}\n',
+    b'{"reading": "", "turn": "x", "reply": "one"}\n',
+    b'{"reading": "", "record": "one"}\n',
+    b'{"reading": {}, "record": {}}\n',
+    b"5\n",
+)
+
+
+@pytest.mark.parametrize("damage", [b"not json\n", b"[]\n", b'{"reading": ""}\n', b"\n", *OTHER_FORMS])
 def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path, damage):
     with Journal(tmp_path / "j", SETTINGS) as journal:
         journal.reading().append(PROMPT, Reply("one"))
@@ -125,6 +136,16 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path, damage
     (tmp_path / "j").write_bytes(whole + damage + whole.splitlines(keepends=True)[1])
     with pytest.raises(JournalError, match=r"j: line 3 is damaged \(.*\); remove that line"):
         Journal(tmp_path / "j", SETTINGS)
+
+
+def test_a_full_disk_names_the_journal_and_the_way_on(tmp_path, monkeypatch):
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(OSError, match=r"No space left on device; free some space and run this again.*/j'"):
+            journal.reading().append(PROMPT, Reply("one"))
 
 
 def test_readings_share_no_turns_and_a_finished_one_is_a_record(tmp_path):

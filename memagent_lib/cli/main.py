@@ -14,6 +14,7 @@ from typing import Any
 from memagent_lib.cli import data, demo, doctor, evaluate, lab, read, report, serve, sweep, template, train
 from memagent_lib.cli.arguments import VerbParser
 from memagent_lib.errors import UserError
+from memagent_lib.processes import Terminated
 
 VERBS = (doctor, demo, data, read, evaluate, serve, train, sweep, report, template, lab)
 SUMMARY = "Read documents of any length with a language model that keeps a short memory; train it; measure it."
@@ -34,7 +35,8 @@ memagent VERB --help shows the options of one verb.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit status; without a verb, print the help and return 0.
 
-    An error that the user can fix prints one line on stderr and returns 2. Ctrl-C returns 130. A bug raises.
+    An error that the user can fix prints one line on stderr and returns 2. Ctrl-C returns 130, SIGTERM
+    143. A bug raises.
     """
     commands = parser()
     arguments = commands.parse_args(argv)
@@ -43,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         return arguments.run(arguments) or 0
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated) as stop:
         hint = arguments.how_to_continue(arguments)
         print(f"memagent {arguments.verb}: " + "; ".join(filter(None, ("stopped", hint))), file=sys.stderr)
-        return 130
+        return 143 if isinstance(stop, Terminated) else 130
     except Exception as error:
         if arguments.traceback or not is_user_error(error):
             raise

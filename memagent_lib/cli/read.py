@@ -47,6 +47,7 @@ def run(a: argparse.Namespace) -> int:
     from tqdm.auto import tqdm
 
     from memagent_lib.documents import plain, read_files
+    from memagent_lib.processes import terminable
 
     document = _document(a)
     for warning in document.warnings:
@@ -54,7 +55,7 @@ def run(a: argparse.Namespace) -> int:
     agent = agent_of(a)
     settings = {"model": a.model, "backend": a.backend, "temperature": a.temperature, "seed": a.seed}
     try:
-        with tqdm(unit="turn", disable=None) as bar:
+        with terminable(), tqdm(unit="turn", disable=None) as bar:
             reading = read_files(
                 agent,
                 document,

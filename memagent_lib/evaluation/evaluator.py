@@ -173,9 +173,14 @@ async def _result(agent: Agent, example: Example, journal: Journal | None) -> Re
 def _finished(journal: Journal, key: str, example: Example, code: str) -> Result | None:
     """Return a finished result of a previous call, judged again; ``None`` where there is none or it failed."""
     record = journal.record(key)
-    if record is None or record["trace"] is None:
+    if record is None:
         return None
-    found = Result.from_record(record, example.document)
+    try:
+        if record["trace"] is None:
+            return None
+        found = Result.from_record(record, example.document)
+    except (KeyError, TypeError, ValueError, AttributeError) as odd:
+        raise journal.damage(key, f"a record of another form, {type(odd).__name__}: {odd}") from odd
     verdict = score(example.rule, found.trace.answer, example.answers)
     judged = replace(found, example=example, score=verdict, code=code)
     # Saved, because reports read the scores from the file.

@@ -5,8 +5,10 @@ Knows frames of result rows; knows no agent and no store of runs.
 
 from __future__ import annotations
 
+import fcntl
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -124,20 +126,32 @@ def _rate_cell(row: Mapping[str, Any]) -> str:
 def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = False) -> Path:
     """Save result rows as ``NAME.parquet``, atomically, for :func:`gather_rows`.
 
-    With ``add``, rows already in the file stay, except those of the same reader and data file.
+    With ``add``, rows already in the file stay, except those of the same reader and data file. Several processes may
+    add to one file at once.
     """
     import pandas as pd
 
     path = absolute(folder) / f"{name}.parquet"
-    if add and path.is_file():
-        before = pd.read_parquet(path)
-        # Evaluating again replaces its own rows instead of doubling them.
-        replaced = set(zip(frame["reader"], frame["file"], strict=True))
-        stays = [pair not in replaced for pair in zip(before["reader"], before["file"], strict=True)]
-        frame = pd.concat([before[stays], frame], ignore_index=True)
-    with replacing(path) as unfinished:
-        frame.to_parquet(unfinished, index=False)
+    with _alone(path):
+        if add and path.is_file():
+            before = pd.read_parquet(path)
+            # Evaluating again replaces its own rows instead of doubling them.
+            replaced = set(zip(frame["reader"], frame["file"], strict=True))
+            stays = [pair not in replaced for pair in zip(before["reader"], before["file"], strict=True)]
+            frame = pd.concat([before[stays], frame], ignore_index=True)
+        with replacing(path) as unfinished:
+            frame.to_parquet(unfinished, index=False)
     return path
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until no other process or thread rewrites the file at ``path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A file of its own, because the one that is rewritten is replaced, and a lock with it.
+    with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:

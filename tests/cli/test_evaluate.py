@@ -148,7 +148,10 @@ def test_wrong_examples_become_data_and_failed_ones_do_not(needles, tokenizer_fo
     assert "end the name" in said, "a name that is not parquet is said before anything is read"
 
 
-def test_ctrl_c_says_that_the_same_command_continues_and_it_does(needles, tokenizer_folder, workspace, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_command_says_how_to_continue_and_does(
+    needles, tokenizer_folder, workspace, tmp_path, number: signal.Signals, code: int
+):
     with serving() as server:
         enough = threading.Event()
 
@@ -164,9 +167,9 @@ def test_ctrl_c_says_that_the_same_command_continues_and_it_does(needles, tokeni
         heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heeds) as process:
             assert enough.wait(120)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             _, said = process.communicate(timeout=60)
-        assert process.returncode == 130
+        assert process.returncode == code
         out = tmp_path / "out"
         assert f"stopped; finished turns are saved in {out}/readings, and the same command continues" in said
         assert "Traceback" not in said

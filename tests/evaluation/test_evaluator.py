@@ -1,5 +1,6 @@
 """Evaluation: examples x agent, errors apart from wrong answers, and a journal (design, invariants 9 and 11)."""
 
+import json
 import re
 import sys
 from dataclasses import replace
@@ -20,6 +21,7 @@ from memagent_lib.evaluation import (
     wilson,
 )
 from memagent_lib.evaluation.result_files import DocumentStore
+from memagent_lib.journal import JournalError
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import blind
 
@@ -156,6 +158,18 @@ def test_a_reading_that_was_cut_short_continues_at_its_turn(needle_encoder, need
     assert len(calm.requests) == 2 and len(whole.trace.turns) == 4
     (fresh,) = evaluate(Agent(needle_encoder, Scripted(_careful)), needles[:1], progress=False)
     assert whole.trace == fresh.trace and whole.score == fresh.score
+
+
+def test_a_record_of_another_form_is_an_error_that_names_it(needle_encoder, needles, tmp_path):
+    agent = Agent(needle_encoder, Scripted(_careful))
+    evaluate(agent, needles[:1], folder=tmp_path, progress=False)
+    journal = journal_in(tmp_path)
+    *lines, last = journal.read_text().splitlines(keepends=True)
+    entry = json.loads(last)
+    entry["record"] = {"text": "another program's"}
+    journal.write_text("".join(lines) + json.dumps(entry) + "\n")
+    with pytest.raises(JournalError, match=rf"line {len(lines) + 1} is damaged \(a record of another form, KeyError"):
+        evaluate(agent, needles[:1], folder=tmp_path, progress=False)
 
 
 def test_only_what_changes_a_reply_is_read_again(needle_encoder, needles, tmp_path):

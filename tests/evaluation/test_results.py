@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import suppress
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from memagent_lib.evaluation import (
@@ -128,6 +131,30 @@ def test_tables_name_the_judges(kept, lost):
     assert judges(rows) == "boxed (2), contains (1)"
     assert overview(rows)["judge"].tolist() == ["boxed, contains"]
     assert overview(to_frame([kept]))["judge"].tolist() == ["boxed"]
+
+
+def test_two_writers_of_one_file_at_once_lose_no_row(kept, tmp_path, monkeypatch):
+    """Issue 47, item 10: two readers on one ``--out`` lost 24 of 48 rows."""
+    both_have_read = threading.Barrier(2)
+
+    def read_slowly(path):
+        frame = read(path)
+        with suppress(threading.BrokenBarrierError):  # with the lock, the second writer never comes this far
+            both_have_read.wait(0.1)
+        return frame
+
+    read = pd.read_parquet
+    readers = ("overwrite", "truncated", "gated")
+    first, *others = (to_frame([replace(kept, reader=name)]).assign(file="a", policy="p") for name in readers)
+    save_rows(first, tmp_path, "p")
+    monkeypatch.setattr(pd, "read_parquet", read_slowly)
+    writers = [threading.Thread(target=save_rows, args=(frame, tmp_path, "p", True)) for frame in others]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    monkeypatch.undo()
+    assert sorted(gather_rows(tmp_path)["reader"]) == sorted(readers)
 
 
 def test_parts_are_one_policy_and_a_reading_twice_is_two(kept, lost, tmp_path):
