@@ -36,12 +36,12 @@ _RETRYABLE = (408, 409, 425, 429)
 
 
 class OpenAICompatible:
-    """A model on a server. ``base_url`` is the address without ``/models`` or ``/chat/completions``, usually ending in
-    /v1.
+    """A model on a server.
 
-    Opening it requests the server's list of models, so that a wrong address, key or name is found before any turn, and
-    reads the model's window from the list. ``window`` overrides that value, and is required if the server reports none.
-    ``extra`` is added to the body of every request.
+    ``base_url`` is the address without ``/models`` or ``/chat/completions``; it usually ends in ``/v1``. Opening it
+    requests the server's list of models, so that a wrong address, key or name is found before any turn, and reads the
+    model's window from the list. ``window`` overrides that value, and is required if the server reports none. ``extra``
+    is added to the body of every request.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class OpenAICompatible:
 
     @property
     def left_out(self) -> dict[str, Any]:
-        """Sampling that the server refuses and that changes replies, with the values that were meant."""
+        """The sampling settings that the server refuses although they change replies, with their intended values."""
         return dict(self._dialect.left_out)
 
     def trouble(self) -> str | None:

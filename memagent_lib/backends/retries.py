@@ -239,8 +239,7 @@ def _date_after(seconds: float) -> str:
 
 
 def seconds_of(retry_after: str | None) -> float | None:
-    """Return a Retry-After header as seconds from now (RFC 9110, section 10.2.3), or ``None`` if there is no such
-    header.
+    """Return a Retry-After header as seconds from now (RFC 9110, section 10.2.3), or ``None`` without one.
 
     A number too large for a clock (``inf``, ``1e400``) means that the server names no end; it is returned as infinity.
     """

@@ -1,7 +1,7 @@
-"""What one server takes of OpenAI's form: how sampling and the longest reply are worded, learnt from its refusals.
+"""Which of OpenAI's fields one server accepts for sampling and reply length, learnt from its refusals.
 
-vLLM, SGLang and llama.cpp fill in sampling that a request leaves out: from the model's ``generation_config.json``, or
-with values of their own. Replies are those of an engine in this process only where all of it is stated. Knows no
+vLLM, SGLang and llama.cpp fill in sampling settings that a request omits, from the model's ``generation_config.json``
+or with values of their own. Replies equal those of an engine in this process only if every setting is stated. Knows no
 connection.
 """
 
@@ -39,9 +39,9 @@ _LOG = logging.getLogger("memagent_lib")
 
 
 class Dialect:
-    """The fields of a request's body that state sampling and limit, without what the server has refused.
+    """The fields of a request's body that state sampling and reply length, except those that the server has refused.
 
-    ``left_out`` has the refused ones that change replies, with the values that they should have had.
+    ``left_out`` has the refused fields that change replies, with the values that they should have had.
     """
 
     def __init__(self, sampling: Sampling, base_url: str, owner: str = ""):
@@ -65,9 +65,11 @@ class Dialect:
         return fields
 
     def learn(self, sent: Collection[str], refusal: bytes) -> bool:
-        """Return whether a request with the fields ``sent`` is worth sending again after ``refusal``, a 400 or 422.
+        """Return whether a request with the fields ``sent`` should be sent again after ``refusal``, a status 400 or
+        422.
 
-        A neutral field is left out where the refusal names it; another only where the refusal is of the field itself.
+        A neutral field is dropped if the refusal names it; any other field only if the refusal is about that field
+        itself.
         """
         words = _words(refusal)
         named = [name for name in sent if re.search(rf"(?<!\w){name}(?!\w)", words)]

@@ -1,4 +1,7 @@
-"""Find a model and its window in what a server lists. Knows the forms of the servers in use; opens no connection."""
+"""Find a model and its window in a server's list of models.
+
+Knows the formats of common servers; opens no connection.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ _TRAINED = "n_ctx_train"
 
 
 def cards_in(listing: Any) -> dict[str, Card]:
-    """Return the models in a server's list by their names; raises where it is no list of models.
+    """Return the models in a server's list by name. Raises if the JSON is not a list of models.
 
-    The list is OpenAI's ``{"data": [...]}``, ``{"models": [...]}``, or stands alone.
+    The list is OpenAI's ``{"data": [...]}``, ``{"models": [...]}``, or the JSON itself.
     """
     if isinstance(listing, dict):
         listing = listing["data"] if "data" in listing else listing["models"]
@@ -28,9 +31,10 @@ def cards_in(listing: Any) -> dict[str, Card]:
 
 
 def name_in(cards: Mapping[str, Card], model: str) -> str | None:
-    """Return the name in the list for ``model``: itself, or the only one that has it after a prefix or before a tag.
+    """Return the listed name for ``model``: the same name, or the only one that equals it after a prefix or before a
+    tag.
 
-    llama.cpp serves one model and ignores the name of a request, so its only model is the right one.
+    llama.cpp serves one model and ignores the name in a request, so its only model is always the right one.
     """
     if model in cards:
         return model
@@ -45,10 +49,10 @@ def name_in(cards: Mapping[str, Card], model: str) -> str | None:
 
 
 def window_of(cards: Mapping[str, Card], name: str, page: Callable[[str], Any]) -> int | None:
-    """Return the tokens that prompt and reply may have together; ``None`` where the server states them nowhere.
+    """Return the tokens that prompt and reply may have together; ``None`` if the server does not report them.
 
-    An adapter has its parent's window. ``page`` returns the JSON at a path of the server, ``None`` where there is none;
-    it is called only where the list has no window, or only the one that the model was trained with.
+    An adapter has its parent's window. ``page`` returns the JSON at a path of the server, or ``None`` if there is none;
+    it is called only if the list has no window, or only the one with which the model was trained.
     """
     families = list(_family(cards, name))
     for card in families:

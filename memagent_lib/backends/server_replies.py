@@ -63,8 +63,7 @@ def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
 
 
 def require_whole_prompt(body: dict[str, Any], sent: int, exact: bool, owner: str = "") -> None:
-    """Raise :class:`BackendError` if the server read fewer tokens than were sent, because it then cut the prompt
-    silently.
+    """Raise :class:`BackendError` if the server silently cut the prompt, which its count of prompt tokens reveals.
 
     With ``exact``, token ids were sent, so the server's count may be lower by :data:`COUNT_SLACK` only. Otherwise the
     server adds its chat template and may have another tokenizer: the prompt counts as cut if the server's count is
@@ -89,9 +88,7 @@ def require_whole_prompt(body: dict[str, Any], sent: int, exact: bool, owner: st
 
 
 def error_in(body: Any) -> tuple[int, bytes] | None:
-    """Return the status and JSON of an error that a server sent with a success status; ``None`` if there is no
-    error.
-    """
+    """Return the status and JSON of an error that a server sent with a success status, or ``None``."""
     if not isinstance(body, dict) or not body.get("error") or body.get("choices"):
         return None
     error = body["error"]

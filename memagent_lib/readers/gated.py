@@ -25,11 +25,11 @@ _DONE = re.compile(r"\W*done\b[^\n\w]*(?:\n|$)", re.IGNORECASE)
 
 @reader({GATE: 1, Kind.ANSWER: 1})
 def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
-    """Read like ``overwrite``, but a reply of KEEP leaves the memory unchanged, and one that starts with DONE ends the
-    reading.
+    """Read like ``overwrite``, but let the model leave the memory unchanged (KEEP) or end the reading (DONE).
 
-    An unchanged memory cannot decay and costs one token to write. The trace has the memory after each turn, and the
-    gate as the reply's ``signal``. Chunks after DONE are never requested.
+    A reply of KEEP leaves the memory unchanged; a reply that starts with DONE is the last one before the answer. An
+    unchanged memory cannot decay and costs one token to write. The trace has the memory after each turn, and the gate
+    as the reply's ``signal``. Chunks after DONE are never requested.
     """
     turns, memory = turns_and_memory(previous)
     for chunk in chunks:

@@ -1,8 +1,8 @@
-"""Read parts of the document concurrently and merge their memories in a tree, so that latency grows with the part's
-length, not with the document's.
+"""Read parts of the document concurrently, then merge their memories in a tree.
 
-The idea of hierarchical merging (BooookScore, arXiv 2310.00785), with a reader in each part. One memory is merged into
-another by reading it as if it were a chunk, so any policy that can read can merge.
+Latency grows with the part's length, not with the document's. The idea is hierarchical merging (BooookScore, arXiv
+2310.00785), with a reader in each part. One memory is merged into another by reading it as if it were a chunk, so any
+policy that can read can merge.
 """
 
 from __future__ import annotations

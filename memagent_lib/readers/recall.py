@@ -23,11 +23,12 @@ _SEAM = "\nFrom an earlier memory:\n"
 
 @reader({RECALL: 2, Kind.ANSWER: 2})
 def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
-    """Read like ``overwrite``; if a reply ends with a line "RECALL: words", the next prompt also displays the past
-    memory that matches best.
+    """Read like ``overwrite``, but let the model request a past memory for its next prompt.
 
-    The memory just written is never recalled, because the next prompt displays it anyway. A recalled memory is
-    displayed once; what the model does not write down again is lost again. The request is the reply's ``signal``.
+    A reply requests it with a last line "RECALL: words"; the next prompt then also displays the past memory that
+    matches the words best. The memory just written is never recalled, because the next prompt displays it anyway. A
+    recalled memory is displayed once; what the model does not write down again is lost again. The request is the
+    reply's ``signal``.
     """
     turns, memory = turns_and_memory(previous)
     recalled = None

@@ -1,9 +1,9 @@
 """Rule-based judges. The same code scores training and evaluation, so the two cannot drift apart.
 
 A judge takes a reply and the accepted answers, and returns a score with the answer it found and the reason. Our own
-judges (``boxed``, ``exact``, ``contains``, ``items``, ``choice``) read numbers by value and accept no list of guesses;
-judges that come from a benchmark apply its formula to the letter, leniency included, so that numbers compare.
-Knows no model and no data file.
+judges (``boxed``, ``exact``, ``contains``, ``items``, ``choice``) compare numbers by value and give no credit for a
+list of guesses. Judges that come from a benchmark apply its formula exactly, including its leniency, so that numbers
+compare. Knows no model and no data file.
 """
 
 from memagent_lib.scoring.judges import JUDGES, Judge, Rule, guess_warning, is_guessable, judge_hash, judge_named, score

@@ -67,11 +67,10 @@ def has_words(found: str, answer: str) -> bool:
 
 
 def either_inside(found: str, answer: str) -> bool:
-    """MemAgent's sub-EM: return whether one answer contains the other. A text that normalises to nothing (``"the"``) is
-    in all.
+    """MemAgent's sub-EM: return whether one answer contains the other.
 
-    Unlike the reference, this ignores differences in spelling (:func:`~memagent_lib.scoring.replies.plain`) and white
-    space.
+    A text that normalises to nothing (``"the"``) is contained in every answer. Unlike the reference, this ignores
+    differences in spelling (:func:`~memagent_lib.scoring.replies.plain`) and white space.
     """
     words = normal_words(found)
     accepted = normal_words(answer)

@@ -1,7 +1,7 @@
-"""The judges: one list, each with what it does and where its formula comes from.
+"""All judges in one list, each with what it does and where its formula comes from.
 
-To add one that ships, write its function in ``formulas.py`` and declare it in ``_DECLARED`` below. One of your own is a
-function in any file, named ``FILE.py:NAME`` wherever a rule is named.
+To add one that ships with the library, write its function in ``formulas.py`` and declare it in ``_DECLARED`` below. A
+judge of your own is a function in any file; name it ``FILE.py:NAME`` wherever a rule is named.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def match_all(reply: str, answers: Sequence[str]) -> Score:
 
 
 def contains(reply: str, answers: Sequence[str]) -> Score:
-    """Score 1 where the answer found has the words of an accepted one, neither denied nor among other guesses."""
+    """Score 1 if the found answer contains the words of an accepted one, neither denied nor among other guesses."""
     found = answer_in(reply)
     if found is None:
         return Score(0.0, "", _NOTHING_STATED)
@@ -96,10 +96,10 @@ def contains(reply: str, answers: Sequence[str]) -> Score:
 
 
 def items(reply: str, answers: Sequence[str]) -> Score:
-    """Score the right items over the number of accepted or of listed items, whichever is larger.
+    """Score the number of right items, divided by the number of accepted or of listed items, whichever is larger.
 
     Commas, semicolons, line breaks and ``and`` separate items, except inside an accepted answer. Listing everything in
-    sight does not pay, unlike in ``match_all``, so this is the rule to train on when a question has several answers.
+    sight does not pay, unlike in ``match_all``, so train with this rule if a question has several answers.
     """
     readings = [_items_score(listed, answers) for listed in items_in(reply, answers)]
     return max(readings, key=lambda found: found.value, default=_items_score([], answers))
@@ -116,9 +116,9 @@ def _items_score(listed: Sequence[str], answers: Sequence[str]) -> Score:
 
 
 def choice(reply: str, answers: Sequence[str]) -> Score:
-    """Score 1 where the reply chooses an accepted letter, or states the text of an accepted option.
+    """Score 1 if the reply chooses an accepted letter, or states the text of an accepted option.
 
-    Where an accepted answer is a letter and the reply chooses one, the letters decide.
+    If an accepted answer is a letter and the reply chooses a letter, the letters alone decide.
     """
     letters = {answer.strip("(). ").upper() for answer in answers if _is_letter(answer)}
     texts = [answer for answer in answers if not _is_letter(answer)]
@@ -136,7 +136,7 @@ def _is_letter(answer: str) -> bool:
 
 
 def choice_infinitebench(reply: str, answers: Sequence[str]) -> Score:
-    """Score 1 where the answer begins with an accepted letter, or contains the text of an accepted option."""
+    """Score 1 if the answer begins with an accepted letter, or contains the text of an accepted option."""
     found = box_or_all(reply).strip()
     letter = re.match(r"\(?([A-D])\b", found) or re.search(r"(?:answer|option)(?: is)?:? *\(?([A-D])\b", found)
     if letter:
@@ -167,10 +167,10 @@ def one_of(labels: str) -> Rule:
 
 
 def classes(names: str) -> Rule:
-    """Return a rule for class names (``a|b|c``): 1 divided by how many the first line names, if the right one is among
-    them.
+    """Return a rule for class names (``a|b|c``) that scores the first line of a reply.
 
-    A class whose name is part of the right one's does not count as named.
+    The score is 1 divided by how many classes the line names, or 0 if the right one is not among them. A class whose
+    name is part of the right one's does not count as named.
     """
     known = [name for name in names.split("|") if name]
 
@@ -182,7 +182,7 @@ def classes(names: str) -> Rule:
 
 
 def first_line(rule: str) -> Rule:
-    """Make the rule that applies another one to the first line of the reply only."""
+    """Return a rule that applies the rule ``rule`` to the first line of the reply only."""
     judge = judge_named(rule)
     return lambda reply, answers: judge(formulas.first_line(reply), answers)
 
@@ -310,7 +310,9 @@ def judge_named(rule: str) -> Rule:
 
 
 def is_guessable(rule: str) -> bool:
-    """Whether a list of guesses satisfies the judge that ``rule`` names, as far as the judge declares it."""
+    """Return whether a list of guesses satisfies the judge that ``rule`` names, according to the judge's own
+    declaration.
+    """
     name, _, detail = rule.partition(":")
     if name == "first_line" and detail:
         return is_guessable(detail)
@@ -323,7 +325,7 @@ def is_guessable(rule: str) -> bool:
 
 
 def guess_warning(rules: Iterable[str]) -> str:
-    """Return a line that names the rules that a list of guesses satisfies; empty where there are none."""
+    """Return a warning that names those rules that a list of guesses satisfies, or "" if there are none."""
     open_to_guesses = [rule for rule in dict.fromkeys(rules) if is_guessable(rule)]
     if not open_to_guesses:
         return ""

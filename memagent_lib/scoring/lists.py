@@ -1,4 +1,4 @@
-"""Replies to questions with several answers or options: the items of a list, and the letter of an option."""
+"""Read replies to questions with several answers or options: the items of a list, or the letter of an option."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MORE_LETTERS = re.compile(
 
 
 def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
-    """Return the ways to read a reply's list as items; commas inside numbers may or may not separate.
+    """Return the possible ways to split a reply into items, because a comma inside a number may separate items or not.
 
-    Bullets and numbers of lines are left out. The commas and ``and`` inside an accepted answer separate nothing.
+    Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer separate nothing.
     """
     text = _BULLET.sub("", answers_in(reply))
     text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
@@ -49,10 +49,11 @@ def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
 
 
 def option_letter(reply: str) -> str | None:
-    """Return the capital letter of the option that a reply chooses; empty where it names several, ``None`` where none.
+    """Return the capital letter of the option that a reply chooses.
 
-    A box or ``<answer>`` decides, else what follows the last ``answer is``, ``option`` or the like, else a letter that
-    begins the reply, stands in brackets or is the only one. An article ``A`` and a pronoun ``I`` are no letters.
+    "" if it names several options, ``None`` if it names none. A box or ``<answer>`` decides, else what follows the last
+    ``answer is``, ``option`` or the like, else a letter that begins the reply, is in brackets or is the only one. An
+    article ``A`` and a pronoun ``I`` do not count.
     """
     text = _one_line_spelling(reply)
     marked = answer_in(reply)

@@ -1,8 +1,8 @@
-r"""How this library's own judges find the answer in a reply, and compare it with an accepted one.
+r"""Find the answer in a reply and compare it with an accepted one, as this library's own judges do.
 
-An answer is read as a row of words, numbers and dates (:mod:`memagent_lib.scoring.numbers`); each Chinese, Japanese or
-Korean character is a word, and full-width letters and digits are ordinary ones. Judges that are named after a benchmark
-use none of this (:mod:`memagent_lib.scoring.formulas`).
+An answer is read as a sequence of words, numbers and dates (:mod:`memagent_lib.scoring.numbers`). Each Chinese,
+Japanese or Korean character is a word, and full-width letters and digits equal ordinary ones. Judges named after a
+benchmark use none of this (:mod:`memagent_lib.scoring.formulas`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _SENTENCE = re.compile(r"[.!?](?:\s+|$)")
 
 
 class Token(NamedTuple):
-    """A word, number or date at ``start`` to ``end`` of a text. A ``unit`` matters where both sides name one."""
+    """A word, number or date from ``start`` to ``end`` of a text. Units are compared only if both sides have one."""
 
     value: Value
     start: int
@@ -89,7 +89,9 @@ class Token(NamedTuple):
 
 
 def box_in(reply: str) -> str | None:
-    r"""Return the content of the last ``\boxed{}`` or ``\fbox{}``, the inner of two nested; ``None`` without one."""
+    r"""Return the content of the last ``\boxed{}`` or ``\fbox{}``, or of the inner one if two are nested; ``None`` if
+    there is none.
+    """
     inner = boxed(reply.replace(_FBOX, "\\boxed{"))
     while inner is not None and (nested := boxed(inner)) is not None:
         inner = nested
@@ -97,10 +99,10 @@ def box_in(reply: str) -> str | None:
 
 
 def answer_in(reply: str) -> str | None:
-    r"""Return the answer that a reply states, ``None`` where it states none.
+    r"""Return the answer that a reply states; ``None`` if it states none.
 
     It is the content of the last ``\boxed{}`` or ``\fbox{}``, else of the last ``<answer>``, else the line after the
-    last ``the answer is``, ``Answer:`` or the like in some other languages.
+    last ``the answer is``, ``Answer:`` or a similar phrase in some other languages.
     """
     marked = _marked(reply)
     if marked is not None:
@@ -110,7 +112,9 @@ def answer_in(reply: str) -> str | None:
 
 
 def answers_in(reply: str) -> str:
-    """Return the answer that a reply states, all its lines and neighbouring boxes, or the whole reply."""
+    """Return the part of a reply that states its answers: all lines of it and neighbouring boxes, or the whole
+    reply.
+    """
     boxes = _neighbouring_boxes(reply)
     if boxes:
         return "\n".join(boxes)
@@ -119,7 +123,7 @@ def answers_in(reply: str) -> str:
 
 
 def spelling(text: str) -> str:
-    """Return a text in one spelling: case folded, full-width characters narrow, no TeX around words and numbers."""
+    """Return a text in one spelling: case folded, full-width characters narrowed, no TeX around words and numbers."""
     text = text.translate(_NARROW)
     for form, replacement in _BEFORE_PLAIN:
         text = form.sub(replacement, text)
@@ -150,12 +154,12 @@ def tokens(text: str, dates: bool = True) -> list[Token]:
 
 
 def same_answer(found: str, answer: str) -> bool:
-    """Whether two answers have the same words and numbers, articles and punctuation aside."""
+    """Return whether two answers have the same words and numbers, ignoring articles and punctuation."""
     return any(_same_row(_content(one), _content(other)) for one, other in _both_ways(found, answer))
 
 
 def same_text(found: str, answer: str) -> bool:
-    """Whether two answers are the same text or the same numbers, white space and a last full stop aside."""
+    """Return whether two answers are the same text or the same numbers, ignoring white space and a final full stop."""
     if _squeezed(found) == _squeezed(answer):
         return True
     wanted = tokens(spelling(answer))
@@ -164,10 +168,11 @@ def same_text(found: str, answer: str) -> bool:
 
 
 def states(found: str, answers: Sequence[str]) -> str:
-    """Return why an answer found does not state an accepted one; empty where it does.
+    """Return why a found answer does not state an accepted one, or "" if it does.
 
-    The words of an accepted answer stand in it, are not denied (``not Lisbon``), and are not one of several guesses
-    (``Lisbon, Porto``, ``Lisbon or Porto``). What explains an answer is no guess: ``Lisbon, because of the letter``.
+    It states one if it contains the accepted words, does not deny them (``not Lisbon``), and does not list them among
+    several guesses (``Lisbon, Porto``, ``Lisbon or Porto``). An explanation is not a guess: ``Lisbon, because of the
+    letter``.
     """
     text = spelling(found)
     reason = ""
@@ -180,7 +185,10 @@ def states(found: str, answers: Sequence[str]) -> str:
 
 
 def spans(text: str, answer: str) -> list[tuple[int, int]]:
-    """Return where the words of an answer stand in a text, side by side; both are in one spelling."""
+    """Return the spans of a text in which an answer's words occur side by side.
+
+    Both texts must be in one :func:`spelling`.
+    """
     spans = []
     for dates in (True, False):
         wanted = _content(tokens(answer, dates))
@@ -192,7 +200,9 @@ def spans(text: str, answer: str) -> list[tuple[int, int]]:
 
 
 def denied(text: str, start: int, end: int) -> bool:
-    """Whether ``not``, ``anything but``, ``is wrong`` or the like stands beside the words at ``start`` to ``end``."""
+    """Return whether ``not``, ``anything but``, ``is wrong`` or the like is next to the words at ``start`` to
+    ``end``.
+    """
     sentence = _SENTENCE.split(text[:start])[-1]
     return bool(_NOT_BEFORE.search(sentence) or _NOT_AFTER.match(text, end))
 

@@ -1,9 +1,9 @@
-r"""Numbers and dates as people and models write them, read by value.
+r"""Read numbers and dates by value, in the forms in which people and models write them.
 
 ``1,000``, ``2 602``, ``3.5 million``, ``1/2``, ``½``, ``10^{6}``, ``1e6``, ``4,2`` and ``$9,500`` are numbers. A comma
-or a space before exactly three digits groups thousands, any other comma inside a number is a decimal one, and a point
-is a decimal one: ``1.200`` is 1.2. ``007``, ``12:30`` and ``1.2.3`` are codes, which differ from any number. Expects
-text in the one spelling of :func:`memagent_lib.scoring.matching.spelling`.
+or a space before exactly three digits separates thousands, any other comma inside a number is a decimal comma, and a
+point is always a decimal point: ``1.200`` is 1.2. ``007``, ``12:30`` and ``1.2.3`` are codes, which differ from every
+number. Expects text in the spelling of :func:`memagent_lib.scoring.matching.spelling`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Value = str | Fraction | tuple[int, int, int]
 
 
 class Reading(NamedTuple):
-    """A number, date or code that ends at ``end``; ``unit`` is its currency or per cent sign."""
+    """A number, date or code that ends at ``end``. ``unit`` is its currency or per cent sign."""
 
     value: Value
     end: int
@@ -64,7 +64,7 @@ class Reading(NamedTuple):
 
 
 def number_at(text: str, start: int) -> Reading | None:
-    """Return the number or code that begins at ``start``; ``None`` where there is none."""
+    """Return the number or code that begins at ``start``; ``None`` if there is none."""
     code = _CODE.match(text, start)
     if code:
         return Reading(code[0], code.end())
@@ -88,9 +88,9 @@ def number_at(text: str, start: int) -> Reading | None:
 
 
 def date_at(text: str, start: int) -> Reading | None:
-    """Return the date that begins at ``start`` as year, month, day; ``None`` where there is none.
+    """Return the date that begins at ``start`` as year, month, day; ``None`` if there is none.
 
-    ``03/04/2024`` is no date: the third of April to some, the fourth of March to others.
+    ``03/04/2024`` is not a date, because it is the third of April to some people and the fourth of March to others.
     """
     for pattern in _DATES:
         found = pattern.match(text, start)

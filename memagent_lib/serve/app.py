@@ -115,7 +115,9 @@ class ReadingServer:
         return JSONResponse(wire.completion(reading.id, self._settings.name, text, traces[0], metadata))
 
     async def text_completions(self, request: Request) -> Response:
-        """Read each prompt of a request as a chat of one message; one reply has them all, in their order."""
+        """Read each prompt of a request as a chat with one message, and return all replies in one response, in
+        order.
+        """
         form = await self._parsed(request, CompletionRequest)
         prompts = form.texts(self._agent.encoder.tokenizer)
         most = self._settings.readings + self._settings.waiting

@@ -1,7 +1,7 @@
 """The older form of a request: ``/v1/completions``, whose prompts are texts or token ids.
 
-Each prompt is read as a chat of one message, so the rules of :mod:`conversation` hold. Probabilities of a prompt's
-tokens do not exist here: the model never sees the prompt as one text. Knows no web server and no model.
+Each prompt is read as a chat with one message, by the rules of :mod:`conversation`. Probabilities of a prompt's tokens
+are not available, because the model never sees the prompt as one text. Knows no web server and no model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_LOGPROBS = (
 
 
 class CompletionRequest(BaseModel):
-    """The body of ``/v1/completions``; other fields are those of a chat request."""
+    """The body of ``/v1/completions``. All other fields are the same as in a chat request."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -36,7 +36,10 @@ class CompletionRequest(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
 
     def texts(self, tokenizer: Tokenizer) -> list[str]:
-        """Return the prompts as texts, token ids decoded by the policy's tokenizer; refuse what cannot be done."""
+        """Return the prompts as texts; token ids are decoded by the policy's tokenizer.
+
+        Raises for options that are not supported.
+        """
         if self.logprobs is not None and self.logprobs is not False:  # 0 asks for the chosen tokens' own
             raise ChatError(_NO_LOGPROBS, "logprobs")
         if self.suffix:
@@ -51,7 +54,7 @@ class CompletionRequest(BaseModel):
         return [prompt if isinstance(prompt, str) else _decoded(prompt, tokenizer) for prompt in prompts]
 
     def chat(self, prompt: str) -> ChatRequest:
-        """Return the chat request that a prompt stands for."""
+        """Return the chat request that is equivalent to a prompt."""
         fields: dict[str, Any] = {"stop": self.stop, "max_tokens": self.max_tokens, **(self.model_extra or {})}
         return ChatRequest.model_validate(fields | {"model": self.model, "messages": [_user_message(prompt)]})
 

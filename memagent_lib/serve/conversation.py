@@ -112,7 +112,7 @@ class ReadingTask(NamedTuple):
 
     @property
     def prompt(self) -> str:
-        """The question as the model reads it, after the instructions on how to answer."""
+        """The question as the model reads it, after the instructions for the answer."""
         return _joined([self.instructions, self.question])
 
 

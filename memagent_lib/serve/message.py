@@ -52,7 +52,7 @@ _OPENING_TAG = re.compile(r"^<([\w-]+)>[^\S\n]*\n", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class MessageParts:
-    """What a message consists of; ``cue`` is what was set aside."""
+    """The parts of a message. ``cue`` is the part at its end that only prompts the reply."""
 
     question: str
     document: str
@@ -61,9 +61,9 @@ class MessageParts:
 
 
 def divide_message(message: str, fits: Fits, cue: str = "") -> MessageParts | None:
-    """Apply the rules of this module; ``None`` if no part of the message is short enough for a question.
+    """Divide a message by this module's rules; ``None`` if no part of it is short enough for a question.
 
-    A ``cue`` may stand outside the message, in a last message of the assistant.
+    A ``cue`` may also come from outside the message, in a last message of the assistant.
     """
     body, own_cue = set_aside_cue(message.strip())
     cue = cue or own_cue
@@ -78,7 +78,7 @@ def divide_message(message: str, fits: Fits, cue: str = "") -> MessageParts | No
 
 
 def set_aside_cue(text: str) -> tuple[str, str]:
-    """Return the text without the cue at its end, and the cue; a text that is nothing but a cue stays whole."""
+    """Return the text without the cue at its end, and the cue. A text that consists of a cue alone is not divided."""
     text = text.rstrip()
     start = max(0, len(text) - CUE_CHARS)
     ends = [end.end() for end in _SENTENCE_END.finditer(text, start) if end.end() < len(text)]
@@ -94,7 +94,10 @@ def set_aside_cue(text: str) -> tuple[str, str]:
 
 
 def without_label(question: str) -> str:
-    """Return the question without a label such as "Question:", if it has one and no other."""
+    """Return the question without a label such as "Question:" at its beginning.
+
+    A question with other labels is returned unchanged.
+    """
     labels = list(_LABEL.finditer(question))
     if len(labels) != 1 or labels[0].start() > 0:
         return question

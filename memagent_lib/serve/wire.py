@@ -55,7 +55,10 @@ def ignored(chat: ChatRequest, sampling: Mapping[str, Any]) -> list[str]:
 
 
 def cut_at(text: str, stop: str | Sequence[str] | None) -> str:
-    """Return the text up to the first of the stop words; a line break before its first word is no stop."""
+    """Return the text up to the first stop word.
+
+    A line break before the first word of the text does not count as one.
+    """
     if stop:
         text = text.lstrip()
     words = [stop] if isinstance(stop, str) else stop or ()
@@ -108,7 +111,7 @@ def completion(trace_id: str, model: str, text: str, trace: Trace, metadata: Map
 
 
 def text_choice(index: int, text: str, trace: Trace, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the reply to one prompt of a text completion; ``metadata`` is its ``memagent`` field."""
+    """Return the reply to one prompt of a text completion. ``metadata`` becomes its ``memagent`` field."""
     reason = finish_reason(trace)
     return {"index": index, "text": text, "finish_reason": reason, "logprobs": None, "memagent": metadata}
 
@@ -116,7 +119,7 @@ def text_choice(index: int, text: str, trace: Trace, metadata: Mapping[str, Any]
 def text_completion(
     trace_id: str, model: str, choices: Sequence[Mapping[str, Any]], traces: Sequence[Trace]
 ) -> dict[str, Any]:
-    """Return the replies to all prompts of a text completion, and the tokens of all their turns."""
+    """Return the replies to all prompts of a text completion, with the token counts of all their turns."""
     prompt_tokens = sum(trace.prompt_tokens for trace in traces)
     reply_tokens = sum(trace.reply_tokens for trace in traces)
     total = {

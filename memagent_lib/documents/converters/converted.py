@@ -14,7 +14,7 @@ LONGEST_REASON = 300
 
 
 def printable(text: object) -> str:
-    """Return ``text`` on one readable line: line breaks and bytes that are no text are escaped."""
+    """Return ``text`` on one readable line: line breaks and bytes that are not text are escaped."""
     line = str(text)
     return line if line.isprintable() else repr(line)[1:-1]
 
@@ -68,7 +68,7 @@ class Source:
 
 @dataclass(frozen=True)
 class ConverterOptions:
-    """What a person knows about the files, or wants of them."""
+    """Options for reading files, set by the user."""
 
     encoding: str | None = None
     """The encoding of text files; by default it is found from their bytes."""

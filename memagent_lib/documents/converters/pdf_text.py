@@ -1,5 +1,4 @@
-"""Convert a PDF to text, page by page: the printed text, then the values of form fields and the notes written on the
-page.
+"""Convert a PDF to text, page by page: the printed text, then the values of form fields and the page's notes.
 
 A page without text, or one at which the PDF library fails, is named as left out; the others are read. Characters for
 which the file states no meaning (halves of pairs, private-use codes) become U+FFFD and are counted.
