@@ -1,4 +1,4 @@
-"""Make the warm start of the pocket policy: ``python -m experiments.pocket --out FOLDER``."""
+"""Train the warm start of the pocket policy: ``python -m experiments.pocket --out FOLDER``."""
 
 from __future__ import annotations
 

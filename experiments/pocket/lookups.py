@@ -1,11 +1,14 @@
-"""How often does one hard turn lose what a memory has, note what no text states, or fail to correct what is false?
+"""Measure how often one hard turn loses a value, notes a false one, or fails to correct a false one.
 
-``python -m experiments.pocket.lookups MODEL [MODEL ...]``. In every turn nearly all of the chunk's ten statements share
-a word with a key of the question (about one code, two, or the last of several). *Lost*: the memory has the answer, in
-the words in which the policy itself notes it, and after the words of that memory another token is likelier than the
-value. *False*: nothing has stated the answer, and the next memory gives a key of the question a value. *Not taken*: the
-memory has such a value, the chunk states the true one, and the next memory lacks it. Three thousand turns take minutes,
-where losses in documents of 256 chunks take an hour to count.
+``python -m experiments.pocket.lookups MODEL [MODEL ...]``. The questions are about one code, two, or the last of
+several; nearly all of the ten statements of a chunk share a word with a key of the question.
+
+- *Lost*: the memory has the answer, in the policy's own words, but at the position of the value in the next memory
+  another token is likelier.
+- *False*: no text has stated the answer, but the next memory gives a key of the question a value.
+- *Not taken*: the memory has a false value and the chunk states the true one, but the next memory lacks it.
+
+Three thousand turns take minutes; counting losses in documents of 256 chunks takes an hour.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ REPLY_TOKENS = 48
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A question, the triples that answer it, and the text of a chunk full of others."""
+    """A question, the triples that answer it, and the text of a chunk full of other statements."""
 
     kind: QuestionKind
     question: str
@@ -43,18 +46,18 @@ class Lookup:
     text: str
 
     def prompt(self, memory: str, text: str) -> Prompt:
-        """Return a read turn of this question."""
+        """Return the prompt of a read turn with this question, ``memory``, and the chunk ``text``."""
         return Prompt(Kind.READ, self.question, memory, Chunk(0, text, 0, len(text), 0))
 
     def stating(self, triple: Triple, rng: random.Random) -> str:
-        """Return the chunk with one of its statements, drawn at random, replaced by this one."""
+        """Return the chunk's text with ``triple`` in place of a random statement."""
         sentences = self.text.strip(" .").split(". ")
         sentences[rng.randrange(len(sentences))] = triple.text.rstrip(".")
         return f" {'. '.join(sentences)}."
 
 
 def lookups(n: int, seed: int) -> list[Lookup]:
-    """Return ``n`` questions in turn about one code, two and the last of several; a function of ``seed``."""
+    """Return ``n`` look-ups that depend on ``seed`` alone; their questions are in turn of the three kinds."""
     rng = random.Random(seed)
     made = []
     for i in range(n):
@@ -66,14 +69,15 @@ def lookups(n: int, seed: int) -> list[Lookup]:
 
 
 def batches(turns: list[Lookup]) -> Iterator[list[Lookup]]:
-    """Yield the turns in order, as many at once as a model gets."""
+    """Yield the turns in order, in batches for the model."""
     return (turns[start : start + BATCH] for start in range(0, len(turns), BATCH))
 
 
 def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
-    """Return for each turn its ``kind`` and ``margin``, in nats; below 0 the value is lost.
+    """Return a row per turn with its ``kind`` and its ``margin`` in nats. Below 0 the value is lost.
 
-    The margin is how much likelier a value is than any other token at its position; of two values, the smaller one.
+    The margin is the log-probability of the value less that of the likeliest other token at its position. A turn with
+    two values gets the smaller margin.
     """
     import torch
     from torch.nn.utils.rnn import pad_sequence
@@ -101,14 +105,14 @@ def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
 
 
 def plain(turn: Lookup) -> str:
-    """Return the statements that answer, as a document has them."""
+    """Return the statements that answer the question, in the words of a document."""
     return " ".join(triple.text for triple in turn.triples)
 
 
 def noted(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Lookup]) -> list[str]:
-    """Return what the policy notes (greedy) of a chunk with nothing but the answer.
+    """Return for each turn the policy's greedy memory after a chunk that states only the answer.
 
-    Where that lacks a value, as a warm start's random choice may, it is the chunk's own words.
+    If that memory lacks a value, as the random choice of a warm start may, the chunk's own words replace it.
     """
     memories = replies(model, tokenizer, template, [turn.prompt("", f" {plain(turn)}") for turn in turns])
     return [
@@ -118,10 +122,10 @@ def noted(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Look
 
 
 def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
-    """Return for each turn its ``kind`` and whether its greedy memory is ``false``.
+    """Return a row per turn with its ``kind``, and whether its greedy memory is ``false``.
 
-    A false memory gives a key of the question a value that neither the chunk stated nor the memory before, which the
-    policy wrote after nothing but filler.
+    A false memory gives a key of the question a value that neither the chunk nor the previous memory stated. The policy
+    wrote that previous memory after a chunk of nothing but filler.
     """
     tokenizer = Tokenizer(build_tokenizer())
     template = Template.load("short")
@@ -143,10 +147,10 @@ def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
 
 
 def not_taken(model: Any, turns: list[Lookup]) -> pd.DataFrame:
-    """Return for each turn its ``kind`` and whether a true value is ``not taken``.
+    """Return a row per turn with its ``kind``, and whether the true value is ``not taken``.
 
-    The memory, which is :func:`noted`, has a false value of a key of the question (of two keys, either), the chunk
-    states the true one, and the next memory lacks it.
+    The memory (see :func:`noted`) has a false value for a key of the question, or for one of two keys, and the chunk
+    states the true value. The value is not taken if the next memory lacks it.
     """
     tokenizer = Tokenizer(build_tokenizer())
     template = Template.load("short")
@@ -169,7 +173,7 @@ def not_taken(model: Any, turns: list[Lookup]) -> pd.DataFrame:
 
 
 def replies(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Prompt]) -> list[str]:
-    """Return greedy replies of at most :data:`REPLY_TOKENS`."""
+    """Return the greedy replies to prompts, each of at most :data:`REPLY_TOKENS` tokens."""
     import torch
 
     prompts = [tokenizer.chat(template.render(turn)) for turn in turns]
@@ -188,7 +192,7 @@ def replies(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Pr
 
 
 def table(models: list[str], turns: list[Lookup]) -> pd.DataFrame:
-    """Return a row for each model and kind of question, with shares as Wilson intervals."""
+    """Return a row per model and kind of question, with each share and its Wilson interval."""
     from transformers import AutoModelForCausalLM
 
     rows = []

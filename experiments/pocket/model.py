@@ -1,4 +1,4 @@
-"""The pocket policy's network: a small Qwen2, born with or without the beginnings of a lookup circuit."""
+"""The pocket policy's network: a small Qwen2, initialised with or without the beginnings of a look-up circuit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def build_model(tokenizer: Any, seed: int = 0, *, planted: bool = True) -> Any:
-    """Return a network of 0.8M parameters, a function of the seed."""
+    """Return a network of 0.8M parameters, initialised from ``seed``; ``planted`` adds the look-up circuit."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -38,10 +38,10 @@ def build_model(tokenizer: Any, seed: int = 0, *, planted: bool = True) -> Any:
 
 
 def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
-    """Make head h of the first layer attend h + 1 tokens back.
+    """Initialise head h of the first layer to attend to the token h + 1 positions back.
 
-    With rotary angles (q - k) f, a constant key and a constant query turned by -(h + 1) f agree best at exactly that
-    distance. All weights stay trainable.
+    Rotary embeddings turn a query at q and a key at k by the angle (q - k) f relative to each other. So a constant key
+    and a constant query that is turned by -(h + 1) f agree best at exactly that distance. All weights stay trainable.
     """
     import torch
 
@@ -58,12 +58,12 @@ def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
 
 
 def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6, heads: int = 3) -> None:
-    """Make heads of the second layer attend to where the last two words came up before: induction heads.
+    """Initialise heads of the second layer as induction heads: they attend to earlier uses of the last two words.
 
-    They serve keys of two words before a verb (Olsson et al. 2022, arXiv 2209.11895): the words one and two back are
-    compared with those two and three back of every position. The first layer's heads copy what they attend to into a
-    subspace each. A head compares words in a few dimensions, in which some pairs look alike; each of ``heads`` uses
-    others.
+    This finds keys of two words before a verb (Olsson et al. 2022, arXiv 2209.11895). A head compares the words one and
+    two back with those two and three back of every earlier position. For that, each head of the first layer copies the
+    word it attends to into a subspace of its own. A head compares words in a few dimensions, where some pairs look
+    alike, so each of the ``heads`` uses other dimensions.
     """
     import torch
 

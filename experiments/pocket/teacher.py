@@ -1,10 +1,10 @@
-"""Supervised turns: how to copy statements from a text and a memory into a new memory, and how to answer from it.
+"""Supervised turns that teach a policy to copy statements into a new memory, and to answer from a memory.
 
-Read turns are blind to the question: their target is a random subset, of up to as many statements as a memory has room
-for, of those in old memory and chunk, in order. Nothing is chosen, so nothing about choosing is learnt, nor about how
-much to remember. An ``aware`` teacher writes the ideal memory instead, for the upper bound: what an answer would recite
-of everything read so far, and nothing else. Answer turns look the needed statements up in memory, following links, or
-answer unknown.
+The target of a read turn ignores the question: it is a random subset of the statements in old memory and chunk, in
+order, of at most as many as a memory holds. So the policy learns neither what to remember nor how much. An ``aware``
+teacher, for the upper bound, writes the ideal memory instead: the statements read so far that the answer would recite,
+and nothing else. The target of an answer turn looks the needed statements up in memory, follows links, or answers
+unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STATEMENT = re.compile(r"The (\w+) of (?:the )?([\w ]+?) is (\w+)\.")
 
 
 class Supervised(NamedTuple):
-    """One supervised conversation as token ids; ``weights`` has one entry per id of the reply."""
+    """A supervised conversation as token ids. ``weights`` has the loss weight of each id of the reply."""
 
     kind: str
     prompt: list[int]
@@ -40,10 +40,10 @@ class Supervised(NamedTuple):
 class Shares:
     """The mix of turns, as shares from 0 to 1.
 
-    ``direct`` of all turns answer from a chunk, ``answers`` of the others from a memory, and the rest read. In the
-    share ``several`` of read turns, and half of it of answer turns, the question's key has several values, so that the
-    value to copy next is the one not copied yet. In the share ``twice`` of turns the memory repeats statements; replies
-    never do.
+    ``direct``: of all turns, those that answer from a chunk. ``answers``: of the others, those that answer from a
+    memory; the rest are read turns. ``several``: of read turns, and half as many of answer turns, those in which the
+    question's key has several values, so that the policy must copy the one not copied yet. ``twice``: turns whose
+    memory repeats statements; replies never do.
     """
 
     answers: float = 0.4
@@ -53,7 +53,7 @@ class Shares:
 
 
 class Teacher:
-    """Writes supervised turns in the wording of a template; a pure function of the generator passed to each call."""
+    """Write supervised turns in the wording of a template. A turn depends only on the generator passed to the call."""
 
     def __init__(self, tokenizer: Tokenizer, aware: bool = False, template: str = "short"):
         self.tokenizer = tokenizer
@@ -65,7 +65,7 @@ class Teacher:
         self.costs = {text: tokenizer.count(f" {text}") for text in world.FILLER}
 
     def turn(self, rng: random.Random, width: int, shares: Shares = Shares()) -> Supervised:
-        """Draw a turn with a chunk of at most ``width`` tokens, or an answer turn, in the ``shares``."""
+        """Draw a turn of a kind drawn by ``shares``. A chunk has at most ``width`` tokens."""
         if shares.direct and rng.random() < shares.direct:
             return self.direct(rng, width)
         if rng.random() < shares.answers:
@@ -76,7 +76,7 @@ class Teacher:
     def read(self, rng: random.Random, width: int, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """Draw a read turn whose reply is a random subset of the statements in memory and chunk, in order.
 
-        Half of the turns contain statements that the question needs, which are treated as any other.
+        Half of the turns contain statements that the question needs; these are treated like any other.
         """
         of_one_key = several > 0 and rng.random() < several
         question = world.random_question(rng.choice(_OF_ONE_KEY if of_one_key else list(QuestionKind)), rng)
@@ -95,9 +95,9 @@ class Teacher:
         return self._read_turn("read", question, memory, text, reply)
 
     def ideal_read(self, rng: random.Random, width: int, several: float = 0.0, twice: float = 0.0) -> Supervised:
-        """Draw a read turn whose reply is the ideal memory, after a memory (ideal or crowded) and a crowded chunk.
+        """Draw a read turn whose reply is the ideal memory. Its old memory is ideal or crowded, its chunk crowded.
 
-        In four turns in five these contain something that the question needs, as a rule beside complete decoys.
+        In four turns of five, memory or chunk has something that the question needs, usually among complete decoys.
         """
         of_one_key = several > 0 and rng.random() < several
         kind = rng.choice(_OF_ONE_KEY if of_one_key else list(QuestionKind))
@@ -116,7 +116,7 @@ class Teacher:
         return self._read_turn("ideal", question, memory, text, ideal(question, [*memory, *statements_in(text)]))
 
     def answer(self, rng: random.Random, several: float = 0.0, twice: float = 0.0) -> Supervised:
-        """Draw an answer turn; two memories in three contain something that the question needs."""
+        """Draw an answer turn. Two of three memories contain something that the question needs."""
         # Of updates only the last value counts, so only several values ask for a choice in the answer.
         kinds = [QuestionKind.MULTIVALUE] if several and rng.random() < several else list(QuestionKind)
         question = world.random_question(rng.choice(kinds), rng)
@@ -133,9 +133,9 @@ class Teacher:
         return self._turn(str(question.kind), prompt, answer_from(question, memory))
 
     def direct(self, rng: random.Random, width: int) -> Supervised:
-        """Draw an answer from a chunk that is crowded with statements about half-matching keys and the key itself.
+        """Draw a turn that answers from a chunk, crowded with statements about half-matching keys and the key itself.
 
-        Half of the chunks lack what the question needs, or some of it.
+        Half of the chunks lack all or some of what the question needs.
         """
         question = world.random_question(rng.choice(list(QuestionKind)), rng)
         whole = rng.random() < 0.5
@@ -146,7 +146,7 @@ class Teacher:
         return self._turn("direct", prompt, answer_from(question, statements_in(text)))
 
     def drill(self, rng: random.Random, size: int = 6) -> Supervised:
-        """Draw statements, then the same in another order: a value can only be looked up, by both words of its key."""
+        """Draw statements, then the same ones in another order: every value must be looked up by its whole key."""
         adjectives = rng.sample(world.ADJECTIVES, 3)
         nouns = rng.sample(world.NOUNS, 3)
         keys = rng.sample([f"{adjective} {noun}" for adjective in adjectives for noun in nouns], size)
@@ -160,7 +160,7 @@ class Teacher:
         return Supervised("drill", self.tokenizer.encode("".join(statements)), reply, weights)
 
     def repeat(self, rng: random.Random, length: int) -> Supervised:
-        """Draw random words, twice: the densest lesson in copying."""
+        """Draw random words and repeat them, which is the densest lesson in copying."""
         words = [rng.choice(self.words) for _ in range(length)]
         # The first word repeats nothing that was begun, so it cannot be foreseen.
         return Supervised("repeat", words, words[:], [0.0, *[1.0] * (length - 1)])
@@ -225,7 +225,7 @@ def _hard_crowd(rng: random.Random) -> Crowd:
 
 
 def merged(one: Sequence[T], other: Sequence[T], rng: random.Random) -> list[T]:
-    """Merge two lists at random; the order within each stays."""
+    """Merge two lists at random, without changing the order within either."""
     total = len(one) + len(other)
     from_one = set(rng.sample(range(total), len(one)))
     first = iter(one)
@@ -234,26 +234,26 @@ def merged(one: Sequence[T], other: Sequence[T], rng: random.Random) -> list[T]:
 
 
 def with_repeats(statements: Sequence[str], rng: random.Random) -> list[str]:
-    """Draw a full memory of one to three of the statements, some of them more than once, in any order."""
+    """Draw a full memory from one to three of the statements, some of them repeated, in any order."""
     few = rng.sample(statements, min(len(statements), rng.randint(1, MEMORY_STATEMENTS - 1)))
     return rng.sample([*few, *rng.choices(few, k=MEMORY_STATEMENTS - len(few))], MEMORY_STATEMENTS)
 
 
 def without_repeats(statements: Sequence[str]) -> list[str]:
-    """Return each statement once, at its last position."""
+    """Return the statements without repeats. Of equal statements the last one stays."""
     return list(dict.fromkeys(reversed(statements)))[::-1]
 
 
 def subset(known: Sequence[str], rng: random.Random, most: int = MEMORY_STATEMENTS) -> list[str]:
-    """Draw ``most`` of the statements, or all if there are fewer, in order."""
+    """Draw ``most`` of the statements, or all if there are fewer, without changing their order."""
     return [known[i] for i in sorted(rng.sample(range(len(known)), min(most, len(known))))]
 
 
 def ideal(question: Question, known: Sequence[str]) -> list[str]:
-    """Return the memory of a reader that knows the question: the statements that the answer would recite.
+    """Return the ideal memory for a question: the statements that the answer would recite, from ``known`` ones.
 
-    The missing one is stated as unknown. In a bridge whose first hop is unknown yet, the last
-    :data:`MEMORY_STATEMENTS` - 1 codes of people follow.
+    A missing statement is included with the value unknown. For a bridge whose first hop is not known yet, the last
+    :data:`MEMORY_STATEMENTS` - 1 codes of people are added.
     """
     recited, _ = recital(question, known)
     if question.kind is QuestionKind.BRIDGE and recited[0].value == world.UNKNOWN:
@@ -264,18 +264,18 @@ def ideal(question: Question, known: Sequence[str]) -> list[str]:
 
 
 def statements_in(text: str) -> list[str]:
-    """Return the sentences of a text that are statements."""
+    """Return those sentences of a text that are statements."""
     return [match.group() for match in _STATEMENT.finditer(text)]
 
 
 def parsed(statements: Sequence[str]) -> list[Triple]:
-    """Return the triples of statements; other sentences are skipped."""
+    """Return the statements as triples. Other sentences are skipped."""
     matches = [_STATEMENT.fullmatch(text) for text in statements]
     return [Triple(*match.groups()) for match in matches if match]
 
 
 def recital(question: Question, memory: Sequence[str]) -> tuple[list[Triple], list[str]]:
-    """Return the triples that an answer recites from a memory, each value right after its key, and the boxed values."""
+    """Return the triples that an answer recites from a memory, in order, and the values that it puts in the box."""
     known = [triple for triple in parsed(without_repeats(memory)) if triple.value != world.UNKNOWN]
     recited: list[Triple] = []
 
@@ -283,7 +283,7 @@ def recital(question: Question, memory: Sequence[str]) -> tuple[list[Triple], li
         return [triple for triple in known if (triple.relation, triple.key) == (relation, key)]
 
     def recite(relation: str, key: str) -> str:
-        """Recite and return the last such value in memory, or unknown."""
+        """Recite the last statement in memory about ``relation`` and ``key``; return its value, or unknown."""
         found = find(relation, key)
         recited.append(found[-1] if found else Triple(relation, key, world.UNKNOWN))
         return recited[-1].value
@@ -304,6 +304,6 @@ def recital(question: Question, memory: Sequence[str]) -> tuple[list[Triple], li
 
 
 def answer_from(question: Question, memory: Sequence[str]) -> str:
-    """Return the reply that a memory allows: what it recites, then the box."""
+    """Return the best reply that a memory allows: the recited statements, then the box."""
     recited, values = recital(question, memory)
     return " ".join([*(triple.text for triple in recited), rf"\boxed{{ {', '.join(values)}}}"])

@@ -1,6 +1,6 @@
-"""Supervision of the pocket policy: lookups first, then turns of growing width.
+"""Supervised training of the pocket policy: look-ups first, then turns with longer and longer chunks.
 
-A step is :data:`BATCH` turns. Long and short turns go in separate halves, so that little is padding.
+A step has :data:`BATCH` turns. It processes long and short turns in separate halves, which saves padding.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ LEARNING_RATE = 3e-3
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """``steps`` of supervision with chunks of at most ``width`` tokens.
+    """A phase of supervision: ``steps`` steps with chunks of at most ``width`` tokens.
 
-    ``repeat`` and ``drill`` are the shares of such turns, and ``shares`` is the mix of the others.
+    ``repeat`` and ``drill`` are the shares of those two lessons of :class:`Teacher`; ``shares`` mixes all other turns.
     """
 
     width: int
@@ -70,9 +70,9 @@ def warm_up(
     seed: int = 0,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> None:
-    """Supervise a model in place, printing loss and the share of faultless replies per kind of turn every 50 steps.
+    """Train a model in place. Every 50 steps, print the loss and the share of faultless replies per kind of turn.
 
-    In a read turn, whose choices cannot be foreseen, only the words after "is" are judged.
+    A read turn counts as faultless by its words after "is" alone, because its choice of statements is random.
     """
     import torch
 
@@ -142,7 +142,7 @@ def loss_of(
 ) -> tuple[torch.Tensor, list[bool]]:
     """Return the weighted cross-entropy of rows, per token of full weight, and whether each reply is faultless.
 
-    Prompts count a little, which helps copying to form.
+    Tokens of prompts have the small weight ``prompt_weight``, which helps the policy to learn copying.
     """
     import torch
     from torch.nn import functional as F
@@ -180,10 +180,10 @@ def make(
     planted: bool = True,
     threads: int = 1,
 ) -> None:
-    """Make a warm start that reads by ``template``: a Hugging Face folder, written every 200 steps.
+    """Train a warm start that reads with the prompts of ``template``, and write it to ``out`` every 200 steps.
 
-    With ``aware``, the folder of a warm start, continue from it with ideal memories and its own template instead;
-    ``ValueError`` for a folder that has no warm start.
+    ``out`` becomes a Hugging Face folder. With ``aware``, the folder of a warm start, training continues from that one,
+    with ideal memories and its own template. Raises ``ValueError`` for a folder that has no warm start.
     """
     import torch
     from transformers import AutoModelForCausalLM

@@ -1,4 +1,4 @@
-"""The pocket tokenizer: byte-level BPE of Qwen2's kind; every word of the pocket world is one token."""
+"""The pocket tokenizer: byte-level BPE like Qwen2's, in which every word of the pocket world is one token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHAT = (
 
 
 def build_tokenizer() -> Any:
-    """Train the tokenizer: every word of the world is one token after a space, and digits are tokens of their own."""
+    """Train and return the tokenizer. Every word of the world is one token, with the space before it; so is a digit."""
     from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
     from tokenizers import Tokenizer as RawTokenizer
     from transformers import Qwen2Tokenizer

@@ -1,9 +1,9 @@
-"""The pocket policy's world: things and people with codes, keepers and friends, one short sentence a statement.
+"""The pocket policy's world: things and people with codes, keepers and friends. Every statement is a short sentence.
 
-Six kinds of questions share its sentences, so that no kind of sentence is always worth remembering: one code among
-half-matching ones, several codes of one thing, two things, a two-hop bridge, the last of several updates, a chain.
-Decoys (complete answers to questions of the same kind about other keys, stated as often) make frequency useless. Knows
-the chunker; knows no model.
+Six kinds of questions use the same sentences, so no kind of sentence is always worth remembering: one code among those
+of things with half-matching names, several codes of one thing, two things, a two-hop bridge, the last of several
+updates, a chain. Every document also states decoys, the complete answers to questions of the same kind about other
+keys, equally often, so that counting does not help. Knows the chunker; knows no model.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ CODES = terms(
     "satin scarf shovel"
 )
 UNKNOWN = "unknown"
-"""The value, and the answer, of what no text states."""
+"""The value in memory, and the answer, for anything that no text states."""
 WORDS = (*ADJECTIVES, *NOUNS, *NAMES, *CODES)
 MOST_APART = 0.2  # of a document; a chain of four links has five statements
 _SHORTEST_SENTENCE_TOKENS = 6
@@ -100,7 +100,7 @@ _WORDING = {
 
 @dataclass(frozen=True, slots=True)
 class Triple:
-    """``The {relation} of {key} is {value}.``; the key of a thing is two words, that of a person one name."""
+    """A statement: ``The {relation} of {key} is {value}.`` A thing's key has two words, a person's key is one name."""
 
     relation: str
     key: str
@@ -112,18 +112,21 @@ class Triple:
 
 
 def with_article(key: str) -> str:
-    """Return a key as it is in a sentence: things have an article, people have none."""
+    """Return a key as it stands in a sentence: a thing with its article, a person without."""
     return f"the {key}" if " " in key else key
 
 
 def question_text(kind: QuestionKind, keys: Sequence[str]) -> str:
-    """Return the wording of a question; ``multikey`` takes two keys, the others one."""
+    """Return the text of a question. The kind ``multikey`` takes two keys, every other kind one."""
     return _WORDING[kind].format(*map(with_article, keys))
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about ``keys``, the triples that it needs, which may be ``ordered``, and the accepted answers."""
+    """A question about ``keys``, the triples that it needs, and the accepted answers.
+
+    The triples of an ``ordered`` question must be stated in their order.
+    """
 
     kind: QuestionKind
     keys: tuple[str, ...]
@@ -137,7 +140,7 @@ class Question:
 
     @property
     def rule(self) -> str:
-        """The judge's name: a question with several answers is scored by the share of them."""
+        """The name of the judge. Of several answers, the score is the share that the reply has."""
         return "items" if self.kind in (QuestionKind.MULTIVALUE, QuestionKind.MULTIKEY) else "boxed"
 
 
@@ -146,7 +149,7 @@ def random_thing(rng: random.Random) -> str:
 
 
 def random_question(kind: QuestionKind, rng: random.Random, backward: float = 0.5) -> Question:
-    """Draw a question with its triples; in the share ``backward`` of bridges the second hop is stated first."""
+    """Draw a question with its triples. ``backward`` is the share of bridges whose second hop is stated first."""
     if kind is QuestionKind.BRIDGE:
         return _bridge(rng, backward)
     if kind is QuestionKind.CHAIN:
@@ -191,11 +194,11 @@ def _chain(rng: random.Random) -> Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """How crowded a text is: ``density`` is the share of sentences that are statements rather than filler.
+    """The statements around a question's own. ``density`` is the share of sentences that are statements, not filler.
 
-    Of the statements, ``half_matching`` is the share about a thing that has one word of the question's key,
-    ``same_key`` the share with the question's key and another relation (the keeper of a thing whose code is the
-    answer), and ``repeated`` the share that gives an earlier key another value.
+    Shares of the statements: ``half_matching`` are about a thing that has one word of the question's key; ``same_key``
+    have the question's key and another relation (the keeper of a thing whose code is the answer); ``repeated`` give an
+    earlier key another value.
     """
 
     density: Share = 0.5
@@ -270,7 +273,7 @@ def _beside(question: Question) -> list[tuple[str, str]]:
 
 
 def other(rng: random.Random, words: Sequence[str], taken: set[str]) -> str:
-    """Draw a word that is not ``taken``."""
+    """Draw one of ``words`` that is not in ``taken``."""
     word = rng.choice(words)
     while word in taken:
         word = rng.choice(words)
@@ -283,13 +286,13 @@ def _values(relation: str) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PocketTask(Crowd):
-    """Questions of one kind, or, where ``ask`` lists several with commas, of a kind drawn for each example.
+    """Questions of the kind ``ask``, or of a kind drawn for each example if ``ask`` lists several, with commas.
 
-    ``backward`` is the share of bridges whose second hop is stated first; their documents give the codes of no more
-    people than the needed one and the ``decoys``', so that a memory has room for them all. ``untold`` is the share of
+    ``backward`` is the share of bridges whose second hop is stated first; their documents state the codes of the needed
+    person and of the ``decoys``' people only, so that a memory has room for them all. ``untold`` is the share of
     examples whose text states nothing that the question needs: the answer is ``unknown``, and a memory that takes a
     half-matching statement for the right one is wrong. ``apart`` is the least distance between ordered statements, such
-    as the values of an update, as a share of the document: above 1 / chunks, no chunk has two of them.
+    as the values of an update, as a share of the document. Above 1 / chunks, no chunk has two of them.
     """
 
     ask: str = "needle"
@@ -341,7 +344,7 @@ class PocketTask(Crowd):
 def disjoint_questions(
     kind: QuestionKind, rng: random.Random, decoys: int, backward: float = 0.5
 ) -> tuple[Question, list[Question]]:
-    """Draw a question and decoys of the same kind; no two of them share a key or a value."""
+    """Draw a question and ``decoys`` questions of the same kind. No two of them share a key or a value."""
     found: list[Question] = []
     taken: set[str] = set()
     while len(found) <= decoys:
@@ -364,10 +367,10 @@ def document(
     untold: bool = False,
     apart: float = 0.0,
 ) -> tuple[str, tuple[Span, ...]]:
-    """Lay out a document of a length, and return it with the spans of the question's statements.
+    """Return a document of ``length``, and the spans of the question's statements in it.
 
-    Statements replace sentences at positions drawn uniformly. The question's are left out if ``untold``, and those of
-    the decoys in a very short document.
+    Statements replace sentences at uniformly drawn positions. With ``untold`` the question's own are left out; a very
+    short document leaves out the decoys'.
     """
     sentences = crowd.sentences(rng, question, decoys, length.limit // _SHORTEST_SENTENCE_TOKENS + 2)
     if untold:

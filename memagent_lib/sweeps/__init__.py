@@ -1,6 +1,6 @@
-"""Sweeps: papermill runs notebooks over a grid, a list of points or stages, one MLflow run per point, resumable.
+"""Sweeps: run notebooks with papermill over a grid, a list of points or stages, and continue after any interruption.
 
-Knows a notebook's parameters. Knows nothing of what it computes or where its results go.
+Every point has its own MLflow run. Knows a notebook's parameters; does not know what it computes or writes.
 """
 
 from memagent_lib.sweeps.runner import (

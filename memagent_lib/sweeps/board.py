@@ -1,4 +1,4 @@
-"""The display of a sweep: a line per event, a bar below them in a terminal, a table of all points afterwards."""
+"""Display a sweep: a line per event, a progress bar in a terminal, and a table of all points."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLOURS = {PointState.FINISHED: "green", PointState.RUNNING: "cyan", PointState
 
 
 class SweepBoard:
-    """Print every change of a point's state."""
+    """Print a line for every change of a point's state, and in a terminal a progress bar below."""
 
     def __init__(self, stages: Sequence[Sequence[SweepPoint]], quiet: bool = False):
         self._states = {point: PointState.WAITING for points in stages for point in points}
@@ -34,11 +34,11 @@ class SweepBoard:
 
     @property
     def count(self) -> str:
-        """The number of finished points, as in ``3/12``."""
+        """The number of finished points, out of all: ``3/12``."""
         return f"{sum(state is PointState.FINISHED for state in self._states.values())}/{len(self._states)}"
 
     def set(self, point: SweepPoint, state: PointState, how: str) -> None:
-        """Set a point's new state and print a line: the point's name, then ``how``."""
+        """Set the new state of a point, and print a line with the point's name and the text ``how``."""
         self._states[point] = state
         over = sum(s in (PointState.FINISHED, PointState.FAILED) for s in self._states.values())
         self._bar.update(over - self._bar.n)
@@ -55,11 +55,11 @@ class SweepBoard:
 
 
 _COLUMNS_WITHOUT_TERMINAL = 320
-"""Wide enough that each point is one line, for grep."""
+"""Outside a terminal, wide enough that each point is one line, so that grep works."""
 
 
 def show_states(rows: Iterable[Mapping[str, Any]], title: str) -> None:
-    """Print a table of points, from their ``stage``, ``point``, ``status``, ``seconds`` and ``error``."""
+    """Print a table of points. Each row has ``stage``, ``point``, ``status``, ``seconds`` and ``error``."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for heading in ("stage", "point", "status", "time", "error"):
         table.add_column(heading, justify="right" if heading == "time" else "left", overflow="fold")
@@ -73,5 +73,5 @@ def show_states(rows: Iterable[Mapping[str, Any]], title: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Write a length of time as hours, minutes and seconds, such as ``0:02:05``."""
+    """Return a duration as hours, minutes and seconds, such as ``0:02:05``."""
     return str(timedelta(seconds=round(seconds)))

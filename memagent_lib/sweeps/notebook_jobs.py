@@ -1,8 +1,7 @@
-"""Notebooks run by papermill, each in a process of its own, several side by side. Knows no sweep and no MLflow.
+"""Run notebooks with papermill, each in its own process, several at a time. Knows no sweep and no MLflow.
 
-Each notebook has its own process, so that a kernel that is killed for memory takes no other one along. A worker that
-gets SIGTERM, or whose parent is gone, interrupts the running cell as Ctrl-C does, lets it clean up, and ends its
-kernel.
+With a process each, a kernel that is killed for memory does not end the others. A worker that gets SIGTERM, or whose
+parent has ended, interrupts the running cell as Ctrl-C does, lets it clean up, and ends its kernel.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ import psutil
 from memagent_lib.processes import SESSION
 
 KERNEL_STARTS = 3
-"""How often a kernel that dies before its first cell is started."""
+"""How many times to start a kernel that dies before its first cell."""
 _BEFORE_ANY_CELL = "Kernel died before replying"  # jupyter_client's words
 STOP_GRACE_S = 100.0  # a cell that stops a training run waits for a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class NotebookJob:
-    """One notebook to run: its parameters, its working folder, and the paths of the executed copy and the log."""
+    """A notebook to run: its parameters, its working folder, and the path of its executed copy."""
 
     notebook: Path
     output: Path
@@ -47,13 +46,13 @@ class NotebookJob:
 
     @property
     def error_file(self) -> Path:
-        """The error message, written by the worker and removed when it is read."""
+        """The file with the error message. The worker writes it, and the parent removes it after reading."""
         return self.output.with_suffix(".error")
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """How a job ended: ``error`` is ``None``, or a message of one or more lines."""
+    """The outcome of a job. ``error`` is a message of one or more lines, or ``None`` after success."""
 
     job: NotebookJob
     seconds: float
@@ -69,8 +68,9 @@ def run_jobs(
 ) -> None:
     """Run jobs in order, ``workers`` at a time.
 
-    ``on_start`` returns the job to run, which may be a changed one; ``on_stop`` gets the number of jobs that still run.
-    Any exception, Ctrl-C included, first stops the running jobs and their kernels; a second Ctrl-C ends them at once.
+    ``on_start`` returns the job to run, which lets it change a job. ``on_end`` gets each outcome. Any exception, Ctrl-C
+    included, stops the running jobs and their kernels before it is raised; ``on_stop`` gets the number of these jobs. A
+    second Ctrl-C kills them at once.
     """
     waiting = deque(jobs)
     running: dict[psutil.Popen, tuple[NotebookJob, float]] = {}
@@ -215,7 +215,7 @@ def _stop_when_alone() -> None:
 
 
 def main() -> int:
-    """Run the job that standard input has as JSON; return an exit status, and write the error file on failure."""
+    """Run the job that standard input describes in JSON; return the exit status. A failure writes the error file."""
     stop = _Stop()
     signal.signal(signal.SIGTERM, stop)
     record = json.loads(sys.stdin.readline())

@@ -1,6 +1,6 @@
-"""Run, resume and inspect sweeps: each in one folder and one MLflow run, each point a child run.
+"""Run, resume and inspect sweeps. A sweep has one folder and one MLflow run; each point is a child run.
 
-A finished point runs again only when its notebook, its parameters, the library's code or a stage before it changes.
+A finished point runs again only if its notebook, its parameters, the library's code or an earlier stage has changed.
 All state is in the sweep's folder, so the same command continues after any interruption.
 """
 
@@ -40,7 +40,7 @@ SWEEP_FILE = "sweep.json"
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The outcome of a sweep: one row per point in ``frame``, with its parameters as columns."""
+    """The outcome of a sweep. ``frame`` has a row per point, with the point's parameters as columns."""
 
     folder: Path
     run_id: str
@@ -57,10 +57,10 @@ class SweepResult:
 def run_sweep(
     sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False, quiet: bool = False
 ) -> SweepResult:
-    """Run the points that are not finished; with ``retry`` also those that failed in an earlier call.
+    """Run all points of a sweep that have neither finished nor failed; with ``retry`` also those that failed before.
 
-    A failed point does not stop its stage, but no later stage begins. Raises :class:`SweepError` before anything
-    starts, ``KeyboardInterrupt`` when stopped.
+    A failed point does not stop its own stage, but no later stage begins. Raises :class:`SweepError` for a faulty
+    sweep before anything starts, and ``KeyboardInterrupt`` when stopped.
     """
     spec = sweep if isinstance(sweep, SweepSpec) else SweepSpec.load(sweep)
     if workers is not None:
@@ -83,7 +83,10 @@ def run_sweep(
 
 
 def show_sweep(folder: str | Path) -> bool:
-    """Print the state of the sweep in ``folder``, from any process; return whether all of its points are finished."""
+    """Print the state of the sweep in ``folder``; return whether all of its points have finished.
+
+    Works from any process, while the sweep runs and afterwards.
+    """
     folder = absolute(folder)
     sweep = _sweep_of(folder)
     rows = [point | record for point, record in _recorded(folder, sweep)]
@@ -98,9 +101,10 @@ def show_sweep(folder: str | Path) -> bool:
 
 
 def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataFrame:
-    """Return the rows that all finished points logged as ``table``, to their runs or to runs below them.
+    """Return the rows of ``table`` from all finished points, which logged it to their runs or to child runs.
 
-    The parameters that vary become columns; one that would replace a column of other values gets the prefix ``param.``.
+    The parameters that vary become columns. A parameter whose column exists with other values gets the prefix
+    ``param.``.
     """
     import pandas as pd
 
@@ -135,7 +139,7 @@ def is_sweep(folder: str | Path) -> bool:
 
 
 def unfinished_points(folder: str | Path) -> list[str]:
-    """List the points of the sweep in ``folder`` that have no result, each with its state."""
+    """Return a text per unfinished point of the sweep in ``folder``: its stage, its name and its state."""
     folder = absolute(folder)
     records = _recorded(folder, _sweep_of(folder))
     return [f"{p['stage']}, {p['point']}: {r['status']}" for p, r in records if r["status"] != PointState.FINISHED]
@@ -275,7 +279,10 @@ def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
 
 @contextmanager
 def only_sweep_in(folder: Path) -> Iterator[None]:
-    """Refuse a second sweep in ``folder``; the lock ends with its process, so a dead one leaves none behind."""
+    """Lock ``folder`` for a ``with`` block; raise :class:`SweepError` if another sweep runs there.
+
+    The system releases the lock when the process ends, however it ends.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     # "a+" neither truncates what the holder wrote nor requires that the file exists.
     with open(folder / "sweep.lock", "a+", encoding="utf-8") as lock:

@@ -1,7 +1,7 @@
-"""The definition of a sweep, and the points that follow from it.
+"""The definition of a sweep, from which its points are derived.
 
-A sweep is a grid, a list of points or a sequence of stages over notebooks. Knows the parameters of a notebook, from
-papermill. Knows no process and no MLflow.
+A sweep is a grid, a list of points or a sequence of stages over notebooks. Knows the parameters of a notebook from
+papermill; knows no process and no MLflow.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": l
 
 
 class SweepError(UserError, ValueError):
-    """A sweep cannot start; raised before anything runs."""
+    """A sweep cannot start. It is raised before any notebook runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepStage:
-    """Run one notebook for every entry of ``points`` times every combination of ``grid``.
+    """One notebook, run for every combination of an entry of ``points`` with the values of ``grid``.
 
-    Both override ``parameters``, which all points share.
+    All points share ``parameters``, which ``points`` and ``grid`` override.
     """
 
     notebook: str
     name: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    points: Sequence[Mapping[str, Any]] = ({},)
+    points: Sequence[Mapping[str, Any]] = ({},)  # one point, which changes no parameter
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -59,18 +59,18 @@ class SweepStage:
             raise SweepError(f"stage {self.name} has an empty list of points")
 
     def varied(self) -> Iterator[dict[str, Any]]:
-        """Yield the parameters that differ between the stage's points, point by point."""
+        """Yield for each point of the stage the parameters that differ between points."""
         for point, values in itertools.product(self.points, itertools.product(*self.grid.values())):
             yield dict(point) | dict(zip(self.grid, values, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSpec:
-    """Stages that run one after the other, the points of a stage side by side.
+    """A sweep: stages that run one after the other, with up to ``workers`` points of a stage at a time.
 
-    A sweep of one notebook may set ``notebook``, ``grid`` and ``points`` instead of ``stage``. ``parameters`` go to
-    every stage whose notebook has them; in their text ``{folder}`` is the sweep's folder and ``{point}`` a file name
-    made of what varies. ``tracking`` is an MLflow store: a folder or an address.
+    A sweep of one notebook may set ``notebook``, ``grid`` and ``points`` instead of ``stage``. Every notebook gets the
+    ``parameters`` that it declares. In their texts ``{folder}`` stands for the sweep's folder, and ``{point}`` for a
+    file name made of the values that vary. ``tracking`` is an MLflow store: a folder or an address.
     """
 
     name: str
@@ -95,7 +95,7 @@ class SweepSpec:
 
     @property
     def stages(self) -> tuple[SweepStage, ...]:
-        """All stages in order, the one of ``notebook`` first."""
+        """All stages in order. A stage made from ``notebook`` comes first."""
         if not self.notebook:
             return self.stage
         return (SweepStage(notebook=self.notebook, grid=self.grid, points=self.points), *self.stage)
@@ -106,7 +106,7 @@ class SweepSpec:
 
     @classmethod
     def load(cls, file: str | Path) -> SweepSpec:
-        """Read a TOML file of the fields above; a sweep without a name takes the file's."""
+        """Read a sweep from a TOML file with the fields of this class. The default for ``name`` is the file's name."""
         try:
             return parse(cls, {"name": Path(file).stem} | read_toml(file, "sweep file"), str(file))
         except SettingsError as failure:
@@ -114,7 +114,7 @@ class SweepSpec:
 
 
 class PointState(StrEnum):
-    """The state of a point, in MLflow's own words once it has a run there."""
+    """The state of a point. Once the point has an MLflow run, the state is in MLflow's words."""
 
     WAITING = "not run"
     RUNNING = "RUNNING"
@@ -126,8 +126,8 @@ class PointState(StrEnum):
 class SweepPoint:
     """One notebook with one set of parameters.
 
-    ``varied`` are the parameters that differ within its stage, ``defaults`` the notebook's own values as text. ``key``
-    changes when the result might.
+    ``varied`` has the parameters that differ within the stage, ``defaults`` the notebook's own values as text. ``key``
+    is a hash that changes whenever the result might.
     """
 
     stage: str
@@ -148,20 +148,21 @@ class SweepPoint:
 
     @property
     def file_name(self) -> str:
-        """The label as a file name; empty when nothing varies."""
+        """The label as a file name. It is empty if no parameter varies."""
         return _file_name(self.label)
 
     @property
     def output(self) -> Path:
-        """The path of the executed copy; the point's record is beside it."""
+        """The path of the executed notebook. The point's record is in the same folder."""
         name = f"{self.stage}--{self.file_name}" if self.label else self.stage
         return self.folder / "notebooks" / f"{name}.ipynb"
 
 
 def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
-    """Return the points of each stage; raise :class:`SweepError` for unknown parameters, wrong types and missing files.
+    """Return the points of each stage.
 
-    A point's key covers its notebook, its parameters, the library's code and all points of the stages before it.
+    A point's key covers its notebook, its parameters, the library's code and all points of earlier stages. Raises
+    :class:`SweepError` for unknown parameters, wrong types and missing files.
     """
     declared = {stage.name: notebook_parameters(absolute(stage.notebook)) for stage in spec.stages}
     unused = sorted(set(spec.parameters) - set().union(*declared.values()))
@@ -192,6 +193,7 @@ def _point(
         notebook=notebook,
         parameters=parameters,
         defaults={name: declared["default"] for name, declared in known.items()},
+        # Covers parameters, not the contents of files that they name; what earlier stages wrote is covered by `before`.
         key=_digest([_source_of(notebook), parameters, before]),
         folder=spec.path,
     )
@@ -204,7 +206,11 @@ def _source_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
 
 
 def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:
-    """Return what papermill reads from the parameters cell, by name: ``inferred_type_name``, ``default``, ``help``."""
+    """Return the parameters of a notebook by name, as papermill infers them from its parameters cell.
+
+    Each has ``inferred_type_name``, ``default`` and ``help``. Raises :class:`SweepError` unless exactly one cell has
+    the tag ``parameters``.
+    """
     import nbformat
     from papermill import inspect_notebook
 
@@ -268,7 +274,7 @@ def _file_name(label: str) -> str:
     plain = re.sub(r"[^\w=.,-]+", "_", without_folders)
     if plain == label and len(plain) <= 80:
         return plain
-    return f"{plain[:70]}-{_digest(label)[:8]}"
+    return f"{plain[:70]}-{_digest(label)[:8]}"  # the digest tells labels apart that are equal after the cut
 
 
 def _digest(value: Any) -> str:

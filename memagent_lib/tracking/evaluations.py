@@ -1,7 +1,7 @@
-"""Evaluations in MLflow: logging results, loading them again, and choosing two evaluations that can be compared.
+"""Evaluations in MLflow: log results, load them again, and choose two evaluations that can be compared.
 
-A run has its results as the files of records that an evaluation writes (:mod:`memagent_lib.evaluation`), as a table,
-as metrics with the length as their step, and as MLflow traces. Knows runs and results; knows no notebook.
+A run has its results in four forms: files of records (:mod:`memagent_lib.evaluation`), a table, metrics with the length
+as their step, and MLflow traces. Knows runs and results; knows no notebook.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _RUNS_TRIED = 30
 
 
 def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: Any) -> pd.DataFrame:
-    """Log an evaluation: its rows, its metrics and its readings. Return the rows, labelled.
+    """Log the rows, metrics and readings of an evaluation; return the rows with the labels as columns.
 
-    Each reader has its metrics, with the length in chunks as their step; 0 stands for documents of no such length. With
-    ``model`` they are also metrics of the MLflow model with its weights. ``labels`` become columns
-    (``policy="trained"``), and so does ``run_id``, so that a table of many runs names the source of each row. ``flops``
-    are those of each reading, where the model's shape is known.
+    Metrics are logged per reader, with the length in chunks as MLflow's step (0 where the length is unknown). With
+    ``model`` they are also attached to that model in MLflow. ``labels`` such as ``policy="trained"`` become columns,
+    and so does ``run_id``, which names the source of each row in a table of many runs. The column ``flops`` is filled
+    if the model's shape is known.
     """
     traces = [trace_id_of(run, result) for result in results]
     frame = to_frame(results).assign(**labels, run_id=run.id, trace_id=traces, flops=_flops(results, model))
@@ -92,11 +92,11 @@ def evaluate_files(
     concurrency: int = 64,
     add: bool = False,
 ) -> tuple[list[Result], pd.DataFrame]:
-    """Evaluate an agent on data files of any length and log it: what ``memagent evaluate`` and 03_evaluate do.
+    """Evaluate an agent on data files and log the results; return the results and their rows.
 
-    Finished turns and results are saved below ``folder``, where the same call finds them after a crash. The rows are
-    saved there as ``POLICY.parquet``, for figures over several policies; with ``add``, its rows of other readers and
-    files stay.
+    ``memagent evaluate`` and the notebook 03_evaluate call this. Finished turns and results are saved below ``folder``,
+    so the same call continues after a crash. The rows are saved there as ``POLICY.parquet``, for figures over several
+    policies. With ``add``, rows of other readers and files that the file already has are preserved.
     """
     policy = policy or policy_name(model)
     run.data(*plan.files)
@@ -107,14 +107,15 @@ def evaluate_files(
 
 
 def rows_file(policy: str) -> str:
-    """Return the name of the file of a policy's rows, without its ending."""
+    """Return the name, without its ending, of the file that has the rows of ``policy``."""
     return "".join(c if c.isalnum() or c in "-_. " else "-" for c in policy)
 
 
 def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 20, **tags: Any) -> None:
-    """Log readings: whole, as files of records until the limit; and as MLflow traces, thinned.
+    """Log readings to a run, as files of whole records and as thinned MLflow traces.
 
-    Wrong and right ones come in turn. What each left out is a metric.
+    The files are limited to ``limit_bytes``; wrong and right readings alternate, so that both are present. Metrics
+    count the readings and turns that were left out.
     """
     results = list(results)
     with tempfile.TemporaryDirectory() as folder:
@@ -131,7 +132,7 @@ def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 2
 
 
 def load_results(run: Run) -> list[Result]:
-    """Return the results that a run has, with examples and documents."""
+    """Return the results that were logged to a run, with their examples and documents."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             return read_results(run.fetch(RESULTS_FOLDER, folder))
@@ -142,9 +143,10 @@ def load_results(run: Run) -> list[Result]:
 def load_readings(
     experiment: Experiment, rows: pd.DataFrame, reader: str = "", chunks: int = 0
 ) -> dict[str, list[Result]]:
-    """Return the readings behind result rows, by policy, from the runs that the rows name.
+    """Load the readings that result rows describe, from the runs that the rows name; return them by policy.
 
-    ``reader`` and ``chunks`` (a length) select some of them; none left of a policy is a :class:`TrackingError`.
+    ``reader`` and ``chunks`` (the length) select rows. Raises :class:`TrackingError` for a policy without a reading
+    after that selection.
     """
     selected = rows
     if reader:
@@ -170,7 +172,10 @@ def load_readings(
 
 
 def evaluations(experiment: Experiment) -> pd.DataFrame:
-    """Return the runs with results, newest first: ``run_id, name, policy, started``, then the rest of ``load_runs``."""
+    """Return a row per finished run with results, newest first.
+
+    Columns: ``run_id, name, policy, started``, then the other columns of :func:`load_runs`.
+    """
     runs = load_runs(experiment, "metrics.scored > 0 and status = 'FINISHED'")
     runs = runs.assign(policy=runs.get("params.policy", runs["name"]))
     first = ["run_id", "name", "policy", "started"]
@@ -178,10 +183,11 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
 
 
 def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> pd.DataFrame:
-    """Return the result rows of the two newest evaluations that have read some documents, of a length in chunks, both.
+    """Choose the two newest evaluations that have read some document in common, and return their result rows.
 
-    ``left`` and ``right`` narrow the choice to a run (its id or the beginning of it) or to the runs of a policy. Rows
-    of the left one come first; ``policy`` differs between the two, even where both are of one policy.
+    Only documents with a length in chunks count. ``left`` and ``right`` restrict the choice to a run (its id or the
+    beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The column ``policy``
+    differs between the two, even if both evaluate the same policy.
     """
     runs = evaluations(experiment)
     recent = runs.head(_RUNS_TRIED).to_dict("records")
@@ -208,7 +214,7 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
 
 
 def differing(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the parameters in which the runs behind result rows differ: a row each, a column per policy."""
+    """Return the parameters in which the runs of result rows differ: a row per parameter, a column per policy."""
     policies = rows.groupby("run_id", sort=False)["policy"].first()
     params = load_runs(experiment).set_index("run_id").loc[policies.index].filter(like="params.").fillna("")
     params = params.rename(columns=lambda name: name.removeprefix("params.")).set_axis(policies.to_list()).T

@@ -1,4 +1,4 @@
-"""Runs read back as tidy frames: a row per run, a row per measured number."""
+"""Read runs back as tidy frames: a row per run, or a row per measured number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
 
 
 def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a run's metrics over its steps, long form: ``run_id, metric, step, value, seconds`` since it began."""
+    """Return a run's metrics over its steps, in long form.
+
+    Columns: ``run_id, metric, step, value, seconds`` (since the run began).
+    """
     client = run.experiment.client
     stored = with_retries(client.get_run, run.id)
     rows = []

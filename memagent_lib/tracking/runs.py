@@ -1,9 +1,9 @@
-"""MLflow experiments and runs: starting, joining and ending them, and all that is logged to a run.
+"""MLflow experiments and runs: start, join and end runs, and log to them.
 
-One explicit store, by default a SQLite file in the workspace; no environment variable and no global active run. Whoever
-starts a job opens the experiment and creates its runs; workers get ids and :meth:`Experiment.join` them. A run names
-the process that owns it. Where that process was killed outright, the run is ended when the experiment is next opened
-on that machine.
+There is one explicit store, by default a SQLite file in the workspace, no environment variable, and no global active
+run. The process that starts a job opens the experiment and creates its runs; workers receive ids and call
+:meth:`Experiment.join`. A run records the process that owns it. If that process was killed, the run is ended when the
+experiment is next opened on the same machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PARAM_CHARS = 6000  # MLflow's limit for the value of a parameter
 
 
 class RunStatus(StrEnum):
-    """MLflow's status of a run."""
+    """The status of a run, in MLflow's words."""
 
     RUNNING = "RUNNING"
     FINISHED = "FINISHED"
@@ -50,14 +50,14 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One experiment in one MLflow store. Small and picklable: hand it to other processes."""
+    """One experiment in one MLflow store. It is small and picklable, so it can be passed to other processes."""
 
     uri: str
     experiment_id: str
 
     @classmethod
     def open(cls, where: str | Path, experiment: str = EXPERIMENT) -> Experiment:
-        """Open the experiment of a workspace folder or address; make store and experiment where they are missing."""
+        """Open an experiment in the store of a workspace folder or at an address. Creates both if they are missing."""
         uri = store_uri(where)
         prepare(uri)
         client = client_of(uri)
@@ -85,7 +85,10 @@ class Experiment:
         tags: Mapping[str, str] | None = None,
         parent: str | None = None,
     ) -> Run:
-        """Start a run with its parameters, code version and ``environment.json``. It is RUNNING until it is ended."""
+        """Start a run, and log its parameters, the code's version and ``environment.json``.
+
+        The run is RUNNING until :meth:`Run.end`.
+        """
         all_tags = {OWNER_TAG: this_process(), **code_version(), **(tags or {})}
         if parent:
             all_tags[PARENT_TAG] = parent
@@ -96,7 +99,7 @@ class Experiment:
         return run
 
     def join(self, run_id: str) -> Run:
-        """Return a run that someone else started."""
+        """Return a run that another process or an earlier call has started."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -109,11 +112,11 @@ class Experiment:
     def run(
         self, name: str, params: Mapping[str, Any] | None = None, *, run_id: str = "", **start: Any
     ) -> Iterator[Run]:
-        """Start a run around a block of code and end it with the block's status.
+        """Start a run for a ``with`` block, and end it with the block.
 
-        That is FINISHED, FAILED, or KILLED by Ctrl-C or SIGTERM. Processor, memory, disk, network and GPU use are
-        measured meanwhile, as metrics ``system/...``. With ``run_id`` it joins that run instead, and whoever started it
-        (a sweep, the launcher) ends it.
+        The status becomes FINISHED, FAILED, or KILLED after Ctrl-C or SIGTERM. Meanwhile the use of processor, memory,
+        disk, network and GPU is logged as metrics ``system/...``. With ``run_id`` the block joins that run instead and
+        does not end it; its creator (a sweep, the launcher) does.
         """
         if run_id:
             run = self.join(run_id)
@@ -147,13 +150,13 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One MLflow run, by id. Logging works from any process that holds it, also after the run has ended."""
+    """One MLflow run, by id. Any process can log to it, even after the run has ended."""
 
     experiment: Experiment
     id: str
 
     def params(self, params: Mapping[str, Any]) -> None:
-        """Log parameters, nested tables as dotted names. Values too long for MLflow go to ``parameters.json``."""
+        """Log parameters; nested tables get dotted names. Values too long for MLflow go to ``parameters.json``."""
         from mlflow.entities import Param
 
         flat = _flat(params)
@@ -166,7 +169,7 @@ class Run:
             self._call("log_batch", params=batch)
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
-        """Log numbers at a step; with the id of a logged model (:meth:`model`, :meth:`uses`), as its numbers too."""
+        """Log numbers at a step, also as those of ``model``, which is an id from :meth:`model` or :meth:`uses`."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -177,7 +180,7 @@ class Run:
             self._call("log_batch", metrics=batch)
 
     def tags(self, tags: Mapping[str, str]) -> None:
-        """Set tags of the run, one call each."""
+        """Set tags of the run, with one call of the store for each."""
         for name, value in tags.items():
             self._call("set_tag", allowed_name(name), str(value))
 
@@ -205,7 +208,7 @@ class Run:
         self._call("log_figure", figure, name, save_kwargs={"dpi": 150, "bbox_inches": "tight"})
 
     def data(self, *files: str | Path, use: str = "evaluation") -> None:
-        """Log the data files that the run reads as MLflow datasets, with their hashes as digests. ``use``: what for."""
+        """Log data files that the run reads as MLflow datasets, with their hashes. ``use`` names their purpose."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         from memagent_lib.data import data_hash
@@ -217,10 +220,10 @@ class Run:
         self._call("log_inputs", datasets=inputs)
 
     def model(self, folder: str | Path, name: str, step: int = 0) -> str:
-        """Log a policy that this run made at a step as an MLflow model; return its id, for :meth:`metrics`.
+        """Log a policy that this run made at ``step`` as an MLflow model; return the model's id, for :meth:`metrics`.
 
-        Its tags name its ``folder`` and the hash of its ``weights``. A small one is copied; a large one stays where it
-        is, because MLflow would double tens of gigabytes.
+        The model's tags name its ``folder`` and the hash of its ``weights``. A policy up to
+        :data:`COPIED_WHOLE_BYTES` is copied to the store; a larger one is not, as that would double tens of gigabytes.
         """
         from mlflow.entities import LoggedModelOutput
 
@@ -234,9 +237,9 @@ class Run:
         return made
 
     def uses(self, model: str | Path) -> str:
-        """Log the policy that this run reads with as its input; return the id of the MLflow model with its weights.
+        """Log a policy as the input of this run; return the id of the MLflow model that has its weights.
 
-        The model is made where there is none.
+        If there is no such model, it is created.
         """
         from mlflow.entities import LoggedModelInput
 
@@ -264,10 +267,10 @@ class Run:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure the machine while a block of code runs; a block of less than :data:`SAMPLE_S` is not measured.
+        """Measure the machine during a ``with`` block. A block shorter than :data:`SAMPLE_S` is not measured.
 
-        Measurements are logged once the run has a metric of its own, or at the end: MLflow's comparison of runs opens
-        on the metric that was logged first.
+        Measurements are logged only after the run has another metric, or at the end, because MLflow's comparison of
+        runs opens with the metric that was logged first.
         """
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
@@ -282,7 +285,7 @@ class Run:
             monitor.finish()
 
     def end(self, status: RunStatus | str = RunStatus.FINISHED) -> None:
-        """End the run with a status."""
+        """End the run, with its final status."""
         self._call("set_terminated", str(RunStatus(status)))
 
     def resume(self) -> None:
@@ -295,7 +298,7 @@ class Run:
         return RunStatus(self._call("get_run").info.status)
 
     def fetch(self, artifact: str, into: str | Path) -> Path:
-        """Return an artifact's path: its own where the store is on this machine, else that of a copy in ``into``."""
+        """Return the path of an artifact; if the store is not on this machine, copy the artifact to ``into`` first."""
         from mlflow.exceptions import MlflowException
 
         address = urlsplit(self._call("get_run").info.artifact_uri)
@@ -308,7 +311,7 @@ class Run:
             raise TrackingError(f"run {self.id} has no artifact {artifact!r}") from failure
 
     def read_table(self, name: str) -> pd.DataFrame:
-        """Return a frame that was logged as a ``.parquet`` :meth:`table`."""
+        """Return the frame that :meth:`table` logged under ``name``, which must end in ``.parquet``."""
         with tempfile.TemporaryDirectory() as folder:
             return pd.read_parquet(self.fetch(name, folder))
 
@@ -352,10 +355,10 @@ def _is_logged(name: str, value: str, logged: Mapping[str, str]) -> bool:
 
 
 def policy_name(model: str | Path) -> str:
-    """Return a model's default name: the last part of its folder or hub name.
+    """Return a model's default name in tables and figures: the last part of its folder or hub name.
 
-    Every training run leaves its policy in a folder called ``model``, every checkpoint in ``actor/huggingface``. The
-    name of such a folder has the two parts before these instead.
+    Every training run exports to a folder called ``model``, and every checkpoint is in ``actor/huggingface``; those
+    models are named by the two parts of the path before that.
     """
     parts = [part for part in Path(model).parts if part not in ("model", "actor", "huggingface", "/")]
     is_of_a_run = Path(model).name in ("model", "huggingface")
@@ -363,7 +366,7 @@ def policy_name(model: str | Path) -> str:
 
 
 def allowed_name(name: str) -> str:
-    """Return a name that MLflow allows: letters, digits and ``_-. :/``. verl's metrics have ``@``, policies commas."""
+    """Return ``name`` in the characters that MLflow allows: letters, digits and ``_-. :/``."""
     return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in name)
 
 

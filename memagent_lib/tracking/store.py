@@ -1,4 +1,4 @@
-"""The MLflow store: where it is, how it is opened, and what happens when it is busy, full or away. Knows no run."""
+"""Find and open the MLflow store, and deal with a store that is busy, full or unreachable. Knows no run."""
 
 from __future__ import annotations
 
@@ -32,21 +32,24 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class TrackingError(UserError, ValueError):
-    """The store cannot be used, or has no such experiment, run or artifact."""
+    """The store cannot be used, or lacks the experiment, run or artifact that was requested."""
 
 
 def store_uri(where: str | Path) -> str:
-    """Return the address of a store: that of a server or database as it is, a folder's as its ``mlflow.db``."""
+    """Return the address of a store. An address is returned unchanged; a folder gives that of its ``mlflow.db``."""
     return str(where) if "://" in str(where) else f"sqlite:///{absolute(where) / 'mlflow.db'}"
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """Return the file behind a SQLite address; ``None`` for any other store."""
+    """Return the file of a SQLite address, or ``None`` for any other store."""
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 
 def prepare(uri: str) -> None:
-    """Make sure that the store can be used: a SQLite store gets its tables, and allows readers beside one writer."""
+    """Make a store ready for use, or raise :class:`TrackingError`.
+
+    A SQLite store gets its tables, and the mode in which readers do not block the writer.
+    """
     file = sqlite_file(uri)
     if file:
         _prepare_file(uri, file)
@@ -143,7 +146,7 @@ def _unusable(uri: str, failure: Exception) -> TrackingError:
 
 @lru_cache(maxsize=8)
 def client_of(uri: str) -> MlflowClient:
-    """Return the client of a store, one per process and address."""
+    """Return MLflow's client of a store. There is one per process and address."""
     _quieten()
     from mlflow import MlflowClient
 
@@ -160,7 +163,10 @@ def _quieten() -> None:
 
 
 def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call a client of the store; wait and try again while another writes, or while a server is overloaded."""
+    """Call ``call``, and repeat it after a wait if another process is writing or a server is overloaded.
+
+    Raises :class:`TrackingError` if the store is still not available after :data:`RETRY_S` seconds.
+    """
     from mlflow.exceptions import MlflowException
 
     uri = getattr(getattr(call, "__self__", None), "tracking_uri", "")
@@ -184,7 +190,7 @@ def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 
 def all_pages(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
-    """Yield every item of a search that the store answers page by page."""
+    """Yield all items of a search whose results the store returns page by page."""
     page = with_retries(call, *args, **kwargs, page_token=None)
     yield from page
     while page.token:

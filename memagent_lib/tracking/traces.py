@@ -1,9 +1,9 @@
 """Memory traces in MLflow: a trace per reading, a span per turn, searchable there and read back as a frame.
 
-Turns and chunks are counted from 1. A span has the position and the hash of its chunk, not its text; its time is the
-one measured around the model. Long traces are thinned: the turns that a person looks for stay (:func:`selected_turns`),
-every gap is a span that states how many turns it stands for, and both counts are logged. Whole readings are in the
-run's artifacts. Knows results and a store; knows no notebook.
+Turns and chunks are counted from 1. A span has the position and the hash of its chunk, not the text; its time is the
+time that the model took. Long traces are thinned to the turns that people look for (:func:`selected_turns`); a span in
+place of each gap states how many turns are missing. Whole readings are in the run's artifacts. Knows results and a
+store; knows no notebook.
 
 MLflow's own filter language finds them: ``tags.question ILIKE '%owl%'`` · ``feedback.score < 1`` · ``tags.finish_reason
 = 'length'`` · ``tags.fate = 'noted and lost'`` · ``tags.memories ILIKE '%a word of some memory%'`` · ``span.name =
@@ -50,17 +50,17 @@ _FRAME_COLUMNS = (
 
 
 def tag_columns() -> list[str]:
-    """Return the result columns that stand as tags on a trace."""
+    """Return the result columns that every trace has as tags."""
     return [name for name, column in COLUMNS.items() if column.tag]
 
 
 def trace_columns() -> list[str]:
-    """Return the columns of the frame of traces; a newly declared tag comes last."""
+    """Return the columns of the frame that :func:`search_traces` returns; a newly declared tag comes last."""
     return list(dict.fromkeys([*_FRAME_COLUMNS, *tag_columns()]))
 
 
 class TracesLeftOut(NamedTuple):
-    """What the bounds left out: whole traces, and turns of the traces that were logged."""
+    """How many traces were not logged, and how many turns are missing from those that were."""
 
     traces: int
     turns: int
@@ -69,10 +69,10 @@ class TracesLeftOut(NamedTuple):
 def log_traces(
     run: Run, results: Iterable[Result], max_traces: int = MAX_TRACES, max_turns: int = MAX_TURNS, **tags: Any
 ) -> TracesLeftOut:
-    """Log the readings of results as traces of the run; ``tags`` are added to each.
+    """Log readings as traces of the run, with ``tags`` on each; return how much was left out.
 
-    Of more than ``max_traces``, every reader and length gets its share, wrong and right readings in turn. All is
-    written when this returns; a store that takes no spans is a :class:`TrackingError`.
+    Of more than ``max_traces`` readings, every reader and length gets an equal share, in which wrong and right readings
+    alternate. The traces are written when this returns. Raises :class:`TrackingError` if the store rejects spans.
     """
     traced = [r for r in results if r.trace is not None]
     chosen = list(islice(_fairly(traced), max_traces))
@@ -94,14 +94,14 @@ def log_traces(
 
 
 def trace_id_of(run: Run, result: Result) -> str:
-    """Return the id of a reading's trace in MLflow; a reading logged to its run twice is one trace."""
+    """Return the id of a reading's trace. It depends on run and reading, so logging a reading twice gives one trace."""
     metadata = result.example.metadata
     parts = (run.id, result.reader, result.key, metadata.get("step"), metadata.get("greedy"))
     return f"tr-{digest(' '.join(map(str, parts)))}"
 
 
 def selected_turns(result: Result, limit: int) -> list[int]:
-    """Return the turns that a bounded trace shows, in order: :data:`SELECTION`."""
+    """Return the turns, in order, that a trace of at most ``limit`` turns has; :data:`SELECTION` states which."""
     turns = result.trace.turns
     if len(turns) <= limit:
         return list(range(len(turns)))
@@ -120,10 +120,10 @@ def selected_turns(result: Result, limit: int) -> list[int]:
 
 
 def search_traces(experiment: Experiment, where: str = "", run: Run | None = None, limit: int = 10_000) -> pd.DataFrame:
-    """Return one row per trace of the experiment (or of one run), newest first, columns :func:`trace_columns`.
+    """Return a row per trace of the experiment, or of one run, newest first. Columns: :func:`trace_columns`.
 
-    ``where`` is MLflow's filter language; the module's docstring has examples. No spans are read. More than ``limit``
-    is an error, not a cut.
+    ``where`` is in MLflow's filter language; the module's docstring has examples. Reads no spans. Raises
+    :class:`TrackingError` for more than ``limit`` traces.
     """
     clauses = [where] if where else []
     if run:

@@ -1,4 +1,4 @@
-"""Accepted answers in the shapes that data sets have, as one tuple of texts.
+"""Turn the accepted answers of a record, in any shape that data sets use, into one tuple of texts.
 
 ========================================================  ==========================================================
 shape                                                     accepted answers
@@ -46,9 +46,10 @@ class NoAnswer(ValueError):
 
 
 def accepted_answers(value: Any, where: str) -> tuple[str, ...]:
-    """Return the answers that ``value`` stands for, without repeats, or refuse it with its position ``where``.
+    """Return the answers that ``value`` has, without repeats. ``where`` is the position of the value, for errors.
 
-    Raises :class:`NoAnswer` for the empty ``text`` of SQuAD v2 and for a question that Qasper calls unanswerable.
+    Raises :class:`NoAnswer` for the empty ``text`` of SQuAD v2 and for a question that Qasper calls unanswerable, and
+    ``ValueError`` for any other shape without an answer.
     """
     if isinstance(value, str):
         value = _noted(value, where)
@@ -59,7 +60,7 @@ def accepted_answers(value: Any, where: str) -> tuple[str, ...]:
 
 
 def scalar_answer(value: Any, where: str) -> str:
-    """Return one text, number or date as a text; refuse anything else."""
+    """Return one text, number or date as a text. Raises ``ValueError`` for anything else."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"{where}: an answer is {'null' if value is None else value}; remove it or state the answer")
     if isinstance(value, str | int):

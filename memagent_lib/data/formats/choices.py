@@ -1,4 +1,4 @@
-"""Questions with options: how the options are displayed, and which replies are right."""
+"""Multiple-choice questions: add the options to the question, and find the replies that are right."""
 
 from __future__ import annotations
 
