@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -292,10 +293,17 @@ class Tokenizer:
         return not self.thoughts.split(reply).finished
 
     @cached_property
+    def _begin_ids(self) -> list[int]:
+        """The ids with which this tokenizer begins every text, such as a BOS; a chat template writes them itself."""
+        encoding = self.backend.encode("x", add_special_tokens=True)
+        marked = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
+        return [i for i, _ in takewhile(lambda token: token[1], marked)]
+
+    @cached_property
     def _chat_frame(self) -> tuple[list[int], list[int]]:
         if not self.source.chat_template:
             # A base model has no chat template: a line break ends the message.
-            return [], self.encode("\n")
+            return self._begin_ids, self.encode("\n")
         mark = "<<memagent content>>"
         messages = [{"role": "user", "content": mark}]
         framed = self.source.apply_chat_template(

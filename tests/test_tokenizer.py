@@ -1,5 +1,6 @@
 """The tokenizer is the model's own, loaded without torch, and long texts are encoded once."""
 
+import json
 import os
 import random
 import subprocess
@@ -183,3 +184,22 @@ print(*(m for m in ("torch", "transformers", "sklearn", "pandas", "mlflow") if m
 def _saved(tokenizer, folder):
     tokenizer.hf.save_pretrained(folder)
     return folder
+
+
+@pytest.mark.parametrize("chat_template", [None, "<|im_start|>{{ messages[0].content ~ '\n' }}"])
+def test_a_bos_begins_every_prompt_exactly_once(tmp_path, chat_template):
+    # vllm-project/vllm#52304: Gemma without its BOS repeats itself; vllm#55288: a template that writes it too
+    from tokenizers.processors import TemplateProcessing
+
+    hf = Tokenizer.load(POCKET).hf
+    backend = hf.backend_tokenizer
+    bos = backend.token_to_id("<|im_start|>")
+    backend.post_processor = TemplateProcessing(single="<|im_start|> $A", special_tokens=[("<|im_start|>", bos)])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": chat_template} if chat_template else {})
+    )
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.chat("code") == [bos, *tokenizer.encode("code\n")]
+    assert tokenizer.chat_tokens == 2
+    assert bos not in tokenizer.encode("code"), "a chunk has none"

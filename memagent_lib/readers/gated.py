@@ -19,8 +19,10 @@ GATE = Kind(
 )
 KEEP = "keep"
 DONE = "done"
-_KEEP = re.compile(r"\W*keep\W*", re.IGNORECASE)
-_DONE = re.compile(r"\W*done\b[^\n\w]*(?:\n|$)", re.IGNORECASE)
+# Alone in any case; in capitals also with a comment behind a dash, a bracket or another mark that ends the word. "Keep
+# the red door shut" is a memory.
+_KEEP = re.compile(r"\W*((?i:keep)\W*|KEEP[*_\"']*(\s*[(.,;!\n–—]|\s+-).*)", re.DOTALL)
+_DONE = re.compile(r"\W*((?i:done)\b[^\n\w]*|DONE[*_\"']*( *[(–—]| +-)[^\n]*)(?:\n|$)")
 
 
 @reader({GATE: 1, Kind.ANSWER: 1})

@@ -63,7 +63,22 @@ def test_done_stops_the_reading_and_requests_no_more_chunks():
 
 @pytest.mark.parametrize(
     ("said", "memory", "signal"),
-    [("DONE", "before", "done"), ("Done with it: no", "Done with it: no", ""), ("keeper", "keeper", "")],
+    [
+        ("DONE", "before", "done"),
+        ("Done with it: no", "Done with it: no", ""),
+        ("keeper", "keeper", ""),
+        ("KEEP - nothing new here", "before", "keep"),
+        ("**KEEP**", "before", "keep"),
+        ("**KEEP** - nothing new", "before", "keep"),
+        ("KEEP (no new facts)", "before", "keep"),
+        ("KEEP.\nThe memory stays as it is.", "before", "keep"),
+        ("Keep the red door shut", "Keep the red door shut", ""),
+        ("KEEP the red door shut", "KEEP the red door shut", ""),
+        ("KEEP-alive is 30 s", "KEEP-alive is 30 s", ""),
+        ("Keep: the red door", "Keep: the red door", ""),
+        ("DONE - it has all\ncode 7", "code 7", "done"),
+        ("**DONE**\ncode 7", "code 7", "done"),
+    ],
 )
 def test_a_gate_is_a_word_by_itself(said, memory, signal):
     says = iter(["before", said, "end"])
