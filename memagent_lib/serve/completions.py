@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memagent_lib.serve.conversation import ChatError, ChatRequest
 from memagent_lib.text import Tokenizer
@@ -56,7 +56,12 @@ class CompletionRequest(BaseModel):
     def chat(self, prompt: str) -> ChatRequest:
         """Return the chat request that is equivalent to a prompt."""
         fields: dict[str, Any] = {"stop": self.stop, "max_tokens": self.max_tokens, **(self.model_extra or {})}
-        return ChatRequest.model_validate(fields | {"model": self.model, "messages": [_user_message(prompt)]})
+        try:
+            return ChatRequest.model_validate(fields | {"model": self.model, "messages": [_user_message(prompt)]})
+        except ValidationError as wrong:
+            first = wrong.errors()[0]
+            name = str(first["loc"][0])
+            raise ChatError(f"{name}: {first['msg']}", name) from wrong
 
 
 def _user_message(text: str) -> dict[str, str]:

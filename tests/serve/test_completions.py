@@ -79,6 +79,7 @@ def test_an_echo_is_the_prompt_before_the_reply(encoder: Encoder) -> None:
         ({"prompt": "x", "best_of": 3}, "best_of is 3"),
         ({"prompt": "x", "n": 2}, "n is 2"),
         ({"prompt": "x", "stream": True}, "/v1/chat/completions has"),
+        ({"prompt": "x", "document": 5}, "document: Input should be a valid string"),
         ({"prompt": []}, "there is no prompt"),
         ({"prompt": "  "}, "there is no question"),
         ({"prompt": {"text": "x"}}, "^prompt"),
