@@ -142,7 +142,7 @@ class Journal:
         return end
 
     def damage(self, key: str, what: object) -> JournalError:
-        """Return the error that names the line of a reading's record, for a caller who cannot use the record."""
+        """Return an error that names the line of a reading's record, for a caller that cannot use the record."""
         return self._damage(self._records[key].number, what)
 
     def _damage(self, number: int, what: object) -> JournalError:
@@ -226,10 +226,10 @@ class ReadingTurns(NamedTuple):
 
 
 def records(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the last record of each reading in a journal, or in another file of such lines. The file may still be
-    growing.
+    """Yield the last record of each reading in a journal, or in another file of such lines.
 
-    An incomplete last line is ignored. Any other damage raises :class:`JournalError` with the line's number.
+    The file may still be growing: an incomplete last line is ignored. Any other damage raises :class:`JournalError`
+    with the line's number.
     """
     lines: dict[str, _Line] = {}
     with open(path, "rb") as file:

@@ -22,8 +22,7 @@ _MARKS = ("pyproject.toml", "notebooks")
 
 
 def root() -> Path:
-    """Return the project's root: the nearest folder with ``pyproject.toml`` and ``notebooks``, from the working
-    directory upwards.
+    """Return the project's root: the nearest folder upwards that has ``pyproject.toml`` and ``notebooks``.
 
     Without such a folder (the library was installed, not cloned), it is the working directory.
     """
@@ -129,8 +128,9 @@ def model_path(name: str) -> str:
 
 
 def default_model() -> str:
-    """Return the model that commands use when none is named: ``[tool.memagent] model`` in the project's
-    ``pyproject.toml``.
+    """Return the model that commands use by default.
+
+    The project's ``pyproject.toml`` names it as ``[tool.memagent] model``.
     """
     for folder in (root(), PACKAGE.parent):
         project = folder / "pyproject.toml"

@@ -32,9 +32,7 @@ SESSION = "JPY_SESSION_NAME"
 
 
 def in_jupyter() -> bool:
-    """Return whether this process is the kernel of a notebook that a person has opened, not one that papermill
-    executes.
-    """
+    """Return whether this process is the kernel of a notebook opened by a person, not run by papermill."""
     return SESSION in os.environ
 
 
@@ -64,8 +62,9 @@ def this_process() -> str:
 
 
 def is_gone(process: str) -> bool:
-    """Return whether the process with this :func:`this_process` identifier has ended; ``False`` if it ran on another
-    machine.
+    """Return whether the process that :func:`this_process` identified has ended.
+
+    ``False`` for a process of another machine.
     """
     host, pid, start = process.rsplit(" ", 2)
     if host != _host():

@@ -128,9 +128,7 @@ class Template:
 
     @property
     def chunk_first(self) -> bool:
-        """Whether question and chunk come before the memory, so that all prompts of one chunk share them as a
-        prefix.
-        """
+        """Whether the chunk comes before the memory, so that all prompts of one chunk share their beginning."""
         return self.read.index("{chunk}") < self.read.index("{memory}")
 
 
@@ -200,9 +198,7 @@ class Encoder:
 
     @property
     def window(self) -> int:
-        """The window that this template and budget need: the most tokens that prompt and reply of any turn have
-        together.
-        """
+        """The window that this template and budget need: the most tokens of any turn's prompt and reply together."""
         return self.window_of(self._prompts)
 
     def window_of(self, prompts: Mapping[Kind, int]) -> int:
@@ -254,8 +250,7 @@ class Encoder:
         return f"the {prompt.kind} prompt is {tokens:,} tokens with {what}, and the budget allows {limit:,}{fix}"
 
     def interpret(self, prompt: Prompt, request: Request, raw: Reply) -> Reply:
-        """Return the reply as the reader sees it: thoughts are separated from its text, and a memory is cut to its
-        budget.
+        """Return the reply as the reader sees it: without thoughts in its text, and with a memory cut to its budget.
 
         Sampled ids may decode to text that encodes to more tokens than were sampled (broken bytes do). Such a memory is
         cut to what fits and marked ``finish_reason="length"``, like a memory that the engine cut.

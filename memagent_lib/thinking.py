@@ -65,9 +65,7 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """The channels of gpt-oss (openai/harmony): the channel ``final`` contains the text, all others contain
-    thoughts.
-    """
+    """The channels of gpt-oss (openai/harmony): ``final`` contains the text, all others contain thoughts."""
 
     opening: str = "<|channel|>analysis<|message|>"
     closing: str = "<|end|><|start|>assistant<|channel|>final<|message|>"
@@ -80,9 +78,7 @@ class Channels:
         return written.lstrip().startswith(("analysis", "commentary"))
 
     def split(self, written: str, begun: bool) -> Parts | None:
-        """Split a reply at its final channel, even if a server has removed the special tokens that mark the
-        channels.
-        """
+        """Split a reply at its final channel, even if a server has removed the tokens that mark channels."""
         final = None
         if written.lstrip().startswith(("<|channel|>", "<|start|>")):
             begun = True

@@ -47,9 +47,7 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
 
     def seed_for(self, request: Request) -> int | None:
-        """Return a seed that depends on the prompt alone, so that a prompt gets the same sampled reply whatever else
-        is running.
-        """
+        """Return a seed that depends on the prompt alone, so that its reply does not depend on other requests."""
         return None if self.seed is None else hash((self.seed, request.ids)) & 0x7FFFFFFF
 
 
@@ -75,10 +73,13 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Remote(Protocol):
-    """A backend whose model runs elsewhere: its server may be away and come back."""
+    """A backend whose model runs on a server, which may become unavailable and come back."""
 
     def trouble(self) -> str | None:
-        """Return why no request gets a reply now, ``None`` where the last one did."""
+        """Return why no request can get a reply now; ``None`` if the last one got a reply."""
 
     def expect_strangers(self) -> None:
-        """Take equal refusals for one client's bad requests, not for a server that refuses every request."""
+        """Announce that requests come from unrelated clients.
+
+        Equal refusals in a row then count as one client's bad requests, not as a server that refuses every request.
+        """

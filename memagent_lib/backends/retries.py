@@ -83,11 +83,11 @@ class RetryPolicy:
 
 
 class Circuit:
-    """A circuit breaker shared by all requests to one server. While it is open, nothing is sent.
+    """A circuit breaker shared by all requests to one server. While it is open, no request is sent.
 
     It stays open for the time that the server names, or for a pause that doubles from ``first_pause_s`` to
-    ``longest_pause_s``. Then one request tries the server again: its success closes the circuit, its failure begins the
-    next pause. A run that stops at the first :class:`BackendUnavailable` sees none of that; a service recovers.
+    ``longest_pause_s``. Then one request tries the server again: if it succeeds, the circuit closes; if it fails, the
+    next pause begins. A run stops at the first :class:`BackendUnavailable` and never gets that far; a service recovers.
     """
 
     def __init__(self, policy: RetryPolicy, server: str, clock: Callable[[], float] = time.monotonic):
@@ -107,12 +107,12 @@ class Circuit:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is sent, or what the last attempt failed with; ``None`` where it succeeded."""
+        """Why no request is sent, or the failure of the last attempt; ``None`` if the last attempt succeeded."""
         return self._verdict or (self._last_failure if self._failures else None)
 
     @property
     def pause_s(self) -> float:
-        """How long nothing will be sent; 0 where a request may be."""
+        """For how many seconds no request will be sent; 0 if one may be sent now."""
         return max(0.0, self._closed_again - self._clock()) if self._verdict is not None else 0.0
 
     def check(self) -> None:
@@ -153,8 +153,8 @@ class Circuit:
     def refused(self, refusal: BackendError) -> None:
         """Count a refusal that no retry will change.
 
-        Opens the circuit after the same refusal too many times in a row. A server that refuses one request is there for
-        others, so a circuit that was open closes.
+        The same refusal too many times in a row opens the circuit. A single refusal closes it, because a server that
+        refuses one request is available for others.
         """
         self._verdict = None
         self._refusals = self._refusals + 1 if str(refusal) == self._last_refusal else 1
@@ -163,7 +163,9 @@ class Circuit:
             self.open(f"{self._refusals} requests in a row met the same refusal: {refusal}; mend that and run again")
 
     def open(self, verdict: str, pause_s: float | None = None) -> None:
-        """Open the circuit for ``pause_s``, or the next pause: raise ``verdict`` now and on every later check."""
+        """Open the circuit for ``pause_s`` or the usual next pause; raise ``verdict`` now and on every check until
+        it ends.
+        """
         self._verdict = verdict
         self._pause(pause_s)
         raise BackendUnavailable(verdict, after_s=self.pause_s)

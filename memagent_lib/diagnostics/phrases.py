@@ -1,5 +1,4 @@
-"""Trace every phrase of a memory to its source: the chunk that brought it in, the turn that dropped it, or the model
-itself.
+"""Trace every phrase of a memory: which chunk brought it in, which turn dropped it, what is the model's own wording.
 
 A memory's words are matched, longest run first, with the memory before it (carried over) and with the chunk just read
 (brought in); words that match neither are the model's own. Runs match word for word, never by similarity. Works turn by
@@ -96,7 +95,7 @@ class Provenance:
 
     @classmethod
     def of(cls, trace: Trace) -> Provenance:
-        """Trace the phrases of a whole trace whose chunks still have their text."""
+        """Trace the phrases of a finished reading. The chunks of ``trace`` must still have their text."""
         provenance = cls()
         for turn in trace.turns:
             provenance.turn(turn)

@@ -261,10 +261,10 @@ def to_frame(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) -> pd.DataFrame:
-    """Return one row per turn of all results, with :data:`TURN_TABLE`, and a column ``policy`` if the results are by
-    policy.
+    """Return one row per turn of all results, with :data:`TURN_TABLE`.
 
-    ``evidence`` is whether the chunk contains needed evidence, or part of it; ``fate`` is its fate after the turn.
+    Results by policy add a column ``policy``. ``evidence`` is whether the chunk contains needed evidence, or part of
+    it; ``fate`` is its fate after the turn.
     """
     import pandas as pd
 

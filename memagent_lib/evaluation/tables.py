@@ -88,15 +88,15 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def judges(results: pd.DataFrame) -> str:
-    """Return which judges have judged, and how many rows each, the busiest first: ``contains (12), items (3)``."""
+    """Return the judges of all rows and how many rows each has judged, most first: ``contains (12), items (3)``."""
     counts = results["rule"].value_counts()
     return ", ".join(f"{rule} ({count:,})" for rule, count in counts.items())
 
 
 def overview(results: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per task, reader and file or length: judges, n, failures, score with interval, evidence.
+    """Return one row per task, reader and file or length: judges, n, failures, score with interval, evidence.
 
-    The last two columns are the shares of captured and of retained evidence.
+    The last two columns are the shares of the evidence that were captured and retained.
     """
     import pandas as pd
 

@@ -201,7 +201,7 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward", ax: Axes | None = None) -> Axes:
     """Draw a metric over a run's training steps: a dot per step, and the running mean.
 
-    Takes a curve in long form (``metric, step, value``). A curve may be empty, as before the first step.
+    Takes a curve in long form (``metric, step, value``). The curve may be empty, as before the first step.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     if curve.empty:

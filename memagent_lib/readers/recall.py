@@ -54,9 +54,7 @@ def split_call(reply: Reply) -> tuple[Reply, str]:
 
 
 def best_past(words: str, past: Sequence[str], now: str) -> str | None:
-    """Return the past memory, other than ``now``, that matches ``words`` best; ``None`` if none shares a word with
-    them.
-    """
+    """Return the past memory, other than ``now``, that matches ``words`` best; ``None`` if none shares a word."""
     # Without repetitions, because a memory often stays the same for many turns.
     others = [memory for memory in dict.fromkeys(past) if memory and memory != now]
     best = ranked(words, others)[:1]

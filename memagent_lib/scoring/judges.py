@@ -310,9 +310,7 @@ def judge_named(rule: str) -> Rule:
 
 
 def is_guessable(rule: str) -> bool:
-    """Return whether a list of guesses satisfies the judge that ``rule`` names, according to the judge's own
-    declaration.
-    """
+    """Return whether a list of guesses satisfies the judge that ``rule`` names, as the judge declares."""
     name, _, detail = rule.partition(":")
     if name == "first_line" and detail:
         return is_guessable(detail)

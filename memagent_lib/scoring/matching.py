@@ -89,9 +89,7 @@ class Token(NamedTuple):
 
 
 def box_in(reply: str) -> str | None:
-    r"""Return the content of the last ``\boxed{}`` or ``\fbox{}``, or of the inner one if two are nested; ``None`` if
-    there is none.
-    """
+    r"""Return the content of the last ``\boxed{}`` or ``\fbox{}``, the inner one of two nested; else ``None``."""
     inner = boxed(reply.replace(_FBOX, "\\boxed{"))
     while inner is not None and (nested := boxed(inner)) is not None:
         inner = nested
@@ -112,9 +110,7 @@ def answer_in(reply: str) -> str | None:
 
 
 def answers_in(reply: str) -> str:
-    """Return the part of a reply that states its answers: all lines of it and neighbouring boxes, or the whole
-    reply.
-    """
+    """Return the part of a reply that states its answers, with all lines and neighbouring boxes, else all of it."""
     boxes = _neighbouring_boxes(reply)
     if boxes:
         return "\n".join(boxes)
@@ -200,9 +196,7 @@ def spans(text: str, answer: str) -> list[tuple[int, int]]:
 
 
 def denied(text: str, start: int, end: int) -> bool:
-    """Return whether ``not``, ``anything but``, ``is wrong`` or the like is next to the words at ``start`` to
-    ``end``.
-    """
+    """Return whether ``not``, ``is wrong`` or the like is next to the words from ``start`` to ``end``."""
     sentence = _SENTENCE.split(text[:start])[-1]
     return bool(_NOT_BEFORE.search(sentence) or _NOT_AFTER.match(text, end))
 

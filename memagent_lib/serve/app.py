@@ -115,9 +115,7 @@ class ReadingServer:
         return JSONResponse(wire.completion(reading.id, self._settings.name, text, traces[0], metadata))
 
     async def text_completions(self, request: Request) -> Response:
-        """Read each prompt of a request as a chat with one message, and return all replies in one response, in
-        order.
-        """
+        """Read each prompt of a request as a chat with one message; return all replies together, in order."""
         form = await self._parsed(request, CompletionRequest)
         prompts = form.texts(self._agent.encoder.tokenizer)
         most = self._settings.readings + self._settings.waiting
@@ -201,7 +199,7 @@ class ReadingServer:
         self._unavailable = str(failure)
 
     def admit(self, work: asyncio.Task[Trace]) -> None:
-        """Count a reading from now until it ends, whether it waits or runs."""
+        """Count a reading as present, waiting or running, until it ends."""
         self._requests += 1
         work.add_done_callback(self._dismiss)
 
@@ -209,7 +207,7 @@ class ReadingServer:
         self._requests -= 1
 
     def slot(self) -> asyncio.Semaphore:
-        """One of the ``readings`` that run side by side, first come first served."""
+        """Return the semaphore for the ``readings`` that run concurrently, first come first served."""
         return self._slots
 
     def store(self, trace_id: str, task: ReadingTask, trace: Trace) -> None:

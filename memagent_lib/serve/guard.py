@@ -1,7 +1,7 @@
-"""Which requests are answered at all: no page of another site may start a reading through the browser.
+"""Decide which requests are answered, so that no page of another site can start a reading through the browser.
 
-A page can make a browser send requests to this machine, under a name of its own that resolves here, or in a form that
-the browser sends without asking first. Knows headers. Knows no agent and no body.
+Such a page can make a browser send requests to this machine, under a host name of its own that resolves here, or in a
+form that browsers send without asking the server first. Knows headers. Knows no agent and no body.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from memagent_lib.serve import wire
 
 
 class Guard:
-    """Middleware that refuses a foreign Host or Origin, and a POST that is not JSON, each with the reason.
+    """Middleware that refuses requests with a foreign Host or Origin, and POST requests that are not JSON, with the
+    reason.
 
-    This machine's own names are ``localhost`` and the loopback addresses; ``allowed`` names more.
+    ``localhost`` and the loopback addresses are this machine's own names; ``allowed`` adds more.
     """
 
     def __init__(self, app: ASGIApp, allowed: Collection[str] = ()):

@@ -21,10 +21,7 @@ _WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "safety_identifi
 
 
 def parsed(body: bytes) -> Any:
-    """Return the JSON of a request; raises ``ValueError`` where it is none, or has half a character.
-
-    ``json`` reads a lone surrogate, which no tokenizer and no reply can hold.
-    """
+    """Return the JSON of a request. Raises ``ValueError`` if it is not JSON or contains half a surrogate pair."""
     text = body.decode("utf-8-sig")
     table = json.loads(text)
     if _SURROGATE.search(text):

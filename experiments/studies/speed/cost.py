@@ -33,7 +33,7 @@ def crossover(shape: ModelShape, chunk_tokens: int, turn_tokens: float, replied:
 
 
 async def cost(bench: Bench) -> Measured:
-    """one document at a time: with a memory, and whole in one prompt"""
+    """read one document at a time: with a memory, and whole in one prompt"""
     s = bench.settings
     shape = shape_of(str(bench.folder))
     backend = bench.engine.drawing(Sampling(temperature=1.0, seed=s.seed))

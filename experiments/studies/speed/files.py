@@ -78,7 +78,7 @@ class Copier:
 
 
 def length(bench: Bench) -> Measured:
-    """time per token against the length of the document, with the engine and with a scripted model"""
+    """measure time per token against the document's length, with the engine and with a scripted model"""
     s = bench.settings
     rows = []
     block = next(prose(0))
@@ -117,7 +117,7 @@ def _flatness(rows: list[dict[str, Any]], model: str, column: str) -> Ratio:
 
 
 def huge(bench: Bench) -> Measured:
-    """a huge file with the published budget and full memories: time to the first turn, and memory"""
+    """read a huge file with the published budget and full memories: time to the first turn, and memory"""
     s = bench.settings
     with tempfile.TemporaryDirectory() as folder:
         path = write_text(Path(folder) / "huge.txt", s.seed, round(s.huge_mb * 1e6))

@@ -64,7 +64,7 @@ class Bench:
 
 
 async def order(bench: Bench) -> Measured:
-    """a group of rollouts of one document: memory before chunk, chunk before memory"""
+    """read one document with a group of rollouts: memory before chunk, and chunk before memory"""
     s = bench.settings
     rows = []
     ratios = []
@@ -112,7 +112,7 @@ def _prefill(traces: Sequence[Trace]) -> dict[str, float]:
 
 
 async def overhead(bench: Bench) -> Measured:
-    """our readings, and the engine alone with the same prompts"""
+    """run our readings, and the engine alone with the same prompts"""
     s = bench.settings
     encoder = bench.encoder()
     rows = []
@@ -137,7 +137,7 @@ async def overhead(bench: Bench) -> Measured:
 
 
 async def lock_step(bench: Bench) -> Measured:
-    """readings that advance alone, and readings that wait for the slowest of each turn"""
+    """let readings advance alone, and let them wait for the slowest of each turn"""
     s = bench.settings
     encoder = bench.encoder()
     rows = []
