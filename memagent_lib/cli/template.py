@@ -126,7 +126,8 @@ def template_texts(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the texts of a template by key, and one line per text that names the constant it comes from.
 
-    ``read``, ``answer`` and ``empty_memory`` name constants, and are needed only if several constants fit.
+    ``read`` and ``answer`` name constants, ``empty_memory`` names one or is the text itself; each is needed only if not
+    exactly one constant fits.
     """
     prompts = list(_prompts(constants))
     reading = _chosen(prompts, {"question", "chunk", "memory"}, read, "--read")

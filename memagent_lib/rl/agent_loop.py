@@ -1,8 +1,8 @@
 """verl's agent loop for readers: one loop reads one document, and every turn becomes a training row.
 
-The agent is the one that evaluation opens, so training and evaluation see the same prompts. The loop also scores the
-answer, because verl's reward managers see replies cut at the mask of another turn's length. verl builds one loop per
-rollout from the file that :func:`memagent_lib.rl.verl.verl_settings.write_agent_file` writes. Knows no trainer.
+The loop opens the same agent as evaluation does, so both have the same prompts. It also scores the answer itself,
+because verl's reward managers see replies cut to the length of another turn. verl builds one loop per rollout from the
+file that :func:`memagent_lib.rl.verl.verl_settings.write_agent_file` writes. Knows no trainer.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class MemAgentLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         """Read, answer and score one row of the data. A failure is recorded and the row repeated with the same seeds.
 
-        Raises :class:`RolloutError` after the second failure.
+        The second failure is raised.
         """
         for attempt in range(1, TRIES + 1):
             try:

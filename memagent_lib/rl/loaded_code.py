@@ -1,7 +1,7 @@
-"""The modules and files that a recipe names, found without loading any of them.
+"""List the modules and files that a recipe would load, without loading any of them.
 
 A recipe is code: its reader, its judges and many settings of verl name Python files and modules that a run imports, and
-checkpoints that it unpickles. Reads the recipe's tables and the judges of its examples, nothing else.
+checkpoints that it unpickles. Reads only the recipe's tables and the names of judges in its data files.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _CODE_SIGNS = (".py", "pkg://", "file://")
 
 
 class Loaded(NamedTuple):
-    """A setting, or a file of examples with its judge, and the module or file that it names."""
+    """A module or file that a recipe names (``value``), and the setting or data file that names it (``setting``)."""
 
     setting: str
     value: str
 
 
 def loaded_by(tables: Mapping[str, Any]) -> list[Loaded]:
-    """Return what the tables of a recipe would load, in their order."""
+    """Return the modules and files that a recipe would load, first those of its settings, then its judges."""
     found = [Loaded(name, str(value)) for name, value in _settings(tables) if _loads(name, value)]
     data = tables.get("data")
     return found + list(_judges(data)) if isinstance(data, Mapping) else found

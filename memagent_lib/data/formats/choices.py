@@ -9,14 +9,14 @@ LETTERS = "ABCD"
 
 
 def with_options(question: str, options: Sequence[str]) -> str:
-    """Return the question with a line for each option, such as ``B. Odo``."""
+    """Return the question followed by a line for each option, such as ``B. Odo``."""
     return "\n".join([question, *(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))])
 
 
 def option_answers(answer: str, options: Sequence[str], where: str) -> tuple[str, str]:
-    """Return the text and the letter of the right option, of which ``answer`` is one: a reply may have either.
+    """Return the text and the letter of the right option, either of which is a right reply.
 
-    ``ValueError`` for an answer that is no option.
+    ``answer`` is the text or the letter. Raises ``ValueError`` if it is not among the options.
     """
     if answer in LETTERS[: len(options)]:
         return options[LETTERS.index(answer)], answer

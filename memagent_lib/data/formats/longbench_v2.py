@@ -1,7 +1,7 @@
-"""LongBench v2 (Bai et al. 2024): questions of four options about one text, in both forms that the Hub has.
+"""LongBench v2 (Bai et al. 2024): questions with four options about one text, in both forms on Hugging Face's Hub.
 
-Its own (zai-org/LongBench-v2) has ``choice_A`` to ``choice_D`` and the letter as ``answer``. The one that lm-eval loads
-(recursal/longbench-v2) has a list of ``choices``; a number there counts from 0, as lm-eval takes it.
+The authors' form (zai-org/LongBench-v2) has ``choice_A`` to ``choice_D`` and a letter as ``answer``. The form that
+lm-eval loads (recursal/longbench-v2) has a list ``choices``; a number as ``answer`` counts from 0, as in lm-eval.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RECORDED = ("domain", "sub_domain", "difficulty", "length")
 
 
 def read_longbench_v2(path: str | Path, rule: str = "choice") -> Iterator[Example]:
-    """Yield the examples of a file of JSON, JSON lines or parquet; the options stand in the question."""
+    """Yield the examples of a file: JSON, JSON lines or parquet. The question includes the options."""
     for record in records(path, "LongBench v2's records with question, context, options and answer"):
         options = _options(record)
         yield Example(

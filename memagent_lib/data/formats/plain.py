@@ -1,7 +1,7 @@
-"""A user's own file: records of a question, a document and accepted answers, perhaps with an ``id``.
+"""A user's own file: records with a question, a document, accepted answers, and optionally an ``id``.
 
-:data:`NAMES` lists the names of fields that are recognised; the first record decides for its file. A document may also
-be a list of texts, or of objects with ``text`` and perhaps ``title``: they are joined by an empty line.
+:data:`NAMES` lists the field names that are recognised; the first record decides for the whole file. A document may
+also be a list of texts, or of objects with ``text`` and optionally ``title``, which are joined by empty lines.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ def read_plain(
     answers: str | None = None,
     sheet: str | None = None,
 ) -> Iterator[Example]:
-    """Yield the examples of a file of JSON, parquet, CSV, TSV or a spreadsheet; the options name fields and the sheet.
+    """Yield the examples of a file: JSON, parquet, CSV, TSV or a spreadsheet.
 
-    Records that state, as SQuAD v2 does, that there is no answer are left out; :func:`unanswerable` counts them.
+    ``question``, ``document``, ``answers`` and ``sheet`` name fields and the sheet where they are not recognised.
+    Records that state, as in SQuAD v2, that there is no answer are left out; :func:`unanswerable` counts them.
     """
     name = Path(path).stem
     fields = None
@@ -93,7 +94,7 @@ def read_plain(
 
 
 def unanswerable(path: str | Path, rule: str | None = None, sheet: str | None = None, **stated: str | None) -> int:
-    """Count the records that state that there is no answer, with the options of :func:`read_plain`."""
+    """Return how many records state that there is no answer. The options are those of :func:`read_plain`."""
     count = 0
     fields = None
     for record in table_records(path, _EXPECTED, sheet):
@@ -106,7 +107,10 @@ def unanswerable(path: str | Path, rule: str | None = None, sheet: str | None = 
 
 
 def fields_note(path: str | Path, rule: str | None = None, sheet: str | None = None, **stated: str | None) -> str:
-    """Name the fields that were taken, unless they have our own names; with the options of :func:`read_plain`."""
+    """Return a sentence with the fields that were read, or nothing if they have our own names.
+
+    The options are those of :func:`read_plain`.
+    """
     fields = Fields.of(next(table_records(path, _EXPECTED, sheet)), **stated)
     pairs = zip(Fields._fields, fields, strict=True)
     taken = ", ".join(f"{part} from {name!r}" for part, name in pairs if name != part)
@@ -114,7 +118,7 @@ def fields_note(path: str | Path, rule: str | None = None, sheet: str | None = N
 
 
 def is_plain(fields: Mapping[str, Any]) -> bool:
-    """Whether a record has our own names, or other names with a question, a document and answers that can be read."""
+    """Return whether a record has a question, a document and readable answers, under any known field names."""
     if {"question", "document"} <= fields.keys():
         return True
     record = Record(dict(fields), 1, "record 1")
