@@ -69,6 +69,9 @@ def models(tmp_path_factory, tokenizer) -> dict[str, Path]:
         )
         config.save_pretrained(made[name])
         tokenizer.hf.save_pretrained(made[name])
+        if "Qwen3" in name:
+            with (made[name] / "chat_template.jinja").open("a") as template:
+                template.write("{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}")
     return made
 
 
