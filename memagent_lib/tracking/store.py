@@ -70,6 +70,7 @@ def _prepare_file(uri: str, file: Path) -> None:
         raise TrackingError(f"{file.parent} is a file; the MLflow store is a folder (it gets a mlflow.db)") from failure
     try:
         _make_tables(file)
+        _require_same_schema(uri, file)
         client_of(uri)
         with sqlite3.connect(file, timeout=30) as database:
             database.execute("PRAGMA journal_mode=WAL")
@@ -98,6 +99,38 @@ def _make_tables(file: Path) -> None:
                 unfinished.replace(file)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _require_same_schema(uri: str, file: Path) -> None:
+    """Raise for a store that another version of MLflow wrote.
+
+    MLflow's own error says "out-of-date, run mlflow db upgrade" of a newer store too, where that command fails.
+    """
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=30)) as database:
+        try:
+            rows = database.execute("SELECT version_num FROM alembic_version").fetchall()
+        except sqlite3.OperationalError as failure:
+            if "no such table" not in str(failure):
+                raise
+            return  # MLflow makes the tables of an empty database
+    _quieten()
+    from alembic.script import ScriptDirectory
+    from alembic.util.exc import CommandError
+    from mlflow.store.db.utils import _get_alembic_config
+    from mlflow.version import VERSION
+
+    scripts = ScriptDirectory.from_config(_get_alembic_config(uri))
+    found = rows[0][0] if rows else ""
+    if not found or found in scripts.get_heads():
+        return
+    differs = f"the MLflow store {file} was written by another version of MLflow (schema {found}; here is {VERSION})"
+    try:
+        scripts.get_revision(found)
+    except CommandError as unknown:
+        fix = "a newer one: stop every process that writes it, then `pip install -U mlflow`, or name another folder"
+        raise TrackingError(f"{differs}, {fix}") from unknown
+    fix = f"an older one: stop every process that writes it, copy the file, then run `mlflow db upgrade {uri}`"
+    raise TrackingError(f"{differs}, {fix}")
 
 
 def count_spans(uri: str) -> None:

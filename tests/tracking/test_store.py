@@ -11,7 +11,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,6 +95,28 @@ def test_a_store_half_made_is_made_again_by_one_of_several(tmp_path: Path) -> No
     several = [opening() for _ in range(3)]
     assert [process.wait() for process in several] == [0, 0, 0]
     assert len(load_runs(Experiment.open(tmp_path / "runs"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("revision", "fix"),
+    [
+        (
+            "bd07f7e963c5",
+            r"an older one: stop every process that writes it, copy the file, then run `mlflow db upgrade ",
+        ),
+        ("ffffffffffff", r"a newer one: stop every process that writes it, then `pip install -U mlflow`"),
+    ],
+)
+def test_a_store_of_another_mlflow_is_one_line_with_the_fix(tmp_path: Path, revision: str, fix: str) -> None:
+    """mlflow#18976 (older) and mlflow#6166 (newer, where MLflow names the wrong command)."""
+    store.prepare(store.store_uri(tmp_path))
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+    with pytest.raises(
+        TrackingError, match=rf"mlflow\.db was written by another .*schema {revision}; .*, {fix}"
+    ) as found:
+        store.prepare(store.store_uri(tmp_path))
+    assert len(str(found.value).splitlines()) == 1
 
 
 def test_a_file_that_is_no_database_is_named_with_the_fix(tmp_path: Path) -> None:
