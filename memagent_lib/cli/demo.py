@@ -59,6 +59,7 @@ def run(a: argparse.Namespace) -> int:
 
 
 def _require_space(folder: Path) -> None:
+    # The folder may not exist yet; its nearest existing parent is on the same disk.
     existing = next(p for p in (folder, *folder.parents) if p.exists())
     free = shutil.disk_usage(existing).free / (1 << 30)
     if free < NEEDED_GB:

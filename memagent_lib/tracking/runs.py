@@ -35,7 +35,7 @@ EXPERIMENT = "memagent"
 PARENT_TAG = "mlflow.parentRunId"
 OWNER_TAG = "owner"
 SAMPLE_S = 5.0  # between two measurements of the machine
-COPIED_WHOLE_BYTES = 64 << 20
+COPIED_WHOLE_BYTES = 64 << 20  # of a policy; a larger one stays where it is, and only its folder is logged
 _PARAM_CHARS = 6000  # MLflow's limit for the value of a parameter
 
 

@@ -158,6 +158,7 @@ def _check_average(model: ModelConfig) -> None:
 def _check_disk(recipe: Recipe, folder: RunFolder) -> None:
     weights = bytes_of(recipe.model.path, "*.safetensors")
     needed = OVERHEAD_BYTES + STATE_COPIES * weights * (2 + recipe.train.keep_checkpoints)
+    # The run's folder may not exist yet; its nearest existing parent is on the same disk.
     existing = next(path for path in (folder.path, *folder.path.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if free < needed:

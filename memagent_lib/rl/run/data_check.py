@@ -85,7 +85,7 @@ def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
 
 
 def guessable(recipe: Recipe) -> list[str]:
-    """Return a line for each training file with examples whose judge a list of guesses satisfies."""
+    """Return a warning for each training file with examples whose judge accepts a reply that lists many guesses."""
     lines = []
     for path in recipe.data.files:
         if Path(path).is_file():

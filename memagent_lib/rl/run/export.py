@@ -117,6 +117,7 @@ def whole_weights(actor: Path) -> dict[str, Any]:
     from torch.distributed.tensor import DTensor
 
     files = sorted(actor.glob("model_world_size_*_rank_*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
+    # Mapped, so that not all shards are in memory at once.
     ranks = [torch.load(file, "cpu", weights_only=False, mmap=True) for file in files]
     weights = {}
     for name, weight in ranks[0].items():

@@ -150,7 +150,7 @@ class Supervisor:
             "-m",
             "memagent_lib.rl.run.training_process",
             str(self.folder.path),
-            str(os.getpid()),
+            str(os.getpid()),  # the parent that it dies with
         ]
         return subprocess.Popen(command, env=os.environ | own, stdin=subprocess.DEVNULL)
 
@@ -181,6 +181,7 @@ class Supervisor:
         saves = [metrics[SAVE_SECONDS] for metrics in measured if SAVE_SECONDS in metrics]
         if not steps:
             return STOP_GRACE_S
+        # Twice the longest, because an estimate that is too short would kill a healthy run.
         save = 2 * max(saves) if saves else UNMEASURED_SAVE_S
         return STOP_GRACE_S + 2 * max(steps) + save
 
@@ -192,6 +193,7 @@ class Supervisor:
     def pass_on(self, offset: int, entry: Run) -> int:
         rows, offset = read_lines_from(self.folder.verl_metrics, offset)
         for row in rows:
+            # Without NaN, the only number that differs from itself.
             numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
             self.progress(row["step"], numbers)
             self.unlogged.append((row["step"], numbers))
