@@ -114,7 +114,7 @@ def test_data_lists_every_task_and_makes_one(capsys, tmp_path, tokenizer):
     assert main(["data", "--list", "plain"]) == 0
     shown = capsys.readouterr().out
     assert "plain is a format, not a task: your own records with question, document and answers" in shown
-    options = "[rule=...] [question=...] [document=...] [answers=...]"
+    options = "[rule=...] [question=...] [document=...] [answers=...] [sheet=...]"
     assert f"memagent data --from plain FILE [FILE ...] {options} --out FILE.parquet" in shown
     tokenizer.hf.save_pretrained(tmp_path / "model")
     asked = [
