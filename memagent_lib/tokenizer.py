@@ -289,7 +289,7 @@ class Tokenizer:
         return Thoughts.of(str(self.source.chat_template or ""), added, prompt_end)
 
     def still_thinking(self, reply: str) -> bool:
-        """Return whether a reply ends inside a thought, which itself or the chat template opened."""
+        """Return whether a reply ends inside a thought, opened by the reply itself or by the chat template."""
         return not self.thoughts.split(reply).finished
 
     @cached_property

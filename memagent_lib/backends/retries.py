@@ -163,9 +163,7 @@ class Circuit:
             self.open(f"{self._refusals} requests in a row met the same refusal: {refusal}; mend that and run again")
 
     def open(self, verdict: str, pause_s: float | None = None) -> None:
-        """Open the circuit for ``pause_s`` or the usual next pause; raise ``verdict`` now and on every check until
-        it ends.
-        """
+        """Open the circuit for ``pause_s`` or the usual pause; raise ``verdict`` now and on every check until then."""
         self._verdict = verdict
         self._pause(pause_s)
         raise BackendUnavailable(verdict, after_s=self.pause_s)

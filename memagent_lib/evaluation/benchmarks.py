@@ -92,7 +92,7 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFrame:
-    """Return one row per model: our scores with interval and n, and those published for the same task and length."""
+    """Return one row per model: our scores with interval and n, and published scores for the same task and length."""
     import pandas as pd
 
     published = pd.read_csv(PUBLISHED)

@@ -96,6 +96,7 @@ class _Room:
 
         Only one caller at a time waits for room while it has a document in memory.
         """
+        # Else every waiting caller would have a document in memory before there is room.
         async with self._one_at_a_time:
             taken = next(waiting, None)  # may read a file, briefly
             if taken is None:

@@ -54,6 +54,7 @@ def files_behind(*rooms: str) -> list[Path]:
             # Imports inside functions count too: engines are imported when they are opened.
             waiting += _imported_rooms(_parsed(file))
     sources = [file for files in found.values() for file in files]
+    # Templates are TOML files, and their words change replies.
     return sorted([*sources, *PACKAGE.rglob("*.toml")])
 
 

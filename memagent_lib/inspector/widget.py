@@ -49,6 +49,7 @@ class Inspector(anywidget.AnyWidget):
         live: str,
     ):
         self.readings = readings
+        # Opened on first use and then reused: loading a model takes seconds.
         self.agents = {policy: cache(opener) for policy, opener in agents.items()}
         opened = [state["key"]]
         other = readings.beside(readings.entry(state["key"]), state["beside"])

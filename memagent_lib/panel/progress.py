@@ -147,6 +147,7 @@ def _end_of(log: Path) -> str:
     if not log.is_file():
         return ""
     with log.open("rb") as file:
+        # Only the end: the log of a long run is far too long to display.
         file.seek(max(0, log.stat().st_size - _LOG_BYTES))
         return _ANSI.sub("", file.read().decode("utf-8", "replace"))
 

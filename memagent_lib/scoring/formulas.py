@@ -37,6 +37,7 @@ def first_line(reply: str) -> str:
 
 def code_line(reply: str) -> str:
     """Return the first line that is code, by LongBench's rule."""
+    # LongBench skips lines with these marks, which are comments and fences.
     for line in reply.lstrip("\n").split("\n"):
         if not any(mark in line for mark in ("`", "#", "//")):
             return line
