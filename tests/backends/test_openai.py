@@ -701,7 +701,7 @@ async def test_a_prompt_that_is_too_long_or_an_own_field_is_a_refusal():
         assert server.posts == 1
 
 
-async def test_content_in_parts_is_joined_and_a_broken_reply_tried_again():
+async def test_parts_are_joined_and_a_broken_reply_is_tried_again():
     parts = [{"type": "text", "text": "the "}, {"type": "image"}, {"type": "text", "text": "code"}]
     broken = {"message": {"content": "the co"}, "finish_reason": "error"}
     with serving() as server:
