@@ -31,7 +31,7 @@ def require_ocr(language: str) -> None:
     try:
         import pypdfium2  # noqa: F401
     except ImportError:
-        raise MissingTool(f"{need} pypdfium2, which is not installed; pip install 'memagent-lib[ocr]'") from None
+        raise MissingTool(f"{need} pypdfium2, which is not installed; pip install pypdfium2") from None
     if not shutil.which("tesseract"):
         raise MissingTool(f"{need} tesseract, which is not installed; apt install tesseract-ocr")
     command = ["tesseract", "--list-langs"]
