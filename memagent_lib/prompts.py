@@ -1,4 +1,4 @@
-"""Turn prompts into exact token ids within a token budget, or into an error that names the numbers.
+"""Turn prompts into exact token ids within a token budget, or raise an error that gives the numbers.
 
 Templates are data files, and the order of their parts belongs to the template. Knows tokenizers and kinds of prompt;
 knows no reader, no model and no backend.
@@ -24,12 +24,12 @@ SEAM_TOKENS = 8
 
 
 class BudgetError(UserError, ValueError):
-    """Something exceeds its token budget. Nothing was truncated and no model was called."""
+    """A text or a turn exceeds its token budget. Nothing was truncated, and the model was not called for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The most tokens of a chunk, a memory, a question and an answer, counted by the policy's tokenizer.
+    """The largest sizes of a chunk, a memory, a question and an answer, in tokens of the policy's tokenizer.
 
     The defaults are the paper's; together with a template they fill a window of 8K tokens.
     """
@@ -47,7 +47,7 @@ class Budget:
 class Template:
     """The wording of prompts: a text for each kind of prompt, and the text that stands for an empty memory.
 
-    ``kinds`` has texts for kinds of prompt that readers define (``gate``, ``recall``), by name. A kind without an entry
+    ``kinds`` maps kinds of prompt that readers define (``gate``, ``recall``) to their texts. A kind without an entry
     uses the text that its reader declares.
     """
 
@@ -91,7 +91,7 @@ class Template:
         self.require((Kind.READ, Kind.ANSWER, Kind.DIRECT, Kind.BLIND))
 
     def require(self, kinds: Iterable[Kind]) -> None:
-        """Raise :class:`ValueError` if the text for a kind does not use exactly the parts that the kind displays."""
+        """Raise :class:`ValueError` unless the text for each kind uses exactly the parts that the kind displays."""
         for kind in kinds:
             try:
                 found = {part for _, part in _pieces(self.words(kind)) if part is not None}
@@ -134,10 +134,10 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt as a backend takes it: token ids, the message as text, and the longest reply allowed.
+    """One prompt in the form that a backend takes: token ids, the message as text, and the longest reply allowed.
 
-    ``draft`` is a guess at the reply, as token ids: most chunks change little in a memory. An engine that verifies a
-    draft in one pass saves a pass for each correct token; the reply is the same with and without it.
+    ``draft`` is a guess at the reply, as token ids, because most chunks change little in a memory. An engine that
+    verifies a draft in one pass saves a pass for each correct token. The draft does not affect the reply.
     """
 
     ids: tuple[int, ...]
@@ -149,8 +149,8 @@ class Request:
 class Encoder:
     """Turns prompts into requests, and a backend's replies into the replies that readers see, within one budget.
 
-    ``prompts`` maps each kind of prompt to the most memories that it displays (a reader's ``prompts``); it determines
-    the sizes. The default is MemAgent's: reads and answers with one memory.
+    ``prompts`` maps each kind of prompt to the most memories that it displays (a reader's ``prompts``); the longest
+    prompt and reply follow from it. The default is MemAgent's: reads and answers with one memory.
     """
 
     def __init__(
@@ -165,11 +165,11 @@ class Encoder:
         self._limit = lru_cache(maxsize=64)(self._limit_of_words)
 
     def overhead(self, kind: Kind) -> int:
-        """Return the tokens of an empty prompt of this kind: the template, and one for each part's seam."""
+        """Return the size in tokens of an empty prompt of this kind: the template, and one token for each part's seam."""
         return self._overhead(self.template.words(kind), kind.parts)
 
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
-        """Return the most tokens that a prompt of this kind can have, with all its parts and the seams between them."""
+        """Return the largest size in tokens of a prompt of this kind, with all its parts and the seams between them."""
         return self._limit(self.template.words(kind), kind.parts, memories)
 
     def _overhead(self, words: str, parts: frozenset[str]) -> int:
@@ -198,11 +198,11 @@ class Encoder:
 
     @property
     def window(self) -> int:
-        """The window that this template and budget need: the most tokens of any turn's prompt and reply together."""
+        """The window that this template and budget need: the largest total of prompt and reply tokens in any turn."""
         return self.window_of(self._prompts)
 
     def window_of(self, prompts: Mapping[Kind, int]) -> int:
-        """Return the window that a reader needs whose kinds of prompt display up to this many memories each."""
+        """Return the window for a reader with these ``prompts``: the most memories that each kind of prompt displays."""
         return max(self.prompt_limit(kind, memories) + self.reply_limit(kind) for kind, memories in prompts.items())
 
     def require_window(self, allowed: int, whose: str, prompts: Mapping[Kind, int] | None = None) -> None:
@@ -250,10 +250,10 @@ class Encoder:
         return f"the {prompt.kind} prompt is {tokens:,} tokens with {what}, and the budget allows {limit:,}{fix}"
 
     def interpret(self, prompt: Prompt, request: Request, raw: Reply) -> Reply:
-        """Return the reply as the reader sees it: without thoughts in its text, and with a memory cut to its budget.
+        """Return the reply as the reader sees it: without thoughts in its text, and with a memory within its budget.
 
-        Sampled ids may decode to text that encodes to more tokens than were sampled (broken bytes do). Such a memory is
-        cut to what fits and marked ``finish_reason="length"``, like a memory that the engine cut.
+        Decoded and encoded again, a reply may have more tokens than were sampled (as broken bytes do). A memory that
+        exceeds its budget is truncated and marked ``finish_reason="length"``, as if the engine had truncated it.
         """
         parts = self.tokenizer.thoughts.split(raw.text, separated=bool(raw.thinking))
         text = parts.text

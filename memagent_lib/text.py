@@ -1,7 +1,7 @@
 """Cut text into exact, token-bounded chunks with their offsets in the source.
 
-A document is a string or a stream of strings. Of a stream only one block at a time is in memory, so a gigabyte costs no
-more than a page. Knows no model, no prompt and no backend.
+A document is a string or a stream of strings. Only one block of a stream is in memory at a time, so a gigabyte takes
+no more memory than a page. Knows no model, no prompt and no backend.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ class Chunk:
 
 
 def whole_characters(text: str) -> str:
-    """Join the halves of surrogate pairs in ``text``, and replace unpaired ones by U+FFFD, because no tokenizer accepts
-    them.
+    """Join surrogate pairs in ``text``, and replace unpaired surrogates by U+FFFD, because no tokenizer accepts them.
 
-    They come from JSON (``"\\ud83e"``), and from file names and command lines that are not UTF-8.
+    Surrogates come from JSON (``"\\ud83e"``), and from file names and command lines that are not UTF-8.
     """
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -14,14 +14,14 @@ from memagent_lib.trace import Reply
 
 
 class BackendError(UserError, RuntimeError):
-    """A request got no reply. The example's result is then an error, never an empty answer."""
+    """A request got no reply. The example then ends in an error, never in an empty answer."""
 
 
 class BackendUnavailable(UserError, RuntimeError):
     """No request can succeed: the server is gone, refuses the key or lacks the model.
 
     Deliberately not a :class:`BackendError`: it stops the whole run, which would otherwise fail ten thousand times in a
-    row. ``after_s`` is when a request may be worth another try; ``None`` where nobody knows.
+    row. ``after_s`` is the number of seconds after which a retry may succeed, or ``None`` if that is unknown.
     """
 
     def __init__(self, message: str, after_s: float | None = None):
@@ -47,12 +47,12 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
 
     def seed_for(self, request: Request) -> int | None:
-        """Return a seed that depends on the prompt alone, so that its reply does not depend on other requests."""
+        """Return a seed that depends only on ``self.seed`` and the prompt, so that other requests do not affect the reply."""
         return None if self.seed is None else hash((self.seed, request.ids)) & 0x7FFFFFFF
 
 
 def require_room(request: Request, window: int) -> None:
-    """Raise :class:`BackendError` if the prompt and its longest allowed reply together exceed the model's window."""
+    """Raise :class:`BackendError` if the prompt and the longest allowed reply do not fit the model's window together."""
     if len(request.ids) + request.max_tokens > window:
         raise BackendError(
             f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, "
@@ -64,7 +64,7 @@ class Backend(Protocol):
     """A source of replies: a model in this process, a server, or a function."""
 
     window: int
-    """The longest prompt + reply that the model takes, in tokens."""
+    """The largest total of prompt and reply tokens that the model accepts."""
 
     async def complete(self, request: Request) -> Reply: ...
 
@@ -76,10 +76,10 @@ class Remote(Protocol):
     """A backend whose model runs on a server, which may become unavailable and come back."""
 
     def trouble(self) -> str | None:
-        """Return why no request can get a reply now; ``None`` if the last one got a reply."""
+        """Return why requests get no reply now, or ``None`` if the last request got one."""
 
     def expect_strangers(self) -> None:
         """Announce that requests come from unrelated clients.
 
-        Equal refusals in a row then count as one client's bad requests, not as a server that refuses every request.
+        Identical refusals in a row then count as one client's bad requests, not as a server that refuses everything.
         """

@@ -1,8 +1,7 @@
-"""Which of OpenAI's fields one server accepts for sampling and reply length, learnt from its refusals.
+"""Learn from a server's refusals which of OpenAI's fields for sampling and reply length it accepts.
 
-vLLM, SGLang and llama.cpp fill in sampling settings that a request omits, from the model's ``generation_config.json``
-or with values of their own. Replies equal those of an engine in this process only if every setting is stated. Knows no
-connection.
+If a request omits a sampling setting, vLLM, SGLang and llama.cpp take it from the model's ``generation_config.json`` or
+use their own default. Replies match those of an in-process engine only if every setting is sent. Knows no connection.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NEUTRAL = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
-"""Sampling that changes nothing, by vLLM's names. Where a server refuses one of them, leaving it out is the same."""
+"""Sampling settings that change nothing, by vLLM's names. If a server refuses one, it can be left out."""
 LLAMA_CPP = {"repeat_penalty": 1.0, "typical_p": 1.0}
 HOSTED = ("openai.com", "openai.azure.com")  # servers that never take a field beyond OpenAI's own
 LIMITS = ("max_tokens", "max_completion_tokens")
@@ -39,9 +38,9 @@ _LOG = logging.getLogger("memagent_lib")
 
 
 class Dialect:
-    """The fields of a request's body that state sampling and reply length, except those that the server has refused.
+    """Build a request's fields for sampling and reply length, without those that the server has refused.
 
-    ``left_out`` has the refused fields that change replies, with the values that they should have had.
+    ``left_out`` maps each refused field that affects replies to the value it should have had.
     """
 
     def __init__(self, sampling: Sampling, base_url: str, owner: str = ""):
@@ -65,11 +64,10 @@ class Dialect:
         return fields
 
     def learn(self, sent: Collection[str], refusal: bytes) -> bool:
-        """Return whether a request with the fields ``sent`` should be sent again after ``refusal``, a status 400 or
-        422.
+        """Drop the fields that ``refusal`` rejects, and return whether to send the request again.
 
-        A neutral field is dropped if the refusal names it; any other field only if the refusal is about that field
-        itself.
+        ``sent`` are the request's fields; ``refusal`` is the body of a response with status 400 or 422. A neutral field
+        is dropped if the refusal names it, any other field only if the refusal also reports it as unsupported.
         """
         words = _words(refusal)
         named = [name for name in sent if re.search(rf"(?<!\w){name}(?!\w)", words)]
@@ -103,9 +101,9 @@ class Dialect:
 
 
 def _words(refusal: bytes) -> str:
-    """Return what a refusal says of fields: message, code and parameter, and the path of each of FastAPI's errors.
+    """Return a refusal's message, code and parameter, and the path and message of each of FastAPI's errors.
 
-    Not the whole body: some servers repeat the request there, with all of its fields.
+    Not the whole body, because some servers repeat the request in it, with all of its fields.
     """
     try:
         table = json.loads(refusal)

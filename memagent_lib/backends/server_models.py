@@ -14,13 +14,13 @@ _SERVED = (
     "inputTokenLimit", "n_ctx",
 )  # fmt: skip
 _TRAINED = "n_ctx_train"
-"""What the model could read. llama.cpp and Ollama serve less of it than that, mostly far less."""
+"""The window used in training. llama.cpp and Ollama usually serve a much smaller one."""
 
 
 def cards_in(listing: Any) -> dict[str, Card]:
-    """Return the models in a server's list by name. Raises if the JSON is not a list of models.
+    """Return the models in a server's list by name. Raises an error if the JSON is not a list of models.
 
-    The list is OpenAI's ``{"data": [...]}``, ``{"models": [...]}``, or the JSON itself.
+    The list may be OpenAI's ``{"data": [...]}``, ``{"models": [...]}``, or a bare list.
     """
     if isinstance(listing, dict):
         listing = listing["data"] if "data" in listing else listing["models"]
@@ -31,10 +31,9 @@ def cards_in(listing: Any) -> dict[str, Card]:
 
 
 def name_in(cards: Mapping[str, Card], model: str) -> str | None:
-    """Return the listed name for ``model``: the same name, or the only one that equals it after a prefix or before a
-    tag.
+    """Return the listed name of ``model``, or ``None``. A prefix (``org/``) and the tag ``:latest`` may be missing.
 
-    llama.cpp serves one model and ignores the name in a request, so its only model is always the right one.
+    llama.cpp serves one model and ignores the name in a request, so its only model always matches.
     """
     if model in cards:
         return model
@@ -49,10 +48,10 @@ def name_in(cards: Mapping[str, Card], model: str) -> str | None:
 
 
 def window_of(cards: Mapping[str, Card], name: str, page: Callable[[str], Any]) -> int | None:
-    """Return the tokens that prompt and reply may have together; ``None`` if the server does not report them.
+    """Return the largest total of prompt and reply tokens; ``None`` if the server does not report it.
 
-    An adapter has its parent's window. ``page`` returns the JSON at a path of the server, or ``None`` if there is none;
-    it is called only if the list has no window, or only the one with which the model was trained.
+    An adapter without a window of its own has its parent's. ``page`` returns the JSON at a path of the server, or
+    ``None`` if there is none; it is called only if the list has no window except the one used in training.
     """
     families = list(_family(cards, name))
     for card in families:
@@ -92,7 +91,7 @@ def _llama_cpp(page: Callable[[str], Any], name: str) -> int | None:
 
 
 def _ollama(page: Callable[[str], Any], name: str) -> int | None:
-    """Return the window of a model that is loaded; for another, Ollama states only what it was trained with."""
+    """Return the window of a loaded model; for other models, Ollama reports only the window used in training."""
     loaded = _listed(page("/api/ps"), "models")
     return next((_tokens(card, "context_length") for card in loaded if card.get("name") == name), None)
 
@@ -113,7 +112,7 @@ def _table(table: Any, key: str) -> Card:
 
 
 def _tokens(table: Card, field: str) -> int | None:
-    """Return a number of tokens, which some servers write as a text or with a point."""
+    """Return a number of tokens. Some servers write it as a string or with a decimal point."""
     try:
         tokens = int(float(table.get(field) or 0))
     except (TypeError, ValueError, OverflowError):

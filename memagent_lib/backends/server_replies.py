@@ -1,4 +1,4 @@
-"""Turn a server's JSON into a :class:`~memagent_lib.trace.Reply`, or raise the reason why there is none.
+"""Turn a server's JSON into a :class:`~memagent_lib.trace.Reply`, or raise an error that explains why there is none.
 
 Knows OpenAI's formats and how servers deviate from them. Knows no address and no connection.
 """
@@ -31,10 +31,9 @@ WINDOW_SETTINGS = {
 def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
     """Return the reply in a server's response. ``prompt_tokens`` is used if the server reports no count.
 
-    A text that is empty apart from thoughts is neither a memory nor an answer. It is requested again, because a reply
-    that the server lost looks the same; not so if a filter removed the text or the token limit cut it. An engine in
-    this process reports its tokens, so there an empty reply is known to be the model's own, and is scored as in
-    training.
+    Raises :class:`RetryableError` if there is no text after the thoughts, because the server may have lost it, but
+    :class:`BackendError` if a filter removed the text or the token limit left none. An in-process engine reports its
+    tokens, so an empty reply there is known to be the model's own and is scored as in training.
     """
     choice = body["choices"][0]
     usage = body.get("usage")
@@ -63,11 +62,11 @@ def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
 
 
 def require_whole_prompt(body: dict[str, Any], sent: int, exact: bool, owner: str = "") -> None:
-    """Raise :class:`BackendError` if the server silently cut the prompt, which its count of prompt tokens reveals.
+    """Raise :class:`BackendError` if the server's count of prompt tokens reveals that it truncated the prompt.
 
-    With ``exact``, token ids were sent, so the server's count may be lower by :data:`COUNT_SLACK` only. Otherwise the
-    server adds its chat template and may have another tokenizer: the prompt counts as cut if the server's count is
-    below :data:`OTHER_TOKENIZER` of ours and at least :data:`FEWEST_CUT` lower. ``usage.prompt_tokens`` includes cached
+    With ``exact``, token ids were sent, so the count may be at most :data:`COUNT_SLACK` too low. Otherwise the server
+    adds its chat template and may use another tokenizer: the prompt counts as truncated if the server's count is below
+    :data:`OTHER_TOKENIZER` of ours and more than :data:`FEWEST_CUT` lower. ``usage.prompt_tokens`` includes cached
     tokens; a server that leaves them out is recognised, and a server without a count is trusted.
     """
     usage = body.get("usage")

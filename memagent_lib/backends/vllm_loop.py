@@ -1,7 +1,7 @@
 """vLLM's engine in its caller's event loop: no second process, no thread, one output per request.
 
 A step serves every waiting request. Between two steps every caller whose reply is complete sends its next request, so
-the next step serves them all: which requests share a batch follows from the requests alone, not from timing. Has the
+the next step serves them all. Batches therefore depend only on the requests, not on timing. :class:`LoopEngine` has the
 methods of ``AsyncLLM`` that verl and :mod:`memagent_lib.backends.vllm` call.
 """
 
