@@ -165,7 +165,7 @@ class Encoder:
         self._limit = lru_cache(maxsize=64)(self._limit_of_words)
 
     def overhead(self, kind: Kind) -> int:
-        """Return the size in tokens of an empty prompt of this kind: the template, and one token for each part's seam."""
+        """Return the tokens of a prompt of this kind without its parts: the template, and one token per part's seam."""
         return self._overhead(self.template.words(kind), kind.parts)
 
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
@@ -202,7 +202,7 @@ class Encoder:
         return self.window_of(self._prompts)
 
     def window_of(self, prompts: Mapping[Kind, int]) -> int:
-        """Return the window for a reader with these ``prompts``: the most memories that each kind of prompt displays."""
+        """Return the window that a reader with these ``prompts`` needs."""
         return max(self.prompt_limit(kind, memories) + self.reply_limit(kind) for kind, memories in prompts.items())
 
     def require_window(self, allowed: int, whose: str, prompts: Mapping[Kind, int] | None = None) -> None:

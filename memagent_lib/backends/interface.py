@@ -47,12 +47,12 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
 
     def seed_for(self, request: Request) -> int | None:
-        """Return a seed that depends only on ``self.seed`` and the prompt, so that other requests do not affect the reply."""
+        """Return a seed computed from ``self.seed`` and the prompt, so that other requests do not affect the reply."""
         return None if self.seed is None else hash((self.seed, request.ids)) & 0x7FFFFFFF
 
 
 def require_room(request: Request, window: int) -> None:
-    """Raise :class:`BackendError` if the prompt and the longest allowed reply do not fit the model's window together."""
+    """Raise :class:`BackendError` if the prompt plus the longest allowed reply exceeds the model's window."""
     if len(request.ids) + request.max_tokens > window:
         raise BackendError(
             f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, "

@@ -64,7 +64,7 @@ class Dialect:
         return fields
 
     def learn(self, sent: Collection[str], refusal: bytes) -> bool:
-        """Drop the fields that ``refusal`` rejects, and return whether to send the request again.
+        """Change the fields according to ``refusal``, and return whether to send the request again.
 
         ``sent`` are the request's fields; ``refusal`` is the body of a response with status 400 or 422. A neutral field
         is dropped if the refusal names it, any other field only if the refusal also reports it as unsupported.
