@@ -112,7 +112,7 @@ def sampling_of(a: argparse.Namespace) -> Sampling:
 
 
 def _extra(pairs: list[str]) -> dict[str, Any]:
-    """Read ``key=value`` pairs; a value that is no JSON is a text."""
+    """Read ``key=value`` pairs; a value that is not JSON is a string."""
     extra = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -71,7 +71,7 @@ def option(target: argparse._ActionsContainer, flag: str, metavar: str, text: st
 
 
 def require_port(flag: str, port: int, free: bool = False) -> None:
-    """Raise ``ValueError`` unless ``port`` is 1 to 65535. With ``free``, 0 is valid too and means any free port."""
+    """Raise ``ValueError`` unless ``port`` is from 1 to 65535. With ``free``, 0 is valid too: any free port."""
     lowest = 0 if free else 1
     if not lowest <= port <= 65535:
         any_free = " (0 for any free one)" if free else ""
@@ -79,9 +79,9 @@ def require_port(flag: str, port: int, free: bool = False) -> None:
 
 
 def file_of(verb: str, path: str) -> Path:
-    """Return the absolute path of a TOML file, found from the working directory or else from the checkout's root.
+    """Return the absolute path of a TOML file, looked up in the working directory, then in the checkout's root.
 
-    Raises ``ValueError`` with the right command when ``train`` gets a sweep or ``sweep`` gets a recipe.
+    Raises ``ValueError``, which names the right command, if ``train`` gets a sweep or ``sweep`` gets a recipe.
     """
     from memagent_lib.paths import absolute
     from memagent_lib.settings import read_toml

@@ -91,7 +91,7 @@ def run(a: argparse.Namespace) -> int:
 
 
 def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:
-    """Return the output folder and the data files as absolute paths, once all options make sense."""
+    """Return the output folder and the data files as absolute paths, after checking the options."""
     from memagent_lib.data import require_parquet
     from memagent_lib.paths import absolute
 

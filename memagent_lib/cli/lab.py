@@ -65,7 +65,7 @@ def run(a: argparse.Namespace) -> int:
 class LabServer:
     """A started server.
 
-    ``address`` is polled until the server answers; ``page`` is the one for the user to open first.
+    ``address`` is polled until the server answers; ``page`` is the page that the user should open first.
     """
 
     name: str
@@ -104,7 +104,7 @@ class LabServer:
 
 
 def refresh_in_git(os_path: str, model: Mapping[str, Any], **_: Any) -> None:
-    """Refresh git's index after JupyterLab saved a notebook, if only its outputs changed.
+    """Refresh git's index after JupyterLab has saved a notebook, if only the notebook's outputs changed.
 
     ``make git-filter`` leaves outputs out of diffs, but ``git status`` compares file sizes and would list the notebook
     as modified. An untracked notebook stays untracked.
@@ -118,7 +118,7 @@ def refresh_in_git(os_path: str, model: Mapping[str, Any], **_: Any) -> None:
 
 @contextmanager
 def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator[tuple[LabServer, LabServer]]:
-    """Run JupyterLab and MLflow for the length of a ``with`` block, which begins once both answer.
+    """Run JupyterLab and MLflow during a ``with`` block. The block begins once both answer.
 
     Yields the two servers, JupyterLab first. At the end both stop, with their kernels and workers. Raises ``OSError``
     if a port is in use or a server does not start.

@@ -1,6 +1,6 @@
 """The ``memagent`` command: one parser for all verbs, and one line for an error that a user can fix.
 
-Knows only the names of the verbs' modules. Options and notebook parameters carry the same names.
+Knows only the names of the verbs' modules. Options and notebook parameters have the same names.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _PrintVersion(argparse.Action):
 
 
 def is_user_error(error: Exception) -> bool:
-    """Return whether a user can fix the error from its message: a wrong value, file, server or installation."""
+    """Return whether a user can fix the error: it is due to a wrong value, file, server or installation."""
     expected = (UserError, ValueError, OSError, ImportError)
     # A missing module without a message of ours is a broken installation or a bug, and its traceback names it.
     return isinstance(error, expected) and not isinstance(error, ModuleNotFoundError)

@@ -1,8 +1,8 @@
 """``memagent template import``: make a template from the prompts in another project's source file.
 
-Parses the file and never runs it. Recognises the two prompts among its string constants by their placeholders. A
-placeholder that no reader of ours fills, such as ReMemR1's ``recalled_memory``, gets the file's own text for an empty
-one.
+Parses the file and never runs it. Recognises the two prompts among its string constants by their placeholders. If none
+of our readers fills a placeholder, such as ReMemR1's ``recalled_memory``, the file's own text for an empty value
+replaces it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ example:
 class FoundPrompt(NamedTuple):
     """A prompt found in a source file: the constant's name, its text with our placeholders, and the parts in order.
 
-    ``fixed`` names the constants that fill those placeholders of the file which no reader of ours fills.
+    ``fixed`` maps each placeholder that none of our readers fills to the constant that replaces it.
     """
 
     name: str
@@ -87,8 +87,8 @@ def run(a: argparse.Namespace) -> int:
 def string_constants(path: Path) -> dict[str, str]:
     """Return the string constants of a Python file, by name, at any depth. The last assignment to a name wins.
 
-    Includes attributes (``self.NO_MEMORY = "none"``) and texts that a method of one argument encodes
-    (``NO_MEMORY = tokenizer.encode("none")``).
+    Includes attributes (``self.NO_MEMORY = "none"``) and texts that are encoded (``NO_MEMORY =
+    tokenizer.encode("none")``).
     """
     if not path.is_file():
         what = f"{path} is a folder" if path.is_dir() else f"no file at {path}"
@@ -126,8 +126,8 @@ def template_texts(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the texts of a template by key, and one line per text that names the constant it comes from.
 
-    ``read`` and ``answer`` name constants, ``empty_memory`` names one or is the text itself; each is needed only if not
-    exactly one constant fits.
+    ``read`` and ``answer`` name constants, ``empty_memory`` names one or is the text itself; each is needed only if no
+    constant fits, or several do.
     """
     prompts = list(_prompts(constants))
     reading = _chosen(prompts, {"question", "chunk", "memory"}, read, "--read")
@@ -207,7 +207,7 @@ def _empty_memory(constants: Mapping[str, str], stated: str | None) -> tuple[str
 
 
 def _losses(template) -> list[str]:
-    """Name the tags in which a prompt wants the memory: no reader takes it out of them."""
+    """Name the tags that a prompt wants around the memory; no reader extracts the memory from tags."""
     tags = re.findall(r"<(update|new_memory|updated_memory|memory_update)>", template.read)
     if not tags:
         return []
@@ -233,7 +233,7 @@ def differences(template, ours) -> list[str]:
 
 
 def to_toml(template, source: str) -> str:
-    """Return a template as the text of a TOML file; ``verbatim`` in it preserves white space around the prompts."""
+    """Return a template as TOML text. Its key ``verbatim`` preserves white space around the prompts."""
     lines = [f"# The prompts of {Path(source).name}, by `memagent template import`.", "verbatim = true"]
     for name in ("empty_memory", "read", "answer", "direct", "blind"):
         lines.append(f"{name} = {_toml_text(getattr(template, name))}")

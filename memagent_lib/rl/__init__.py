@@ -19,7 +19,7 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
 ``actor.kl_loss_coef``
     ``beta``, active with ``actor.use_kl_loss``. Use it to preserve a model's other abilities; it costs a forward pass.
 ``actor.entropy_coeff``
-    Use it if replies become alike before they become right.
+    Use it if replies become similar before they become correct.
 ``algorithm.norm_adv_by_std_in_grpo``
     Divides ``A`` by the group's standard deviation (GRPO as published). Use it if prompts that are nearly always or
     nearly never answered should weigh as much as others.
@@ -30,7 +30,7 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
     ``token-mean``: all tokens weigh the same (DAPO, arXiv 2503.14476, equation 12), so long replies weigh more.
     ``seq-mean-token-mean`` averages over each reply first, and counts rows of padding as replies.
 ``data.train_batch_size``, ``actor_rollout_ref.rollout.n``, ``actor.ppo_mini_batch_size``
-    How many prompts a step has, how many rollouts a prompt, and how many prompts an optimizer step. The number of turns
+    The prompts per step, the rollouts per prompt, and the prompts per optimizer step. The number of turns
     does not matter.
 ``actor.optim``
     The learning rate rises linearly to ``lr`` in ``lr_warmup_steps``, then falls along a cosine to ``min_lr_ratio`` of

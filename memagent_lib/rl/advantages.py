@@ -19,7 +19,7 @@ class Credit(StrEnum):
 
     ``shared``: every turn gets ``A``, as published; a rollout with more turns weighs more. ``final``: only the answer
     gets ``A``, a baseline that measures what training the memory adds. ``split``: each of ``n`` turns gets ``A / n``,
-    so that long and short documents weigh the same; for batches that mix lengths.
+    so that long and short documents weigh the same. Use it for batches that mix lengths.
     """
 
     SHARED = "shared"
@@ -28,13 +28,13 @@ class Credit(StrEnum):
 
 
 class Overlong(StrEnum):
-    """What training does with a reply that was cut at its limit.
+    """What training does with a reply that was truncated at its limit.
 
-    ``keep``: train on the reply like on any other, as published. ``mask``: leave its tokens out of loss and normaliser,
-    since the rest of the reply is unknown; for policies that often reach the limit at first, but it does not teach them
-    to stop. ``penalty``: lower the rollout's reward as its replies approach their limits, to ``R + overlong_weight
-    mean_j(p_j)`` with the :func:`length_penalty` ``p_j`` of turn ``j`` (DAPO, arXiv 2503.14476, equation 13, averaged
-    over turns); for memories that should stay short.
+    ``keep``: train on the reply as on any other, as published. ``mask``: leave its tokens out of the loss and the
+    normaliser, because the rest of the reply is unknown. Use it for policies that often reach the limit at first; it
+    does not teach them to stop. ``penalty``: lower the rollout's reward as its replies approach their limits, to ``R +
+    overlong_weight mean_j(p_j)`` with the :func:`length_penalty` ``p_j`` of turn ``j`` (DAPO, arXiv 2503.14476,
+    equation 13, averaged over turns). Use it for memories that should stay short.
     """
 
     KEEP = "keep"
@@ -62,7 +62,7 @@ def length_penalty(reply_tokens: int, limit: int, buffer: float) -> float:
 
 
 def last_turns(keys: Sequence[str]) -> dict[tuple[str, str], int]:
-    """Return the position in ``keys`` of each rollout's last turn, by (prompt, rollout)."""
+    """Map each (prompt, rollout) to the position of its last turn in ``keys``."""
     last: dict[tuple[str, str], int] = {}
     for position, row in enumerate(map(RowName.of, keys)):
         found = last.get(row[:2])
@@ -74,7 +74,7 @@ def last_turns(keys: Sequence[str]) -> dict[tuple[str, str], int]:
 def row_advantages(
     keys: Sequence[str], rewards: Sequence[float], *, by_deviation: bool = False, credit: Credit = Credit.SHARED
 ) -> list[float]:
-    """Return the advantage of each row. ``rewards`` has a value per row; only that of a rollout's last turn counts.
+    """Return the advantage of each row. ``rewards`` has a value per row; only each rollout's last one counts.
 
     ``A_i = R_i - mean(R)`` over the rollouts ``i`` of a prompt (arXiv 2507.02259, equation 4); every rollout counts
     once, whatever its number of turns. ``by_deviation`` divides by ``deviation(R) + 1e-6``, the sample's standard
@@ -105,8 +105,8 @@ def step_advantages(keys: Sequence[str], steps: Sequence[float | None]) -> list[
     """Return ``S_ij = s_ij - mean(s_j)`` for each row: the turn's evidence score less the mean of its group.
 
     ``s_ij`` (``steps``) is :attr:`~memagent_lib.diagnostics.Diagnosis.steps` of turn ``j`` of rollout ``i``: how much
-    of the evidence the turn noted and retained, or None if it had none to note or retain. The mean is over the rollouts
-    of a prompt whose turn ``j`` has a score; a turn without a score gets 0.
+    of the evidence the turn noted and retained, or None if there was no evidence to note or retain. The mean is over
+    the rollouts of a prompt whose turn ``j`` has a score; a turn without a score gets 0.
     """
     groups: dict[tuple[str, int], list[float]] = defaultdict(list)
     rows = [RowName.of(key) for key in keys]
@@ -122,7 +122,7 @@ def step_advantages(keys: Sequence[str], steps: Sequence[float | None]) -> list[
 def prompts_without_spread(
     keys: Sequence[str], rewards: Sequence[float], steps: Sequence[float | None] | None = None
 ) -> set[str]:
-    """Return the prompts whose advantages are all 0, since rewards are equal and so are ``steps`` in every turn."""
+    """Return the prompts whose advantages are all 0, because rewards and every turn's ``steps`` are equal."""
     seen: dict[str, set[float]] = defaultdict(set)
     noted: dict[tuple[str, int], set[float]] = defaultdict(set)
     for (prompt, _), position in last_turns(keys).items():

@@ -1,8 +1,9 @@
 """verl's agent loop for readers: one loop reads one document, and every turn becomes a training row.
 
-The loop opens the same agent as evaluation does, so both have the same prompts. It also scores the answer itself,
-because verl's reward managers see replies cut to the length of another turn. verl builds one loop per rollout from the
-file that :func:`memagent_lib.rl.verl.verl_settings.write_agent_file` writes. Knows no trainer.
+The loop opens the same agent as evaluation, so training and evaluation use the same prompts. It also scores the answer
+itself, because verl's reward managers would see it truncated to the length of another turn's reply. verl builds one
+loop per rollout from the file that :func:`memagent_lib.rl.verl.verl_settings.write_agent_file` writes. Knows no
+trainer.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONL
 
 
 class RolloutError(RuntimeError):
-    """A rollout could not be finished. It is not scored 0 instead, which would punish the policy for our fault."""
+    """A rollout could not be finished. A score of 0 would punish the policy for a fault that is not its own."""
 
 
 def seed_of(*names: object) -> int:
-    """Return a seed of 31 bits that depends on ``names`` alone and is the same in every process."""
+    """Return a 31-bit seed that depends only on ``names``, so it is the same in every process."""
     digest = hashlib.sha256(json.dumps([str(name) for name in names]).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
@@ -75,7 +76,7 @@ class VerlBackend:
     """verl's notes on the rollout, such as the steps whose weights it used. A later turn replaces an earlier one's."""
 
     async def complete(self, request: Request) -> Reply:
-        """Complete one turn. A reply that was cut at its limit has the finish reason ``length``.
+        """Complete one turn. A reply that is truncated at its limit has the finish reason ``length``.
 
         Raises :class:`RolloutError` if the engine aborts the turn or returns no token.
         """
@@ -143,9 +144,9 @@ class MemAgentLoop(AgentLoopBase):
         self.traces_per_step = traces_per_step
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """Read, answer and score one row of the data. A failure is recorded and the row repeated with the same seeds.
+        """Read, answer and score one row of the data. A row that fails is repeated once.
 
-        The second failure is raised.
+        The first failure is recorded, and the repetition has the same seeds. A second failure is raised.
         """
         for attempt in range(1, TRIES + 1):
             try:
@@ -185,7 +186,7 @@ class MemAgentLoop(AgentLoopBase):
         return _without_cut_replies(outputs, trace) if self.overlong is Overlong.MASK else outputs
 
     def _reward(self, trace: Trace, value: float) -> float:
-        """Return what is trained on: the score, less the penalty for replies near their limits where it is on."""
+        """Return the reward: the score, less the penalty for replies near their limits if the recipe has one."""
         if self.overlong is not Overlong.PENALTY:
             return float(value)
         limit = self.agent.encoder.reply_limit
@@ -225,7 +226,7 @@ _saves_traces = True
 
 
 def leave_traces_to_others() -> None:
-    """Turn off the saving of traces in this process. Of the processes that make a run's rollouts, one saves them."""
+    """Turn off the saving of traces in this process: only one of a run's rollout processes saves them."""
     global _saves_traces
     _saves_traces = False
 

@@ -1,7 +1,7 @@
 """The recipe of a training run: a TOML file of a few small tables, validated when it is loaded.
 
-A recipe adds names only where verl has none: reader, budgets, curriculum, credit, and when to give up. Every setting of
-verl keeps verl's dotted name, in the table ``[verl]``. Does not load verl: ``rl/verl/verl_settings.py`` turns a
+A recipe adds only the settings that verl lacks: reader, budgets, curriculum, credit, and when to give up. Every setting
+of verl keeps verl's dotted name, in the table ``[verl]``. Does not load verl: ``rl/verl/verl_settings.py`` turns a
 :class:`Recipe` into verl's configuration.
 """
 
@@ -30,7 +30,7 @@ class ModelConfig:
 
     With ``average_with``, the folder of a model of the same shape, the exported policy is ``(1 - average_share)`` times
     the trained weights plus ``average_share`` times that model's. Averaging with the model from before training
-    restores skills that training wore out (WiSE-FT, arXiv 2109.01903; on RL, WARP, arXiv 2406.16768). Rollouts,
+    restores skills that were lost in training (WiSE-FT, arXiv 2109.01903; on RL, WARP, arXiv 2406.16768). Rollouts,
     validation and checkpoints use the trained weights alone.
     """
 
@@ -71,16 +71,16 @@ class Stage:
 class DataConfig:
     """Parquet files of examples to train on (``train`` or ``stages``) and to validate on (``eval``, read greedily).
 
-    ``train`` is shuffled and used up before it is shuffled again. ``[[data.stages]]``, tables of ``files`` and
+    ``train`` is shuffled, used up, and shuffled again. ``[[data.stages]]``, tables of ``files`` and
     ``steps``, are a curriculum instead. Use one if the policy never answers long documents at first: on short ones the
     rewards of a group differ, so that there is something to learn.
 
-    ``mix`` says how a stage's examples are drawn: ``examples`` draws each equally often; ``tasks`` draws equally many
+    ``mix`` states how a stage's examples are drawn: ``examples`` draws each equally often; ``tasks`` draws equally many
     of every task, so that no task drowns the others; ``files`` draws equally many of every file, so that a few examples
     are seen often (a file listed twice has two shares).
 
-    ``bad_examples`` decides about examples that do not fit budget, template or judge: ``refuse`` stops the run before
-    it starts, ``leave_out`` trains without them and counts them.
+    ``bad_examples`` states what to do with examples that do not fit the budget, template or judge: ``refuse`` stops the
+    run before it starts, ``leave_out`` trains without them and counts them.
     """
 
     train: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class DataConfig:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All training files of ``train`` or of the stages, each once."""
+        """The training files of ``train`` or of the stages, without repeats."""
         of_stages = tuple(file for stage in self.stages for file in stage.files)
         return tuple(dict.fromkeys(self.train + of_stages))
 
@@ -147,12 +147,12 @@ class TrainingConfig:
     *Credit.* ``credit``: see :class:`~memagent_lib.rl.advantages.Credit`. ``evidence_reward`` ``e`` adds ``e S_ij``
     (:func:`~memagent_lib.rl.advantages.step_advantages`) to the advantage of turn ``j``. ``S_ij`` measures how well the
     turn noted and retained the evidence, compared with the same turn of the other rollouts. Use it for documents whose
-    question is never answered at first: it trains the memory towards the evidence, not the answer. Accepted answers
-    serve as evidence for examples without any.
+    question is never answered at first: it trains the memory towards the evidence, not the answer. If an example has no
+    evidence, its accepted answers serve as evidence.
 
     *Groups without spread.* The rollouts of such a group all have the same reward, so their advantages are 0.
-    ``skip_equal_groups`` leaves them out of log-probabilities and update. ``dynamic_sampling`` replaces them by fresh
-    prompts until the batch is full (DAPO, arXiv 2503.14476, equation 11), for at most 10 rounds
+    ``skip_equal_groups`` leaves them out of the log-probabilities and the update. ``dynamic_sampling`` replaces them
+    with fresh prompts until the batch is full (DAPO, arXiv 2503.14476, equation 11), for at most 10 rounds
     (:data:`memagent_lib.rl.trainer.MOST_ROUNDS`). Use it for data that is mostly too easy or too hard; it costs more
     rollouts, and the reward curve shows only the prompts that remain.
 
@@ -161,8 +161,8 @@ class TrainingConfig:
 
     *Safety.* A rollout that fails twice removes its prompt from the step. The run stops if more than ``failed_share``
     of a step's prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. The newest ``keep_checkpoints``
-    are retained, and so is the best validated one, which verl's own count would delete. ``traces_per_step`` rollouts of
-    each step are saved as traces.
+    are retained, and so is the one with the best validation score; verl alone would delete that one.
+    ``traces_per_step`` rollouts of each step are saved as traces.
 
     ``seed`` fixes the order of examples and every sampled reply.
     """
@@ -193,7 +193,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """The Ray of a run: ``local`` starts a private one, ``auto`` or ``HOST:PORT`` joins a running cluster."""
+    """The Ray cluster of a run: ``local`` starts a private one, ``auto`` or ``HOST:PORT`` joins a running cluster."""
 
     address: str = "local"
 
@@ -249,17 +249,17 @@ class Recipe:
 
     @property
     def prompts(self) -> int:
-        """How many prompts a step draws."""
+        """The number of prompts that a step draws."""
         return self.verl[verl_keys.PROMPTS]
 
     @property
     def rollouts(self) -> int:
-        """How many rollouts a prompt gets."""
+        """The number of rollouts per prompt."""
         return self.verl[verl_keys.ROLLOUTS]
 
     @property
     def mini_batches(self) -> int:
-        """How many optimizer steps a batch of prompts makes."""
+        """The number of optimizer steps per batch of prompts."""
         return verl_keys.mini_batches(self.verl)
 
     @property
@@ -268,19 +268,19 @@ class Recipe:
 
     @property
     def workers(self) -> int:
-        """How many devices a node has: GPUs, or training processes on a CPU."""
+        """The number of devices per node: GPUs, or training processes on a CPU."""
         return self.verl[verl_keys.WORKERS]
 
     @property
     def chat_template(self) -> dict[str, Any]:
-        """The arguments of the policy's chat template, which verl has a table for."""
+        """The arguments of the policy's chat template, from the settings in ``verl``."""
         table = f"{verl_keys.CHAT_TEMPLATE}."
         names = {name.removeprefix("+"): value for name, value in self.verl.items()}
         return {name.removeprefix(table): value for name, value in names.items() if name.startswith(table)}
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages that the run reaches, each with the number of steps that it gets."""
+        """The stages that the run reaches, each with its number of steps in this run."""
         reached = []
         left = self.steps
         for stage in self.data.stages or (Stage(files=self.data.train),):
@@ -348,7 +348,7 @@ def _lists(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def recipe_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Read the tables of a recipe with its overrides. Loads nothing that they name, as :meth:`Recipe.load` does."""
+    """Read the tables of a recipe with its overrides. Unlike :meth:`Recipe.load`, loads nothing they name."""
     tables = read_toml(path, "recipe")
     for override in overrides:
         _apply(tables, override)

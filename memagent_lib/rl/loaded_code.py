@@ -1,7 +1,7 @@
 """List the modules and files that a recipe would load, without loading any of them.
 
 A recipe is code: its reader, its judges and many settings of verl name Python files and modules that a run imports, and
-checkpoints that it unpickles. Reads only the recipe's tables and the names of judges in its data files.
+checkpoints that the run unpickles. Reads only the recipe's tables and the names of judges in its data files.
 """
 
 from __future__ import annotations

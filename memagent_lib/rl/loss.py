@@ -56,7 +56,7 @@ def moments(old: torch.Tensor, new: torch.Tensor, mask: torch.Tensor) -> dict[st
 def agreement(means: Mapping[str, float]) -> tuple[float, float]:
     """Return the Pearson correlation and the mean absolute difference of log-probabilities.
 
-    ``means`` are :func:`moments`, averaged over micro-batches. Both results are NaN without a token.
+    ``means`` are the :func:`moments`, averaged over micro-batches. Both results are NaN if no token counts.
     """
     n, x, y, xx, yy, xy, difference = (means[PREFIX + name] for name in _MOMENTS)
     if n == 0:
@@ -68,8 +68,8 @@ def agreement(means: Mapping[str, float]) -> tuple[float, float]:
 def rows_trained(means: Mapping[str, float]) -> int:
     """Return how many rows of a mini-batch had a token in the loss, over all workers and micro-batches.
 
-    verl reports only averages over micro-batches. Their ratio of rows to tokens equals that of the sums; times the
-    tokens of the mini-batch, which are known as the loss's normaliser, it gives the rows.
+    verl reports only averages over micro-batches. The averages have the same ratio of rows to tokens as the sums. That
+    ratio times the mini-batch's number of tokens (the loss's normaliser) is the number of rows.
     """
     tokens = means[f"{PREFIX}tokens"]
     if not tokens:

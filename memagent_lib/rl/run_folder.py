@@ -80,7 +80,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def score(self) -> float | None:
-        """The mean validation score of the checkpoint's step, or None if that was not validated."""
+        """The mean validation score of the checkpoint's step, or None if that step was not validated."""
         note = self.folder / SCORE_FILE
         if not note.is_file():
             return None
@@ -115,7 +115,7 @@ class RunFolder:
         write_atomically(self.config, json.dumps(record, indent=2))
 
     def weights(self) -> str:
-        """Return the hash of the weights that the run was started with; empty for a run of an older version."""
+        """Return the hash of the weights that the run was started with; empty if an older version started the run."""
         return json.loads(self.config.read_text(encoding="utf-8")).get("weights", "")
 
     def recipe(self) -> tuple[Recipe, str]:
@@ -174,7 +174,7 @@ class RunFolder:
         write_atomically(self.path / "status.json", json.dumps(status.to_record() | {"updated": time.time()}))
 
     def status(self) -> TrainingStatus:
-        """Return the last status; its state is ``died`` if it claims to be active and no process holds the lock."""
+        """Return the last status, with the state ``died`` if it claims to be active but no process has the lock."""
         status = self._written_status()
         if status.state.over or self.locked():
             return status
@@ -225,7 +225,7 @@ class RunFolder:
         return next(reversed(self.whole_checkpoints()), None)
 
     def best_checkpoint(self) -> Checkpoint | None:
-        """Return the checkpoint with the highest validation score, or None if none was validated. The earliest wins."""
+        """Return the earliest checkpoint with the highest validation score, or None if none was validated."""
         scored = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.score is not None]
         return max(scored, key=lambda checkpoint: (checkpoint.score, -checkpoint.step), default=None)
 
@@ -242,7 +242,7 @@ _last_beats: dict[Path, int] = {}
 
 
 def save_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:
-    """Append a rollout's record to the file of its step. The record has the text of the chunks, but no document."""
+    """Append a rollout's record to the file of its step. The record has the chunks' text, but not the document."""
     metadata = {**result.example.metadata, "step": step, "greedy": greedy}
     saved = replace(result, example=replace(result.example, metadata=metadata))
     append_record(traces / f"step_{step:06d}.jsonl", f"{greedy} {result.key}", saved.to_record())

@@ -104,7 +104,7 @@ class MemAgentTrainer(RunTrainer):
     def sample(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
         """Return a batch without the prompts whose rollouts failed; ``dynamic_sampling`` then refills it.
 
-        Refilling replaces failed prompts and prompts without spread by fresh ones, in at most :data:`MOST_ROUNDS`
+        Refilling replaces failed prompts and prompts without spread with fresh ones, in at most :data:`MOST_ROUNDS`
         rounds; after the last, the batch stays smaller. A round waits for all of its rollouts, so that the next draw
         depends on the seed alone. verl's own filter draws while rollouts run, and takes those that finish first.
         """
@@ -308,7 +308,7 @@ def by_task(measured: list[dict[str, float]], tasks: list[str]) -> dict[str, flo
 
 
 def average_metrics(measured: list[dict[str, float]]) -> dict[str, float]:
-    """Return the mean of each metric over rollouts as ``rollout/<name>``, without the rollouts where it is unknown."""
+    """Return the mean of each metric over rollouts as ``rollout/<name>``, leaving out rollouts with no known value."""
     means = {}
     for name in measured[0]:
         values = [rollout[name] for rollout in measured]

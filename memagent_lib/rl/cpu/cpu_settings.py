@@ -1,6 +1,6 @@
 """The settings and environment variables with which verl, vLLM and Ray train on a bare CPU.
 
-Comments give the reasons. Knows a recipe; loads none of the three.
+Comments give the reasons. Knows a recipe; loads none of these packages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache
 
 
 def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
-    """Return the settings of verl, by dotted name, that a CPU needs in addition to those of every device."""
+    """Return verl's settings for a CPU by dotted name, in addition to the settings for every device."""
     actor = "actor_rollout_ref.actor"
     rollout = "actor_rollout_ref.rollout"
     return {

@@ -1,7 +1,7 @@
 """verl's platform plug-in for a bare CPU, loaded through ``VERL_USE_EXTERNAL_MODULES`` when ``VERL_PLATFORM=cpu``.
 
-verl imports this module in every process it starts, and the module then calls :func:`install`. If verl uses a name of
-``torch.cuda`` that ``cpu_device`` does not define, that raises.
+verl imports this module in every process it starts, and the module then calls :func:`install`. An error is raised if
+verl uses a name of ``torch.cuda`` that ``cpu_device`` does not define.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Update the weights of vLLM's CPU build.
 
-vLLM's CPU build packs linear weights when it loads a model and drops the originals, so verl's update in place silently
+vLLM's CPU build packs linear weights when it loads a model and drops the originals, so verl's in-place update silently
 changes nothing. This worker extension collects the new tensors and lets vLLM load them like a checkpoint. The setting
 ``rollout.engine_kwargs.vllm.worker_extension_cls`` names it.
 """

@@ -1,4 +1,4 @@
-"""Find the faults that would end a run, before any process starts: leftovers, missing files, too little window or disk.
+"""Find the faults that would end a run, before any process starts: leftovers, missing files, a small window or disk.
 
 Loads neither torch nor verl; counts prompts with the policy's tokenizer.
 """

@@ -31,7 +31,7 @@ class BadExample(NamedTuple):
 def bad_examples(path: str | Path, encoder: Encoder) -> Iterator[BadExample]:
     """Yield the examples of a file that cannot be trained on.
 
-    Either the question exceeds its budget, or the record is invalid, or the judge scores even a right answer 0.
+    Either the question exceeds its budget, or the record is invalid, or the judge scores even a correct answer 0.
     """
     for record in stream_records(path):
         why = _fault(record, encoder)
@@ -97,7 +97,7 @@ def guessable(recipe: Recipe) -> list[str]:
 
 
 def require_enough(recipe: Recipe, there: int) -> None:
-    """Raise :class:`SettingsError` if one step of the recipe takes more examples than ``there``."""
+    """Raise :class:`SettingsError` if one step of the recipe needs more examples than ``there``."""
     needed = recipe.prompts
     if there < needed:
         raise SettingsError(

@@ -37,9 +37,9 @@ def export_model(
 
     Adapters are merged into the weights, which are then averaged with ``average_with`` if it is set. If ``trained`` has
     no weights (a large model's checkpoint saves them only once, sharded), they are assembled from the ranks' files. The
-    tokenizer's files are copied unchanged from ``original``. ``reading``, the settings that the policy was trained to
-    read with, is saved as ``memagent.json``, with ``chat_template``. ``target`` is replaced last, and is whole or
-    absent at every moment.
+    tokenizer's files are copied unchanged from ``original``. ``reading``, the reading settings used in training, is
+    saved as ``memagent.json`` together with ``chat_template``. ``target`` is replaced last, and is complete or absent
+    at every moment.
     """
     part = target.with_name(f"{target.name}.part")
     old = target.with_name(f"{target.name}.old")

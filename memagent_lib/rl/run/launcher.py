@@ -49,7 +49,7 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
 
 
 def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
-    """Return the recipe with absolute paths and a named tracking store, so that any working directory gives one run."""
+    """Return the recipe with absolute paths and a named tracking store, so that the working directory is irrelevant."""
     data = recipe.data.with_paths(lambda path: str(Path(path).expanduser().absolute()))
     tracking = recipe.tracking
     reading = recipe.reading

@@ -28,7 +28,7 @@ CLAIM_WAIT_S = 30.0
 
 
 def cluster_environment(recipe: Recipe) -> dict[str, str]:
-    """Return the environment variables to set before Ray is imported; they make a Ray of our own listen on loopback."""
+    """Return the environment variables to set before Ray is imported; they make a private Ray listen on loopback."""
     if recipe.cluster.address != LOCAL:
         return {}
     return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
@@ -56,7 +56,7 @@ def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object
 
 
 def require_answer(address: str) -> None:
-    """Raise :class:`RunError` if no cluster answers at ``address``, where Ray itself would wait forever."""
+    """Raise :class:`RunError` if no cluster answers at ``address``, because Ray itself would wait forever."""
     from ray._private.services import canonicalize_bootstrap_address
 
     try:
@@ -71,8 +71,8 @@ def require_answer(address: str) -> None:
 def claim_machine(folder: RunFolder) -> IO[str]:
     """Reserve this machine's GPUs for the run's own Ray; raise :class:`RunError` if another run has them.
 
-    Two runs would mix up their weights: verl names the sockets that carry weights after Ray's job number, which is the
-    same in every new Ray.
+    Two runs on one machine would mix up their weights: verl names the sockets that carry weights after Ray's job
+    number, which is the same in every new Ray.
     """
     claim = (Path(tempfile.gettempdir()) / "memagent-gpu-run.lock").open("a+", encoding="utf-8")
     try:
@@ -190,7 +190,7 @@ def _start(wanted: dict[str, Any]) -> None:
 
 
 def require_folder(folder: RunFolder) -> None:
-    """Raise :class:`RunError` unless every node can see the run's folder, where all of them write."""
+    """Raise :class:`RunError` unless every node can see the run's folder, because all nodes write there."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

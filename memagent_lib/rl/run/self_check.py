@@ -1,7 +1,7 @@
 """Train three real steps on this machine's devices and judge the run, before a long run is started.
 
-The policy is small and random unless a model is named: this checks the machine, not learning. Knows a run by its folder
-and its metrics.
+The policy is small and random unless a model is named: this checks the machine, not learning. It sees a run only
+through its folder and its metrics.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def check_training(
 ) -> list[Finding]:
     """Train three steps in ``folder`` and return the findings about the run.
 
-    The policy is ``model``, or if that is empty a small random one with the tokenizer of ``tokenizer``. ``report``
-    receives one line that describes the run. Raises any error that starting or waiting for a run raises.
+    The policy is ``model``; if ``model`` is empty, it is a small random one with the tokenizer of ``tokenizer``.
+    ``report`` receives one line that describes the run. Raises any error that starting or waiting for a run raises.
     """
     device = chosen_device("auto")
     settings = AgentSettings.load(model or tokenizer)
@@ -116,7 +116,7 @@ def _rate(tokens: list[float], seconds: list[float]) -> str:
 
 
 def _moved(before: Path, after: Path) -> Finding:
-    """How far the matrices moved, from the files. A norm's weights are near one: in bf16 a small step leaves them."""
+    """Measure how far matrices moved. Norms are left out: small bf16 steps do not change weights near one."""
     one, other = {name: w for name, w in weights_of(before).items() if w.dim() > 1}, weights_of(after)
     far = {name: float((tensor.float() - other[name].float()).abs().max()) for name, tensor in one.items()}
     moved = sum(distance > 0 for distance in far.values())

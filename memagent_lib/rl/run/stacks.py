@@ -18,9 +18,9 @@ LOOK_S = 20.0
 
 
 def log_stacks(pid: int) -> None:
-    """Print the stacks of a process that has registered :data:`STACK_SIGNAL`, and of all Python processes below it.
+    """Print the stacks of a process that has registered :data:`STACK_SIGNAL`, and of its Python descendants.
 
-    The descendants are read by py-spy, which comes with Ray; if the system denies that, py-spy's reason is printed.
+    The descendants' stacks are read by py-spy, which comes with Ray; if the system forbids it, the reason is printed.
     """
     with suppress(psutil.NoSuchProcess):
         trainer = psutil.Process(pid)

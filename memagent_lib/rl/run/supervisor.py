@@ -45,7 +45,7 @@ MLFLOW_END = {
 def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
     """Return the MLflow run of this training: that of the previous attempt, else the one in the recipe, else a new one.
 
-    An MLflow run that joins after some steps gets the metrics of those steps too.
+    If the MLflow run joins after some steps, it gets the metrics of those steps too.
     """
     ledger = Experiment.open(config.tracking.uri, config.tracking.experiment)
     note = folder.path / "mlflow_run.txt"
@@ -121,7 +121,8 @@ class Supervisor:
     def complete(self, entry: Run, state: TrainingState, error: str) -> str:
         """Log the remaining metrics and the readings, close the MLflow run, and return the training's error.
 
-        A store that fails becomes the error, unless training failed first; the run's folder has everything.
+        A failure of the store becomes the error, unless training failed first. The run's folder has everything either
+        way.
         """
         tags = {TrainingState.FINISHED: {"model": str(self.folder.model)}, TrainingState.FAILED: {"error": error}}
         try:

@@ -42,7 +42,7 @@ class PlanError(UserError, ValueError):
 
 
 class Gpu(NamedTuple):
-    """A GPU's memory in bytes, and its dense bf16 FLOP/s by its data sheet."""
+    """A GPU's memory in bytes, and its dense bf16 FLOP/s according to its data sheet."""
 
     memory: float
     flops: float
@@ -110,7 +110,7 @@ def turns_by_kind(recipe: Recipe, encoder: Encoder, chunks: float) -> dict[Kind,
 def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
     """Return the mean number of chunks per document over a run's steps, and a note on the source of the number.
 
-    Reads the first examples of each file; without the files a published value is assumed.
+    Reads the first examples of each file; if the files are missing, a published value is assumed.
     """
     missing = [path for path in recipe.data.files if not Path(path).is_file()]
     if missing:
@@ -128,7 +128,7 @@ def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
 
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
-    """Yield a line per stage: its steps, its files, and, if the files are here, how often each example is drawn."""
+    """Yield a line per stage: its steps, its files, and how often each example is drawn if its file is here."""
     first = 1
     for stage in recipe.stages:
         prompts = stage.steps * recipe.prompts
@@ -148,7 +148,7 @@ def stage_lines(recipe: Recipe) -> Iterator[str]:
 
 
 def uses_of(files: Sequence[str], mix: str, prompts: int) -> list[float]:
-    """Return for each example of ``files`` how often it is drawn on average. A file listed twice counts twice."""
+    """Return how often each example of ``files`` is drawn on average. A file listed twice counts twice."""
     counts = {file: count(file) for file in files}
     rows = numbered(counts, (record["data_source"] for file in counts for record in stream_records(file)))
     shares = shares_of([rows[file] for file in files], mix)
@@ -191,7 +191,7 @@ class TrainingPlan:
 
     @property
     def flops(self) -> dict[str, float]:
-        """The FLOP of each part of a step, at most: no prefix is shared, and the update recomputes its forward pass."""
+        """At most, the FLOP of each part of a step: no prefix is shared, and the update recomputes its forward pass."""
         once = self.shape.forward_flops(self.work.trained_tokens, self.work.longest_row)
         parts = {
             "prefill": self.shape.forward_flops(self.work.prompt_tokens, self.work.longest_row),
@@ -237,7 +237,7 @@ class TrainingPlan:
         return {name: n * parameters / shards for name, n in (("weights", 4), ("gradients", 4), ("optimizer", moments))}
 
     def rollout_bytes(self) -> dict[str, float]:
-        """Return how many bytes vLLM needs at least on one GPU, by use: weights, and one row's key-value cache."""
+        """Return the fewest bytes that vLLM needs on one GPU, by use: weights and one row's key-value cache."""
         parallel = self.verl.actor_rollout_ref.rollout.tensor_model_parallel_size
         weights = 2 * self.shape.parameters / parallel
         return {"weights": weights, "one row's cache": self.work.longest_row * self.shape.kv_bytes / parallel}

@@ -1,7 +1,7 @@
 """The process that trains: it composes verl's configuration, starts or joins Ray, and runs verl's trainer.
 
 ``python -m memagent_lib.rl.run.training_process RUN_FOLDER`` reads ``config.json`` there. The supervisor starts it
-and sets its environment; started by hand, it logs to the terminal and to no MLflow run.
+and sets its environment; if it is started by hand, it logs to the terminal and to no MLflow run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
 
 
 def fit(verl: Any, device: str) -> None:
-    """Build verl's trainer and its manager of rollouts, and train, as verl's task runner does, but in this process."""
+    """Build verl's trainer and its manager of rollouts, and train, like verl's task runner but in this process."""
     import transfer_queue as tq
     from omegaconf import OmegaConf
 
@@ -70,7 +70,7 @@ def fit(verl: Any, device: str) -> None:
 def main(arguments: list[str]) -> None:
     """Train the run in the folder ``arguments[0]``; a failure is written to its ``error.txt``.
 
-    With a process id as ``arguments[1]``, this process dies with that one.
+    If ``arguments[1]`` is a process id, this process dies with that process.
     """
     folder = RunFolder(Path(arguments[0]))
     faulthandler.register(STACK_SIGNAL)

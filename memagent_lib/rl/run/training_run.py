@@ -26,7 +26,7 @@ class RunError(UserError, RuntimeError):
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training run, known by its folder. Any process on the machine may hold one."""
+    """A training run, known by its folder. Any process on the machine may open one."""
 
     folder: RunFolder
 
@@ -57,9 +57,9 @@ class TrainingRun:
     def stop(self, wait_s: float = STOP_WAIT_S, now: bool = False) -> TrainingStatus:
         """Stop the run after its current step and a checkpoint, or at once with ``now``; return its last status.
 
-        Blocks until the run is over. The time that step and checkpoint may take is estimated from earlier ones,
-        printed, and recorded in the status as ``stop_by``. Raises :class:`RunError` if the run lives ``wait_s`` seconds
-        longer than that.
+        Blocks until the run is over. The time that the step and its checkpoint may take is estimated from earlier ones,
+        printed, and recorded in the status as ``stop_by``. Raises :class:`RunError` if the run is still active
+        ``wait_s`` seconds after that time.
         """
         began = time.time()
         number = signal.SIGQUIT if now else signal.SIGTERM
@@ -85,7 +85,7 @@ class TrainingRun:
         return status
 
     def stop_at_exit(self) -> None:
-        """Register a stop of the run for the end of this process: an interrupt may come before the run is watched."""
+        """Stop the run when this process exits, because an interrupt may come before anything waits for the run."""
 
         def stop() -> None:
             with suppress(FileNotFoundError):  # someone removed the folder

@@ -28,10 +28,10 @@ class CheckpointError(UserError, RuntimeError):
 
 @contextmanager
 def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
-    """Yield a temporary folder in which the caller writes ``global_step_N``; then move that into ``checkpoints``.
+    """Yield a temporary folder for the caller's ``global_step_N``, then move ``global_step_N`` to ``checkpoints``.
 
-    The move is a rename, after every file was read back. Any failure removes the temporary folder and raises
-    :class:`CheckpointError`, which names the checkpoint that remains.
+    The move is a rename, made only once every file has been read back. Any failure removes the temporary folder and
+    raises :class:`CheckpointError`, which names the checkpoint that remains.
     """
     unfinished = folder.checkpoints / UNFINISHED
     name = f"global_step_{step}"
@@ -50,7 +50,7 @@ def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
 
 
 def read_back(folder: Path) -> None:
-    """Flush every file in ``folder`` to disk and read it back. Raises ``ValueError`` that names a damaged file."""
+    """Flush each file in ``folder`` to disk and read it back. Raises ``ValueError`` if a file is damaged."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     if not any(path.suffix == ".pt" for path in files):
         raise ValueError(f"{folder} has no file of weights (*.pt)")

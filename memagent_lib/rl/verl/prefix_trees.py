@@ -52,9 +52,9 @@ class Tree:
 
 
 def attends_to_everything(config: Any) -> bool:
-    """Return whether every layer of a model attends to all earlier tokens, which trees require.
+    """Return whether every layer of a model attends to all earlier tokens, as trees require.
 
-    Sliding windows and linear attention do not.
+    Layers with a sliding window or linear attention do not.
     """
     kinds = getattr(config, "layer_types", None)
     if kinds:
@@ -82,7 +82,7 @@ def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[
     """Return micro-batches as lists of row numbers, each with the rows of trees of similar size.
 
     Padded to its largest tree, a micro-batch has at most ``limit`` nodes; a larger tree is a micro-batch by itself.
-    ``at_least`` is the least number of micro-batches.
+    ``at_least`` is the minimum number of micro-batches.
     """
     batches: list[list[int]] = []
     width = longest = 0
@@ -103,7 +103,7 @@ def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[
 
 @dataclass(frozen=True)
 class Forest:
-    """Several trees as one batch of the model's inputs, shape (trees, nodes of the largest)."""
+    """Several trees as one batch of the model's inputs, of shape (trees, nodes of the largest tree)."""
 
     ids: torch.Tensor
     positions: torch.Tensor

@@ -1,13 +1,13 @@
 """verl's FSDP engine, changed to compute logits for reply tokens only, and common beginnings of rows once.
 
 verl computes logits of every token of a micro-batch. With a vocabulary of 152,000, the logits of 16,384 tokens and
-their log-probabilities take 25 GB, more than a 7B model's weights. Nine tenths of the tokens are prompt, which is not
-in the loss; here the output head sees only the positions that predict reply tokens.
+their log-probabilities take 25 GB, more than a 7B model's weights. Nine tenths of the tokens are prompt tokens, which
+are not in the loss; here the output head sees only the positions that predict reply tokens.
 
 Packed rows (``use_remove_padding``) are laid end to end as verl lays them, for flash-attention. Rows that are not
 packed are laid out as trees (:mod:`memagent_lib.rl.verl.prefix_trees`) for PyTorch's attention. Either way losses and
-gradients are verl's up to rounding; ``tests/rl/test_objective.py`` proves it. Where a layout does not fit (sliding
-windows, fused kernels, Ulysses, padding), verl's own path is used and the log says why.
+gradients are verl's up to rounding; ``tests/rl/test_objective.py`` proves it. If a layout does not fit (sliding
+windows, fused kernels, Ulysses, padding), verl's own path is used and the log gives the reason.
 
 verl's workers import this module as ``actor_rollout_ref.model.external_lib``; it registers itself for NVIDIA's GPUs.
 """
@@ -140,7 +140,7 @@ def _rows(data: TensorDict) -> list[list[int]]:
 
 
 def before_replies(micro_batch: TensorDict) -> torch.Tensor:
-    """Return for each reply token the position that predicts it: the one before it in the packed rows."""
+    """Return the position that predicts each reply token: the one before the token in the packed rows."""
     ends = micro_batch["input_ids"].offsets()[1:]
     lengths = micro_batch["responses"].offsets().diff()
     spans = zip(ends.tolist(), lengths.tolist(), strict=True)

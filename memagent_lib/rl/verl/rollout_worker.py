@@ -1,7 +1,7 @@
 """verl's worker of agent loops, changed to send all rows of a prompt's rollouts to the transfer queue in one message.
 
-verl sends every rollout by itself with all columns of the data, even the document, and spends a quarter of the worker's
-time on it. Knows the queue and the columns of a row; knows no reader.
+verl sends every rollout by itself with all columns of the data, even the document, which takes a quarter of the
+worker's time. Knows the queue and the columns of a row; knows no reader.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         self.groups: dict[str, _Group] = {}
 
     async def _run_prompt(self, prompt: dict, sampling_params: dict, trajectory: dict, trace: bool = False) -> None:
-        """Run all rollouts of a prompt as verl does; of a prompt with a failed rollout nothing is sent."""
+        """Run all rollouts of a prompt as verl does. If one of them fails, nothing is sent for that prompt."""
         rollout = self.config.actor_rollout_ref.rollout
         uid = prompt["uid"]
         usual = rollout.val_kwargs.n if trajectory["validate"] else rollout.n

@@ -35,7 +35,7 @@ class RunTrainer(PPOTrainerSync):
         return RunFolder(Path(self.settings.trace_folder).parent)
 
     def on_step_begin(self) -> None:
-        """Stop the run between two steps, when nothing else is at work, if a stop was requested."""
+        """If a stop was requested, stop the run here, between two steps, while nothing else is running."""
         self.folder.beat()
         if not Path(self.settings.stop_file).exists():
             return

@@ -92,7 +92,7 @@ RENAMED = {
 def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``chosen`` with :data:`DEFAULTS` for every setting that it leaves out.
 
-    Raises ``ValueError`` for a value that could not train, with verl's name of the setting.
+    Raises ``ValueError``, with verl's name for the setting, if its value rules out training.
     """
     values = DEFAULTS | dict(chosen)
     if STEPS not in values:
@@ -108,7 +108,7 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mini_batches(values: Mapping[str, Any]) -> int:
-    """Return how many optimizer steps a batch of prompts makes."""
+    """Return the number of optimizer steps per batch of prompts."""
     return values[PROMPTS] // values.get(MINI_BATCH, values[PROMPTS])
 
 

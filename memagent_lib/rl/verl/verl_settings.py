@@ -41,7 +41,7 @@ POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 
 
 def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
-    """Return verl's settings for a recipe by dotted name. A leading ``+`` marks a name new to verl's configuration."""
+    """Return verl's settings for a recipe by dotted name. A leading ``+`` marks a name that verl does not define."""
     refused = DRAWING & set(recipe.verl)
     if refused:
         raise SettingsError(f"[verl] sets {', '.join(sorted(refused))}; [data] decides which examples a step trains on")
@@ -112,7 +112,7 @@ def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
 
 
 def leave_out_slow_imports(folder: RunFolder) -> None:
-    """Hide a slow module from the run's processes; it takes 1.6 of the 2.2 processor seconds of ``import ray``.
+    """Hide a slow module from the run's processes. It takes 1.6 of ``import ray``'s 2.2 processor seconds.
 
     Ray imports jsonschema, which builds a grammar of web addresses if Jupyter's package for that is installed. A dozen
     processes would build the grammar, and Ray never uses it.
