@@ -1,7 +1,7 @@
 """Convert other projects' files to data sets: select questions, and lay out documents of a requested length.
 
-The questions of the files are in an order: the files' own, or one that depends on a seed and the questions' ids. A data
-set is a stretch of that order, so stretches that do not overlap share no question, whatever the length.
+Questions are in the files' own order, or in an order that depends only on a seed and the questions' ids. A data set is
+a stretch of that order, so stretches that do not overlap share no question, whatever the length.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LEAST_BATCH = 32  # the filter's models answer side by side: a request for the 
 class Selection:
     """Which questions to select: ``n`` of them (``None``: all), starting at number ``first``, in the order of ``seed``.
 
-    With ``seed=None`` the order is that of the files. Questions that occur in the data sets ``apart_from``, or that the
-    filter ``known`` finds to be known, are skipped and replaced by later ones.
+    ``seed=None`` means the files' own order. A question is skipped, and a later one takes its turn, if it occurs in a
+    data set in ``apart_from`` or if the filter ``known`` finds that it is known.
     """
 
     first: int = 0
@@ -76,7 +76,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Selected:
-    """The selected questions, in order, counts of skipped questions by reason, and notes on how files were read."""
+    """The selected questions in order, the number of skipped questions by reason, and notes on how files were read."""
 
     in_other_files: int
     questions: list[Question] = field(default_factory=list)
@@ -114,7 +114,7 @@ def convert(
 ) -> tuple[Selected, Iterator[Example]]:
     """Convert files of one of :data:`memagent_lib.data.FORMATS`; return the selection and an iterator of its examples.
 
-    With a ``length``, each document is built from the documents of the file; only formats with a pool allow that.
+    With a ``length``, each document is built from the file's documents; only formats with a pool allow a ``length``.
     ``rule`` replaces the judge. ``options`` are the format's own.
     """
     known = format_named(form)

@@ -26,7 +26,7 @@ class Span(NamedTuple):
 class Example:
     """One question about one document.
 
-    ``rule`` names the judge; ``metadata`` may contain anything. ``document`` is empty where only the question matters,
+    ``rule`` names the judge; ``metadata`` may contain anything. ``document`` is empty if only the question matters,
     as in tables of results.
     """
 

@@ -1,7 +1,7 @@
 """The no-context filter: find the questions that a model answers without the document.
 
 Such questions measure knowledge, not memory. As in MemAgent (paper, section 4.1; ``filter.py``), every model answers
-every question several times without a document. A question is known if any reply boxes or contains an accepted answer.
+every question several times without a document. A question is known if any reply contains an accepted answer.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SIDE_BY_SIDE = 64  # requests at the same time, as many as `memagent evaluate` r
 def known_without_document(
     questions: Sequence[Question], agents: Sequence[Agent], samples: int = 2
 ) -> list[bool | None]:
-    """Return for each question whether any agent answers it without the document, in any of ``samples`` tries.
+    """For each question, return whether any agent answers it without the document in any of ``samples`` tries.
 
-    ``None`` stands for a question that no reply answers and for which a request failed. The agents must have the reader
+    The result is ``None`` if no reply answers the question and a request failed. The agents must use the reader
     ``blind``. The samples of one agent differ only at a temperature above 0.
     """
     if not agents:
@@ -37,7 +37,7 @@ def known_without_document(
 
 
 def knows(reply: str, answers: Sequence[str]) -> bool:
-    """Return whether a reply has an accepted answer in a box, or anywhere in its text."""
+    """Return whether a reply has an accepted answer, in a box or anywhere in its text."""
     # MemAgent's two rules, whatever judge the data set has: the filter asks what a model knows, not how it is scored.
     return any(score(rule, reply, answers).value for rule in ("boxed", "match_part"))
 

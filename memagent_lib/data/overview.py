@@ -29,9 +29,9 @@ COLUMNS = {
 def data_files(paths: Iterable[str | Path], tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
     """Return three frames that describe files of examples. Only one example is in memory at a time.
 
-    ``examples``: a row per example, with its question and length (``tokenizer`` counts the tokens of an example that
-    does not record them). ``depths``: a row per piece of evidence, with its text and its depth as a share of the
-    document's characters. ``gold``: a row per gold document, with its position among the documents, counted from 0.
+    ``examples`` has a row per example, with its question and length (``tokenizer`` counts the tokens of an example that
+    does not record them). ``depths`` has a row per piece of evidence, with its text and its depth as a share of the
+    document's characters. ``gold`` has a row per gold document, with its position among the documents, counted from 0.
     ``file`` is the stem of each row's file.
     """
     import pandas as pd

@@ -1,8 +1,8 @@
 """Questions over a pool of documents: the RULER-HQA construction, and RULER's qa_1 and qa_2.
 
-The document of an example consists of numbered documents of the pool: the gold ones, which have the answer, the
-question's own (hard distractors), and others at random. In the reference all examples have their gold documents at the
-same ten positions; here each gold document has a random depth.
+The document of an example consists of numbered documents of the pool: gold documents with the answer, other documents of
+the question (hard distractors), and random ones. In the reference, all examples have their gold documents at the same
+ten positions; here each gold document has a random depth.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PoolSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolQuestion:
-    """A question about a pool: ``gold`` numbers the documents with the answer, ``own`` all of its source's."""
+    """A question about a pool. ``gold`` lists its documents with the answer, and ``own`` all documents of its source."""
 
     id: str
     question: str
@@ -44,14 +44,14 @@ AnyQuestion = TypeVar("AnyQuestion", Example, PoolQuestion)
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The documents of a file, without repeats, and its questions, in the file's order."""
+    """The documents of a file, without repeats, and its questions in the file's order."""
 
     documents: tuple[str, ...] = field(repr=False)
     questions: tuple[PoolQuestion, ...] = field(repr=False)
     source: str
 
     def own_example(self, question: PoolQuestion, task: str) -> Example:
-        """Return the example whose document is the question's ``own`` documents, in their order."""
+        """Return the example whose document consists of the question's ``own`` documents, in their order."""
         texts = [self.documents[i] for i in question.own]
         layout = join(texts, range(len(texts)), DOCUMENT_SEPARATOR, numbered=True)
         starts = {number: span.start for number, span in zip(question.own, layout.spans, strict=True)}
@@ -69,7 +69,7 @@ class Pool:
         )
 
     def plan(self, question: PoolQuestion, key: ExampleKey, rule: str) -> DocumentPlan:
-        """Plan a document: gold documents at random depths; then the question's own and others, as many as fit."""
+        """Plan a document: gold documents at random depths, then as many of the question's own and others as fit."""
         # By the question's id, not its index: its depths are the same in every stretch of the order.
         rng = random.Random(f"{key.name} places/{key.seed}/{question.id}")
         statements = [Statement(self.documents[i], rng.random(), self._evidence(question, i)) for i in question.gold]
@@ -88,7 +88,7 @@ class Pool:
         )
 
     def _evidence(self, question: PoolQuestion, document: int) -> tuple[Span, ...]:
-        """Return a question's spans in a gold document, or all of it where the source names none."""
+        """Return a question's spans in a gold document, or the whole document if the source names no span."""
         spans = [Span(start, end) for number, start, end in question.evidence if number == document]
         return tuple(spans or [Span(0, len(self.documents[document]))])
 
@@ -96,7 +96,7 @@ class Pool:
 def other_documents(
     documents: Sequence[str], taken: Iterable[int], seed: int, first: Sequence[int] = ()
 ) -> Callable[[], Iterator[str]]:
-    """Return filler units: the documents numbered ``first``, then in random order all others that are not ``taken``."""
+    """Return filler units: the documents numbered ``first``, then all others except ``taken`` in random order."""
     used = {*taken, *first}
 
     def units() -> Iterator[str]:
@@ -108,6 +108,6 @@ def other_documents(
 
 
 def shuffled(questions: Sequence[AnyQuestion], seed: int) -> list[AnyQuestion]:
-    """Return questions in an order that depends on the seed and their ids alone, whatever file order they had."""
+    """Return questions in an order that depends only on the seed and their ids, not on their order in the file."""
     # Not by hash(), which differs from process to process.
     return sorted(questions, key=lambda question: hashlib.sha256(f"{seed}/{question.id}".encode()).digest())

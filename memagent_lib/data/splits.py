@@ -27,8 +27,8 @@ def make_splits(
 ) -> pd.DataFrame:
     """Write one file per split and length, such as ``train_4.parquet``, and return a row per file.
 
-    ``splits`` maps a name to ``(lengths in chunks, number of examples of each)``. ``settings`` are the task's own
-    parameters. Splits differ in their seed, so no document is in two of them; the lengths of one split share the seed.
+    ``splits`` maps a name to ``(lengths in chunks, number of examples of each length)``. ``settings`` are the task's own
+    parameters. Each split has its own seed, so no document is in two splits; the lengths of a split share its seed.
     """
     import pandas as pd
 
@@ -44,12 +44,12 @@ def make_splits(
 
 
 def split_file(folder: str | Path, split: str, chunks: int) -> Path:
-    """Return the path to which :func:`make_splits` writes the examples of ``split`` with ``chunks`` chunks."""
+    """Return the path of the file that :func:`make_splits` writes for ``split`` at a length of ``chunks`` chunks."""
     return absolute(folder) / f"{split}_{chunks}.parquet"
 
 
 def _per_length(counts: Sequence[int], lengths: Sequence[int], split: str) -> Sequence[int]:
-    """Return a number of examples for each length; one number counts for all of them."""
+    """Return the number of examples for each length. A single number applies to every length."""
     if not lengths:  # an unused split needs no numbers
         return ()
     if len(counts) == 1:

@@ -1,8 +1,8 @@
-"""Write and read parquet files of examples as a stream; consecutive questions about one document store it once.
+"""Write and read parquet files of examples as a stream. Consecutive questions about one document store it only once.
 
-The ``document`` column is dictionary encoded: a row group stores every different text once and its rows refer to it, so
+The ``document`` column is dictionary encoded: a row group stores each distinct text once and its rows refer to it, so
 a thousand questions about one book take the space of one book. Any parquet reader, verl's included, sees a plain string
-column. A row group ends only where a new document begins. A text is stored again if its questions resume after 16
+column. A new row group starts only at a new document. A text is stored again if its questions resume after 16
 million characters of other documents, or if its rows would expand to more than a billion characters. Storing a text
 once per file, in any order, would need a column of references, which verl does not resolve.
 """
@@ -59,7 +59,7 @@ def load(path: str | Path, limit: int | None = None) -> list[Example]:
 
 
 def question_ids(path: str | Path) -> list[str]:
-    """Return the ids of a file's questions: the ids in the source if recorded, else the examples' own."""
+    """Return the ids of a file's questions: the ids in the source if they are recorded, else the examples' ids."""
     extras = (record["extra_info"] for record in stream_records(path))
     return [json.loads(extra["metadata"]).get("question_id", extra["id"]) for extra in extras]
 
@@ -82,7 +82,7 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
 
 
 def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file unchanged, but without the documents, which are not read."""
+    """Yield the rows of a file unchanged, except that documents are not read."""
     import pyarrow.parquet as pq
 
     columns = [name for name in COLUMNS if name != "document"]
@@ -93,8 +93,8 @@ def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:
 def is_as_saved(path: str | Path) -> bool:
     """Whether a file has the columns and types that :func:`save` writes, and no others.
 
-    Hugging Face datasets, through which verl loads several files as one, needs files of one schema; a file that pandas
-    rewrote has another (large strings, at times an index).
+    verl loads several files as one through Hugging Face datasets, so all files need the same schema. A file that pandas
+    rewrote has a different one (large strings, sometimes an index).
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -104,7 +104,7 @@ def is_as_saved(path: str | Path) -> bool:
 
 
 def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> Path:
-    """Copy a file to ``target`` in the schema of :func:`save`, without the rows of ``ids``. Rows are not validated."""
+    """Copy a file to ``target`` in the schema of :func:`save`, without the rows in ``ids``. Rows are not validated."""
     import pyarrow.parquet as pq
 
     schema = _schema()
@@ -119,7 +119,7 @@ def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> P
 
 
 def count(path: str | Path) -> int:
-    """Return how many examples a parquet file has, without reading them."""
+    """Return the number of examples in a parquet file, without reading them."""
     import pyarrow.parquet as pq
 
     return pq.read_metadata(_checked(path)).num_rows
@@ -194,7 +194,7 @@ def _read_group(file: Any, group: int) -> Iterator[Example]:
 
 
 def _checked(path: str | Path) -> Path:
-    """Return the path of a file that has the columns of examples; else raise an error with the fix."""
+    """Return the path of a file if it has the columns of examples; else raise an error with advice."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,7 +1,7 @@
 """The formulas behind the judges: how to read an answer from a reply, and how to compare it with an accepted one.
 
-Each follows the published code of the benchmark that its docstring names, including its leniency, so that numbers
-compare.
+Each formula follows the published code of the benchmark that its docstring names, including its leniency, so that
+scores are comparable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def first_line(reply: str) -> str:
 
 
 def code_line(reply: str) -> str:
-    """Return the first line that is code, by LongBench's rule."""
+    """Return the first line that LongBench's rule takes for code."""
     # LongBench skips lines with these marks, which are comments and fences.
     for line in reply.lstrip("\n").split("\n"):
         if not any(mark in line for mark in ("`", "#", "//")):
@@ -55,7 +55,7 @@ def last_number(reply: str) -> str | None:
 
 
 def same_number(found: str, answer: str) -> bool:
-    """Return whether two numbers are equal as text, or in value if either has a decimal point."""
+    """Return whether two numbers are equal as text, or by value if either has a decimal point."""
     if found == answer:
         return True
     decimal = "." in found + answer and _SIGNED_NUMBER.fullmatch(answer)
@@ -63,14 +63,14 @@ def same_number(found: str, answer: str) -> bool:
 
 
 def has_words(found: str, answer: str) -> bool:
-    """Strict sub-EM: return whether the found answer contains the accepted one, at word borders."""
+    """Strict sub-EM: return whether the reply's answer contains the accepted one as whole words."""
     return f" {normal_words(answer)} " in f" {normal_words(found)} "
 
 
 def either_inside(found: str, answer: str) -> bool:
     """MemAgent's sub-EM: return whether one answer contains the other.
 
-    A text that normalises to nothing (``"the"``) is contained in every answer. Unlike the reference, this ignores
+    Every answer contains a text that normalises to nothing (``"the"``). Unlike the reference, this ignores
     differences in spelling (:func:`~memagent_lib.scoring.replies.plain`) and white space.
     """
     words = normal_words(found)
@@ -84,12 +84,12 @@ def is_word(found: str, answer: str) -> bool:
 
 
 def token_f1(found: str, answer: str) -> float:
-    """Return token F1 in SQuAD's normal form: the formula of SQuAD and LongBench."""
+    """Return token F1 of the answers in SQuAD's normal form, as SQuAD and LongBench do."""
     return _overlap_f1(normalise(found).split(), normalise(answer).split())
 
 
 def hotpot_f1(found: str, answer: str) -> float:
-    """Return HotpotQA's and MemAgent's token F1: if either side is yes, no or noanswer, only equality scores."""
+    """Return HotpotQA's and MemAgent's token F1: if either answer is yes, no or noanswer, the two must be equal."""
     words = normalise(found)
     accepted = normalise(answer)
     if words != accepted and (words in _POLAR or accepted in _POLAR):
@@ -103,7 +103,7 @@ def character_f1(found: str, answer: str) -> float:
 
 
 def rouge_l(found: str, answer: str) -> float:
-    """Return LongBench's summary score: F of ROUGE-L from the ``rouge`` package that LongBench itself uses."""
+    """Return LongBench's summary score: the F-score of ROUGE-L, from the ``rouge`` package that LongBench uses."""
     return rouge(found, answer).get("rouge-l", {}).get("f", 0.0)
 
 
@@ -115,7 +115,7 @@ def rouge_recall(found: str, answer: str) -> float:
 def rouge(found: str, answer: str) -> dict[str, dict[str, float]]:
     """Return ``rouge-1``, ``rouge-2`` and ``rouge-l``, each with ``r``, ``p`` and ``f``.
 
-    The result is empty if a side has no words or has a sentence of some thousand words; LongBench scores both cases 0.
+    The result is empty if either text has no words, or has a sentence of some thousand words. LongBench scores both 0.
     """
     from rouge import Rouge
 

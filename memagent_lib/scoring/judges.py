@@ -1,7 +1,7 @@
-"""All judges in one list, each with what it does and where its formula comes from.
+"""All judges in one list, each with its description and the source of its formula.
 
-To add one that ships with the library, write its function in ``formulas.py`` and declare it in ``_DECLARED`` below. A
-judge of your own is a function in any file; name it ``FILE.py:NAME`` wherever a rule is named.
+To add a judge to the library, write its function in ``formulas.py`` and declare it in ``_DECLARED`` below. A judge of
+your own is a function in any file; use ``FILE.py:NAME`` as its rule.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Judge:
     """A way to score replies. Examples, recipes and commands name it as their ``rule``.
 
     ``function`` is a :data:`Rule`. Some judges need a detail (labels, or another judge), which follows the name after a
-    colon: ``one_of:kitchen|garden``. For such a judge ``detail`` is an example, and ``function`` returns a :data:`Rule`
-    for a detail. A list of guesses satisfies a ``guessable`` judge, and reinforcement learning finds that out.
+    colon: ``one_of:kitchen|garden``. The ``detail`` of such a judge is an example, and its ``function`` turns
+    a detail into a :data:`Rule`. A ``guessable`` judge accepts a list of guesses; reinforcement learning exploits that.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class AnyAnswer:
-    """A rule for questions with one answer: the best match of the answer found in the reply with any accepted answer.
+    """A rule for questions with one answer: the best match between the reply's answer and any accepted answer.
 
     ``extract`` reads the answer from a reply; it returns ``None`` if the reply states none. ``compare`` returns a value
     in [0, 1].
@@ -66,7 +66,7 @@ class AnyAnswer:
 
 
 def number_share(reply: str, answers: Sequence[str]) -> Score:
-    """Score the share of the numbers in the reply that are an accepted answer."""
+    """Score the reply by the share of its numbers that match an accepted answer."""
     numbers = re.findall(r"\d+", reply)
     accepted = {number for answer in answers for number in re.findall(r"\d+", answer)[:1]}
     right = sum(number in accepted for number in numbers)
@@ -75,7 +75,7 @@ def number_share(reply: str, answers: Sequence[str]) -> Score:
 
 
 def match_all(reply: str, answers: Sequence[str]) -> Score:
-    """Score the share of the accepted answers that occur anywhere in the reply, ignoring case."""
+    """Score the reply by the share of the accepted answers that occur anywhere in it, ignoring case."""
     hits = [answer for answer in answers if answer.lower() in reply.lower()]
     missing = [answer for answer in answers if answer not in hits]
     reason = f"the reply has {len(hits)} of {len(answers)}"
@@ -85,7 +85,7 @@ def match_all(reply: str, answers: Sequence[str]) -> Score:
 
 
 def contains(reply: str, answers: Sequence[str]) -> Score:
-    """Score 1 if the found answer contains the words of an accepted one, neither denied nor among other guesses."""
+    """Score 1 if the reply's answer has the words of an accepted one, without denying them or adding guesses."""
     found = answer_in(reply)
     if found is None:
         return Score(0.0, "", _NOTHING_STATED)
@@ -96,10 +96,10 @@ def contains(reply: str, answers: Sequence[str]) -> Score:
 
 
 def items(reply: str, answers: Sequence[str]) -> Score:
-    """Score the number of right items, divided by the number of accepted or of listed items, whichever is larger.
+    """Score the number of correct items, divided by the number of accepted or listed items, whichever is larger.
 
-    Commas, semicolons, line breaks and ``and`` separate items, except inside an accepted answer. Listing everything in
-    sight does not pay, unlike in ``match_all``, so train with this rule if a question has several answers.
+    Commas, semicolons, line breaks and ``and`` separate items, except inside an accepted answer. Unlike with
+    ``match_all``, listing everything in sight does not pay, so train with this rule if a question has several answers.
     """
     readings = [_items_score(listed, answers) for listed in items_in(reply, answers)]
     return max(readings, key=lambda found: found.value, default=_items_score([], answers))
@@ -150,7 +150,7 @@ def choice_infinitebench(reply: str, answers: Sequence[str]) -> Score:
 def one_of(labels: str) -> Rule:
     """Return a rule for ``labels`` (``a|b|c``) that scores 1 if the first sentence names the answer and no other label.
 
-    Labels that occur in the question itself do not belong in ``labels``, as in BABILong.
+    As in BABILong, ``labels`` must not include labels that occur in the question itself.
     """
     known = {label.lower() for label in labels.split("|") if label}
 
@@ -169,8 +169,8 @@ def one_of(labels: str) -> Rule:
 def classes(names: str) -> Rule:
     """Return a rule for class names (``a|b|c``) that scores the first line of a reply.
 
-    The score is 1 divided by how many classes the line names, or 0 if the right one is not among them. A class whose
-    name is part of the right one's does not count as named.
+    The score is 1 divided by the number of classes that the line names, or 0 if the correct class is not among them. A
+    class does not count as named if its name is part of the correct class's name.
     """
     known = [name for name in names.split("|") if name]
 
@@ -182,7 +182,7 @@ def classes(names: str) -> Rule:
 
 
 def first_line(rule: str) -> Rule:
-    """Return a rule that applies the rule ``rule`` to the first line of the reply only."""
+    """Return a rule that applies ``rule`` to only the first line of the reply."""
     judge = judge_named(rule)
     return lambda reply, answers: judge(formulas.first_line(reply), answers)
 
@@ -295,7 +295,7 @@ def judge_named(rule: str) -> Rule:
     """Return the scoring function for a rule.
 
     A rule is a judge's name, a name with its detail (``first_line:f1``), or ``FILE.py:NAME`` for your own function or
-    :class:`Judge`. Raises ``ValueError`` with the known names for any other rule.
+    :class:`Judge`. Raises ``ValueError`` for any other rule.
     """
     name, colon, detail = rule.partition(":")
     judge = JUDGES.get(name)
@@ -310,7 +310,7 @@ def judge_named(rule: str) -> Rule:
 
 
 def is_guessable(rule: str) -> bool:
-    """Return whether a list of guesses satisfies the judge that ``rule`` names, as the judge declares."""
+    """Return whether the judge named by ``rule`` declares that it accepts a list of guesses."""
     name, _, detail = rule.partition(":")
     if name == "first_line" and detail:
         return is_guessable(detail)
@@ -323,7 +323,7 @@ def is_guessable(rule: str) -> bool:
 
 
 def guess_warning(rules: Iterable[str]) -> str:
-    """Return a warning that names those rules that a list of guesses satisfies, or "" if there are none."""
+    """Return a warning that names the rules that accept a list of guesses, or "" if there are none."""
     open_to_guesses = [rule for rule in dict.fromkeys(rules) if is_guessable(rule)]
     if not open_to_guesses:
         return ""
@@ -335,7 +335,7 @@ def guess_warning(rules: Iterable[str]) -> str:
 
 
 def judge_hash(rule: str) -> str:
-    """Return 16 hex digits of the file of your own judge; "" for a judge that ships with the library."""
+    """Return a hash (16 hex digits) of the file of your own judge, or "" for a judge of the library."""
     name, _, detail = rule.partition(":")
     if name in JUDGES:
         return judge_hash(detail) if is_plugin(detail) else ""
@@ -343,9 +343,9 @@ def judge_hash(rule: str) -> str:
 
 
 def score(rule: str, reply: str, answers: Sequence[str]) -> Score:
-    """Score a reply by the judge that ``rule`` names.
+    """Score a reply with the judge named by ``rule``.
 
-    Raises ``ValueError`` if an accepted answer is empty, or there is none.
+    Raises ``ValueError`` if there is no accepted answer, or if one is empty.
     """
     judge = judge_named(rule)
     if not answers or not all(answers):

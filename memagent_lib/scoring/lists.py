@@ -28,9 +28,9 @@ _MORE_LETTERS = re.compile(
 
 
 def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
-    """Return the possible ways to split a reply into items, because a comma inside a number may separate items or not.
+    """Return every way to split a reply into items: a comma inside a number may or may not separate items.
 
-    Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer separate nothing.
+    Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer do not separate items.
     """
     text = _BULLET.sub("", answers_in(reply))
     text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
@@ -51,9 +51,9 @@ def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
 def option_letter(reply: str) -> str | None:
     """Return the capital letter of the option that a reply chooses.
 
-    "" if it names several options, ``None`` if it names none. A box or ``<answer>`` decides, else what follows the last
-    ``answer is``, ``option`` or the like, else a letter that begins the reply, is in brackets or is the only one. An
-    article ``A`` and a pronoun ``I`` do not count.
+    "" if it names several options, ``None`` if it names none. The letter is in a box or ``<answer>``; else after the
+    last ``answer is``, ``option`` or the like; else it begins the reply, is in brackets or is the only letter. The
+    article ``A`` and the pronoun ``I`` do not count.
     """
     text = _one_line_spelling(reply)
     marked = answer_in(reply)
@@ -70,7 +70,7 @@ def option_letter(reply: str) -> str | None:
 
 
 def _one_line_spelling(text: str) -> str:
-    """Return a text with narrow letters and without the marks of emphasis and TeX, its case as it was."""
+    """Return a text with full-width letters narrowed and marks of emphasis and TeX removed, in its own case."""
     if len(text) > 2 * _LONGEST_PART:  # a letter is chosen at the beginning or at the end
         text = f"{text[:_LONGEST_PART]}\n{text[-_LONGEST_PART:]}"
     narrow = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
@@ -82,9 +82,9 @@ def _one_line_spelling(text: str) -> str:
 
 
 def _chosen(text: str, opening: bool = False) -> str | None:
-    """Return the first letter of a text that is not denied; empty where more letters follow it as in a list.
+    """Return the first letter of a text that is not denied, or "" if more letters follow it as in a list.
 
-    With ``opening``, a letter counts at the beginning, in brackets, or where it is the only one.
+    With ``opening``, a letter counts only if it is at the beginning, in brackets, or the only one.
     """
     letters = [found for found in _LETTER.finditer(text) if _is_option(text, found)]
     affirmed = [found for found in letters if not denied(text.casefold(), found.start("letter"), found.end("letter"))]

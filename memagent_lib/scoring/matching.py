@@ -1,7 +1,7 @@
 r"""Find the answer in a reply and compare it with an accepted one, as this library's own judges do.
 
 An answer is read as a sequence of words, numbers and dates (:mod:`memagent_lib.scoring.numbers`). Each Chinese,
-Japanese or Korean character is a word, and full-width letters and digits equal ordinary ones. Judges named after a
+Japanese or Korean character is a word, and full-width letters and digits match ordinary ones. Judges named after a
 benchmark use none of this (:mod:`memagent_lib.scoring.formulas`).
 """
 
@@ -89,7 +89,7 @@ class Token(NamedTuple):
 
 
 def box_in(reply: str) -> str | None:
-    r"""Return the content of the last ``\boxed{}`` or ``\fbox{}``, the inner one of two nested; else ``None``."""
+    r"""Return the content of the last ``\boxed{}`` or ``\fbox{}``, the innermost if nested; ``None`` without one."""
     inner = boxed(reply.replace(_FBOX, "\\boxed{"))
     while inner is not None and (nested := boxed(inner)) is not None:
         inner = nested
@@ -110,7 +110,7 @@ def answer_in(reply: str) -> str | None:
 
 
 def answers_in(reply: str) -> str:
-    """Return the part of a reply that states its answers, with all lines and neighbouring boxes, else all of it."""
+    """Return the part of a reply that states its answers (all lines or neighbouring boxes), or the whole reply."""
     boxes = _neighbouring_boxes(reply)
     if boxes:
         return "\n".join(boxes)
@@ -119,7 +119,7 @@ def answers_in(reply: str) -> str:
 
 
 def spelling(text: str) -> str:
-    """Return a text in one spelling: case folded, full-width characters narrowed, no TeX around words and numbers."""
+    """Return ``text`` spelt uniformly: case folded, full-width characters narrowed, no TeX around words and numbers."""
     text = text.translate(_NARROW)
     for form, replacement in _BEFORE_PLAIN:
         text = form.sub(replacement, text)
@@ -127,7 +127,7 @@ def spelling(text: str) -> str:
 
 
 def tokens(text: str, dates: bool = True) -> list[Token]:
-    """Return the words, numbers and, with ``dates``, dates of a text in one spelling: of its first characters."""
+    """Return the words, numbers and (with ``dates``) dates of a text in :func:`spelling`. A long text is truncated."""
     text = text[:_LONGEST_ANSWER]
     found = []
     at = 0
@@ -166,7 +166,7 @@ def same_text(found: str, answer: str) -> bool:
 def states(found: str, answers: Sequence[str]) -> str:
     """Return why a found answer does not state an accepted one, or "" if it does.
 
-    It states one if it contains the accepted words, does not deny them (``not Lisbon``), and does not list them among
+    It does if it contains the accepted words, does not deny them (``not Lisbon``), and does not list them among
     several guesses (``Lisbon, Porto``, ``Lisbon or Porto``). An explanation is not a guess: ``Lisbon, because of the
     letter``.
     """
@@ -181,9 +181,9 @@ def states(found: str, answers: Sequence[str]) -> str:
 
 
 def spans(text: str, answer: str) -> list[tuple[int, int]]:
-    """Return the spans of a text in which an answer's words occur side by side.
+    """Return the spans of a text in which all words of an answer occur side by side.
 
-    Both texts must be in one :func:`spelling`.
+    Both must have been passed through :func:`spelling`.
     """
     spans = []
     for dates in (True, False):
@@ -202,7 +202,7 @@ def denied(text: str, start: int, end: int) -> bool:
 
 
 def _marked(reply: str) -> str | None:
-    """Return what stands in a box or an ``<answer>``; empty where the last box is empty."""
+    """Return the content of a box or an ``<answer>``, or "" if the last box is empty."""
     if boxed(reply.replace(_FBOX, "\\boxed{")) is not None:
         return box_in(reply) or ""
     tags = _ANSWER_TAG.findall(reply)
@@ -210,7 +210,7 @@ def _marked(reply: str) -> str | None:
 
 
 def _after_cue(reply: str) -> str:
-    """Return what follows the last cue that anything follows."""
+    """Return the text after the last cue that has any text after it."""
     text = re.sub(r"\*\*|__", "", reply)
     for cue in reversed(list(_CUE.finditer(text))):
         after = text[cue.end() :].strip()

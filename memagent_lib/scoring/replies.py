@@ -1,4 +1,4 @@
-"""Find the answer in a reply, and bring answers into the forms in which they are compared."""
+"""Find the answer in a reply, and normalise answers for comparison."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def boxed(reply: str) -> str | None:
 
 
 def stated(reply: str) -> str | None:
-    """Return the answer where MemAgent reads it: the box, else what follows the last ``the answer is``.
+    """Return the answer as MemAgent finds it: the box, else the text after the last ``the answer is``.
 
     ``None`` if the reply has neither.
     """
@@ -56,13 +56,13 @@ def stated(reply: str) -> str | None:
 
 
 def box_or_all(reply: str) -> str:
-    """Return the box, or the whole reply if there is none: the text that benchmarks with their own metrics score."""
+    """Return the content of the box, or the whole reply if there is none. Many benchmarks' judges score this."""
     found = boxed(reply)
     return reply if found is None else found
 
 
 def plain(text: str) -> str:
-    r"""Return a text in one spelling: composed letters, ASCII quotes and dashes, no ``\text{}`` or TeX escapes."""
+    r"""Return ``text`` spelt uniformly: composed letters, ASCII quotes and dashes, no ``\text{}`` or TeX escapes."""
     text = unicodedata.normalize("NFC", text).translate(_TYPOGRAPHIC)
     unwrapped = 1
     while unwrapped:  # ``\mathrm{\text{x}}`` takes two rounds

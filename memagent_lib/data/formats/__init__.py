@@ -1,4 +1,4 @@
-"""Read other projects' files in the form in which those projects publish them, without changing their wording.
+"""Read other projects' files as published, without changing their wording.
 
 A format is a module that defines ``FORMAT``, and one entry in ``FORMATS`` (``originals.py``). HotpotQA's and SQuAD's
 files also have a pool of documents, from which longer documents are built. Knows examples and pools; knows no generated

@@ -6,15 +6,15 @@ shape                                                     accepted answers
 a text, or a list of texts                                the texts
 a number                                                  its digits: ``3.0`` is ``3``, ``0.1`` is ``0.1``
 a truth value                                             ``yes`` and ``true``, or ``no`` and ``false``
-an object with ``text``, ``value``, ``answer`` or         what is under it, and under ``aliases``; a list of such
+an object with ``text``, ``value``, ``answer`` or         its value, and its ``aliases``; a list of such
 ``spans``                                                 objects adds up (SQuAD, TriviaQA, Natural Questions, DROP)
-an object with ``extractive_spans`` (Qasper)              as Qasper's evaluator: the spans joined by a comma, else
+an object with ``extractive_spans`` (Qasper)              as in Qasper's evaluator: the spans joined by commas, else
                                                           yes or no, else the free answer
 a text that is one of these lists or objects in JSON,     what it stands for
 Python or NumPy notation
 ========================================================  ==========================================================
 
-Everything else is refused: null, NaN, an empty text, a list of lists, a text split into its letters.
+Everything else is refused, such as null, NaN, an empty text, a list of lists, or a text split into its letters.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NoAnswer(ValueError):
 
 
 def accepted_answers(value: Any, where: str) -> tuple[str, ...]:
-    """Return the answers that ``value`` has, without repeats. ``where`` is the position of the value, for errors.
+    """Return the answers in ``value``, without repeats. Errors give ``where`` as the position of the value.
 
     Raises :class:`NoAnswer` for the empty ``text`` of SQuAD v2 and for a question that Qasper calls unanswerable, and
     ``ValueError`` for any other shape without an answer.
@@ -60,7 +60,7 @@ def accepted_answers(value: Any, where: str) -> tuple[str, ...]:
 
 
 def scalar_answer(value: Any, where: str) -> str:
-    """Return one text, number or date as a text. Raises ``ValueError`` for anything else."""
+    """Return a text, number or date as text. Raises ``ValueError`` for anything else."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"{where}: an answer is {'null' if value is None else value}; remove it or state the answer")
     if isinstance(value, str | int):
@@ -102,7 +102,7 @@ def _of_list(values: Sequence[Any], where: str) -> Iterator[str]:
 
 
 def _of_objects(values: Sequence[Mapping[str, Any]], where: str) -> Iterator[str]:
-    """Yield the answers of several annotators; those who found none count only where nobody found one."""
+    """Yield the answers of several annotators. An annotator without an answer counts only if nobody has one."""
     found = False
     for value in values:
         try:
@@ -154,7 +154,7 @@ def _digits(value: float | Decimal) -> str:
 
 
 def _noted(text: str, where: str) -> Any:
-    """Return the list or object that a text is in JSON or as Python and NumPy print it, else the text."""
+    """Return the list or object that a text spells in JSON, Python or NumPy notation, else the text."""
     stripped = text.strip()
     if not _NOTATION.match(stripped):
         return text  # brackets of its own included, such as [redacted]
@@ -172,7 +172,7 @@ def _noted(text: str, where: str) -> Any:
 
 
 def _is_numbers(value: Any) -> bool:
-    """Whether a list has nothing but numbers: ``[1, 2]`` may as well be an interval, which is one answer."""
+    """Whether a list has only numbers: ``[1, 2]`` may also be an interval, and thus one answer."""
     return bool(value) and isinstance(value, list | tuple) and all(isinstance(part, int | float) for part in value)
 
 

@@ -1,4 +1,4 @@
-"""Multiple-choice questions: add the options to the question, and find the replies that are right."""
+"""Multiple-choice questions: add the options to the question, and find the correct replies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def with_options(question: str, options: Sequence[str]) -> str:
 
 
 def option_answers(answer: str, options: Sequence[str], where: str) -> tuple[str, str]:
-    """Return the text and the letter of the right option, either of which is a right reply.
+    """Return the text and the letter of the correct option; a reply may give either.
 
     ``answer`` is the text or the letter. Raises ``ValueError`` if it is not among the options.
     """

@@ -1,4 +1,4 @@
-"""The declaration of a format, which stands in the module that reads it."""
+"""The declaration of a format. Each format's module has one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from memagent_lib.data.pools import Pool
 class Format:
     """A format of other projects' files.
 
-    ``files`` describes its files in words. A record is recognised by its ``fields``, and by ``fits``, which checks
-    their values where many projects use the same names. ``read`` yields the examples of a file; its parameters after
-    the path are the format's options. With ``pool``, which reads all documents of a file, longer documents can be
-    built. ``unanswerable`` and ``note`` take the same options: the first counts the questions of a file that have no
-    answer, the second returns a remark on how the file was read, or an empty text.
+    ``files`` describes its files in words. A record is recognised by its ``fields`` and by ``fits``, which checks
+    their values if many projects use the same names. ``read`` yields the examples of a file; its parameters after
+    the path are the format's options. ``pool`` reads all documents of a file, to build longer
+    documents. ``unanswerable`` and ``note`` take the same options: ``unanswerable`` counts the questions of a file without
+    an answer, and ``note`` returns a remark on how the file was read, or an empty text.
     """
 
     name: str

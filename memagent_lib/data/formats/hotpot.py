@@ -23,7 +23,7 @@ class _Paragraph(NamedTuple):
         return f"{self.title}\n{''.join(self.sentences)}"
 
     def span(self, number: int) -> tuple[int, int] | None:
-        """Return where a sentence is, without white space; ``None`` where the published file points past the end."""
+        """Return the span of a sentence, without the white space around it; ``None`` if there is no such sentence."""
         if not 0 <= number < len(self.sentences) or not self.sentences[number].strip():
             return None
         start = len(self.title) + 1 + sum(map(len, self.sentences[:number]))
@@ -32,13 +32,13 @@ class _Paragraph(NamedTuple):
 
 
 def read_hotpot(path: str | Path) -> Iterator[Example]:
-    """Yield an example per question: its document is the ten paragraphs, its evidence the supporting sentences."""
+    """Yield one example per question. Its document is the ten paragraphs; its evidence is the supporting sentences."""
     pool = read_hotpot_pool(path)
     return (pool.own_example(question, "hotpotqa") for question in pool.questions)
 
 
 def read_hotpot_pool(path: str | Path) -> Pool:
-    """Return the questions of a file and all of its paragraphs, without repeats and in MemAgent's order."""
+    """Return a file's questions and all its paragraphs, without repeats and in MemAgent's order."""
     found = list(records(path, "HotpotQA's questions, as in hotpot_dev_distractor_v1.json or the Hub's parquet"))
     own = [_paragraphs(record) for record in found]
     # MemAgent's evaluation files point into this order by number.
@@ -99,7 +99,7 @@ def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int
 
 
 def _has_paragraphs(fields: Mapping[str, Any]) -> bool:
-    """Whether ``context`` has titled paragraphs: a ``context`` that is one text is in many data sets."""
+    """Whether ``context`` has titled paragraphs: in many data sets, ``context`` is a single text."""
     try:
         return bool(_paragraphs(Record(dict(fields), 1, "record 1")))
     except (ValueError, TypeError):

@@ -1,6 +1,6 @@
 """InfiniteBench's jsonl (Zhang et al. 2024): ``id``, ``context`` (or ``content``), ``input``, ``answer``, ``options``.
 
-The judges look for the same things as InfiniteBench's own (the first number, a word of the reply, a letter), except
+The judges look for the same as InfiniteBench's own (the first number, a word of the reply, a letter), except
 that summaries are scored by ROUGE-L instead of ROUGE-Lsum.
 """
 
@@ -38,7 +38,7 @@ _QUESTIONS = {
 
 
 def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """Yield the examples of an InfiniteBench file. Without ``task``, the file's name states it."""
+    """Yield the examples of an InfiniteBench file. Without ``task``, the task is read from the file's name."""
     name = task or Path(path).stem
     if name not in RULES:
         raise ValueError(f"{path}: no InfiniteBench task {name!r}; set task= to one of {', '.join(RULES)}")

@@ -1,7 +1,7 @@
 """LongBench (Bai et al. 2023): its own jsonl, and the Hub's parquet mirror that lm-eval loads (Xnhyacinth/LongBench).
 
-The mirror has ``question`` instead of ``input``, with the words of LongBench's prompt around it, and the beginning of
-that prompt in ``context``.
+The mirror has ``question`` instead of ``input``, surrounded by the words of LongBench's prompt; ``context`` has the
+beginning of that prompt.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _QUESTIONS = {
 
 
 def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Example]:
-    """Yield the examples of a file, judged by LongBench's own metric for its data set, or by ``rule``.
+    """Yield the examples of a file. Their judge is LongBench's metric for the data set, or ``rule``.
 
     MemAgent scores LongBench with the rules ``contains`` and ``rouge_recall``.
     """

@@ -1,4 +1,4 @@
-"""LongBench v2 (Bai et al. 2024): questions with four options about one text, in both forms on Hugging Face's Hub.
+"""LongBench v2 (Bai et al. 2024): questions with four options, in both of its forms on the Hugging Face Hub.
 
 The authors' form (zai-org/LongBench-v2) has ``choice_A`` to ``choice_D`` and a letter as ``answer``. The form that
 lm-eval loads (recursal/longbench-v2) has a list ``choices``; a number as ``answer`` counts from 0, as in lm-eval.

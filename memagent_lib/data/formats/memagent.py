@@ -1,7 +1,7 @@
 """MemAgent's files (Yu et al. 2025): its training parquet, ``eval_50.json``, ``eval_niah_single_1_8192.json``.
 
 All of them have ``context``. The parquet also has verl's columns; the evaluation files have ``input`` and ``answers``,
-or ``outputs`` for RULER's tasks. In long examples ``context`` lists numbers of documents in HotpotQA's or SQuAD's pool.
+or ``outputs`` for RULER's tasks. In long examples ``context`` lists document numbers of HotpotQA's or SQuAD's pool.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _RULER_FILE = re.compile(r"eval_(.+)_\d+$")
 def read_memagent(path: str | Path, pool: str | Path | None = None) -> Iterator[Example]:
     """Yield the examples of a file in any of MemAgent's forms.
 
-    ``pool`` is the file that document numbers refer to. The judges are MemAgent's own: ``boxed`` in training, and in
-    evaluation ``lenient`` on the first answer, or ``match_all`` for RULER's tasks except qa.
+    Document numbers refer to the file ``pool``. The judges are MemAgent's own: ``boxed`` for training files; for
+    evaluation files ``match_all`` for RULER's tasks except qa, else ``lenient`` on the first answer.
     """
     for record in records(path, _EXPECTED):
         if "reward_model" in record.fields:
@@ -74,7 +74,7 @@ def _evaluation_example(record: Record, path: Path, pool: str | Path | None) -> 
 
 
 def _task(path: Path) -> str:
-    """Return RULER's task, which the file's name states (``eval_niah_single_1_8192.json``)."""
+    """Return RULER's task from the file's name (``eval_niah_single_1_8192.json``)."""
     found = _RULER_FILE.match(path.stem)
     return found[1] if found else "ruler"
 
@@ -89,7 +89,7 @@ def _document(record: Record, question: str, pool: str | Path | None) -> str:
 
 
 def _pool_document(numbers: Sequence[Any], question: str, path: str | Path | None, where: str) -> str:
-    """Join the documents that numbers point to; the pool must have the question, with its gold documents among them."""
+    """Join the documents with these numbers. The question must be in the pool, and its gold documents among them."""
     if path is None:
         raise ValueError(
             f"{where}: 'context' lists {len(numbers):,} numbers of documents instead of their text; "
@@ -119,7 +119,7 @@ def _pool(path: str) -> Pool:
 
 
 def _is_memagent(fields: Mapping[str, Any]) -> bool:
-    """Whether ``context`` stands beside verl's messages, or beside the number that evaluation files count by."""
+    """Whether a record with ``context`` also has verl's messages, or the example number of evaluation files."""
     return isinstance(fields.get("prompt"), list) or {"input", "index"} <= fields.keys()
 
 

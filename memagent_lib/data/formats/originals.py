@@ -1,4 +1,4 @@
-"""All formats by name; recognise a file's format, open the file, or refuse it with the fix."""
+"""All formats by name. Recognise a file's format, and read the file or refuse it with advice."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ FORMATS: Mapping[str, Format] = {
 
 
 def format_named(name: str) -> Format:
-    """Return the format called ``name``. Raises ``ValueError`` with a list of the known names."""
+    """Return the format called ``name``. Raises ``ValueError`` if there is none."""
     if name not in FORMATS:
         raise ValueError(f"no format {name!r}; choose from {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
 def likely_format(path: str | Path) -> str | None:
-    """Return the format that recognises a file's first record; of several, the one that declares most fields."""
+    """Return the name of the format that recognises a file's first record; if several do, the one with most fields."""
     fitting = _recognising(path)
     return fitting[0].name if fitting else None
 
 
 def _recognising(path: str | Path) -> list[Format]:
-    """Return the formats that recognise a file's first record, those with most fields first, a user's own last."""
+    """Return the formats that recognise a file's first record: those with the most fields first, ``plain`` last."""
     try:
         first = next(table_records(path, "records"), None)
     except ValueError:
@@ -62,7 +62,7 @@ def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Examp
 
 
 def require_options(form: str, options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for an option that the format does not accept, with a list of its options."""
+    """Raise ``ValueError`` if the format does not accept an option. The error lists the format's options."""
     known = format_named(form)
     wrong = sorted(set(options) - set(known.options))
     if wrong:
@@ -72,7 +72,7 @@ def require_options(form: str, options: Mapping[str, Any]) -> None:
 
 
 def require_file(path: str | Path, form: str) -> None:
-    """Raise an error that names the fix if ``path`` is not a regular file."""
+    """Raise an error with advice if ``path`` is not a regular file."""
     file = Path(path)
     if file.is_file():
         return
@@ -100,7 +100,7 @@ def _examples(known: Format, path: str | Path, options: Mapping[str, Any]) -> It
 
 @contextmanager
 def _errors_name(path: str | Path, known: Format) -> Iterator[None]:
-    """Turn any error of a reader into a ``ValueError`` that names the file: records of odd shape break it anywhere."""
+    """Turn any error of a reader into a ``ValueError`` that names the file, as odd records can break it anywhere."""
     try:
         yield
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:

@@ -28,7 +28,7 @@ _EXPECTED = "records with question, document and answers"
 
 
 class Fields(NamedTuple):
-    """The names of the fields that have the parts of an example: question, document, answers."""
+    """The names of the fields with the question, document and answers of an example."""
 
     question: str
     document: str
@@ -36,9 +36,9 @@ class Fields(NamedTuple):
 
     @classmethod
     def of(cls, record: Record, **stated: str | None) -> Fields:
-        """Find the field of each part in a record. ``stated`` gives some of them by name.
+        """Find the field of each part in a record, except the fields named in ``stated``.
 
-        Raises ``ValueError`` for a part without a field."""
+        Raises ``ValueError`` if a part has no field."""
         taken = {name for name in stated.values() if name}
         found: dict[str, str | None] = {}
         for part, names in NAMES.items():
@@ -71,8 +71,8 @@ def read_plain(
 ) -> Iterator[Example]:
     """Yield the examples of a file: JSON, parquet, CSV, TSV or a spreadsheet.
 
-    ``question``, ``document``, ``answers`` and ``sheet`` name fields and the sheet where they are not recognised.
-    Records that state, as in SQuAD v2, that there is no answer are left out; :func:`unanswerable` counts them.
+    ``question``, ``document`` and ``answers`` name fields that are not recognised; ``sheet`` names a spreadsheet's sheet.
+    Records without an answer, as in SQuAD v2, are left out; :func:`unanswerable` counts them.
     """
     name = Path(path).stem
     fields = None
@@ -94,7 +94,7 @@ def read_plain(
 
 
 def unanswerable(path: str | Path, rule: str | None = None, sheet: str | None = None, **stated: str | None) -> int:
-    """Return how many records state that there is no answer. The options are those of :func:`read_plain`."""
+    """Return the number of records that state that there is no answer. The options are those of :func:`read_plain`."""
     count = 0
     fields = None
     for record in table_records(path, _EXPECTED, sheet):
@@ -107,7 +107,7 @@ def unanswerable(path: str | Path, rule: str | None = None, sheet: str | None = 
 
 
 def fields_note(path: str | Path, rule: str | None = None, sheet: str | None = None, **stated: str | None) -> str:
-    """Return a sentence with the fields that were read, or nothing if they have our own names.
+    """Return a sentence with the names of the fields that were read, or "" if they are our own names.
 
     The options are those of :func:`read_plain`.
     """
@@ -136,7 +136,7 @@ def is_plain(fields: Mapping[str, Any]) -> bool:
 
 
 def _id(record: Record) -> str:
-    """Return the id that a record states, or nothing."""
+    """Return the id that a record states, if any."""
     values = (record.fields.get(name) for name in _IDS)
     return next((str(value) for value in values if value is not None), "")
 
@@ -166,7 +166,7 @@ def _passage(value: Any, name: str, where: str) -> str:
 
 
 def _refuse_choices(record: Record, fields: Sequence[str]) -> None:
-    """Refuse a multiple-choice record: without its options in the question nobody could answer with a letter."""
+    """Refuse a multiple-choice record: nobody could answer with a letter if the question lacks the options."""
     for name in _CHOICES:
         if name not in fields and record.fields.get(name):
             raise ValueError(

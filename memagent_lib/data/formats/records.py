@@ -28,11 +28,11 @@ class Record(NamedTuple):
     where: str
 
     def get(self, name: str, kind: type[T]) -> T:
-        """Return the field ``name``. Raises ``ValueError`` if it is missing, null or of another type than ``kind``."""
+        """Return the field ``name``. Raises ``ValueError`` if it is missing, null or not of type ``kind``."""
         return field_of(self.fields, name, kind, self.where)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return the field ``name`` as a non-empty list of texts: the entries of a list, or a single value."""
+        """Return the field ``name`` as a non-empty list of texts. A single value becomes a list of one."""
         values = self.get(name, object)
         found = tuple(
             scalar_answer(value, f"{self.where}, {name!r}")
@@ -45,7 +45,7 @@ class Record(NamedTuple):
         return found
 
     def answers(self, name: str) -> tuple[str, ...]:
-        """Return the accepted answers in the field ``name``, which has any of the shapes of :mod:`.answers`."""
+        """Return the accepted answers in the field ``name``, in any of the shapes of :mod:`.answers`."""
         return accepted_answers(self.get(name, object), f"{self.where}, {name!r}")
 
 
@@ -99,7 +99,7 @@ def table_records(path: str | Path, expected: str, sheet: str | None = None) -> 
 
 
 def json_value(path: str | Path, kind: type[T], expected: str) -> T:
-    """Return the JSON value that a file consists of. Raises ``ValueError`` unless its type is ``kind``."""
+    """Return the JSON value of a whole file. Raises ``ValueError`` unless its type is ``kind``."""
     text = utf8_text(Path(path))
     if not text.strip():
         raise ValueError(f"{path}: expected {expected}, found an empty file")
@@ -141,7 +141,7 @@ def unique(questions: Iterable[AnyQuestion], path: str | Path) -> Iterator[AnyQu
 
 
 def utf8_text(path: Path) -> str:
-    """Return the text of a file. Raises ``ValueError`` with the line of the first byte that is not UTF-8."""
+    """Return the text of a file. Raises ``ValueError``, with the line, if a byte is not UTF-8."""
     raw = path.read_bytes()
     try:
         return raw.decode("utf-8-sig")
@@ -151,7 +151,7 @@ def utf8_text(path: Path) -> str:
 
 
 def _lines(path: Path, expected: str) -> Iterator[Record]:
-    """Yield the records of JSON lines with one line in memory at a time. Empty lines are skipped."""
+    """Yield the records of JSON lines, with one line in memory at a time. Empty lines are skipped."""
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
             if not raw.strip():
@@ -192,7 +192,7 @@ def _why(error: Exception) -> str:
 
 
 def _refuse_half_characters(value: Any, text: str, where: str) -> None:
-    """Raise where a JSON text escapes half a surrogate pair, which no file can store."""
+    """Raise ``ValueError`` if a JSON text escapes half a surrogate pair, as no file can store it."""
     if "\\ud" not in text.lower():  # an escape is the only way in, and rare
         return
     decoded = json.dumps(value, ensure_ascii=False)

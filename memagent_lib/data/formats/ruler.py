@@ -2,7 +2,7 @@
 
 RULER has document and question in one text, ``input``. Fixed words of RULER's templates mark where the question begins;
 no text is changed or left out. Without such words the whole text is the document, and the question refers to it. The
-mirror is separated already: ``context``, ``question``, ``answer``, ``answer_prefix``, ``task``.
+mirror already has separate fields: ``context``, ``question``, ``answer``, ``answer_prefix``, ``task``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _ENDS = ("\nWhat are all the special magic ", "\nWhat is the special magic ", "\
 def read_ruler(path: str | Path) -> Iterator[Example]:
     """Yield the examples of a file, judged as in RULER: qa tasks by ``match_part``, all others by ``match_all``.
 
-    Ids count lines, because ``index`` repeats in RULER's needle files. The file's name states the task, or, in RULER's
-    own layout (``niah_single_1/validation.jsonl``), the folder's name.
+    Ids count lines, because ``index`` repeats in RULER's needle files. The task is read from the file's name or, in
+    RULER's own layout (``niah_single_1/validation.jsonl``), from the folder's name.
     """
     file = Path(path).resolve()
     task = file.parent.name if file.stem in _SPLITS else file.stem
@@ -69,7 +69,7 @@ def _is_ruler(fields: Mapping[str, Any]) -> bool:
 
 
 def split_ruler(text: str) -> tuple[str, str]:
-    """Split a RULER ``input`` into ``(document, question)``, at the last words that are known to begin a question."""
+    """Split a RULER ``input`` into ``(document, question)``, before the last words known to begin a question."""
     # The last opening is the question's: documents contain questions too.
     cut = max(text.rfind(end) for end in _ENDS)
     if cut < 0:

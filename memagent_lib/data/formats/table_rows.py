@@ -1,6 +1,6 @@
 """Tables as records: CSV and TSV, a spreadsheet's sheet (by calamine). The first row names the columns.
 
-Cells of a CSV file stay texts: read as numbers, ``00123`` would be 123. An empty cell is a field that is missing.
+Cells of a CSV file stay texts, because ``00123`` would be 123 as a number. An empty cell is a missing field.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the line at which each row begins, and its fields. The row of names decides about the delimiter.
+    """Yield the line number and the fields of each row. The row of names decides the delimiter.
 
-    Raises ``ValueError`` for a row that has another number of cells than there are names, and for open quotes.
+    Raises ``ValueError`` if a row does not match the number of names, or if a quote is not closed.
     """
     with open(path, "rb") as file:
         encoding = "utf-16" if file.read(2) in _UTF16_MARKS else "utf-8-sig"
@@ -51,7 +51,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def sheet_rows(path: Path, sheet: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the fields of each row of one sheet: ``sheet``, or the only one that is not empty."""
+    """Yield the number and the fields of each row of ``sheet``, or of the only sheet that is not empty."""
     names = None
     for number, row in enumerate(_sheet(path, sheet), 1):
         where = f"{path}, row {number}"

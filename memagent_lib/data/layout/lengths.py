@@ -40,7 +40,7 @@ class Length:
 
     @property
     def limit(self) -> int:
-        """The most tokens that the document can have. Raises ``ValueError`` for a length in documents."""
+        """The largest number of tokens that the document can have. Raises ``ValueError`` for a length in documents."""
         if self.documents is not None:
             raise ValueError("this task has no pool of documents; set length_tokens or chunks instead")
         if self.tokens is not None:
@@ -65,13 +65,13 @@ class Length:
 
 
 def end_of_chunks(text: str, length: Length, tokenizer: Tokenizer) -> int:
-    """Return the position (in characters) at which the last chunk of ``length`` ends, or the end of a shorter text."""
+    """Return the character position where the last chunk of ``length`` ends, or the end of a shorter text."""
     *_, last = islice(chunk_stream([text], tokenizer, length.chunk_tokens), length.chunks)
     return last.end
 
 
 class Meter:
-    """Count the tokens of running text, and cache the counts of short units that repeat."""
+    """Count the tokens of running text. Counts of short, repeated units are cached."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
@@ -79,7 +79,7 @@ class Meter:
         self._costs: dict[str, int] = {}
 
     def cost(self, text: str, separator: str = " ") -> int:
-        """Return how many tokens ``separator + text`` adds to a document that ends in a full stop."""
+        """Return the number of tokens that ``separator + text`` adds to a document that ends in a full stop."""
         unit = separator + text
         known = self._costs.get(unit)
         if known is None:
@@ -89,7 +89,7 @@ class Meter:
         return known
 
     def count(self, text: str) -> int:
-        """Return how many tokens a text has. Long texts are counted in blocks cut before a space."""
+        """Return the number of tokens of a text. Long texts are counted in blocks cut before a space."""
         total = 0
         start = 0
         while start < len(text):
@@ -108,11 +108,11 @@ def longest(
     meter: Meter,
     fixed_tokens: int = 0,
 ) -> tuple[int, int]:
-    """Find about the largest ``n`` for which the text ``build(n)`` is within ``length``; return it and its token count.
+    """Find about the largest ``n`` whose text ``build(n)`` is within ``length``; return ``n`` and the text's token count.
 
     ``measure(n)`` counts or estimates the tokens of ``build(n)``; it is ``fixed_tokens`` at 0 and grows about linearly.
-    The search begins at ``guess``. A length in tokens is met to half a percent or one unit; a text measured in chunks
-    ends inside the last chunk. Raises ``ValueError`` if even ``build(0)`` is too long.
+    The search begins at ``guess``. A length in tokens is met to within half a percent or one unit; a text measured in
+    chunks ends inside the last chunk. Raises ``ValueError`` if even ``build(0)`` is too long.
     """
     n, tokens = _within(measure, guess, length.limit, fixed_tokens)
     if length.chunks is None:

@@ -1,7 +1,7 @@
 """Documents of any length: a plan names the statements and their depths, and filler takes up the rest.
 
 A long document is never tokenised to find its length. Each unit of filler is counted once, in context, and the counts
-are summed. The tokenizer then corrects the sum, on the whole of a short document or on a sample of a long one.
+are summed. The tokenizer then corrects the sum: it reads all of a short document, but only a sample of a long one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _NOISE = 2e-4  # the first unit of a sample has no separator before it
 
 
 class ExampleKey(NamedTuple):
-    """The identity of an example: task ``name``, ``seed``, number ``index`` in that data set, and ``length``.
+    """The identity of an example: its task's ``name``, its data set's ``seed`` and ``length``, and its ``index`` there.
 
-    The length only adds filler: a seed yields the same questions at every length. Any worker can make any example.
+    Except in needle tasks, the length only adds filler: a seed yields the same questions at every length. Any worker
+    can make any example from its key.
     """
 
     name: str
@@ -43,7 +44,7 @@ class ExampleKey(NamedTuple):
         return random.Random(f"{name or self.name}/{self.seed}/{self.index}")
 
     def example(self, plan: Any, text: str, evidence: Sequence[Span], metadata: Mapping[str, Any]) -> Example:
-        """Return the example with the document ``text``. ``plan`` has its question, answers, rule and more metadata."""
+        """Return the example with the document ``text``. Its question, answers and rule come from ``plan``."""
         length: dict[str, Any] = {}
         if self.length.chunks:
             length = {"chunks": self.length.chunks, "chunk_tokens": self.length.chunk_tokens}
@@ -60,9 +61,9 @@ class ExampleKey(NamedTuple):
 
 
 class Filler(NamedTuple):
-    """The text around the statements, as units. Every call of ``units`` yields the same units from the beginning.
+    """The text around the statements, in units. Every call of ``units`` yields the same units from the beginning.
 
-    If the filler runs out, the error names it by ``source`` and ends with the advice ``help``.
+    If the filler runs out, the error names its ``source`` and ends with the advice in ``help``.
     """
 
     units: Callable[[], Iterator[str]]
@@ -71,7 +72,7 @@ class Filler(NamedTuple):
 
 
 def in_order(texts: Sequence[str], needed: Container[int], rng: random.Random) -> tuple[Statement, ...]:
-    """Return ``texts`` as statements at random increasing depths. Those with an index in ``needed`` are evidence."""
+    """Return ``texts`` as statements at random, increasing depths. A text is evidence if its index is in ``needed``."""
     depths = sorted(rng.random() for _ in texts)
     return tuple(
         Statement.needed(text, depth) if i in needed else Statement(text, depth)
@@ -83,8 +84,8 @@ def in_order(texts: Sequence[str], needed: Container[int], rng: random.Random) -
 class DocumentPlan:
     """The part of an example that does not depend on its length: question, answers, statements and filler.
 
-    In a ``numbered`` plan each statement and unit of filler is a document under a numbered heading, and the filler is
-    shuffled. ``decoys`` are other questions that the document answers too.
+    In a ``numbered`` plan, each statement and each unit of filler is a document under a numbered heading, and the
+    documents of the filler are shuffled. ``decoys`` are other questions that the document also answers.
     """
 
     question: str
@@ -137,7 +138,7 @@ class DocumentPlan:
 
 
 class _Draft:
-    """A plan with its filler as far as it has been needed, and the running sum of the filler's tokens."""
+    """A plan with the filler used so far, and the running sum of that filler's tokens."""
 
     def __init__(self, plan: DocumentPlan, meter: Meter):
         self.plan = plan
@@ -206,7 +207,7 @@ class _Draft:
         return math.ceil(summed * self._correction * _MARGIN)
 
     def _measured_over_summed(self) -> float:
-        """Return the tokens of a sample of the filler over the sum of its units' costs."""
+        """Return the token count of a sample of the filler, divided by the sum of its units' costs."""
         size = max(1, bisect_right(self.sums, COUNTED_TOKENS // 2) - 1)
         units = self.texts[:size]
         sample = numbered_documents(units) if self.plan.numbered else self.plan.separator.join(units)

@@ -19,7 +19,7 @@ DOCUMENT_SEPARATOR = "\n\n"
 class Statement(NamedTuple):
     """A text that a document must contain, at ``depth`` (0 is the beginning, 1 the end).
 
-    ``evidence`` has the spans of the text that are evidence. In a numbered plan the text is a whole document.
+    ``evidence`` lists the spans of the text that are evidence. In a numbered plan the text is a whole document.
     """
 
     text: str
@@ -51,7 +51,7 @@ def numbered_documents(documents: Sequence[str]) -> str:
 
 
 def join(parts: Sequence[str], positions: Sequence[int], separator: str, numbered: bool = False) -> Layout:
-    """Join parts into a text, under numbered headings if ``numbered``, with the spans of the parts at ``positions``.
+    """Join parts into a text, under headings if ``numbered``, and report the spans of the parts at ``positions``.
 
     A span does not include the heading.
     """
@@ -76,7 +76,7 @@ def insert(
 ) -> Layout:
     """Insert each statement between units of filler, at its depth. Statements of equal depth stay in order.
 
-    Depths refer to the first ``among`` units of filler, or to all of them.
+    Depths are relative to the first ``among`` units of filler, or to all units without ``among``.
     """
     count = len(fillers) if among is None else among
     parts: list[str] = []
@@ -114,7 +114,7 @@ def free_positions(depths: Sequence[float], count: int, used: set[int], ordered:
 def replace_units(
     units: Sequence[str], statements: Mapping[int, str], positions: Sequence[int], separator: str
 ) -> Layout:
-    """Replace units by ``statements`` (texts by position), join all, and report the spans at ``positions``."""
+    """Replace units with ``statements`` (texts by position), join all units, and report the spans at ``positions``."""
     parts = list(units)
     for position, text in statements.items():
         parts[position] = text
@@ -126,8 +126,8 @@ def fill_chunks(
 ) -> Layout:
     """Return a document cut at the end of its last chunk, with every statement before the cut.
 
-    ``lay_out(n)`` returns a text that is longer than ``length``, with the statements among its first ``n`` units. Tries
-    ``n`` from ``count`` down to ``least``, and raises ``ValueError`` if some statement still ends after the cut.
+    ``lay_out(n)`` returns a text longer than ``length``, with the statements among its first ``n`` units. ``n`` falls
+    from ``count`` to ``least`` until they fit. Raises ``ValueError`` if a statement still ends after the cut.
     """
     for n in range(count, min(count, least) - 1, -1):  # at least once: a short statement may fit where no unit does
         found = lay_out(n)

@@ -37,9 +37,9 @@ TASKS: Mapping[str, Preset] = {name: preset for family in FAMILIES for name, pre
 
 
 def preset(name: str) -> Preset:
-    """Return the preset called ``name``, or the one that ``FILE.py:NAME`` names: a variable or an entry of ``PRESETS``.
+    """Return the preset called ``name``; ``FILE.py:NAME`` means a variable of that file or a key of its ``PRESETS``.
 
-    Raises ``ValueError`` with a list of the known names.
+    Raises ``ValueError`` if there is no such preset.
     """
     if is_plugin(name):
         return _preset_in_file(name)
@@ -56,7 +56,7 @@ def _preset_in_file(name: str) -> Preset:
 
 
 def configured(name: str, **parameters: Any) -> Task:
-    """Return the task called ``name`` with ``parameters`` in place of its own."""
+    """Return the task called ``name``, with ``parameters`` instead of its defaults."""
     task = preset(name).task
     if not parameters:
         return task
@@ -77,10 +77,10 @@ def make(
     rule: str | None = None,
     **parameters: Any,
 ) -> Iterator[Example]:
-    """Return an iterator of ``n`` examples of a task, at a length in tokens, chunks or (if it has a pool) documents.
+    """Return an iterator over ``n`` examples of a task. The length is in tokens, chunks or, for a pool, documents.
 
-    A seed yields the same examples with any number of ``workers``, and the same questions at every length. ``rule``
-    replaces the task's judge. Wrong arguments raise at the call, not at the first example.
+    A seed yields the same examples for any number of ``workers`` and, except in needle tasks, the same questions at
+    every length. ``rule`` replaces the task's judge. Wrong arguments raise an error at once, not at the first example.
     """
     configured(name, **parameters)
     for argument, value in (("n", n), ("workers", workers)):
@@ -122,7 +122,7 @@ def _in_this_process(job: _Job, n: int, tokenizer: Tokenizer) -> Iterator[Exampl
 
 
 def _in_processes(job: _Job, n: int, tokenizer: Tokenizer, workers: int) -> Iterator[Example]:
-    """Yield examples in order, with at most two per worker under way, so that a slow consumer holds up the workers."""
+    """Yield examples in order. At most two per worker are under way, so workers wait for a slow consumer."""
     backend = tokenizer.backend
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of a notebook or a trainer
     with ProcessPoolExecutor(workers, context, _start_worker, (job, backend, os.getpid())) as pool:
