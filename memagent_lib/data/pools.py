@@ -1,8 +1,8 @@
 """Questions over a pool of documents: the RULER-HQA construction, and RULER's qa_1 and qa_2.
 
-The document of an example consists of numbered documents of the pool: gold documents with the answer, other documents of
-the question (hard distractors), and random ones. In the reference, all examples have their gold documents at the same
-ten positions; here each gold document has a random depth.
+The document of an example consists of numbered documents of the pool: gold documents, which have the answer, others of
+the question's own (hard distractors), and random ones. In the reference, all examples have their gold documents at
+the same ten positions; here each gold document has a random depth.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PoolSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolQuestion:
-    """A question about a pool. ``gold`` lists its documents with the answer, and ``own`` all documents of its source."""
+    """A question about a pool. ``gold`` lists the documents with the answer, ``own`` all documents of its source."""
 
     id: str
     question: str

@@ -27,7 +27,7 @@ def make_splits(
 ) -> pd.DataFrame:
     """Write one file per split and length, such as ``train_4.parquet``, and return a row per file.
 
-    ``splits`` maps a name to ``(lengths in chunks, number of examples of each length)``. ``settings`` are the task's own
+    ``splits`` maps a name to ``(lengths in chunks, number of examples per length)``. ``settings`` are the task's own
     parameters. Each split has its own seed, so no document is in two splits; the lengths of a split share its seed.
     """
     import pandas as pd

@@ -18,9 +18,9 @@ class Format:
 
     ``files`` describes its files in words. A record is recognised by its ``fields`` and by ``fits``, which checks
     their values if many projects use the same names. ``read`` yields the examples of a file; its parameters after
-    the path are the format's options. ``pool`` reads all documents of a file, to build longer
-    documents. ``unanswerable`` and ``note`` take the same options: ``unanswerable`` counts the questions of a file without
-    an answer, and ``note`` returns a remark on how the file was read, or an empty text.
+    the path are the format's options. ``pool`` reads all documents of a file, to build longer documents.
+    ``unanswerable`` and ``note`` take the same options: ``unanswerable`` counts the questions of a file without an
+    answer, and ``note`` returns a remark on how the file was read, or an empty text.
     """
 
     name: str

@@ -71,7 +71,7 @@ def read_plain(
 ) -> Iterator[Example]:
     """Yield the examples of a file: JSON, parquet, CSV, TSV or a spreadsheet.
 
-    ``question``, ``document`` and ``answers`` name fields that are not recognised; ``sheet`` names a spreadsheet's sheet.
+    ``question``, ``document`` and ``answers`` name fields that are not recognised; ``sheet`` names a sheet.
     Records without an answer, as in SQuAD v2, are left out; :func:`unanswerable` counts them.
     """
     name = Path(path).stem

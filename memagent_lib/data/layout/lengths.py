@@ -108,7 +108,7 @@ def longest(
     meter: Meter,
     fixed_tokens: int = 0,
 ) -> tuple[int, int]:
-    """Find about the largest ``n`` whose text ``build(n)`` is within ``length``; return ``n`` and the text's token count.
+    """Find about the largest ``n`` whose text ``build(n)`` is within ``length``; return ``n`` and its token count.
 
     ``measure(n)`` counts or estimates the tokens of ``build(n)``; it is ``fixed_tokens`` at 0 and grows about linearly.
     The search begins at ``guess``. A length in tokens is met to within half a percent or one unit; a text measured in

@@ -1,7 +1,7 @@
 """Small stories of people who walk about and carry things, hidden in prose (tasks qa1 to qa5).
 
-The five questions are those of bAbI (Weston et al. 2015) that BABILong hides in books; people, rooms and sentences are
-ours, and there are more rooms, so that guessing pays less. What a question needs is the same.
+The five kinds of question are those of bAbI (Weston et al. 2015) that BABILong hides in books, and need the same kinds
+of event. People, rooms and sentences are ours, and there are more rooms, so that guessing pays less.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SIDES = {"north": "south", "south": "north", "east": "west", "west": "east"}
 
 
 class Plot(NamedTuple):
-    """A story: its events in order, the indices of those that the question needs, and the score of a good guess."""
+    """A story: its events in order, the indices of the events needed for the answer, and the score of a good guess."""
 
     events: list[str]
     needed: set[int]
@@ -76,7 +76,7 @@ def _sentence(rng: random.Random, forms: tuple[str, ...], **words: str) -> str:
 
 
 def _where_is_who(rng: random.Random, events: int) -> Plot:
-    """Plan qa1. In the end no two people are in one room, so that no room stands out."""
+    """Plan qa1. At the end no two people are in the same room, so that no room stands out."""
     last: dict[str, tuple[int, str]] = {}
     while (
         len({room for _, room in last.values()}) < 4
@@ -95,9 +95,9 @@ def _where_is_who(rng: random.Random, events: int) -> Plot:
 
 
 class _Walk:
-    """Four people walk about and carry things. ``tracks`` lists for each thing the events that moved it, and where to.
+    """Four people walk about and carry things. ``tracks`` lists for each thing the events that moved it, and the rooms.
 
-    A thing's first room is where it is first picked up; the event is the move that brought its carrier there.
+    A thing's first room is the one in which it is first picked up; its event is the carrier's move to that room.
     """
 
     def __init__(self, rng: random.Random, events: int):
@@ -126,7 +126,7 @@ class _Walk:
             self._move(who, carried)
 
     def _can_take(self, thing: str, who: str) -> bool:
-        """Whether nobody carries the thing and it is in the same room, or in none that an event has named yet."""
+        """Whether nobody carries the thing, and it is in the same room or no event has named its room yet."""
         room = self.room_of.get(who)
         track = self.tracks[thing]
         return room is not None and thing not in self.carrier and (not track or track[-1][1] == room)
@@ -150,7 +150,7 @@ class _Walk:
 def _carried(rng: random.Random, events: int, stops: int) -> tuple[_Walk, str]:
     """Draw a walk and a thing that was in at least ``stops`` rooms.
 
-    At least three such things come to their last room only once, and differ in their last and last but one rooms.
+    At least three such things enter their last room only once, and differ in their last and last but one rooms.
     """
     while True:
         walk = _Walk(rng, events)

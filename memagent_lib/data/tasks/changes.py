@@ -1,4 +1,4 @@
-"""Tasks about values that change and about the order of events, which are known to be hard for an overwritten memory.
+"""Tasks about changing values and the order of events. Both are known to be hard for an overwritten memory.
 
 ``Updates``: an entry gets several values, and the last one is the answer (as in FactConsolidation). ``Ordering``: the
 question is about the n-th event of one kind (as in MRCR).

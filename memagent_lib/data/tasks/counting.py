@@ -1,6 +1,6 @@
 """RULER's counting tasks: name the most common words of a list (cwe), or of a text of made-up words (fwe).
 
-An overwritten memory is weak at counting by construction; a benchmark must report that too.
+By construction, an overwritten memory is weak at counting; a benchmark must report that too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _QUESTION = "The document is a {}. Which {} {} occur most often in it? Name all 
 class WordsPlan:
     """A text of words that grows to any length; the answers are its most frequent words.
 
-    ``build(n)`` returns the text, and its length grows about linearly with ``n``. ``runner_up`` is the next most
-    frequent word after the answers; a text in which it is as frequent as the last answer is too short.
+    ``build(n)`` returns the text, and its length grows about linearly with ``n``. ``runner_up`` is the most frequent
+    word after the answers; a text is too short if ``runner_up`` is as frequent in it as the last answer.
     """
 
     question: str
@@ -66,7 +66,7 @@ class WordsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonWords:
-    """RULER's cwe: a list with ``common`` words that occur ``common_repeats`` times, others ``other_repeats`` times."""
+    """RULER's cwe: a list with ``common`` words ``common_repeats`` times each, and others ``other_repeats`` times."""
 
     common: AtLeastOne = 10
     common_repeats: int = 30
@@ -110,7 +110,7 @@ class CommonWords:
 class FrequentWords:
     """RULER's fwe: made-up words whose frequencies follow Zipf's law with exponent ``alpha``.
 
-    The most frequent word is noise; the ``top`` next ones are the answers.
+    The most frequent word is noise; the next ``top`` words are the answers.
     """
 
     alpha: float = 2.0

@@ -21,8 +21,8 @@ _SOURCES = {
 class DocumentQuestions:
     """The questions of a file, each about as many of the file's documents as the length requires.
 
-    The seed orders the questions, and the examples begin with question number ``first`` of that order. Stretches of one
-    order that do not overlap share no question.
+    The seed determines the order of the questions, and the examples begin with question number ``first`` of that order.
+    Stretches of the order that do not overlap share no question.
     """
 
     kind: Literal["squad", "hotpot"]

@@ -1,7 +1,7 @@
 """KeyChain (LoongRL, Wang et al. 2025): the true question is hidden in the document, at the end of a chain of keys.
 
-Builds on tasks whose documents answer several questions. An entry of a chain is a key and the next key. One chain ends
-in the true question; other chains end in other questions that the document also answers.
+It builds on tasks whose documents answer several questions. Each entry of a chain links a key to the next. One chain
+ends in the true question; other chains end in other questions that the document also answers.
 """
 
 from __future__ import annotations

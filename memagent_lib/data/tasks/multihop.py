@@ -1,7 +1,7 @@
 """Multi-hop questions about a generated world, in HotpotQA's shape: bridges, chains and comparisons.
 
-A document has the chain of documents that answers its question, and decoys: complete chains of the same relations with
-similar names and other answers. The question's chain is drawn last, so only the name in the question identifies it.
+A document has the chain of documents that answers its question, and decoys: complete chains of the same relations
+with similar names and other answers. The question's chain is drawn last, so only the name in the question identifies it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUESTIONS_PER_WORLD = 500
 
 
 class Route(NamedTuple):
-    """A kind of question: the kind of entity where it starts, the relations it follows, and its wording."""
+    """A kind of question: the kind of its first entity, the relations that it follows, and its wording."""
 
     kind: str
     relations: tuple[str, ...]
@@ -86,7 +86,7 @@ class Walk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiHop:
-    """Questions whose answer takes ``hops`` documents. Every example also has ``decoys`` chains about other things."""
+    """Questions that need ``hops`` documents to answer. Each example also has ``decoys`` chains about other things."""
 
     hops: int = 2
     shape: Literal["bridge", "chain", "comparison"] = "bridge"
@@ -128,7 +128,7 @@ class MultiHop:
         )
 
     def _comparison(self, of: World, rng: random.Random, seed: int, index: int) -> DocumentPlan:
-        """Plan a comparison. No pair comes twice: the second is ahead of the first in a circle, by less than half."""
+        """Plan a comparison. No pair is repeated: the second is less than half a circle ahead of the first."""
         route = rng.choice([route for route in COMPARISONS if 2 * len(route.relations) == self.hops])
         circle = list(of.by_kind[route.kind])
         random.Random(f"circle/{seed}/{route.kind}").shuffle(circle)
@@ -198,7 +198,7 @@ def alike_walks(
 ) -> list[Walk]:
     """Return up to ``n`` :func:`different` walks of a route.
 
-    Starts at ``center``, then at entities that share a word of its name, then at any entity of the kind.
+    The walks start at ``center``, then at entities that share a word of its name, then at any entity of its kind.
     """
     alike = of.alike(center)
     rng.shuffle(alike)
@@ -208,7 +208,7 @@ def alike_walks(
 def different(
     starts: Sequence[int], of: World, relations: tuple[str, ...], n: int, beside: Sequence[Walk] = ()
 ) -> list[Walk]:
-    """Return the first ``n`` walks that share no document and no value with each other or with those in ``beside``."""
+    """Return the first ``n`` walks that share no document or value with each other or with walks in ``beside``."""
     found: list[Walk] = []
     values = {walk.value for walk in beside}
     used = {document for walk in beside for document in walk.documents}
@@ -225,7 +225,7 @@ def different(
 
 
 def walked(of: World, start: int, relations: tuple[str, ...]) -> Walk | None:
-    """Return the walk from an entity along relations, or ``None`` if it ends early or repeats a document."""
+    """Return the walk from entity ``start`` along relations, or ``None`` if it ends early or repeats a document."""
     steps: list[PoolSpan] = []
     at = start
     value = ""

@@ -46,10 +46,10 @@ _SENTENCES_PER_TOKEN = 1 / 11  # on average, of filler and codes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedleTask:
-    """Questions for the code of one thing. On average a chunk also states the codes of ``distractors`` other things.
+    """Questions about the code of one thing. On average, a chunk also states the codes of ``distractors`` other things.
 
-    ``half_matching`` is the share of other things whose name has the needle's adjective or noun, never both.
-    ``half_alike`` is the share of their codes that begin like the answer, with one or more of its digits.
+    ``half_matching`` is the share of other things whose name has the needle's adjective or noun, but not both.
+    ``half_alike`` is the share of other codes that begin with one or more of the answer's digits.
     """
 
     distractors: Annotated[float, Ge(0)] = 3.0
@@ -61,7 +61,7 @@ class NeedleTask:
         return self
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        """Return an example whose document fills its last chunk as far as possible, to the character."""
+        """Return an example whose document fills its last chunk to the last possible character."""
         length = key.length
         # Unlike in other tasks the question depends on the length: data sets made before rest on this seed.
         rng = random.Random(f"needle {key.seed}-{key.index} {length.whole_chunks} {length.chunk_tokens}")
@@ -103,7 +103,7 @@ def sentence(name: tuple[str, str], code: str) -> str:
 
 
 def _sentences_within(sentences: list[str], chars: int) -> int:
-    """Return how many sentences, each with the space after it, end within the first ``chars`` characters."""
+    """Return the number of sentences that end, with the space after them, within the first ``chars`` characters."""
     count = 0
     end = 0
     for text in sentences:
@@ -135,9 +135,9 @@ def random_code(rng: random.Random, digits: int) -> str:
 
 
 def other_code(rng: random.Random, code: str, half_alike: float) -> str:
-    """Draw a code for another thing. With probability ``half_alike`` it has a proper prefix of ``code``.
+    """Draw a code for another thing. With probability ``half_alike`` it begins like ``code``.
 
-    The rest of the digits is drawn freely, so the result may by chance equal ``code``.
+    The remaining digits are random, so the result may by chance equal ``code``.
     """
     shared = 0
     if len(code) > 1 and half_alike and rng.random() < half_alike:

@@ -1,4 +1,4 @@
-"""The types of a task, of its plan of an example, and of its entry in the catalogue.
+"""Types: a task, its plan of an example, and its entry in the catalogue.
 
 A parameter's type states its bounds, which ``memagent_lib.settings`` checks when a task is configured.
 """
@@ -19,9 +19,9 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 class Plan(Protocol):
-    """The plan of an example whose document is not written yet, such as a :class:`memagent_lib.data.DocumentPlan`.
+    """The plan of an example before its document is written, such as a :class:`memagent_lib.data.DocumentPlan`.
 
-    Evidence is only what the last memory needs for the answer: of several updates, the last one.
+    Evidence is only what the final memory needs for the answer. Of several updates, only the last is evidence.
     """
 
     def example(self, key: ExampleKey, meter: Meter) -> Example: ...
@@ -37,7 +37,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """An entry of the catalogue: a task with its parameters, and a description of one line.
+    """An entry of the catalogue: a task with its parameters, and a one-line description.
 
     ``needs`` names files that the user must provide, ``chance`` is the score of a guess, and ``chunk_tokens`` is the
     default chunk length.

@@ -1,4 +1,4 @@
-"""RULER's retrieval and tracing tasks (Hsieh et al. 2024, arXiv 2404.06654): its parameters, our own sentences."""
+"""RULER's retrieval and tracing tasks (Hsieh et al. 2024, arXiv 2404.06654), with its parameters and our sentences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ESSAY_HELP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Niah:
-    """RULER's niah: ``keys`` needles with ``values`` values each. The question names ``queries`` of the keys.
+    """RULER's niah: ``keys`` needles with ``values`` values each. The question names ``queries`` keys.
 
     ``depth`` (0 to 1) fixes the depth of all needles; without it each depth is drawn uniformly.
     """
@@ -95,9 +95,9 @@ class Niah:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracing:
-    """RULER's vt: ``chains`` of variables, in which a value is passed on to ``hops`` more variables, one by one.
+    """RULER's vt: ``chains`` chains of variables. Each passes a value on to ``hops`` more variables, one by one.
 
-    The question is which variables have the value of the first chain.
+    The question is which variables have the first chain's value.
     """
 
     chains: AtLeastOne = 1
@@ -126,7 +126,7 @@ class Tracing:
 
 
 def essays(path: str | None, repeat: bool) -> Filler:
-    """Return the sentences of a text file or folder as filler, in order, and with ``repeat`` again from the start."""
+    """Return the sentences of a text file or folder as filler, in order. With ``repeat``, they never end."""
     sentences = essay_sentences(path)
 
     def units() -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Words, numbers and plain prose from which tasks are built.
 
-English words come from ``wonderwords``, without its profanities. Its version is pinned, because another word list would
-change the examples of a seed.
+English words come from ``wonderwords``, without its profanities. Its version is pinned, because a different word list
+would change the examples of a seed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def identifier(rng: random.Random) -> str:
 def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, taken: Sequence[str] = ()) -> list[str]:
     """Draw ``n`` different words, none of them in ``taken``.
 
-    Raises ``ValueError`` after :data:`MOST_IN_VAIN` draws without a new word.
+    Raises ``ValueError`` after :data:`MOST_IN_VAIN` draws in a row without a new word.
     """
     seen = set(taken)
     found: list[str] = []
@@ -108,7 +108,7 @@ def noise() -> Filler:
 
 
 def drawn(draw: Callable[[random.Random], str], seed: int) -> Filler:
-    """Return filler whose units are drawn one after the other by ``draw``, from a generator seeded with ``seed``."""
+    """Return filler whose units come from repeated calls of ``draw``, with a generator seeded by ``seed``."""
 
     def units() -> Iterator[str]:
         rng = random.Random(seed)
@@ -133,7 +133,7 @@ def prose(seed: int) -> Filler:
 def story(texts: Sequence[str], needed: Container[int], rng: random.Random, **plan: Any) -> DocumentPlan:
     """Return the plan of a document that states ``texts`` in order, among everyday prose.
 
-    Texts with an index in ``needed`` are evidence. ``plan`` has the other fields of :class:`DocumentPlan`.
+    A text is evidence if its index is in ``needed``. ``plan`` sets the other fields of :class:`DocumentPlan`.
     """
     statements = in_order(texts, needed, rng)
     return DocumentPlan(statements=statements, filler=prose(rng.getrandbits(64)), separator=" ", **plan)
@@ -141,7 +141,7 @@ def story(texts: Sequence[str], needed: Container[int], rng: random.Random, **pl
 
 @lru_cache(maxsize=1)
 def prose_stock() -> tuple[str, ...]:
-    """Return some thousand sentences of everyday prose. They are the same for every seed."""
+    """Return several thousand sentences of everyday prose, the same for every seed."""
     return tuple(distinct(_sentence, _STOCK_SIZE, random.Random(_STOCK_SEED)))
 
 

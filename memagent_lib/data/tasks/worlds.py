@@ -1,7 +1,7 @@
 """A generated world: people, films, novels, companies and cities, each with a document that states its relations.
 
-Every name is unique and every relation has one answer, so a question about a chain of relations has exactly one answer,
-and nothing outside the document can give it away. A world is a pure function of its seed and size.
+Every name is unique and every relation has one value, so a question about a chain of relations has exactly one answer,
+and nothing outside the document can reveal that answer. A world is a pure function of its seed and size.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A thing of the world. Its document is its name, then sentences, which state its ``relations``."""
+    """A thing of the world. Its document is its name, followed by sentences that state its ``relations``."""
 
     name: str
     kind: str
@@ -71,7 +71,7 @@ class World:
                 self._by_word.setdefault((entity.kind, word), []).append(i)
 
     def alike(self, i: int) -> list[int]:
-        """Return the numbers of entities that are of the kind of entity ``i`` and share a word of its name."""
+        """Return the numbers of the entities of entity ``i``'s kind whose names share a word with its name."""
         entity = self.entities[i]
         found = {j for word in _own_words(entity.name) for j in self._by_word[entity.kind, word]}
         return sorted(found - {i})
@@ -83,7 +83,7 @@ def _own_words(name: str) -> list[str]:
 
 
 def world(seed: int, number: int = 0, size: int = 1) -> World:
-    """Return world ``number`` of a seed, with at least ``size`` entities. The last two worlds are cached."""
+    """Return world ``number`` of a seed, with at least ``size`` entities. The two most recent worlds are cached."""
     return _world(seed, number, max(1, -(-size // BLOCK)))
 
 
@@ -91,7 +91,7 @@ _world = lru_cache(maxsize=2)(World)
 
 
 def _blocks(seed: str) -> Iterator[list[Entity]]:
-    """Yield the blocks of one world; no name comes twice, in whatever block."""
+    """Yield the blocks of one world. No name is repeated, even in another block."""
     rng = random.Random(seed)
     taken: set[str] = set()
     first, last = (distinct(lambda draw: _syllables(draw) + draw.choice(_CODAS), n, rng) for n in (300, 900))
@@ -104,7 +104,7 @@ def _blocks(seed: str) -> Iterator[list[Entity]]:
 
 
 def _names(first: Sequence[str], last: Sequence[str], rng: random.Random) -> dict[str, Callable[[], str]]:
-    """Return by kind what draws a name, from so few words that many names are half alike."""
+    """Return a function per kind that draws a name, from so few words that many names are half alike."""
     adjectives = rng.sample(english("adjective"), 100)
     nouns = rng.sample(english("noun"), 400)
     houses = rng.sample(last, 150)
@@ -134,7 +134,7 @@ def _syllables(rng: random.Random) -> str:
 
 
 def _links(by_kind: dict[str, list[int]], rng: random.Random) -> dict[str, dict[int, int]]:
-    """Draw who is related to whom; a founder has one company, so that the way back from a founder is unique too."""
+    """Draw who is related to whom. A founder has one company, so that the way back from a founder is unique too."""
     people = by_kind["person"]
     cities = by_kind["city"]
 
