@@ -226,7 +226,7 @@ def _bare(line: str) -> str:
 
 
 def _neighbouring_boxes(reply: str) -> list[str]:
-    """Return the last boxes where only commas, line breaks, bullets or ``and`` stand between them."""
+    """Return the last boxes, if only commas, line breaks, bullets or ``and`` are between them."""
     found: list[str] = []
     while len(found) < _MOST_BOXES:
         inner = boxed(reply)
@@ -267,7 +267,7 @@ def _squeezed(text: str) -> str:
 
 
 def _guesses(text: str, start: int, end: int, answers: Sequence[str]) -> str:
-    """Return the reason why an answer at ``start`` to ``end`` is one of several guesses; empty where it is not."""
+    """Return the reason why an answer at ``start`` to ``end`` is one of several guesses, or "" if it is not."""
     for date in tokens(text):  # the year of a date is no guess beside its day
         if date.start <= start and end <= date.end:
             start, end = date.start, date.end
@@ -280,14 +280,14 @@ def _guesses(text: str, start: int, end: int, answers: Sequence[str]) -> str:
 
 
 def _parts_before(text: str) -> list[str]:
-    """Return what stands as a part of its own before an answer: parts of its sentence, and sentences of few words."""
+    """Return the separate parts before an answer: parts of its sentence, and sentences of few words."""
     *sentences, last = _SENTENCE.split(text)
     parts = [part for part in sentences if len(part.strip()) > _ABBREVIATION and len(part.split()) <= _FEW_WORDS]
     return [*parts, *(part for part in _BETWEEN.split(last)[:-1] if not _NO_GUESS.fullmatch(part))]
 
 
 def _parts_after(text: str) -> list[str]:
-    """Return what stands as a part of its own after an answer, up to an explanation, which has commas of its own."""
+    """Return the separate parts after an answer, up to an explanation, because that has commas of its own."""
     first, *sentences = _SENTENCE.split(text)
     parts = []
     for part in _BETWEEN.split(first)[1:]:

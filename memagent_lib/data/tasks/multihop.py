@@ -1,7 +1,7 @@
 """Multi-hop questions about a generated world, in HotpotQA's shape: bridges, chains and comparisons.
 
 A document has the chain of documents that answers its question, and decoys: complete chains of the same relations
-with similar names and other answers. The question's chain is drawn last, so only the name in the question identifies it.
+with similar names and other answers. Nothing but the name in the question tells its chain from the decoys.
 """
 
 from __future__ import annotations
