@@ -87,8 +87,8 @@ def run(a: argparse.Namespace) -> int:
 def string_constants(path: Path) -> dict[str, str]:
     """Return the string constants of a Python file, by name, at any depth. The last assignment to a name wins.
 
-    Includes attributes (``self.NO_MEMORY = "none"``) and texts that are encoded (``NO_MEMORY =
-    tokenizer.encode("none")``).
+    Includes attributes (``self.NO_MEMORY = "none"``) and texts that are encoded
+    (``NO_MEMORY = tokenizer.encode("none")``).
     """
     if not path.is_file():
         what = f"{path} is a folder" if path.is_dir() else f"no file at {path}"

@@ -46,7 +46,7 @@ WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONL
 
 
 class RolloutError(RuntimeError):
-    """A rollout could not be finished. A score of 0 would punish the policy for a fault that is not its own."""
+    """A rollout could not be finished. A score of 0 instead would punish the policy for a fault that is not its own."""
 
 
 def seed_of(*names: object) -> int:

@@ -46,7 +46,7 @@ CLIENT_GONE = 499  # nginx's code; only a log sees it
 class ServeSettings:
     """How a server answers: ``readings`` run concurrently, ``waiting`` more may queue, others get status 429.
 
-    ``allowed_hosts`` are names of this machine besides localhost, such as a proxy's.
+    ``allowed_hosts`` are further names of this machine besides localhost, such as a proxy's.
     """
 
     name: str
@@ -64,8 +64,8 @@ class ServeSettings:
 def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = None) -> Starlette:
     """Create the application. Closing it closes the agent's backend.
 
-    It accepts requests for this machine's own host names and the allowed ones only, so that no web page can reach it
-    through the browser. A model's server that was away is tried again.
+    It accepts only requests for this machine's own host names and the allowed ones, so that no web page can reach it
+    through the browser. If the model's server was unavailable, it is tried again.
     """
     if isinstance(agent.backend, Remote):
         agent.backend.expect_strangers()
@@ -199,7 +199,7 @@ class ReadingServer:
         self._unavailable = str(failure)
 
     def admit(self, work: asyncio.Task[Trace]) -> None:
-        """Count a reading as present, waiting or running, until it ends."""
+        """Count a reading, whether waiting or running, until it ends."""
         self._requests += 1
         work.add_done_callback(self._dismiss)
 
@@ -279,7 +279,7 @@ class ReadingServer:
         return wire.reading_metadata(reading.id, reading.task, trace, ignored)
 
     async def _finished(self, request: Request, readings: list[_Reading]) -> list[Trace] | None:
-        """Wait for the readings; ``None`` if the client goes away first, which ends them."""
+        """Wait for the readings. If the client disconnects first, end them and return ``None``."""
         gone = asyncio.create_task(_disconnected(request))
         finished = asyncio.gather(*(reading.work for reading in readings))
         try:

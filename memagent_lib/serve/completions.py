@@ -38,7 +38,7 @@ class CompletionRequest(BaseModel):
     def texts(self, tokenizer: Tokenizer) -> list[str]:
         """Return the prompts as texts; token ids are decoded by the policy's tokenizer.
 
-        Raises for options that are not supported.
+        Raises :class:`ChatError` for options that are not supported.
         """
         if self.logprobs is not None and self.logprobs is not False:  # 0 asks for the chosen tokens' own
             raise ChatError(_NO_LOGPROBS, "logprobs")

@@ -1,14 +1,14 @@
 """Find the document and the question in a chat request, by one rule that every reply names.
 
-1. The fields ``document`` and ``question`` of the request's body come first; the messages supply the one that is unset.
+1. The fields ``document`` and ``question`` of the request's body come first; the messages supply an unset field.
 2. Else the last message is the question, and the messages before it are the document.
 3. Else a single message that fits ``question_tokens`` is a question without a document.
 4. Else a named split divides the single message: the request's ``split``, or the server's.
 
-A cue for the reply ("Answer:", or a last message of the assistant) is never the question: :mod:`message` states how it
-is recognised and how the default split finds the question. System messages are instructions, and a message may have
-some: they go before the question if both fit ``question_tokens``, else before the document.
-Knows no web server and no model.
+A cue for the reply ("Answer:", or a last message of the assistant) is never the question: :mod:`message` states how
+cues are recognised and how the default split finds the question. System messages are instructions, and other messages
+may contain some. Instructions go before the question if both fit ``question_tokens``, else before the document. Knows
+no web server and no model.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ChatRequest(BaseModel):
 
 
 class ReadingTask(NamedTuple):
-    """The question and the document, which is ``None`` for a question alone.
+    """The question and the document; the document is ``None`` if there is only a question.
 
     ``rule`` names the rule that found them.
     """
@@ -119,7 +119,7 @@ class ReadingTask(NamedTuple):
 def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_paragraph") -> ReadingTask:
     """Find question and document by this module's rules.
 
-    ``fits`` returns whether a text is short enough for a question.
+    ``fits`` returns whether a text is short enough to be a question.
     """
     system = _joined([m.content for m in chat.messages if m.role in _INSTRUCTIONS])
     messages = [m for m in chat.messages if m.role not in _INSTRUCTIONS and m.content.strip()]
@@ -221,7 +221,7 @@ def _divided_at(text: str, split: str, cue: str) -> MessageParts | None:
 
 
 def require_split(split: str) -> None:
-    """Raise :class:`ChatError` if there is no split of this name."""
+    """Raise :class:`ChatError` if there is no split with this name."""
     is_mark = split.startswith(MARK) and len(split) > len(MARK)
     if split not in SPLITS and not is_mark:
         raise ChatError(f"no split {split!r}; choose from {', '.join(SPLITS)}", "split")

@@ -1,7 +1,7 @@
 """Decide which requests are answered, so that no page of another site can start a reading through the browser.
 
-Such a page can make a browser send requests to this machine, under a host name of its own that resolves here, or in a
-form that browsers send without asking the server first. Knows headers. Knows no agent and no body.
+Such a page can make a browser send requests to this machine, under a host name of its own that resolves to this
+machine, or in a form that browsers send without a preflight request. Knows headers. Knows no agent and no body.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Guard:
         await JSONResponse(wire.error(message, status), status)(scope, receive, send)
 
     def _refusal(self, method: str, headers: Headers) -> tuple[str, int] | None:
-        """Return the message and the status of a refusal, ``None`` for a request to be answered."""
+        """Return the message and the status of a refusal, or ``None`` if the request is allowed."""
         host = headers.get("host", "localhost")  # HTTP/1.0 has none, and no browser speaks it
         if not self._is_own(f"//{host}"):
             name = _name(f"//{host}") or "NAME"
@@ -65,7 +65,7 @@ class Guard:
 
 
 def _name(address: str) -> str | None:
-    """Return the host in an address, without port and final dot; ``None`` where there is none."""
+    """Return the host in an address, without port and final dot, or ``None`` if there is no host."""
     try:
         parts = urlsplit(address)
         name = parts.hostname

@@ -5,14 +5,14 @@ model's reply continues ("Answer:", "会议总结：", "The code of the owl is")
 words that its parts share, so they hold in any language:
 
 1. A *cue* is an unfinished sentence at the end that is short and ends in a colon, or that follows a question and ends
-   in a colon or repeats the question's words. A cue never is the question.
-2. Tags on lines of their own around most of the message enclose the document; headings may divide a message, too.
-3. The question is the last example, where the cue follows earlier examples; else the last line, if it has a label
-   ("Question:") or a question mark; else the last paragraph, or before a cue the first line if the cue repeats that.
-   A question that stands by itself at the beginning counts before the latter two. Options ("A) ...") and a line below
-   a question ("Be brief.") belong to it.
-4. Short paragraphs before the question that repeat the words of the first line are instructions; before options and
-   after examples, the first line is.
+   in a colon or repeats the question's words. A cue is never the question.
+2. Tags on lines of their own around most of the message enclose the document. Headings may also divide a message.
+3. The question is the last example, if the cue follows earlier examples; else the last line, if it has a label
+   ("Question:") or a question mark; else, before a cue, a question that stands by itself at the beginning, or the first
+   line if the cue repeats its words; else the last paragraph. Options ("A) ...") and a line below a question
+   ("Be brief.") belong to the question.
+4. Short paragraphs before the question that repeat the words of the first line are instructions. Before options and
+   after examples, the first line is the instruction.
 
 Knows no chat and no model.
 """
@@ -61,9 +61,9 @@ class MessageParts:
 
 
 def divide_message(message: str, fits: Fits, cue: str = "") -> MessageParts | None:
-    """Divide a message by this module's rules; ``None`` if no part of it is short enough for a question.
+    """Divide a message by this module's rules; ``None`` if no part of it is short enough to be a question.
 
-    A ``cue`` may also come from outside the message, in a last message of the assistant.
+    A ``cue`` may also come from outside the message: from a last message of the assistant.
     """
     body, own_cue = set_aside_cue(message.strip())
     cue = cue or own_cue
@@ -244,7 +244,7 @@ def _last_example_start(body: str, cue: str) -> int | None:
 def _closing_start(document: str, opening: str) -> int | None:
     """Return where the instruction at the end begins: short paragraphs that repeat the words of the first line.
 
-    Where all of them do, or the second paragraph does, the document itself repeats its lines.
+    If all paragraphs do, or the second one does, the document itself repeats its lines.
     """
     found = []
     end = len(document)

@@ -54,7 +54,7 @@ def ignored(chat: ChatRequest, sampling: Mapping[str, Any]) -> list[str]:
 def cut_at(text: str, stop: str | Sequence[str] | None) -> str:
     """Return the text up to the first stop word.
 
-    A line break before the first word of the text does not count as one.
+    A line break before the first word of the text is not a stop word.
     """
     if stop:
         text = text.lstrip()
@@ -129,7 +129,7 @@ def text_completion(
 
 
 def chunk_event(trace_id: str, model: str, delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> str:
-    """Return one event of a stream. ``more`` are fields in addition to OpenAI's."""
+    """Return one event of a stream. ``more`` has fields in addition to OpenAI's."""
     choice = {"index": 0, "delta": dict(delta), "finish_reason": finish, "logprobs": None}
     return event(_head(trace_id, model, "chat.completion.chunk") | {"choices": [choice]} | more)
 

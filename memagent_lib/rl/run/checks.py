@@ -1,4 +1,4 @@
-"""Find the faults that would end a run, before any process starts: leftovers, missing files, a small window or disk.
+"""Find faults that would end a run, before any process starts: leftovers, missing files, too small a window or disk.
 
 Loads neither torch nor verl; counts prompts with the policy's tokenizer.
 """
@@ -60,7 +60,7 @@ VALIDATION = "data.val_"
 def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
     """Check a recipe and its folder; return the recipe, reduced to usable data (:mod:`memagent_lib.rl.run.data_check`).
 
-    Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` for a run that could not finish.
+    Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` if the run could not finish.
     """
     _check_leftovers(folder, resume)
     for path in (*recipe.data.files, *recipe.data.eval):

@@ -36,7 +36,7 @@ def export_model(
     """Export the checkpoint folder ``trained`` to ``target`` as a plain Hugging Face model, without verl's names.
 
     Adapters are merged into the weights, which are then averaged with ``average_with`` if it is set. If ``trained`` has
-    no weights (a large model's checkpoint saves them only once, sharded), they are assembled from the ranks' files. The
+    no weights (a large model's checkpoint has them only as shards), they are assembled from the ranks' files. The
     tokenizer's files are copied unchanged from ``original``. ``reading``, the reading settings used in training, is
     saved as ``memagent.json`` together with ``chat_template``. ``target`` is replaced last, and is complete or absent
     at every moment.

@@ -191,7 +191,7 @@ class TrainingPlan:
 
     @property
     def flops(self) -> dict[str, float]:
-        """At most, the FLOP of each part of a step: no prefix is shared, and the update recomputes its forward pass."""
+        """The maximum FLOP of each part of a step: no prefix is shared, and the update recomputes its forward pass."""
         once = self.shape.forward_flops(self.work.trained_tokens, self.work.longest_row)
         parts = {
             "prefill": self.shape.forward_flops(self.work.prompt_tokens, self.work.longest_row),

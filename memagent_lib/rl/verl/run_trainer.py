@@ -47,7 +47,7 @@ class RunTrainer(PPOTrainerSync):
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
         try:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
-        except RuntimeError:  # verl's error for a batch of which nothing came back does not name a reason
+        except RuntimeError:  # verl's error for a batch without any result does not name a reason
             self._require_few_failures(len(self.replay_buffer.failure_keys["train"]))
             raise
 
