@@ -1,8 +1,7 @@
-"""What became of the evidence that a question needs, and where a memory's words came from, computed from a trace alone.
+"""Compute from a trace alone what became of the evidence, and where a memory's words came from.
 
 Capture, retention and fate are defined here and nowhere else. Rollouts, result tables, MLflow, inspector and plots read
-them from a :class:`Diagnosis`, whatever the reader. Knows traces and evidence spans. Knows no model, no file and no
-chart.
+them from a :class:`Diagnosis`, for every reader. Knows traces and evidence spans. Knows no model, no file and no chart.
 """
 
 from memagent_lib.diagnostics.fates import Diagnosis, EvidenceHistory, Fate, diagnose, evidence_in, live_memories

@@ -31,7 +31,8 @@ COMMON_WORDS = _ARTICLES.union(
 class Fate(StrEnum):
     """The state of a needed fact after a turn.
 
-    A fact is ahead until a chunk contains part of it, whatever is in memory: its words may also occur elsewhere.
+    A fact is ahead until a chunk contains part of it, even if its words are in memory, because they may also occur
+    elsewhere.
     """
 
     AHEAD = "not read yet"
@@ -45,9 +46,9 @@ class EvidenceHistory:
     """The history of one needed fact: its ``span`` in the document (``None`` if unknown), and the ``words`` that
     identify it.
 
-    ``read`` is the turn whose chunk contains its last character, or ``None`` if there was none. ``fates`` has one entry
-    per turn, or is ``None`` for a reader without a memory. ``captured`` is ``None`` for readers without a memory and
-    for an unknown span; ``retained`` is ``None`` if there was nothing to retain.
+    ``read`` is the turn whose chunk contains the span's last character, or ``None`` if no chunk does. ``fates`` has one
+    entry per turn, or is ``None`` for a reader without a memory. ``captured`` is ``None`` for readers without a memory
+    and for an unknown span; ``retained`` is ``None`` if there was nothing to retain.
     """
 
     span: tuple[int, int] | None
@@ -78,11 +79,11 @@ class Diagnosis:
 
     @property
     def steps(self) -> tuple[float | None, ...]:
-        """For each turn, the share of the evidence it could note or retain that is in memory after it.
+        """For each turn: of the evidence that it could note or retain, the share in memory afterwards.
 
         A turn can retain what was in memory before it, and note what it reads or what enters memory for the first time.
-        The share is ``None`` if the turn could do neither: a fact that was lost or never noted is not blamed on later
-        turns.
+        The share is ``None`` if the turn could do neither, so that later turns are not blamed for a fact that was lost
+        or never noted.
         """
         after = list(zip(*(history.fates for history in self.histories), strict=True)) or [()] * len(self.fates)
         before = [(Fate.AHEAD,) * len(self.histories), *after]
@@ -99,7 +100,7 @@ class Diagnosis:
 
     @property
     def changes(self) -> list[int]:
-        """The turns after which the fate differs from the turn before."""
+        """The turns after which the fate differs from the fate one turn earlier."""
         first = None if self.fate is None else Fate.AHEAD
         before = (first, *self.fates)
         return [turn for turn, (old, new) in enumerate(zip(before, self.fates, strict=False)) if new is not old]
@@ -113,10 +114,10 @@ def diagnose(
 ) -> Diagnosis:
     """Return what became of the ``evidence`` (character spans of the document) in the trace of any reader.
 
-    A fact counts as in memory if one of the accepted answers inside its span is. If its span contains no accepted
-    answer, all of its names and numbers that the question does not mention (or else its uncommon words) must be in
-    memory. A fact's text comes from ``document``, which may also be one text per span, or else from the chunks. Without
-    evidence, the accepted answers are one fact at an unknown position.
+    A fact counts as in memory if memory contains one of the accepted answers in its span. If its span contains no
+    accepted answer, all of its names and numbers that the question does not mention (or else its uncommon words) must
+    be in memory. A fact's text comes from ``document`` (one text, or one per span) if it is given, or else from the
+    chunks. Without evidence, the accepted answers are one fact at an unknown position.
     """
     memories = [_comparable("\n".join(live)) for live in live_memories(trace)]
     if not trace.reads:
@@ -144,8 +145,8 @@ def live_memories(trace: Trace) -> list[tuple[str, ...]]:
     """Return the memories in use after each turn, in reading order.
 
     A reply replaces the memories that its prompt displayed: the one memory of most readers, a slot of ``multislot``,
-    the memory of a part of ``map_merge``, both memories of a merge. An old memory that ``recall`` displays again is not
-    in use again.
+    the memory of a part of ``map_merge``, both memories of a merge. An old memory does not return to use when
+    ``recall`` displays it again.
     """
     live: list[str] = []
     after = []

@@ -1,8 +1,8 @@
-"""Trace every phrase of a memory: which chunk brought it in, which turn dropped it, what is the model's own wording.
+"""Trace a memory's phrases: which chunk brought each in, which turn dropped it, and which words are the model's own.
 
 A memory's words are matched, longest run first, with the memory before it (carried over) and with the chunk just read
-(brought in); words that match neither are the model's own. Runs match word for word, never by similarity. Works turn by
-turn, so that a huge document need not be in memory afterwards. Knows traces; knows no files.
+(brought in); words that match neither are the model's own. Runs match word for word, never by similarity. Tracing works
+turn by turn, so a huge document need not stay in memory. Knows traces; knows no files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MemoryPiece(NamedTuple):
 class Phrase:
     """Words that a chunk brought in, their span in the document, and the turns that brought and dropped them.
 
-    ``quote`` is the sentence around them, which begins at character ``quote_start`` of the document.
+    ``quote`` is the sentence around these words; it begins at character ``quote_start`` of the document.
     """
 
     text: str
@@ -80,9 +80,9 @@ _EMPTY = _State("", array("q"), ())
 
 
 class Provenance:
-    """Traces phrases to their source, from the turns one by one (:meth:`turn`) or from a whole trace (:meth:`of`).
+    """Traces phrases to their sources, one turn at a time (:meth:`turn`) or over a whole trace (:meth:`of`).
 
-    ``steps`` has one change per turn that wrote a memory. A chunk's text is needed at its own turn only.
+    ``steps`` has one change per turn that wrote a memory. A chunk's text is needed only at its own turn.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,4 @@
-"""Read your own files (text, HTML, PDF, Office, mail, ...): a reading can be saved and continued, and has a page to
-send.
+"""Read your own files (text, HTML, PDF, Office, mail, ...); save and continue a reading, or export it as a page.
 
 Knows files, agents, journals and provenance. Knows no examples, no scores and no MLflow.
 """

@@ -1,4 +1,4 @@
-"""Read files as ``memagent read`` does: answers, and the source of every phrase that was remembered."""
+"""Read files as ``memagent read`` does, with answers and the source of every remembered phrase."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SavedReading:
 
     @classmethod
     def load(cls, path: str | Path) -> SavedReading:
-        """Load a saved reading. Raises ``ValueError`` with the fix if the file is damaged or is not one."""
+        """Load a saved reading. Raises ``ValueError`` with the fix if the file is damaged or not a saved reading."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
             known = record["memagent_reading"] == 1
@@ -68,10 +68,10 @@ class SavedReading:
 def questions_to_answer(
     questions: Sequence[str], saved: SavedReading | None = None, reader: str = overwrite.name
 ) -> tuple[str, ...]:
-    """Return the questions of a reading: ``questions``, or else those of the saved reading that it continues.
+    """Return the questions of a reading: ``questions``, or else those of the saved reading to continue.
 
-    Raises :class:`ValueError` if one is empty or has bytes that are not text, or if there are several and the reader
-    cannot serve them with one memory.
+    Raises :class:`ValueError` if a question is empty or has bytes that are not text, or if the reader cannot answer
+    several questions from one memory.
     """
     found = tuple(questions)
     if not found and saved:
@@ -100,10 +100,10 @@ def read_files(
 ) -> FileReading:
     """Read files and folders as one document and answer every question from one pass.
 
-    ``paths`` may also be a :class:`~memagent_lib.documents.sources.Document`, whose ``warnings`` are then known before
-    this call. ``journal`` saves finished turns, so that the same call continues after a crash. ``previous`` is a saved
-    reading to continue with these files; its questions are used again unless there are new ones. ``settings`` (model,
-    sampling, ...) are recorded in journal and save file; a journal with other settings is refused. Raises
+    ``paths`` may also be a :class:`~memagent_lib.documents.sources.Document`; its ``warnings`` are then available
+    before this call. ``journal`` saves finished turns, so that the same call continues after a crash. ``previous`` is a
+    saved reading to continue with these files; its questions are used again unless there are new ones. ``settings``
+    (model, sampling, ...) are recorded in journal and save file; a journal with other settings is refused. Raises
     :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``, ``JournalError`` (all ``ValueError``),
     ``BackendError`` or ``BackendUnavailable``.
     """

@@ -44,14 +44,14 @@ class FileReading:
 
     @property
     def warnings(self) -> list[str]:
-        """The limits of the answer: memories that were cut, files left out, bytes that were not text.
+        """The limits of the answer: truncated memories, files left out, bytes that were not text.
 
-        The page names every file, this list only the first few.
+        The page names every file; this list names only the first few.
         """
         return _cut_memories(self.trace) + self.document.warnings
 
     def save(self, path: str | Path) -> Path:
-        """Write everything that a later :func:`read_files` needs to continue this reading, as its ``previous``."""
+        """Save this reading, so that a later :func:`read_files` can continue it as ``previous``."""
         record = {
             # The version of this format.
             "memagent_reading": 1,

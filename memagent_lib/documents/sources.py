@@ -55,7 +55,7 @@ class SkippedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of a document's text, from one file or page.
+    """A stretch of a document's text, from one file or page.
 
     It begins at ``start`` in the document and at ``offset`` in the file's text.
     """
@@ -67,7 +67,7 @@ class Part:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Part:
-        """Restore a saved part. In old files, which had positions for PDF only, a part has a ``page``."""
+        """Restore a saved part. In old save files, a part has a ``page``, because only PDF had positions."""
         rest = dict(record)
         page = rest.pop("page", None)
         return cls(**({"where": f"page {page}"} if page else {}), **rest)
@@ -76,10 +76,10 @@ class Part:
 class Document:
     """Files and folders, read in order as one text.
 
-    A single file is its text and nothing else. If there are several, each follows a line with its name, which the model
-    sees too. To continue a reading, ``start`` is where this document begins after the previous one, and ``previous``
-    are that one's ``parts``. Raises :class:`DocumentError` if a named file cannot be read; unreadable files in a folder
-    are left out and named.
+    A single file's text is used alone. If there are several files, each one's text follows a line with the file's name,
+    and the model sees that line too. To continue a reading, ``start`` is where this document begins after the previous
+    one, and ``previous`` has the ``parts`` of the previous one. Raises :class:`DocumentError` if a named file cannot be
+    read; unreadable files in a folder are left out and named.
     """
 
     def __init__(
@@ -135,9 +135,9 @@ class Document:
         return warnings
 
     def warned(self, most: int | None = None) -> list[str]:
-        """Return a line for everything that a person would expect in the text and that is missing.
+        """Return a line for each thing that is missing from the text although a person would expect it.
 
-        Known before reading.
+        These lines are known before reading.
         """
         skipped = [f"left out: {printable(path)} ({reason})" for path, reason in self.left_out[:most]]
         return self.notes[:most] + skipped
@@ -173,7 +173,7 @@ class Document:
         return DocumentError(f"{names}: no text at all{hint}")
 
     def locate(self, offset: int) -> SourcePosition:
-        """Return the file and position of character ``offset`` of the document, up to which it must have been read."""
+        """Return the file and position of character ``offset``. The document must have been read at least that far."""
         at = bisect_right(self.parts, offset, key=lambda part: part.start) - 1
         if at < 0:
             raise ValueError(f"nothing has been read at character {offset:,}")

@@ -1,9 +1,8 @@
-"""Compute benchmarks' own metrics on our results, and put published numbers of other models beside them, marked as
-such.
+"""Score our results with the benchmarks' own metrics, and list published numbers of other models beside them.
 
-RULER's tasks use RULER's own match, LongBench's tasks each their own metric, and both have averages; questions with
-short answers use sub-EM, strict and lenient. Published numbers are data (``published.csv``, from the tables of arXiv
-2507.02259). Knows results; knows no agent.
+RULER's tasks use RULER's own match, and each LongBench task uses its own metric; both benchmarks have averages.
+Questions with short answers use strict and lenient sub-EM. Published numbers are data (``published.csv``, from the
+tables of arXiv 2507.02259). Knows results; knows no agent.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def benchmark_task(task: str) -> str:
 
 
 def metrics_of(result: Result) -> dict[str, float]:
-    """Return a scored result's metrics: those of the benchmark it belongs to, or else its own judge's score."""
+    """Return a scored result's metrics: those of its benchmark, or its own judge's score if it belongs to none."""
     example = result.example
     reply = result.trace.answer
     task = benchmark_task(example.task)
@@ -125,8 +124,8 @@ def _of_benchmarks(results: Sequence[Result], published: pd.DataFrame) -> list[R
 def length_of(result: Result) -> str:
     """Return a document's length as benchmarks write it (``8K``, ``3.5M``): the published length nearest to its tokens.
 
-    If no published length is near, it is the power of two nearest to the intended length, which all documents of a file
-    share.
+    If no published length is near, use the power of two nearest to the intended length, which is the same for all
+    documents of a file.
     """
     task = benchmark_task(result.example.task)
     if task.startswith(_LONGBENCH):

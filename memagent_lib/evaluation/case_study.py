@@ -1,4 +1,4 @@
-"""Choose readings of two-hop questions to look at, by a rule stated before anyone sees them.
+"""Choose readings of two-hop questions to look at, by a rule fixed before anyone sees them.
 
 A *lead* is the needed fact that comes first in the document, when nothing yet tells the reader that it will matter.
 Knows results and their diagnosis; knows no task.
@@ -32,7 +32,7 @@ def turns_waited(result: Result) -> int | None:
 
 
 def longest_lead(results: Iterable[Result]) -> Result | None:
-    """Return the right reading whose lead waited longest; ``None`` if no right reading had to wait."""
+    """Return the correct reading whose lead waited longest; ``None`` if no lead of a correct reading had to wait."""
     longest = None
     most_turns = 0
     for result in results:
@@ -49,10 +49,11 @@ def failures(results: Iterable[Result]) -> list[Result]:
 
 
 def outcomes(results: Sequence[Result]) -> pd.DataFrame:
-    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and what became of two facts.
+    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and the fate of the first and the last
+    needed fact.
 
-    ``lead_captured``, ``lead_retained``, ``last_captured`` and ``last_retained`` are about the lead and the last needed
-    fact.
+    ``lead_captured`` and ``lead_retained`` describe the lead; ``last_captured`` and ``last_retained`` describe the last
+    needed fact.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Run an agent on examples: bounded concurrency, one error boundary, one record per result, resumed turn by turn.
+"""Run an agent on examples: bounded concurrency, one error boundary, one record per result, resumable after any turn.
 
 A failed example is an error result with its reason; it is never an empty answer scored as wrong. Knows agents and
 examples; knows no table.
@@ -45,8 +45,8 @@ async def aevaluate(
 ) -> list[Result]:
     """Return one result per example, in order. At most ``concurrency`` examples are loaded and read at a time.
 
-    A ``journal`` saves turns and results; those it already has are not computed again. With a store of ``documents``,
-    results drop the text of a document that does not fit into it, so that a thousand huge documents fit in memory.
+    A ``journal`` saves turns and results, and saved ones are not computed again. With a store of ``documents``, a
+    result drops its document's text if the store has no room for it, so that a thousand huge documents fit in memory.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency must be at least 1, got {concurrency}")
@@ -74,7 +74,7 @@ async def aevaluate(
 def chars_in_flight() -> int:
     """Return how many characters of documents may be read concurrently.
 
-    That is room for four documents of 3.5M tokens or 500 of 32K, and for more if this machine has over 4 GB of memory
+    That is enough for four documents of 3.5M tokens or 500 of 32K, and for more if this machine has over 4 GB of memory
     (some twenty of 3.5M tokens in 24 GB).
     """
     import psutil
@@ -124,10 +124,10 @@ def evaluate(
 ) -> list[Result]:
     """Evaluate an agent on examples and return the results. With a ``folder``, the same call resumes after a crash.
 
-    Finished turns and results are saved there under everything a reply depends on: :attr:`Agent.identity`, the code
-    that reads, question and document. Other weights, wording, budgets or code get a file of their own. Failed examples
-    are read again, and all scores are computed again by the current judges. ``progress`` is whether to display a bar,
-    or a function to call with each result.
+    Finished turns and results are saved there under a key of everything that a reply depends on:
+    :attr:`Agent.identity`, the reading code, the question and the document. If weights, wording, budgets or code
+    change, a new file is started. Failed examples are read again, and all scores are computed again by the current
+    judges. ``progress`` is either whether to display a bar or a function to call with each result.
     """
     if total is None and hasattr(examples, "__len__"):
         total = len(examples)
@@ -200,8 +200,8 @@ def _without_ids(trace: Trace) -> Trace:
 def progress_bar(total: int | None, wanted: bool = True) -> Iterator[Callable[[Result], None]]:
     """Display progress while results arrive; yield the function to call with each result.
 
-    This is a bar in a terminal, and plain text in a notebook that a person has opened, because a saved copy preserves
-    it. Under papermill nothing is displayed; elsewhere it is a line every :data:`LINE_S` seconds.
+    The display is a bar in a terminal, and plain text in an open notebook, because a saved copy preserves text. Under
+    papermill nothing is displayed; elsewhere a line is printed every :data:`LINE_S` seconds.
     """
     from tqdm import tqdm
 

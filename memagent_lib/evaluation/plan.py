@@ -21,7 +21,7 @@ from memagent_lib.readers import reader_named
 class EvaluationPlan:
     """Data files, how many examples to read from each, and the readers by name.
 
-    The numbers of examples are one for all files, or one for each; 0 means all.
+    The number of examples is the same for all files, or there is one number per file; 0 means all examples.
     """
 
     files: Sequence[str | Path]
@@ -62,7 +62,7 @@ class EvaluationPlan:
         return sum(n or count(file) for file, n in self.each())
 
     def examples(self) -> Iterator[Example]:
-        """Yield the examples one at a time, files of long documents first, each example with its ``file`` in its
+        """Yield the examples one at a time, files of long documents first, with each example's ``file`` in its
         metadata.
 
         The many turns of a long document come one after the other, and short documents fill the engine's batch
@@ -74,7 +74,7 @@ class EvaluationPlan:
                 yield replace(example, metadata={**example.metadata, "file": str(file)})
 
     def each(self) -> Iterator[tuple[str | Path, int]]:
-        """Return every file with the number of its examples to read, 0 for all."""
+        """Return each file and how many of its examples to read (0 for all)."""
         numbers = self.n if len(self.n) > 1 else list(self.n) * len(self.files)
         return zip(self.files, numbers, strict=True)
 
@@ -97,10 +97,10 @@ def evaluate_plan(
 
 
 def save_wrong(plan: EvaluationPlan, results: Iterable[Result], path: str | Path) -> int:
-    """Save the examples that the plan's first reader did not answer fully right, and return how many there are.
+    """Save the examples that the plan's first reader did not answer entirely correctly, and return how many there are.
 
-    The file is training data: what a policy still has to learn. Failed readings are not included. If there is nothing
-    to save, no file is written.
+    The file is training data: the examples that a policy still has to learn. Failed readings are not included. If there
+    is nothing to save, no file is written.
     """
     first = reader_named(plan.readers[0]).name
     scored = (result for result in results if result.reader == first and result.score is not None)

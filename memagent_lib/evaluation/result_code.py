@@ -1,8 +1,8 @@
 """Hash the code that a result depends on; the files that matter are found automatically.
 
-They are the files of the rooms that read or judge, and of all rooms that these import, directly or indirectly, so no
-hand-kept list can miss one. Comments, docstrings and layout do not change the hash. Knows the library's source; knows
-no result.
+These are the files of the rooms that read or judge, and of all rooms that they import, directly or indirectly. No list
+is maintained by hand, so none can miss a file. Comments, docstrings and layout do not change the hash. Knows the
+library's source; knows no result.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def code_of_results(rule: str, reader_file: str = "") -> str:
 def files_behind(*rooms: str) -> list[Path]:
     """Return the source files of ``rooms`` and of every room that they import, and the library's TOML files.
 
-    All files of a room count, because backends are imported by a name that is only known at run time.
+    All files of a room count, because backends are imported by a name known only at run time.
     """
     found: dict[str, list[Path]] = {}
     waiting = list(rooms)

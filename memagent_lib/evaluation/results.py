@@ -1,7 +1,7 @@
 """A result: everything known about the reading of one example, as an object, as a JSON record, and as a row of a table.
 
-:data:`COLUMNS` is the whole definition of the result table. A column that is declared there appears in every frame and
-parquet file and, if it so declares, in summaries and in MLflow. Knows no agent.
+:data:`COLUMNS` is the whole definition of the result table. A column declared there appears in every frame and parquet
+file, and optionally in summaries and in MLflow. Knows no agent.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Result:
         return {name: column.value(self) for name, column in COLUMNS.items()}
 
     def to_record(self, stored: bool = False) -> dict[str, Any]:
-        """Return plain JSON types, from which :meth:`from_record` restores the result.
+        """Return the result as plain JSON types; :meth:`from_record` restores it.
 
         With ``stored``, the document is stored beside the record, so its chunks are recorded without their text.
         """
@@ -120,9 +120,9 @@ class Result:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], document: str | None = None) -> Result:
-        """Restore the result of a record.
+        """Restore a result from its record.
 
-        Without ``document``, its text is joined from the chunks, or left out if they lack it.
+        Without ``document``, the document's text is joined from the chunks, or left out if the chunks have no text.
         """
         trace = record["trace"]
         chunks = [turn["chunk"] for turn in trace["turns"] if "chunk" in turn] if trace else []
@@ -263,8 +263,8 @@ def to_frame(results: Iterable[Result]) -> pd.DataFrame:
 def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) -> pd.DataFrame:
     """Return one row per turn of all results, with :data:`TURN_TABLE`.
 
-    Results by policy add a column ``policy``. ``evidence`` is whether the chunk contains needed evidence, or part of
-    it; ``fate`` is its fate after the turn.
+    If results are passed by policy, there is a column ``policy``. ``evidence`` is whether the chunk contains any needed
+    evidence, even in part; ``fate`` is the evidence's fate after the turn.
     """
     import pandas as pd
 

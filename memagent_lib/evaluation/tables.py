@@ -1,4 +1,4 @@
-"""Tables from result rows: rates with intervals, accuracy per group, several evaluations together, two compared.
+"""Tables from result rows: rates with intervals, accuracy per group, several evaluations in one table, two compared.
 
 Knows frames of result rows; knows no agent and no store of runs.
 """
@@ -75,7 +75,7 @@ def mean_columns() -> list[str]:
 
 
 def table(results: pd.DataFrame) -> pd.DataFrame:
-    """Return accuracies with interval, n and failures: one row per policy, reader (and task), one column per length."""
+    """Tabulate accuracy with interval, n and failures: a row per policy and reader (and task), a column per length."""
     lines = ["policy", "reader"]
     if results["task"].nunique() > 1:
         lines.insert(0, "task")
@@ -88,7 +88,7 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def judges(results: pd.DataFrame) -> str:
-    """Return the judges of all rows and how many rows each has judged, most first: ``contains (12), items (3)``."""
+    """Return the judges and how many rows each has judged, the largest number first: ``contains (12), items (3)``."""
     counts = results["rule"].value_counts()
     return ", ".join(f"{rule} ({count:,})" for rule, count in counts.items())
 
@@ -157,9 +157,9 @@ def _alone(path: Path) -> Iterator[None]:
 def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
     """Return all result rows in a folder and in the folders of a sweep's points below it.
 
-    Policies named in ``first`` come first; the order of the policies determines the order of colours and rows. Points
-    of one policy with other readers or documents count as parts of one evaluation. If two points have read the same
-    documents with the same reader, they differ in something else, and each point's name is added to its policy's.
+    Policies named in ``first`` come first; colours and rows follow this order. Points of one policy count as parts of
+    one evaluation if they differ in reader or documents. If two points have read the same documents with the same
+    reader, they differ in something else, so each point's name is added to its policy's name.
     """
     import pandas as pd
 

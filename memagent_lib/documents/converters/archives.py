@@ -1,4 +1,4 @@
-"""Open zip archives that are documents (Word, Excel, EPUB), with a limit on the size they unpack to."""
+"""Open zip archives that are documents (Word, Excel, EPUB), with a limit on their unpacked size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ZIP_ERRORS = (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, Runt
 
 
 def open_archive(stream: BinaryIO) -> zipfile.ZipFile:
-    """Open an archive. Raises :class:`Unreadable` if it is damaged, encrypted or unpacks to more than can be read."""
+    """Open an archive. Raises :class:`Unreadable` if it is damaged, encrypted or too large when unpacked."""
     try:
         archive = zipfile.ZipFile(stream)
     except _ZIP_ERRORS as broken:

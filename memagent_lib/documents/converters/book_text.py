@@ -1,6 +1,6 @@
 """Convert an EPUB to text: its chapters in reading order (the package's spine), read by the HTML converter.
 
-A chapter that is missing, damaged or empty is named as left out; the others are read.
+A chapter that is missing, damaged or empty is reported as left out; the others are read.
 """
 
 from __future__ import annotations

@@ -27,14 +27,14 @@ class Unreadable(ValueError):
 
 
 class Piece(NamedTuple):
-    """Some of a file's text, and where in the file it is: ``page 3``, ``sheet Rent``, or "" in a file without parts."""
+    """Part of a file's text, and its position in the file: ``page 3``, ``sheet Rent``, or "" in a file without parts."""
 
     text: str
     where: str = ""
 
 
 class Converted(NamedTuple):
-    """The text of a file as pieces, which can be iterated over repeatedly, and one line for each thing left out."""
+    """A file's text, as pieces that can be iterated over repeatedly, and one line for each thing left out."""
 
     pieces: Iterable[Piece]
     notes: Sequence[str] = ()
@@ -56,7 +56,7 @@ class Source:
         return cls(name, lambda: io.BytesIO(data))
 
     def read(self) -> bytes:
-        """Read all bytes. Raises :class:`Unreadable` if they are too many to be converted in memory."""
+        """Read all bytes. Raises :class:`Unreadable` if there are too many to convert in memory."""
         with self.open() as stream:
             data = stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
@@ -78,7 +78,7 @@ class ConverterOptions:
 
 @dataclass(frozen=True)
 class Lazily:
-    """Pieces that are computed anew at each iteration, for text that need not fit into memory."""
+    """Pieces that are computed anew at each iteration, so that the text need not fit into memory."""
 
     make: Callable[[], Iterator[Piece]]
 

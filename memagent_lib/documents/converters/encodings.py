@@ -1,9 +1,9 @@
 """Detect the encoding of a text file from all of its bytes, or refuse the file.
 
-In order, these are tried: a byte order mark, UTF-16 by its zero bytes, strict UTF-8, UTF-8 with a few invalid bytes,
-and then the guesses of chardet. A guess counts only if it decodes every byte, yields words of one script, and is
-clearly ahead of the next guess or gives the same text. A wrong guess is worse than none, because it silently spoils
-every name in the document.
+These are tried in order: a byte order mark, UTF-16 by its zero bytes, strict UTF-8, UTF-8 with a few invalid bytes, and
+then the guesses of chardet. A guess counts only if it decodes every byte, yields words of one script, and is clearly
+ahead of the next guess or gives the same text. A wrong guess is worse than none, because it silently spoils every name
+in the document.
 """
 
 from __future__ import annotations
@@ -54,14 +54,17 @@ class UnknownEncoding(Unreadable):
 
 
 class Encoding(NamedTuple):
-    """One of Python's codecs, and how many characters of the text replace bytes that are invalid in it."""
+    """A Python codec, and how many characters of the decoded text replace invalid bytes."""
 
     codec: str
     invalid: int = 0
 
 
 def codec_of(label: str) -> str | None:
-    """Return Python's name of the codec that browsers use for ``label``; ``None`` if they know no such label."""
+    """Return Python's codec for ``label``, or the wider one that browsers use instead.
+
+    ``None`` if Python has no such codec, or if the codec is not one for text files.
+    """
     try:
         name = codecs.lookup(label.strip()).name
         b"a".decode(name, "ignore")  # Python calls base64 and others codecs, too
@@ -71,7 +74,7 @@ def codec_of(label: str) -> str | None:
 
 
 def marked_encoding(head: bytes) -> str | None:
-    """Return the codec that a byte order mark at the beginning names; ``None`` if there is no mark."""
+    """Return the codec of the byte order mark at the beginning; ``None`` if there is no mark."""
     return next((codec for mark, codec in _MARKS.items() if head.startswith(mark)), None)
 
 

@@ -1,7 +1,7 @@
 """Detect a file's format from its bytes, and choose its converter from one table.
 
 Names mislead (an Excel export that is HTML, a .doc that is RTF), so the suffix only decides between text formats: CSV,
-or HTML without its first tag. A known format that cannot be read has a line that names the way out.
+or HTML without its first tag. The error for a known format that cannot be read names a workaround.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
 
 
 def convert(source: Source, options: ConverterOptions | None = None, kind: str | None = None) -> Converted:
-    """Convert a file to text, by its detected format or as ``kind``. Raises :class:`Unreadable`."""
+    """Convert a file to text as ``kind``, or by its detected format. Raises :class:`Unreadable`."""
     try:
         converted = CONVERTERS[kind or format_of(source, options)](source, options or ConverterOptions())
     except RecursionError:

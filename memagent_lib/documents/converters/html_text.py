@@ -6,7 +6,7 @@ Cells of a row are on one line, separated by `` | ``; terms, options and caption
 separated only if they would form a new number or word: ``<i>12</i><i>34</i>``.
 
 The standard library's parser runs once over the page and no tree is built, so neither depth nor missing end tags
-matter. Knows no style sheets, so a passage that only a class hides is read.
+matter. Style sheets are ignored, so a passage hidden only by a class is read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convert e-mail to text: the headers that a person reads, the body, forwarded mails and attachments.
 
-Of a body that is present twice, plain and HTML, the plain one is read if it has the other's words, else the HTML one:
-many plain bodies contain only "please view in HTML". An attachment is converted by its own format, or named as left
+If a body is present as both plain text and HTML, the plain text is read if it has the words of the HTML, else the HTML:
+many plain bodies contain only "please view in HTML". An attachment is converted by its own format, or reported as left
 out.
 """
 

@@ -1,6 +1,6 @@
 """Convert a PDF to text, page by page: the printed text, then the values of form fields and the page's notes.
 
-A page without text, or one at which the PDF library fails, is named as left out; the others are read. Characters for
+If a page has no text or the PDF library fails on it, it is reported as left out; the others are read. Characters for
 which the file states no meaning (halves of pairs, private-use codes) become U+FFFD and are counted.
 """
 
@@ -33,7 +33,9 @@ class _Page(NamedTuple):
 
 
 def pdf_text(source: Source, options: ConverterOptions) -> Converted:
-    """Convert every page of a PDF, scanned ones by ``options.ocr``. Raises :class:`Unreadable` if it has no pages."""
+    """Convert every page of a PDF, with ``options.ocr`` for scanned ones. Raises :class:`Unreadable` if there are no
+    pages.
+    """
     pages: list[_Page] = []
     with source.open() as stream, _warnings_of_pypdf() as warnings:
         reader = _open(stream)

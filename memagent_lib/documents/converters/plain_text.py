@@ -1,4 +1,4 @@
-"""Read plain text and Markdown unchanged, block by block: a gigabyte costs no more memory than a page."""
+"""Read plain text and Markdown unchanged, block by block: a gigabyte takes no more memory than a page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plain_text(source: Source, options: ConverterOptions) -> Converted:
 
 
 def encoding_of(source: Source, options: ConverterOptions) -> tuple[Encoding, list[str]]:
-    """Return the encoding of a text, and a line about bytes that are invalid in it. Raises :class:`Unreadable`."""
+    """Return the encoding of a text, and a line about any invalid bytes. Raises :class:`Unreadable`."""
     with source.open() as stream:
         if options.encoding is None:
             encoding = find_encoding(stream)

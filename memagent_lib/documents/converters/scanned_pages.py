@@ -1,6 +1,6 @@
 """Recognise the text of scanned pages if the user requests it: pypdfium2 renders them, tesseract reads them.
 
-Both are optional; if one is missing, the error has the line that installs it.
+Both are optional; if one is missing, the error gives the command that installs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGE_TIMEOUT_S = 120
 
 
 class MissingTool(UserError, RuntimeError):
-    """A program or library that an option needs is not installed. The message has the line that installs it."""
+    """A program or library that an option needs is not installed. The message gives the command that installs it."""
 
 
 def require_ocr(language: str) -> None:

@@ -37,7 +37,7 @@ _ROWS_PER_PIECE = 1000
 def csv_text(source: Source, options: ConverterOptions) -> Converted:
     """Convert a CSV file of any size.
 
-    The delimiter is the one that divides the first lines evenly, or that ``sep=`` names.
+    The delimiter is the one in a ``sep=`` line, or else the one that divides the first lines evenly.
     """
     encoding, notes = encoding_of(source, options)
     with source.open() as stream:
