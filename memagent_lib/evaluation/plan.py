@@ -21,7 +21,7 @@ from memagent_lib.readers import reader_named
 class EvaluationPlan:
     """Data files, how many examples to read from each, and the readers by name.
 
-    The number of examples is the same for all files, or there is one number per file; 0 means all examples.
+    ``n`` has one number of examples for all files, or one per file; 0 means all examples.
     """
 
     files: Sequence[str | Path]

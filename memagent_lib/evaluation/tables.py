@@ -230,8 +230,8 @@ def paired(results: pd.DataFrame, left: str, right: str, reader: str = "overwrit
     """Compare policy ``right`` with policy ``left`` on the documents that both have read, one row per length.
 
     Columns: ``difference`` of the mean scores (right minus left), its 95 % interval ``low, high``, the number of
-    documents ``n``, and on how many of them only one scored higher (``right_only``, ``left_only``). A document that
-    failed for either policy is left out.
+    documents ``n``, and the numbers of documents on which one policy scored higher (``right_only``, ``left_only``). A
+    document that failed for either policy is left out.
     """
     import pandas as pd
 

@@ -79,8 +79,8 @@ class EvaluationReport:
     def warnings(self) -> list[str]:
         """Warnings to read before any number.
 
-        They name missing points, mixed versions or settings, cells in which every example failed with the reasons, and
-        runs that are not in the store.
+        They name missing points, mixed versions or settings, cells in which every example failed (with the reasons),
+        and runs that are not in the store.
         """
         counts = summarise(self.rows, _CELL)
         broken = [

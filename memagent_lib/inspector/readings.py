@@ -79,7 +79,7 @@ class Readings:
         return [self.entry(key) for key in self.results]
 
     def entry(self, key: str) -> dict[str, Any]:
-        """Return what the list of readings displays about one reading, and the tags by which it can be filtered."""
+        """Return what the list of readings displays about one reading, and the tags to filter it by."""
         result = self._result(key)
         policy = self.policies[key]
         example = result.example
@@ -106,7 +106,7 @@ class Readings:
 
         For each turn these are the fate of the evidence as a letter, the reply's length in tokens and the start of its
         chunk in the document (-1 without a chunk). Then follow lists of turns: those with evidence in their chunk,
-        those with evidence or a changed fate, those whose reply was cut, and the turn to open first.
+        those with evidence or a changed fate, those with a truncated reply, and the turn to open first.
         """
         result = self._result(key)
         turns = result.trace.turns
@@ -127,7 +127,7 @@ class Readings:
     def detail(self, key: str, turn: int) -> dict[str, Any]:
         """Return one turn with its texts: the chunk and its evidence, the changes to the memory, the token counts.
 
-        ``brought`` are the spans of the chunk whose words the reply took over.
+        ``brought`` lists the spans of the chunk whose words the reply copied.
         """
         result = self._result(key)
         this = result.trace.turns[turn]
@@ -172,7 +172,9 @@ class Readings:
         ]
 
     def notable(self, key: str) -> list[int]:
-        """Return at most 8 turns to display if not all fit: the last two, changes of fate, the first, cut replies."""
+        """Return at most 8 turns to display if not all fit: the last two, changes of fate, the first, truncated
+        replies.
+        """
         story = self.story(key)
         last = range(len(story["fates"]))[-2:]
         # In order of importance, because only the first few stay.
@@ -188,7 +190,7 @@ class Readings:
         beside: str | None = None,
         turn: int | None = None,
     ) -> dict[str, Any]:
-        """Return the inspector's initial state: the first failure that lost evidence and that another policy got right.
+        """Return the inspector's initial state: the first failure that lost evidence while another policy was right.
 
         It opens at the turn of the loss. Arguments narrow the choice; an unknown value raises ``ValueError`` with the
         known ones. ``beside`` is the other reading's policy (with its reader, unless that is ``overwrite``), or ``""``
@@ -250,7 +252,7 @@ class Readings:
         return {"stories": stories, "details": details, "phrases": phrases}
 
     def beside(self, entry: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
-        """Return the reading of the same document called ``name``; by default, another policy's by the same reader."""
+        """Return the reading ``name`` of the same document; by default, another policy's with the same reader."""
         for key in self._of_document[entry["example"], entry["document"]]:
             if key == entry["key"]:
                 continue

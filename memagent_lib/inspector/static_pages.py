@@ -81,7 +81,7 @@ def to_html(
     """Return the inspector as a page that needs no kernel and no network.
 
     Texts of readings are included until ``room_mb`` is full, starting with those of ``first_keys`` and of the example
-    with which it opens; the page states how many are incomplete. ``opening`` has the options of :func:`show`.
+    displayed first; the page states how many are incomplete. ``opening`` has the options of :func:`show`.
     """
     if not isinstance(readings, Readings):
         readings = Readings(readings)

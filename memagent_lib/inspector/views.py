@@ -38,8 +38,8 @@ def show(
 
     A run is an MLflow id, or a folder with its results. ``opening`` (``policy``, ``reader``, ``chunks``, ``example``,
     ``beside``, ``turn``) chooses the first reading to display; by default it is the first failure that lost evidence.
-    ``agents`` maps policies to functions that open the agent with which to continue from an edited memory; for runs,
-    the default opens the run's model.
+    ``agents`` maps each policy to a function that opens its agent, for continuing from an edited memory; for runs, the
+    default opens the run's model.
     """
     live = ""
     openers: dict[str, Callable[[], Agent]] = {}

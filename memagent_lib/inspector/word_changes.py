@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class WordChange(NamedTuple):
-    """A run of words that is the ``same`` in both texts, ``new`` in the second, or ``gone`` from the first."""
+    """A run of words in both texts (``same``), only in the second (``new``), or only in the first (``gone``)."""
 
     text: str
     change: str

@@ -26,13 +26,12 @@ _SETTINGS = {
 
 
 def smoothed(points: Points) -> bool:
-    """Return whether :func:`svg_chart` draws the running mean of these points, which it does from ten points on."""
+    """Return whether :func:`svg_chart` draws the running mean of these points: only if there are ten or more."""
     return len(points) >= 2 * WINDOW
 
 
 def svg_chart(lines: Mapping[str, Points], write: Callable[[float], str], most: float | None = None) -> str:
-    """Draw each line's steps as dots, and a line through their running mean, or through the dots themselves if they are
-    few.
+    """Draw each line's steps as dots, and a line through their running mean, or through the dots if there are few.
 
     ``write`` formats a value as text; ``most`` is the largest possible value. The axis extends below 0 only for
     negative values.

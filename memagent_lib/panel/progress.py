@@ -65,7 +65,7 @@ class Progress:
         return round(statistics.mean(recent) * (self.status.steps - self.status.step))
 
     def silent_s(self, now: float | None = None) -> float | None:
-        """Return the seconds since a running run's last step if steps are usually far shorter, else ``None``."""
+        """Return the seconds since a running run's last step if that is unusually long, else ``None``."""
         usual = self.seconds_per_step
         if self.status.state is not TrainingState.RUNNING or usual is None or self.last_step_at is None:
             return None

@@ -27,7 +27,7 @@ _LONGEST_CHUNK = 1500
 class Tile(NamedTuple):
     """A chart: its metrics and the names of their lines.
 
-    A ``*`` in a metric stands for any task, which then names the line.
+    A ``*`` in a metric stands for any task; each task's name then names its line.
     """
 
     title: str

@@ -50,7 +50,7 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     """Start a run in ``folder``, attach to the run there if it is active or finished, or resume it if it stopped.
 
     A run in the folder must have this configuration, except for its tracking store; otherwise the launcher raises an
-    error. With ``stop_at_exit`` the run does not outlive this process, wherever that is interrupted.
+    error. With ``stop_at_exit`` the run does not outlive this process, wherever the process is interrupted.
     """
     files = RunFolder(absolute(folder))
     if not files.config.is_file():
@@ -73,8 +73,8 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
     """Display progress until the run is over, as a bar in a terminal or else as a line per event; return its last
     status.
 
-    Interrupting this call only stops watching. With ``stop_on_interrupt`` Ctrl-C stops the run after a checkpoint, and
-    so does SIGTERM, by which schedulers end a job. Raises the launcher's ``RunError`` if the run did not finish.
+    Interrupting this call only stops watching. With ``stop_on_interrupt``, Ctrl-C or SIGTERM (a scheduler's signal to
+    end a job) stops the run after a checkpoint. Raises the launcher's ``RunError`` if the run did not finish.
     """
     from tqdm import tqdm
 
@@ -134,9 +134,9 @@ def curve(run: TrainingRun) -> pd.DataFrame:
 def log_training(experiment: Experiment, run_id: str, training: TrainingRun, figure: Figure) -> None:
     """Log the curves to the training's MLflow run, as a figure and as the table ``curve.parquet``.
 
-    If a notebook found the training already there, it has its own MLflow run, ``run_id``, which then gets the figure,
-    the table and the metrics too, and the training's id as a tag. Nothing is logged while a training has no MLflow run
-    yet, because it is still starting.
+    If a notebook joined an existing training, ``run_id`` is the notebook's own MLflow run. That run gets the figure,
+    the table and the metrics too, and the training's id as a tag. Nothing is logged while a training that is still
+    starting has no MLflow run.
     """
     own = training.status().mlflow_run
     if not own:

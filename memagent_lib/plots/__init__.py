@@ -1,7 +1,7 @@
 """Figures of results, data and training: a tidy frame goes in, matplotlib ``Axes`` come out.
 
-Every function draws into ``ax``, or into a new figure if it is not set, and returns the axes. Knows frames by their
-columns. Knows no model, no run and no notebook.
+Every function draws into ``ax`` if it is set, or else into a new figure, and returns the axes. The functions rely only
+on a frame's columns. Knows no model, no run and no notebook.
 """
 
 from memagent_lib.plots.data_plots import data_overview, document_lengths, evidence_depths, gold_positions

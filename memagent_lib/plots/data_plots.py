@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def data_overview(frames: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | None = None) -> list[Axes]:
     """Draw all figures of a data set in one row and return their axes.
 
-    A figure whose frame is empty is left out, for example gold documents if no example has any. ``axes``, if set, has
-    one for each remaining figure.
+    A figure is left out if its frame is empty, for example if no example has gold documents. If set, ``axes`` must have
+    one entry for each remaining figure.
     """
     figures = {"examples": document_lengths, "depths": evidence_depths, "gold": gold_positions}
     drawn = {name: draw for name, draw in figures.items() if len(frames[name])}
@@ -33,7 +33,7 @@ def data_overview(frames: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | Non
 def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw one dot per document at its length, one row per file.
 
-    The unit is tokens if all are counted, else characters.
+    Lengths are in tokens if every document's tokens are counted, else in characters.
     """
     import seaborn as sns
     from matplotlib.ticker import FuncFormatter, LogLocator
@@ -53,7 +53,7 @@ def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def evidence_depths(depths: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the share of evidence up to each depth of the document, one line per file.
 
-    Evenly spread evidence is the diagonal.
+    Evenly spread evidence follows the diagonal.
     """
     lines = depths.assign(line=depths["file"])
     return _cumulative(lines, ax, "How deep is the evidence?", "depth of the evidence")
@@ -62,7 +62,7 @@ def evidence_depths(depths: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def gold_positions(gold: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw where the gold documents are among the others, one line per hop.
 
-    Evenly spread positions are the diagonal.
+    Evenly spread positions follow the diagonal.
     """
     lines = gold.assign(line=[f"gold document {hop + 1}" for hop in gold["gold"]])
     return _cumulative(lines, ax, "Where are the gold documents?", "position among the documents")

@@ -1,4 +1,4 @@
-"""Figures of evaluations and training: tidy frames in, ``Axes`` out, all in one look.
+"""Figures of evaluations and training: tidy frames in, ``Axes`` out, all in the same style.
 
 Colour stands for the policy and line style for the reader; every interval is drawn. Knows no run and no file.
 """
@@ -51,7 +51,7 @@ _CAPTURE_DASHES = (0, (4, 2))
 
 
 def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw accuracy with 95 % Wilson intervals over the number of chunks, one line per policy and reader.
+    """Draw accuracy with 95 % Wilson intervals against the number of chunks, one line per policy and reader.
 
     Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, the axis also shows
     lengths in tokens. Baselines are thin lines in their policy's colour and share one legend of line styles. A policy
@@ -124,10 +124,10 @@ def _band(ax: Axes, x: Sequence[float], low: Sequence[float], high: Sequence[flo
 
 
 def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw capture and retention over the number of chunks.
+    """Draw capture and retention against the number of chunks.
 
-    Capture (dashed) is the share of the evidence in memory right after its chunk; retention is how much of that was in
-    memory at the end.
+    Capture (dashed) is the share of the evidence in memory right after its chunk; retention is the share of the
+    captured evidence still in memory at the end.
     """
     from matplotlib.lines import Line2D
 
@@ -170,7 +170,7 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the memory's length in tokens after each chunk: the mean over traces and the middle 80 %.
 
     Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per value of the column ``policy``
-    if there is one. Memories that were cut at their limit are marked.
+    if there is one. Memories truncated at their limit are marked.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     reads = traces[traces["kind"].isin(("read", "gate", "recall"))]
@@ -220,11 +220,10 @@ def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward
 
 
 def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw when each phrase was in memory: one bar per phrase, from chunk to chunk, in colour if it is in the last
-    memory.
+    """Draw when each phrase was in memory: one bar per phrase, coloured if the phrase is in the last memory.
 
-    Takes :meth:`memagent_lib.diagnostics.Provenance.to_frame`. Of more than ``most`` phrases, only the longest-lived
-    are drawn.
+    Takes :meth:`memagent_lib.diagnostics.Provenance.to_frame`. If there are more than ``most`` phrases, only the
+    longest-lived are drawn.
     """
     # A phrase that was never dropped lives to the end of the last chunk.
     lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
@@ -249,7 +248,7 @@ def _shortened(text: str, most: int = 48) -> str:
 
 
 def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw how many tokens a document costs over its length: the mean and the middle 80 %.
+    """Draw how many tokens a document costs against its length: the mean and the middle 80 %.
 
     There is one line per policy and reader. Tokens are those of prompts and replies together, including those that a
     prefix cache saved. The dotted line is a cost linear in length.
@@ -285,7 +284,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = None) -> Axes:
     """Draw a heat map of accuracy by document length and by depth of the last needed evidence.
 
-    Takes the rows of one policy and reader. Raises ``ValueError`` for rows of several, or for rows without a depth.
+    Takes the rows of one policy and reader. Raises ``ValueError`` if there are several, or if the rows have no depth.
     """
     import seaborn as sns
 
@@ -334,7 +333,7 @@ def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame
 def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the paired difference, right minus left, with its 95 % interval for each length.
 
-    Takes :func:`memagent_lib.evaluation.paired`. An interval that excludes zero is in colour; any other one is grey.
+    Takes :func:`memagent_lib.evaluation.paired`. An interval is coloured if it excludes zero, else grey.
     """
     from matplotlib.ticker import FuncFormatter
 

@@ -1,4 +1,4 @@
-"""The look that all figures share: colours, line styles, axes, labels. Knows no results.
+"""The style that all figures share: colours, line styles, axes, labels. Knows no results.
 
 Figures have no background and grey ink, so that one image is legible on a light and on a dark page.
 """
@@ -78,12 +78,12 @@ class LineEnd(NamedTuple):
 
 
 def axes_or_new(ax: Axes | None, width: float, height: float) -> Axes:
-    """Return ``ax``, or the axes of a new figure of this size in inches if it is ``None``."""
+    """Return ``ax`` or, if it is ``None``, the axes of a new figure of this size in inches."""
     return new_axes(width, height)[0] if ax is None else ax
 
 
 def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> list[Axes]:
-    """Create a figure in the common look, with its size in inches, and return its axes row by row."""
+    """Create a figure of this size in inches, in the common style, and return its axes row by row."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
@@ -164,7 +164,7 @@ def other_seeds(policies: Iterable[str]) -> set[str]:
 
 
 def dashes_of(reader: str) -> Any:
-    """Return a reader's line style. A reader without its own always gets the same one of a few others."""
+    """Return a reader's line style. A reader without its own style always gets the same spare one."""
     own = DASHES.get(reader)
     if own is not None:
         return own
@@ -329,7 +329,7 @@ def _line_handles(colours: Mapping[str, str]) -> list[Any]:
 
 
 def style_handles(readers: Iterable[str]) -> list[Any]:
-    """Return legend entries for the line styles of the baselines among ``readers``; none if it has no baseline."""
+    """Return legend entries for the line styles of the baselines among ``readers``; none without baselines."""
     from matplotlib.lines import Line2D
 
     present = set(readers)
@@ -346,7 +346,7 @@ def style_handles(readers: Iterable[str]) -> list[Any]:
 def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:
     """Return how many tokens a chunk has; ``None`` if the rows differ or do not record it.
 
-    Only readers with a memory count, because a baseline's chunk is all that it sees at once.
+    Only readers with a memory count, because a baseline's chunk is all the text that it sees at once.
     """
     if "chunk_tokens" not in results:
         return None

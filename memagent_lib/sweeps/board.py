@@ -34,7 +34,7 @@ class SweepBoard:
 
     @property
     def count(self) -> str:
-        """The number of finished points, out of all: ``3/12``."""
+        """The number of finished points out of the total: ``3/12``."""
         return f"{sum(state is PointState.FINISHED for state in self._states.values())}/{len(self._states)}"
 
     def set(self, point: SweepPoint, state: PointState, how: str) -> None:

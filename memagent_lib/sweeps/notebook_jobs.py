@@ -1,7 +1,8 @@
 """Run notebooks with papermill, each in its own process, several at a time. Knows no sweep and no MLflow.
 
-With a process each, a kernel that is killed for memory does not end the others. A worker that gets SIGTERM, or whose
-parent has ended, interrupts the running cell as Ctrl-C does, lets it clean up, and ends its kernel.
+Because each notebook has its own process, a kernel killed for lack of memory does not end the others. A worker that
+gets SIGTERM, or whose parent has ended, interrupts the running cell as Ctrl-C does, lets it clean up, and ends its
+kernel.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def run_jobs(
 ) -> None:
     """Run jobs in order, ``workers`` at a time.
 
-    ``on_start`` returns the job to run, which lets it change a job. ``on_end`` gets each outcome. Any exception, Ctrl-C
+    ``on_start`` returns the job to run, so it can change the job. ``on_end`` gets each outcome. Any exception, Ctrl-C
     included, stops the running jobs and their kernels before it is raised; ``on_stop`` gets the number of these jobs. A
     second Ctrl-C kills them at once.
     """

@@ -57,7 +57,7 @@ class SweepResult:
 def run_sweep(
     sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False, quiet: bool = False
 ) -> SweepResult:
-    """Run all points of a sweep that have neither finished nor failed; with ``retry`` also those that failed before.
+    """Run the unfinished points of a sweep; points that failed before run again only with ``retry``.
 
     A failed point does not stop its own stage, but no later stage begins. Raises :class:`SweepError` for a faulty
     sweep before anything starts, and ``KeyboardInterrupt`` when stopped.
@@ -85,7 +85,7 @@ def run_sweep(
 def show_sweep(folder: str | Path) -> bool:
     """Print the state of the sweep in ``folder``; return whether all of its points have finished.
 
-    Works from any process, while the sweep runs and afterwards.
+    This works from any process, while the sweep runs and afterwards.
     """
     folder = absolute(folder)
     sweep = _sweep_of(folder)
@@ -101,10 +101,10 @@ def show_sweep(folder: str | Path) -> bool:
 
 
 def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataFrame:
-    """Return the rows of ``table`` from all finished points, which logged it to their runs or to child runs.
+    """Return the rows of ``table`` that all finished points logged to their runs or to child runs.
 
-    The parameters that vary become columns. A parameter whose column exists with other values gets the prefix
-    ``param.``.
+    The parameters that vary become columns. If a column of that name exists with other values, the parameter's column
+    gets the prefix ``param.``.
     """
     import pandas as pd
 
@@ -139,7 +139,7 @@ def is_sweep(folder: str | Path) -> bool:
 
 
 def unfinished_points(folder: str | Path) -> list[str]:
-    """Return a text per unfinished point of the sweep in ``folder``: its stage, its name and its state."""
+    """Return one line per unfinished point of the sweep in ``folder``: its stage, name and state."""
     folder = absolute(folder)
     records = _recorded(folder, _sweep_of(folder))
     return [f"{p['stage']}, {p['point']}: {r['status']}" for p, r in records if r["status"] != PointState.FINISHED]

@@ -36,7 +36,7 @@ class SweepError(UserError, ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepStage:
-    """One notebook, run for every combination of an entry of ``points`` with the values of ``grid``.
+    """One notebook, run for every combination of an entry of ``points`` and values of ``grid``.
 
     All points share ``parameters``, which ``points`` and ``grid`` override.
     """
@@ -59,7 +59,7 @@ class SweepStage:
             raise SweepError(f"stage {self.name} has an empty list of points")
 
     def varied(self) -> Iterator[dict[str, Any]]:
-        """Yield for each point of the stage the parameters that differ between points."""
+        """Yield the parameters of each point that differ within the stage."""
         for point, values in itertools.product(self.points, itertools.product(*self.grid.values())):
             yield dict(point) | dict(zip(self.grid, values, strict=True))
 
@@ -69,8 +69,8 @@ class SweepSpec:
     """A sweep: stages that run one after the other, with up to ``workers`` points of a stage at a time.
 
     A sweep of one notebook may set ``notebook``, ``grid`` and ``points`` instead of ``stage``. Every notebook gets the
-    ``parameters`` that it declares. In their texts ``{folder}`` stands for the sweep's folder, and ``{point}`` for a
-    file name made of the values that vary. ``tracking`` is an MLflow store: a folder or an address.
+    ``parameters`` that it declares. In text parameters, ``{folder}`` stands for the sweep's folder, and ``{point}`` for
+    a file name made of the values that vary. ``tracking`` is an MLflow store: a folder or an address.
     """
 
     name: str
@@ -114,7 +114,7 @@ class SweepSpec:
 
 
 class PointState(StrEnum):
-    """The state of a point. Once the point has an MLflow run, the state is in MLflow's words."""
+    """The state of a point. Once the point has an MLflow run, the state is named as in MLflow."""
 
     WAITING = "not run"
     RUNNING = "RUNNING"
@@ -126,8 +126,8 @@ class PointState(StrEnum):
 class SweepPoint:
     """One notebook with one set of parameters.
 
-    ``varied`` has the parameters that differ within the stage, ``defaults`` the notebook's own values as text. ``key``
-    is a hash that changes whenever the result might.
+    ``varied`` has the parameters that differ within the stage; ``defaults`` has the notebook's own values as text.
+    ``key`` is a hash that changes whenever the result might.
     """
 
     stage: str

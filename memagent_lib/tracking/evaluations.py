@@ -47,8 +47,7 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
 
     Metrics are logged per reader, with the length in chunks as MLflow's step (0 where the length is unknown). With
     ``model`` they are also attached to that model in MLflow. ``labels`` such as ``policy="trained"`` become columns,
-    and so does ``run_id``, which names the source of each row in a table of many runs. The column ``flops`` is filled
-    if the model's shape is known.
+    and so does ``run_id``, which names each row's run. The column ``flops`` is filled if the model's shape is known.
     """
     traces = [trace_id_of(run, result) for result in results]
     frame = to_frame(results).assign(**labels, run_id=run.id, trace_id=traces, flops=_flops(results, model))
@@ -96,7 +95,7 @@ def evaluate_files(
 
     ``memagent evaluate`` and the notebook 03_evaluate call this. Finished turns and results are saved below ``folder``,
     so the same call continues after a crash. The rows are saved there as ``POLICY.parquet``, for figures over several
-    policies. With ``add``, rows of other readers and files that the file already has are preserved.
+    policies. With ``add``, the file's earlier rows are preserved if their reader or data file differs.
     """
     policy = policy or policy_name(model)
     run.data(*plan.files)
@@ -107,7 +106,7 @@ def evaluate_files(
 
 
 def rows_file(policy: str) -> str:
-    """Return the name, without its ending, of the file that has the rows of ``policy``."""
+    """Return the name of the file for the rows of ``policy``, without its suffix."""
     return "".join(c if c.isalnum() or c in "-_. " else "-" for c in policy)
 
 
@@ -145,8 +144,8 @@ def load_readings(
 ) -> dict[str, list[Result]]:
     """Load the readings that result rows describe, from the runs that the rows name; return them by policy.
 
-    ``reader`` and ``chunks`` (the length) select rows. Raises :class:`TrackingError` for a policy without a reading
-    after that selection.
+    ``reader`` and ``chunks`` (the length) select rows. Raises :class:`TrackingError` if a policy has no reading among
+    the selected rows.
     """
     selected = rows
     if reader:
@@ -183,7 +182,7 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
 
 
 def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> pd.DataFrame:
-    """Choose the two newest evaluations that have read some document in common, and return their result rows.
+    """Choose the two newest evaluations with a document in common, and return their result rows.
 
     Only documents with a length in chunks count. ``left`` and ``right`` restrict the choice to a run (its id or the
     beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The column ``policy``

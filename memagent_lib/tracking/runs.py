@@ -1,7 +1,7 @@
 """MLflow experiments and runs: start, join and end runs, and log to them.
 
-There is one explicit store, by default a SQLite file in the workspace, no environment variable, and no global active
-run. The process that starts a job opens the experiment and creates its runs; workers receive ids and call
+There is one explicit store, by default a SQLite file in the workspace. There is no environment variable and no global
+active run. The process that starts a job opens the experiment and creates its runs; workers receive ids and call
 :meth:`Experiment.join`. A run records the process that owns it. If that process was killed, the run is ended when the
 experiment is next opened on the same machine.
 """
@@ -169,7 +169,9 @@ class Run:
             self._call("log_batch", params=batch)
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
-        """Log numbers at a step, also as those of ``model``, which is an id from :meth:`model` or :meth:`uses`."""
+        """Log numbers at a step; with ``model`` (an id from :meth:`model` or :meth:`uses`), attach them to that model
+        too.
+        """
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -180,7 +182,7 @@ class Run:
             self._call("log_batch", metrics=batch)
 
     def tags(self, tags: Mapping[str, str]) -> None:
-        """Set tags of the run, with one call of the store for each."""
+        """Set tags of the run, with one call to the store for each tag."""
         for name, value in tags.items():
             self._call("set_tag", allowed_name(name), str(value))
 
@@ -208,7 +210,7 @@ class Run:
         self._call("log_figure", figure, name, save_kwargs={"dpi": 150, "bbox_inches": "tight"})
 
     def data(self, *files: str | Path, use: str = "evaluation") -> None:
-        """Log data files that the run reads as MLflow datasets, with their hashes. ``use`` names their purpose."""
+        """Log the run's input files as MLflow datasets, with their hashes. ``use`` names their purpose."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         from memagent_lib.data import data_hash
@@ -222,8 +224,8 @@ class Run:
     def model(self, folder: str | Path, name: str, step: int = 0) -> str:
         """Log a policy that this run made at ``step`` as an MLflow model; return the model's id, for :meth:`metrics`.
 
-        The model's tags name its ``folder`` and the hash of its ``weights``. A policy up to
-        :data:`COPIED_WHOLE_BYTES` is copied to the store; a larger one is not, as that would double tens of gigabytes.
+        The model's tags name its ``folder`` and the hash of its ``weights``. A policy up to :data:`COPIED_WHOLE_BYTES`
+        is copied to the store; a larger one is not, because a copy would take tens of gigabytes more.
         """
         from mlflow.entities import LoggedModelOutput
 
@@ -289,7 +291,7 @@ class Run:
         self._call("set_terminated", str(RunStatus(status)))
 
     def resume(self) -> None:
-        """Set an ended run RUNNING again, owned by this process."""
+        """Set an ended run to RUNNING again, now owned by this process."""
         self.tags({OWNER_TAG: this_process()})
         self._call("update_run", status=str(RunStatus.RUNNING))
 
@@ -357,8 +359,8 @@ def _is_logged(name: str, value: str, logged: Mapping[str, str]) -> bool:
 def policy_name(model: str | Path) -> str:
     """Return a model's default name in tables and figures: the last part of its folder or hub name.
 
-    Every training run exports to a folder called ``model``, and every checkpoint is in ``actor/huggingface``; those
-    models are named by the two parts of the path before that.
+    Every training run exports to a folder called ``model``, and every checkpoint is in ``actor/huggingface``; such a
+    model is named by the two parts of the path before that.
     """
     parts = [part for part in Path(model).parts if part not in ("model", "actor", "huggingface", "/")]
     is_of_a_run = Path(model).name in ("model", "huggingface")

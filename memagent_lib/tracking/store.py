@@ -36,7 +36,9 @@ class TrackingError(UserError, ValueError):
 
 
 def store_uri(where: str | Path) -> str:
-    """Return the address of a store. An address is returned unchanged; a folder gives that of its ``mlflow.db``."""
+    """Return the address of a store. An address is returned unchanged; for a folder, return the address of its
+    ``mlflow.db``.
+    """
     return str(where) if "://" in str(where) else f"sqlite:///{absolute(where) / 'mlflow.db'}"
 
 
@@ -136,7 +138,7 @@ def _require_same_schema(uri: str, file: Path) -> None:
 def count_spans(uri: str) -> None:
     """Update SQLite's statistics of the spans table.
 
-    Without them its planner reads all spans again for every trace in which MLflow looks for text.
+    Without current statistics, SQLite's planner rereads all spans for every trace that MLflow searches for text.
     """
     file = sqlite_file(uri)
     if file:

@@ -1,13 +1,14 @@
 """Memory traces in MLflow: a trace per reading, a span per turn, searchable there and read back as a frame.
 
 Turns and chunks are counted from 1. A span has the position and the hash of its chunk, not the text; its time is the
-time that the model took. Long traces are thinned to the turns that people look for (:func:`selected_turns`); a span in
-place of each gap states how many turns are missing. Whole readings are in the run's artifacts. Knows results and a
+time that the model took. Long traces are thinned to the turns that people look for (:func:`selected_turns`); each gap
+has one span that states how many turns are missing. Whole readings are in the run's artifacts. Knows results and a
 store; knows no notebook.
 
-MLflow's own filter language finds them: ``tags.question ILIKE '%owl%'`` · ``feedback.score < 1`` · ``tags.finish_reason
-= 'length'`` · ``tags.fate = 'noted and lost'`` · ``tags.memories ILIKE '%a word of some memory%'`` · ``span.name =
-'read 3' AND span.attributes.finish_reason LIKE '%length%'`` · ``span.attributes.chunk_hash LIKE '%65b104b896a0d693%'``.
+Use MLflow's filter language to find traces: ``tags.question ILIKE '%owl%'`` · ``feedback.score < 1`` ·
+``tags.finish_reason = 'length'`` · ``tags.fate = 'noted and lost'`` · ``tags.memories ILIKE '%a word of some memory%'``
+· ``span.name = 'read 3' AND span.attributes.finish_reason LIKE '%length%'`` · ``span.attributes.chunk_hash LIKE
+'%65b104b896a0d693%'``.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ def log_traces(
 ) -> TracesLeftOut:
     """Log readings as traces of the run, with ``tags`` on each; return how much was left out.
 
-    Of more than ``max_traces`` readings, every reader and length gets an equal share, in which wrong and right readings
-    alternate. The traces are written when this returns. Raises :class:`TrackingError` if the store rejects spans.
+    If there are more than ``max_traces`` readings, every reader and length gets an equal share, with wrong and right
+    readings alternating. All traces have been written when this returns. Raises :class:`TrackingError` if the store
+    rejects spans.
     """
     traced = [r for r in results if r.trace is not None]
     chosen = list(islice(_fairly(traced), max_traces))
@@ -101,7 +103,7 @@ def trace_id_of(run: Run, result: Result) -> str:
 
 
 def selected_turns(result: Result, limit: int) -> list[int]:
-    """Return the turns, in order, that a trace of at most ``limit`` turns has; :data:`SELECTION` states which."""
+    """Return the turns, in order, to log in a trace of at most ``limit`` turns, as :data:`SELECTION` describes."""
     turns = result.trace.turns
     if len(turns) <= limit:
         return list(range(len(turns)))
@@ -122,8 +124,8 @@ def selected_turns(result: Result, limit: int) -> list[int]:
 def search_traces(experiment: Experiment, where: str = "", run: Run | None = None, limit: int = 10_000) -> pd.DataFrame:
     """Return a row per trace of the experiment, or of one run, newest first. Columns: :func:`trace_columns`.
 
-    ``where`` is in MLflow's filter language; the module's docstring has examples. Reads no spans. Raises
-    :class:`TrackingError` for more than ``limit`` traces.
+    ``where`` is in MLflow's filter language; the module's docstring has examples. No spans are read. Raises
+    :class:`TrackingError` if there are more than ``limit`` traces.
     """
     clauses = [where] if where else []
     if run:

@@ -27,7 +27,7 @@ class Unreadable(ValueError):
 
 
 class Piece(NamedTuple):
-    """Part of a file's text, and its position in the file: ``page 3``, ``sheet Rent``, or "" in a file without parts."""
+    """Part of a file's text, and its position: ``page 3``, ``sheet Rent``, or "" in a file without parts."""
 
     text: str
     where: str = ""
