@@ -14,7 +14,7 @@ _FILE_KEYS = {"train": {"model", "data", "reading", "train"}, "sweep": {"noteboo
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Show every default that is not empty, and leave the line breaks of an epilog unchanged."""
+    """Show every default that is not empty, and preserve the line breaks of an epilog."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         # Not `in (None, False, [], "")`: 0 equals False, and a default of 0 has to be visible.

@@ -188,10 +188,10 @@ def _chosen(prompts: list[FoundPrompt], parts: set[str], name: str | None, optio
 
 
 def _empty_memory(constants: Mapping[str, str], stated: str | None) -> tuple[str, str]:
-    """Return the text for an empty memory and where it is from: ``stated``, else the only text like NO_MEMORY."""
+    """Return the text for an empty memory and its source: ``stated``, else the only text named like NO_MEMORY."""
     if stated in constants:
         return stated, constants[stated]
-    # A text is no name in capitals: that one is misspelt, and would be displayed as it is.
+    # A name in capitals is not a text: it is misspelt, and the prompt would contain the name.
     if stated and not re.fullmatch(r"[A-Z0-9]*_[A-Z0-9_]*", stated):
         return "--empty-memory", stated
     fitting = {}

@@ -30,13 +30,13 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
     ``token-mean``: all tokens weigh the same (DAPO, arXiv 2503.14476, equation 12), so long replies weigh more.
     ``seq-mean-token-mean`` averages over each reply first, and counts rows of padding as replies.
 ``data.train_batch_size``, ``actor_rollout_ref.rollout.n``, ``actor.ppo_mini_batch_size``
-    The prompts per step, the rollouts per prompt, and the prompts per optimizer step. The number of turns
-    does not matter.
+    The prompts per step, the rollouts per prompt, and the prompts per optimizer step. The number of turns does not
+    matter.
 ``actor.optim``
     The learning rate rises linearly to ``lr`` in ``lr_warmup_steps``, then falls along a cosine to ``min_lr_ratio`` of
     ``lr``, for runs with a planned end. With a ratio of 1 it stays at ``lr``, as published.
 ``actor_rollout_ref.model.use_remove_padding``
-    ``false`` lays rows out as trees and computes the tokens that the rollouts of a group share once; useful for
+    ``false`` lays rows out as trees and computes only once the tokens shared by a group's rollouts. Use it for
     templates with the chunk first. The gradients are the same. A CPU always does so.
 
 Settings without a name in verl are in ``[train]`` (:class:`~memagent_lib.rl.config.TrainingConfig`) and ``[data]``.

@@ -214,7 +214,7 @@ class MemAgentLoop(AgentLoopBase):
             file.write(json.dumps(note) + "\n")
 
     def _save_trace(self, result: Result, step: int, greedy: bool) -> None:
-        """Save the first few rollouts of each step."""
+        """Save the first few rollouts of each step as traces."""
         if not self.traces or not _saves_traces or _saved[step, greedy] >= self.traces_per_step:
             return
         _saved[step, greedy] += 1
@@ -280,7 +280,7 @@ def _outputs(result: Result, measured: dict[str, float], extra_fields: dict[str,
 
 
 def _without_cut_replies(outputs: list[AgentLoopOutput], trace: Trace) -> list[AgentLoopOutput]:
-    """Take the rows of cut replies out of the loss."""
+    """Leave the rows of truncated replies out of the loss."""
     for output, turn in zip(outputs, trace.turns, strict=True):
         if turn.reply.cut:
             output.response_mask = [0] * len(output.response_mask)

@@ -161,7 +161,7 @@ class TrainingConfig:
 
     *Safety.* A rollout that fails twice removes its prompt from the step. The run stops if more than ``failed_share``
     of a step's prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. The newest ``keep_checkpoints``
-    are retained, and so is the one with the best validation score; verl alone would delete that one.
+    are retained, and so is the one with the best validation score, although verl would delete it.
     ``traces_per_step`` rollouts of each step are saved as traces.
 
     ``seed`` fixes the order of examples and every sampled reply.

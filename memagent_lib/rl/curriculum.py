@@ -1,6 +1,6 @@
 """Choose the examples of a training step: stage after stage, with equally many prompts from each share of a stage.
 
-The choice depends on seed, step and prompt number alone, not on earlier draws, so a resumed run draws the same examples
+The choice depends only on seed, step and prompt number, not on earlier draws, so a resumed run draws the same examples
 as an uninterrupted one. Knows rows by number and tasks by name; knows no file and no trainer.
 """
 

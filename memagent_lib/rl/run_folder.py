@@ -147,7 +147,7 @@ class RunFolder:
         return self.path / "heartbeat"
 
     def beat(self) -> None:
-        """Touch the heartbeat, at most once a second, because the folder may be on a network."""
+        """Touch the heartbeat, but at most once a second, because the folder may be on a network."""
         now = int(time.time())
         if now != _last_beats.get(self.path):
             _last_beats[self.path] = now

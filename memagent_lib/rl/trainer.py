@@ -95,7 +95,7 @@ class MemAgentTrainer(RunTrainer):
     # Rollouts: wait for them, and replace those that teach nothing.
 
     def _build_replay_buffer(self) -> ReplayBuffer:
-        """Build verl's buffer, polled every ``poll_s`` seconds: verl's own two are long beside a small policy."""
+        """Build verl's buffer, polled every ``poll_s`` seconds: verl's own two seconds are long for a small policy."""
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = self.settings.poll_s
         buffer.sample = partial(self.sample, buffer.sample)
@@ -106,7 +106,7 @@ class MemAgentTrainer(RunTrainer):
 
         Refilling replaces failed prompts and prompts without spread with fresh ones, in at most :data:`MOST_ROUNDS`
         rounds; after the last, the batch stays smaller. A round waits for all of its rollouts, so that the next draw
-        depends on the seed alone. verl's own filter draws while rollouts run, and takes those that finish first.
+        depends on the seed alone. verl's own filter draws while rollouts run, and takes the rollouts that finish first.
         """
         take = partial(sample, global_steps=global_steps, partition_id=partition_id)
         batch, metrics = take(batch_size=batch_size)
@@ -155,7 +155,7 @@ class MemAgentTrainer(RunTrainer):
         return dp_size * self.settings.mini_batches
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **settings: Any) -> KVBatchMeta:
-        """Order, thin out and pad the rows; check that every row that was produced is here, and no other."""
+        """Order, thin out and pad the rows; check that they are exactly the rows that were produced."""
         batch.reorder(sorted(range(len(batch)), key=lambda position: RowName.of(batch.keys[position])))
         metrics.update(self._rollout_metrics(batch))
         metrics["rows/carried"] = len(batch)
@@ -202,7 +202,7 @@ class MemAgentTrainer(RunTrainer):
     # Advantages and update.
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Let verl correct and record what it does on the way, then put our advantages in place of its own."""
+        """Let verl apply its corrections and record its metrics, then replace its advantages with ours."""
         batch = super()._compute_advantage(batch, metrics)
         of_answers = row_advantages(
             batch.keys,
@@ -269,7 +269,7 @@ class MemAgentTrainer(RunTrainer):
     # Measurements: do sampler and actor agree, and was every row trained on?
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Compute the old policy's log-probabilities as verl does, and compare the sampler's with them."""
+        """Compute the old policy's log-probabilities as verl does, and compare them with the sampler's."""
         batch = super()._compute_old_log_prob(batch, metrics)
         if not self.config.algorithm.rollout_correction.bypass_mode:
             fields = ["old_log_probs", "rollout_log_probs", "response_mask"]

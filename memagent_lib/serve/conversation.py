@@ -228,7 +228,7 @@ def require_split(split: str) -> None:
 
 
 def _transcript(messages: Sequence[ChatMessage]) -> str:
-    """Join messages, each after its role; a single one has none."""
+    """Join messages, each after its role; a single message has no role."""
     if len(messages) == 1:
         return messages[0].content
     return _joined([f"{m.role}: {m.content}" for m in messages])

@@ -78,7 +78,7 @@ def divide_message(message: str, fits: Fits, cue: str = "") -> MessageParts | No
 
 
 def set_aside_cue(text: str) -> tuple[str, str]:
-    """Return the text without the cue at its end, and the cue. A text that consists of a cue alone is not divided."""
+    """Return the text without the cue at its end, and the cue. If the text is only a cue, it is not divided."""
     text = text.rstrip()
     start = max(0, len(text) - CUE_CHARS)
     ends = [end.end() for end in _SENTENCE_END.finditer(text, start) if end.end() < len(text)]

@@ -17,7 +17,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def _zero(*args: Any, **kwargs: Any) -> int:
-    """Return 0: a CPU has no device memory of its own to report."""
+    """Return 0, because a CPU has no device memory to report."""
     return 0
 
 

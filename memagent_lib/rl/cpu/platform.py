@@ -89,7 +89,7 @@ def answer_for_vllm() -> None:
 
 
 def check_registered() -> None:
-    """Raise if verl has chosen another platform, because training would fail later without naming that reason."""
+    """Raise if verl has chosen another platform, because training would fail later without naming this cause."""
     from verl.plugin.platform import get_platform
 
     name = get_platform().device_name

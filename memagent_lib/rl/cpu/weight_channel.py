@@ -27,7 +27,7 @@ class CpuSender(ServerAdapter):
     """verl's weight sender, changed to serve every rollout server of its worker in turn; ``CpuWeights`` receives."""
 
     async def update_weights(self, weights: Iterable[Any], global_steps: int | None = None, **settings: Any) -> None:
-        """Collect the tensors, which verl yields once, and send all of them to each server."""
+        """Collect the tensors, because verl yields them only once, and send all of them to each server."""
         tensors = [(name, tensor.detach().clone()) async for name, tensor in ensure_async_iterator(weights)]
         rank = int(os.environ["RANK"])
         servers = self.config.agent.num_workers // int(os.environ["WORLD_SIZE"])

@@ -54,7 +54,7 @@ def _fault(record: dict[str, Any], encoder: Encoder) -> str:
 
 
 def _cut(reply: str, tokens: int, tokenizer: Tokenizer) -> str:
-    """Return what an engine with a limit of so many tokens would return of ``reply``."""
+    """Return ``reply`` as an engine with this limit of tokens would truncate it."""
     ids = tokenizer.encode(reply)
     if len(ids) <= tokens:
         return reply
@@ -62,7 +62,7 @@ def _cut(reply: str, tokens: int, tokenizer: Tokenizer) -> str:
 
 
 def _right_replies(answers: tuple[str, ...]) -> Iterator[str]:
-    """Yield the replies that a judge could want from one who knows the answers: one or all, in a box or bare."""
+    """Yield the correct replies that a judge could accept: one answer or all of them, in a box or bare."""
     for answer in (*answers, ", ".join(answers)):
         yield f"\\boxed{{{answer}}}"
         yield answer

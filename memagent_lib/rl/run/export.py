@@ -142,7 +142,7 @@ def _save(weights: dict[str, Any], model: Path) -> None:
 
 
 def _name_dtype(model: Path) -> None:
-    """Write the weights' type to ``config.json``: verl writes bfloat16 whatever it saved."""
+    """Write the weights' type to ``config.json``: verl writes bfloat16, whichever type it saved."""
     from safetensors import safe_open
 
     with safe_open(sorted(model.glob("*.safetensors"))[0], "pt") as weights:

@@ -37,8 +37,8 @@ def cluster_environment(recipe: Recipe) -> dict[str, str]:
 def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object:
     """Start Ray or join the cluster at ``[cluster] address``, and reserve it for this run.
 
-    Returns the claim; the reservation lasts until the caller drops it. Raises :class:`RunError` for a cluster that does
-    not answer, is too small, or has another run.
+    Returns the claim; the reservation lasts until the caller drops the claim. Raises :class:`RunError` if the cluster
+    does not answer, is too small, or has another run.
     """
     import ray
 

@@ -139,7 +139,7 @@ def _checkpoint(run: TrainingRun) -> Finding:
 
 
 def _memory_gb(pid: int) -> float:
-    """Memory of a process and all below it; pages that several share are counted once for each."""
+    """Return the memory of a process and its descendants; shared pages are counted once per process."""
     import psutil
 
     total = 0

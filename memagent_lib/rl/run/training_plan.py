@@ -1,8 +1,8 @@
 """Plan a training run before a GPU is reserved: its tokens, arithmetic, hours and bytes, and whether they fit.
 
-The numbers are upper bounds from budgets and model shapes, at the utilisations below. They serve to refuse a run that
-cannot fit and to compare recipes, not to promise a speed. verl's own FLOP counter measures finished updates only; a
-plan also needs prefill and decoding. Knows verl's composed configuration; starts nothing.
+The numbers are upper bounds from budgets and model shapes, at the utilisations below. They are for refusing runs that
+cannot fit and for comparing recipes, not for predicting speed. verl's own FLOP counter measures finished updates only;
+a plan also needs prefill and decoding. Knows verl's composed configuration; starts nothing.
 """
 
 from __future__ import annotations

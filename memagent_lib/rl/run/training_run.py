@@ -55,7 +55,7 @@ class TrainingRun:
         return status
 
     def stop(self, wait_s: float = STOP_WAIT_S, now: bool = False) -> TrainingStatus:
-        """Stop the run after its current step and a checkpoint, or at once with ``now``; return its last status.
+        """Stop the run after its current step and a checkpoint, or at once with ``now``; return the run's last status.
 
         Blocks until the run is over. The time that the step and its checkpoint may take is estimated from earlier ones,
         printed, and recorded in the status as ``stop_by``. Raises :class:`RunError` if the run is still active

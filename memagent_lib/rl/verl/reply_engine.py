@@ -1,4 +1,4 @@
-"""verl's FSDP engine, changed to compute logits for reply tokens only, and common beginnings of rows once.
+"""verl's FSDP engine, changed to compute logits of reply tokens only, and shared beginnings of rows only once.
 
 verl computes logits of every token of a micro-batch. With a vocabulary of 152,000, the logits of 16,384 tokens and
 their log-probabilities take 25 GB, more than a 7B model's weights. Nine tenths of the tokens are prompt tokens, which
@@ -88,7 +88,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
         return postprocess_batch_func(output_lst=outputs, indices=batches, data=data)
 
     def _cut(self, data: TensorDict, group: Any) -> list[list[int]]:
-        """Cut the same number of micro-batches on every rank: FSDP's ranks run their forward passes together."""
+        """Make the same number of micro-batches on every rank: FSDP's ranks run their forward passes together."""
         limit = data["max_token_len_per_gpu"]
         trees = prefix_trees(_rows(data), limit)
         most = torch.tensor(len(micro_batches(trees, limit)), device=get_device_id())
