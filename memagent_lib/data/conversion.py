@@ -29,8 +29,8 @@ _LEAST_BATCH = 32  # the filter's models answer side by side: a request for the 
 class Selection:
     """Which questions to select: ``n`` of them (``None``: all), starting at number ``first``, in the order of ``seed``.
 
-    ``seed=None`` means the files' own order. A question is skipped, and a later one takes its turn, if it occurs in a
-    data set in ``apart_from`` or if the filter ``known`` finds that it is known.
+    ``seed=None`` means the files' own order. A question is skipped and replaced by a later one if it occurs in a
+    data set of ``apart_from``, or if the filter ``known`` finds that it is known.
     """
 
     first: int = 0

@@ -1,7 +1,8 @@
 """The no-context filter: find the questions that a model answers without the document.
 
 Such questions measure knowledge, not memory. As in MemAgent (paper, section 4.1; ``filter.py``), every model answers
-every question several times without a document. A question is known if any reply contains an accepted answer.
+every question several times without a document. A question is known if any reply has an accepted
+answer, in a box or anywhere in its text.
 """
 
 from __future__ import annotations

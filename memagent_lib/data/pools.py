@@ -1,8 +1,8 @@
 """Questions over a pool of documents: the RULER-HQA construction, and RULER's qa_1 and qa_2.
 
-The document of an example consists of numbered documents of the pool: gold documents, which have the answer, others of
-the question's own (hard distractors), and random ones. In the reference, all examples have their gold documents at
-the same ten positions; here each gold document has a random depth.
+The document of an example consists of numbered documents of the pool: the gold documents (with the answer), the
+question's other documents (hard distractors), and random ones. In the reference, all examples have their gold
+documents at the same ten positions; here each gold document has a random depth.
 """
 
 from __future__ import annotations

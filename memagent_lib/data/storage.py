@@ -2,9 +2,9 @@
 
 The ``document`` column is dictionary encoded: a row group stores each distinct text once and its rows refer to it, so
 a thousand questions about one book take the space of one book. Any parquet reader, verl's included, sees a plain string
-column. A new row group starts only at a new document. A text is stored again if its questions resume after 16
-million characters of other documents, or if its rows would expand to more than a billion characters. Storing a text
-once per file, in any order, would need a column of references, which verl does not resolve.
+column. A row group ends only at a new document, unless its rows would expand to more than a billion characters. A
+text is stored again after such a cut, or if its questions resume after 16 million characters of other documents.
+Storing a text once per file, in any order, would need a column of references, which verl does not resolve.
 """
 
 from __future__ import annotations

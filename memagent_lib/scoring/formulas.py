@@ -79,7 +79,7 @@ def either_inside(found: str, answer: str) -> bool:
 
 
 def is_word(found: str, answer: str) -> bool:
-    """Return whether the accepted answer is one of the words, ignoring case (InfiniteBench's KV and dialogue tasks)."""
+    """Return whether the accepted answer is a word of the reply, ignoring case (InfiniteBench KV and dialogues)."""
     return answer.lower() in re.sub(r"[\n:\"'.,?!{}]", " ", found).lower().split()
 
 
@@ -89,7 +89,7 @@ def token_f1(found: str, answer: str) -> float:
 
 
 def hotpot_f1(found: str, answer: str) -> float:
-    """Return HotpotQA's and MemAgent's token F1: if either answer is yes, no or noanswer, the two must be equal."""
+    """Return HotpotQA's and MemAgent's token F1. It is 0 for unequal answers if one is yes, no or noanswer."""
     words = normalise(found)
     accepted = normalise(answer)
     if words != accepted and (words in _POLAR or accepted in _POLAR):

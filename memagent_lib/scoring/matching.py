@@ -166,9 +166,9 @@ def same_text(found: str, answer: str) -> bool:
 def states(found: str, answers: Sequence[str]) -> str:
     """Return why a found answer does not state an accepted one, or "" if it does.
 
-    It does if it contains the accepted words, does not deny them (``not Lisbon``), and does not list them among
-    several guesses (``Lisbon, Porto``, ``Lisbon or Porto``). An explanation is not a guess: ``Lisbon, because of the
-    letter``.
+    An answer states an accepted one if it contains the accepted words, does not deny them (``not Lisbon``), and does
+    not list them among several guesses (``Lisbon, Porto``, ``Lisbon or Porto``). An explanation is not a guess:
+    ``Lisbon, because of the letter``.
     """
     text = spelling(found)
     reason = ""
@@ -226,7 +226,7 @@ def _bare(line: str) -> str:
 
 
 def _neighbouring_boxes(reply: str) -> list[str]:
-    """Return the last boxes, if only commas, line breaks, bullets or ``and`` are between them."""
+    """Return the last boxes with only commas, line breaks, bullets or ``and`` between them, if there are several."""
     found: list[str] = []
     while len(found) < _MOST_BOXES:
         inner = boxed(reply)

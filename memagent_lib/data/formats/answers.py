@@ -10,7 +10,7 @@ an object with ``text``, ``value``, ``answer`` or         its value, and its ``a
 ``spans``                                                 objects adds up (SQuAD, TriviaQA, Natural Questions, DROP)
 an object with ``extractive_spans`` (Qasper)              as in Qasper's evaluator: the spans joined by commas, else
                                                           yes or no, else the free answer
-a text that is one of these lists or objects in JSON,     what it stands for
+a text that is one of these lists or objects in JSON,     the answers in that list or object
 Python or NumPy notation
 ========================================================  ==========================================================
 
@@ -46,7 +46,7 @@ class NoAnswer(ValueError):
 
 
 def accepted_answers(value: Any, where: str) -> tuple[str, ...]:
-    """Return the answers in ``value``, without repeats. Errors give ``where`` as the position of the value.
+    """Return the answers in ``value``, without repeats. ``where`` is its position, for error messages.
 
     Raises :class:`NoAnswer` for the empty ``text`` of SQuAD v2 and for a question that Qasper calls unanswerable, and
     ``ValueError`` for any other shape without an answer.

@@ -29,7 +29,7 @@ _LABELS = {
 
 
 def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """Yield the examples of a BABILong file. The name of the file or folder states ``task`` (``qa1``, ...) if unset."""
+    """Yield a BABILong file's examples. ``task`` (``qa1``, ...) defaults to that in the file's or folder's name."""
     name = task or _task_of(Path(path))
     if name not in _LABELS:
         known = ", ".join(sorted(_LABELS, key=lambda label: int(label.removeprefix("qa"))))

@@ -1,4 +1,4 @@
-"""Multiple-choice questions: add the options to the question, and find the correct replies."""
+"""Multiple-choice questions: add the options to the question, and find the accepted answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declaration of a format. Each format's module has one."""
+"""The declaration of a format. Each module that reads a format has one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """InfiniteBench's jsonl (Zhang et al. 2024): ``id``, ``context`` (or ``content``), ``input``, ``answer``, ``options``.
 
-The judges look for the same as InfiniteBench's own (the first number, a word of the reply, a letter), except
-that summaries are scored by ROUGE-L instead of ROUGE-Lsum.
+The judges look for the same parts of a reply as InfiniteBench's own (the first number, a word, a letter), but score
+summaries by ROUGE-L instead of ROUGE-Lsum.
 """
 
 from __future__ import annotations

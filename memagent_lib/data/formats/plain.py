@@ -36,7 +36,7 @@ class Fields(NamedTuple):
 
     @classmethod
     def of(cls, record: Record, **stated: str | None) -> Fields:
-        """Find the field of each part in a record, except the fields named in ``stated``.
+        """Find the field of each part of an example in a record. ``stated`` names the fields of some parts.
 
         Raises ``ValueError`` if a part has no field."""
         taken = {name for name in stated.values() if name}
@@ -72,7 +72,7 @@ def read_plain(
     """Yield the examples of a file: JSON, parquet, CSV, TSV or a spreadsheet.
 
     ``question``, ``document`` and ``answers`` name fields that are not recognised; ``sheet`` names a sheet.
-    Records without an answer, as in SQuAD v2, are left out; :func:`unanswerable` counts them.
+    Records that state, as in SQuAD v2, that they have no answer are left out; :func:`unanswerable` counts them.
     """
     name = Path(path).stem
     fields = None

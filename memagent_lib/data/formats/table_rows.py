@@ -1,4 +1,4 @@
-"""Tables as records: CSV and TSV, a spreadsheet's sheet (by calamine). The first row names the columns.
+"""Tables as records: CSV and TSV files, or a spreadsheet's sheet (read by calamine). The first row names the columns.
 
 Cells of a CSV file stay texts, because ``00123`` would be 123 as a number. An empty cell is a missing field.
 """

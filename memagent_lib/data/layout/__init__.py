@@ -1,4 +1,4 @@
-"""Lay statements out in a document of a requested length.
+"""Lay out statements in a document of a requested length.
 
 A task decides what a document states and what surrounds it; this package joins text, finds positions, counts tokens and
 reports spans for every task. Knows tokenizers; knows no task and no file.

@@ -1,4 +1,4 @@
-"""Lengths of documents: state a length, count text against it, and find the longest text within it."""
+"""Lengths of documents: state a length, count the tokens of a text, and find the longest text within a length."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Multi-hop questions about a generated world, in HotpotQA's shape: bridges, chains and comparisons.
 
 A document has the chain of documents that answers its question, and decoys: complete chains of the same relations
-with similar names and other answers. Nothing but the name in the question tells its chain from the decoys.
+with similar names and other answers. Only the name in the question distinguishes its chain from the decoys.
 """
 
 from __future__ import annotations

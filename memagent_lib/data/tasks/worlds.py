@@ -71,7 +71,7 @@ class World:
                 self._by_word.setdefault((entity.kind, word), []).append(i)
 
     def alike(self, i: int) -> list[int]:
-        """Return the numbers of the entities of entity ``i``'s kind whose names share a word with its name."""
+        """Return the numbers of the entities of the same kind as entity ``i`` that share a word of its name."""
         entity = self.entities[i]
         found = {j for word in _own_words(entity.name) for j in self._by_word[entity.kind, word]}
         return sorted(found - {i})
