@@ -6,7 +6,7 @@
     reading = read_files(agent, ["contract.pdf"], ["Who signs?"])
     reading.answers
 
-These names are imported on first use, so that ``import memagent_lib`` is light; everything else is in the rooms below.
+These names are imported on first use, so that ``import memagent_lib`` is fast. All else is in the rooms below.
 """
 
 from importlib import import_module

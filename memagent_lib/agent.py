@@ -1,4 +1,4 @@
-"""An agent: a reader, a model and a wording. :func:`open_agent` builds one, and :func:`drive` runs it everywhere.
+"""An agent: a reader, a model and a prompt template. :func:`open_agent` opens an agent, :func:`drive` runs it.
 
 The evaluator, the command line, the notebooks, the inspector and the verl rollout all read through :func:`drive`.
 Chunking and tokenisation run in worker threads, so a long document never delays other readings. Knows readers, encoders
@@ -35,7 +35,7 @@ _LOOP_LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Settings with which a model was trained to read, saved as ``memagent.json`` in its folder.
+    """The settings with which a model was trained, saved as ``memagent.json`` in its folder.
 
     :func:`open_agent` takes its defaults from them. ``template`` is the name of a template that ships with the library,
     or a table of a template's entries.
@@ -49,7 +49,7 @@ class AgentSettings:
 
     @classmethod
     def load(cls, model: str | Path) -> AgentSettings:
-        """Load the settings from a model folder. Without a ``memagent.json`` they are the paper's."""
+        """Load the settings from a model folder, or return the paper's if it has no ``memagent.json``."""
         path = paths.absolute(model) / SETTINGS_FILE
         if not path.is_file():
             return cls()
@@ -88,13 +88,12 @@ def open_agent(
     """Open an agent from names or objects.
 
     Arguments that are not set come from the model's ``memagent.json``, or else from the paper's settings. ``model`` is
-    a folder, a hub name, or the name that a server uses; in the last case ``tokenizer`` names a folder or hub model
-    with the same tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set single sizes
+    a folder, a hub name, or a server's name for its model; in the last case ``tokenizer`` names a folder or hub model
+    with the same tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set only some sizes
     (``{"chunk_tokens": 2000}``). ``chat_template`` sets arguments of the model's chat template
-    (``{"enable_thinking": False}``); one that the template does not use is refused.
-    ``options`` are passed to the backend: ``base_url``, ``api_key`` and ``api`` of
-    ``openai``, ``threads`` of ``vllm`` and ``transformers``, ``drafts`` of ``transformers``, ``window`` of all;
-    ``None``, empty and 0 stand for the default.
+    (``{"enable_thinking": False}``); an argument that the template does not use is refused. ``options`` are passed to
+    the backend: ``base_url``, ``api_key`` and ``api`` to ``openai``, ``threads`` to ``vllm`` and ``transformers``,
+    ``drafts`` to ``transformers``, and ``window`` to any of them. ``None``, 0 and empty values mean the default.
     """
     path = paths.model_path(str(model))
     trained = AgentSettings.load(path)
@@ -142,7 +141,7 @@ def _tokenizer(model: str, named: bool) -> Tokenizer:
 
 
 class TurnStore(Protocol):
-    """A store of finished turns, so that a reading that is repeated need not generate them again.
+    """A store of finished turns, so that a repeated reading need not generate them again.
 
     :meth:`memagent_lib.journal.Journal.reading` returns one.
     """
@@ -150,7 +149,7 @@ class TurnStore(Protocol):
     def find(self, prompt: Prompt) -> Reply | None:
         """Return the stored reply to ``prompt``.
 
-        Equal prompts get their replies in the order in which these were stored.
+        If a prompt occurs several times, its replies are returned in the order in which they were stored.
         """
 
     def append(self, prompt: Prompt, reply: Reply) -> None:
@@ -162,8 +161,8 @@ class Observer:
     """Hooks that worker threads call during a reading.
 
     ``store`` receives each turn as soon as it finishes; ``on_turn`` is called with the turns in order. With ``lean``,
-    chunks lose their text once they have been read, and turns lose what only training needs, so that a gigabyte can be
-    read in little memory.
+    the text of chunks and the data that only training needs are dropped after each turn, so that a gigabyte can be read
+    in little memory.
     """
 
     store: TurnStore | None = None
@@ -173,7 +172,7 @@ class Observer:
 
 @dataclass(slots=True)
 class _Pending:
-    """A prompt on its way to a reply. ``request`` is ``None`` where the store had the reply already."""
+    """A prompt on its way to a reply. ``request`` is ``None`` if the store already had the reply."""
 
     prompt: Prompt
     request: Request | None = None
@@ -212,7 +211,7 @@ class _Session:
         return pending.reply
 
     def _require_finished_thought(self, pending: _Pending) -> None:
-        """Raise where the reply is an unfinished thought, which is neither a memory nor an answer."""
+        """Raise an error if the reply is an unfinished thought, because that is neither a memory nor an answer."""
         received = pending.received
         parts = self._encoder.tokenizer.thoughts.split(received.text, separated=bool(received.thinking))
         if not parts.finished:
@@ -239,7 +238,7 @@ class _Session:
 async def drive(session: ReaderSession, encoder: Encoder, backend: Backend, observer: Observer | None = None) -> Trace:
     """Answer a reader's prompts until it returns its trace.
 
-    Prompts that it yields as a tuple are answered concurrently.
+    If the reader yields a tuple of prompts, they are answered concurrently.
     """
     reading = _Session(session, encoder, observer or Observer())
 
@@ -279,7 +278,7 @@ class Agent:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that a reply depends on besides document and question: the key of journals and caches."""
+        """Everything that a reply depends on, except document and question. It is the key of journals and caches."""
         template = self.encoder.template
         words = {kind.name: template.words(kind) for kind in self.reader.prompts}
         reader = {"reader": self.reader.name}
@@ -312,7 +311,7 @@ class Agent:
     ) -> Trace:
         """Read a document and return its trace.
 
-        With ``previous``, continue that reading: the document follows what it has read.
+        With ``previous``, continue that reading, as if the document followed the text it has read.
         """
         if previous is not None and not self.reader.continues:
             able = ", ".join(name for name, reader in READERS.items() if reader.continues)
@@ -333,7 +332,7 @@ class Agent:
 
 
 def chunks_after(previous: Trace, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Renumber ``chunks`` and shift their offsets so that they follow the chunks that ``previous`` has read."""
+    """Renumber ``chunks`` and shift their offsets, so that they follow the chunks that ``previous`` has read."""
     read = [turn.prompt.chunk for turn in previous.reads if turn.prompt.chunk]
     index = max((chunk.index for chunk in read), default=-1) + 1
     end = max((chunk.end for chunk in read), default=0)
@@ -356,7 +355,7 @@ async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine from synchronous code, also inside a running event loop (a notebook cell).
+    """Run a coroutine from synchronous code, even if an event loop is already running (in a notebook cell).
 
     All calls share one background loop, because an engine belongs to the loop that first used it. An interrupt (Ctrl-C,
     a notebook's stop button) cancels the work.
@@ -380,7 +379,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 @lru_cache(maxsize=1)
 def background_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop that all synchronous calls share; it runs in its own thread."""
+    """Return the event loop shared by all synchronous calls; it runs in its own thread."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="memagent-loop", daemon=True).start()
     return loop

@@ -1,4 +1,4 @@
-"""The result of checking a machine or a run: one finding per line of the table that ``memagent doctor`` prints.
+"""The results of checking a machine or a run. Each finding is a line of the table that ``memagent doctor`` prints.
 
 Does not know what is checked.
 """
@@ -32,5 +32,5 @@ class Finding(NamedTuple):
 
     @classmethod
     def check(cls, what: str, found: str, passed: bool, fix: str, otherwise: Health = Health.FAILED) -> Finding:
-        """Return a GOOD finding if ``passed``, else one with ``fix`` and the state given as ``otherwise``."""
+        """Return a GOOD finding if ``passed``, else a finding with the state ``otherwise`` and the ``fix``."""
         return cls(what, found) if passed else cls(what, found, otherwise, fix)

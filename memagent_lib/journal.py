@@ -1,9 +1,9 @@
-"""The journal of a long job: an append-only file from which the job continues after it was killed at any moment.
+"""The journal of a long job: an append-only file from which the job can continue if it was killed at any moment.
 
 Line 1 is the job's identity: everything that its replies depend on. Each further line is a finished turn or the record
-of a finished reading. A turn is found by the content of its prompt, so a reader needs no state of its own to resume.
-Each line is one ``write``, which survives the death of the process, but not of the machine. Knows prompts and replies;
-knows no example and no score.
+of a finished reading. A turn is found by the content of its prompt, so a reader needs no saved state to resume. Each
+line is one ``write``, so it survives a crash of the process, but not of the machine. Knows prompts and replies; knows
+no example and no score.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Journal:
         return end
 
     def damage(self, key: str, what: object) -> JournalError:
-        """Return an error that names the line of a reading's record, for a caller that cannot use the record."""
+        """Return an error with the line number of a reading's record, for a caller that cannot use the record."""
         return self._damage(self._records[key].number, what)
 
     def _damage(self, number: int, what: object) -> JournalError:
@@ -217,7 +217,7 @@ class ReadingTurns(NamedTuple):
     def find(self, prompt: Prompt) -> Reply | None:
         """Return the stored reply to ``prompt``.
 
-        Equal prompts get their replies in the order in which these were stored.
+        If a prompt occurs several times, its replies are returned in the order in which they were stored.
         """
         return self.journal.take_reply(self.key, key_of(prompt))
 
@@ -226,7 +226,7 @@ class ReadingTurns(NamedTuple):
 
 
 def records(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the last record of each reading in a journal, or in another file of such lines.
+    """Yield the last record of each reading in a journal, or in any file of such lines.
 
     The file may still be growing: an incomplete last line is ignored. Any other damage raises :class:`JournalError`
     with the line's number.
@@ -258,7 +258,7 @@ def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None
 
 
 def key_of(prompt: Prompt) -> str:
-    """Return a digest of everything in a prompt. A stored reply is found by it."""
+    """Return a digest of everything in a prompt, by which its stored reply is found."""
     chunk = prompt.chunk
     chunk_text = ""
     if chunk is not None:

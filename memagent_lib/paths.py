@@ -1,4 +1,4 @@
-"""Where files are and how they are written: the project's root, models by name, files that never appear half written.
+"""Find and write files: the project's root, models by name, and files that never appear half written.
 
 Every relative path from a user is relative to :func:`root`, so that a notebook finds the same files in JupyterLab
 (opened in ``notebooks/``) and in papermill (run from the root).
@@ -24,7 +24,7 @@ _MARKS = ("pyproject.toml", "notebooks")
 def root() -> Path:
     """Return the project's root: the nearest folder upwards that has ``pyproject.toml`` and ``notebooks``.
 
-    Without such a folder (the library was installed, not cloned), it is the working directory.
+    If there is none (the library was installed, not cloned), return the working directory.
     """
     here = Path.cwd().resolve()
     for folder in (here, *here.parents):
@@ -34,19 +34,19 @@ def root() -> Path:
 
 
 def absolute(path: str | Path) -> Path:
-    """Return a path as an absolute one; relative paths are relative to :func:`root`."""
+    """Return an absolute path; a relative one is resolved against :func:`root`."""
     return root() / Path(path).expanduser()
 
 
 def display(path: Path) -> str:
-    """Return a path as text for people: relative to :func:`root` if it lies below it, else absolute."""
+    """Return a path as text to display: relative to :func:`root` if possible, else unchanged."""
     if path.is_relative_to(root()):
         path = path.relative_to(root())
     return str(path)
 
 
 def require_replaceable(*paths: str | Path) -> None:
-    """Raise :class:`ValueError` for a path to which no file can be written, such as a folder."""
+    """Raise :class:`ValueError` if no file can be written to one of the paths, for example because it is a folder."""
     for path in map(Path, paths):
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is no file that could be replaced; choose another path")
@@ -61,7 +61,7 @@ def require_replaceable(*paths: str | Path) -> None:
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` to write to.
 
-    When the block ends without an error, that file replaces ``path``.
+    If the block ends without an error, the temporary file replaces ``path``.
     """
     path = Path(path)
     require_replaceable(path)
@@ -84,7 +84,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def write_atomically(path: str | Path, content: str | bytes) -> Path:
     """Write a file so that other processes see it complete or not at all.
 
-    Creates the folder; lone surrogates become "?".
+    Its folder is created if missing, and lone surrogates become "?".
     """
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     with replacing(path) as unfinished:
@@ -110,7 +110,7 @@ def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]]
 
 
 def first_model(names: Sequence[str]) -> str:
-    """Return the first of several model folders that exists, spelt as in the arguments."""
+    """Return the first of ``names`` that is a model folder."""
     found = next((name for name in names if (absolute(name) / "config.json").is_file()), None)
     if found is None:
         raise MissingFile(f"no model at {', '.join(map(str, names))}; `make demo` trains one")
@@ -120,8 +120,8 @@ def first_model(names: Sequence[str]) -> str:
 def model_path(name: str) -> str:
     """Return a model folder as an absolute path; return a hub name unchanged.
 
-    A folder that does not exist below :func:`root` is looked for beside the library, so that a clone's own models are
-    found from anywhere.
+    If the folder does not exist below :func:`root`, the library's own clone is searched, so that its models are found
+    from anywhere.
     """
     folders = (absolute(name), PACKAGE.parent / name)
     return next((str(folder) for folder in folders if folder.is_dir()), name)

@@ -1,8 +1,8 @@
 """Load objects from a Python file, named as ``FILE.py:NAME``: a task, a reader or a judge of your own.
 
-A file inside a package is imported under its package's name, so that everyone who imports it gets the same module and
-it can import its neighbours. Any other file gets a module name that no second file has. Loading a file runs its code,
-once per process. Does not know what is loaded.
+A file inside a package is imported under its package's name, so that every import gets the same module and the file can
+import its neighbours. Any other file gets a unique module name. Loading a file runs its code, once per process. Does
+not know what is loaded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def plugin_name(name: str) -> str:
 
 
 def plugin_hash(name: str) -> str:
-    """Return 16 hex digits of the file's content, for the keys of caches. Files that it imports are not included."""
+    """Return a hash of the file's content (16 hex digits) for cache keys. Files that it imports are not included."""
     return hashlib.sha256(plugin_file(name).read_bytes()).hexdigest()[:16]
 
 
@@ -55,7 +55,7 @@ def absolute_plugin(name: str) -> str:
 
 
 def load_plugin(name: str, table: str = "") -> Any:
-    """Load the object that ``FILE.py:NAME`` names: a variable of the module, or a key of its mapping ``table``."""
+    """Load the object that ``FILE.py:NAME`` names: a variable of the file, or an entry of its mapping ``table``."""
     module = _load(plugin_file(name))
     entries = getattr(module, table, {}) if table else {}
     wanted = plugin_name(name)

@@ -1,8 +1,8 @@
 """End processes, find out whether one is alive, and leave none behind.
 
-Processes are found by descent and start time, never by name. :func:`adopt_orphans` and :func:`die_with_parent` use
-Linux's ``prctl``: a supervisor becomes the parent of every orphan below it, so that whatever a killed trainer had
-started (Ray's servers, vLLM's engine) can still be found and ended. Knows no run.
+Processes are identified by descent and start time, never by name. :func:`adopt_orphans` and :func:`die_with_parent` use
+Linux's ``prctl``. A supervisor becomes the parent of every orphan below it, so that the processes of a killed trainer
+(Ray's servers, vLLM's engine) can still be found and ended. Knows no run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def in_jupyter() -> bool:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise :class:`Terminated` on SIGTERM during the block, so that the code inside can close what it has opened.
+    """Raise :class:`Terminated` on SIGTERM during the block, so that the code in it can clean up.
 
     Does nothing outside the main thread, where Python allows no signal handlers.
     """

@@ -1,4 +1,4 @@
-"""Record what a number came from: weights, code and environment, in a form that can be compared later.
+"""Record the origin of a result: weights, code and environment, in a form that can be compared later.
 
 Knows git, the package's own files and the installed packages. Knows no run.
 """
@@ -44,8 +44,8 @@ def model_hash(model: str | Path) -> str:
 def code_hash() -> str:
     """Return 16 hex digits that change with every source file or prompt template that can change a result.
 
-    Sweeps are keyed by this hash. Scripts, styles and :data:`VIEW_ROOMS` are not part of it, so that a new colour
-    repeats no training.
+    Sweeps are keyed by this hash. Scripts, styles and :data:`VIEW_ROOMS` are not part of it, so that a
+    new colour does not cause a sweep to run again.
     """
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*")):
@@ -67,7 +67,7 @@ def code_version() -> dict[str, str]:
 
 
 def cores() -> int:
-    """Return how many cores this process may use, or how many there are if the system does not report that (macOS)."""
+    """Return how many cores this process may use, or the number of all cores if that is unknown (on macOS)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

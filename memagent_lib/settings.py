@@ -1,4 +1,4 @@
-"""Turn a TOML or JSON table into a small frozen dataclass, or into an error that states what would be right.
+"""Turn a TOML or JSON table into a small frozen dataclass, or raise an error that explains what would be right.
 
 Values must have the exact type, except that an integer is accepted as a float and a list as a tuple. Knows no setting.
 """
@@ -21,15 +21,15 @@ _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 
 
 class SettingsError(UserError, ValueError):
-    """A setting is invalid. The message has its key, its value and what would be right."""
+    """A setting is invalid. The message gives its key, its value and what would be right."""
 
 
 def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     """Build the dataclass ``cls``, and dataclasses nested in it, from ``table``. Error messages call the table
     ``where``.
 
-    Raises :class:`SettingsError` for an unknown key, with the known ones, and for a value that ``__post_init__``
-    refuses, with its message.
+    Raises :class:`SettingsError` for an unknown key, listing the known keys, or for an invalid value, with the message
+    of ``__post_init__`` if that refused it.
     """
     from pydantic import TypeAdapter, ValidationError
     from pydantic_core import to_json
@@ -45,7 +45,7 @@ def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
 
 def require_at_least(table: Any, least: float, *names: str) -> None:
-    """Raise :class:`ValueError` if one of the named fields is not finite or is less than ``least``."""
+    """Raise :class:`ValueError` if a field in ``names`` is not finite or is less than ``least``."""
     for name in names:
         value = getattr(table, name)
         if not value >= least or value == math.inf:  # "not >=" also catches nan
@@ -53,7 +53,7 @@ def require_at_least(table: Any, least: float, *names: str) -> None:
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Return the tables of a TOML file. The :class:`SettingsError` for a missing file calls it ``what``."""
+    """Return the content of a TOML file. If it is missing, the :class:`SettingsError` calls it ``what``."""
     path = Path(path)
     if not path.is_file():
         raise SettingsError(f"no {what} at {path}")

@@ -31,7 +31,7 @@ class Tags:
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
-        """The tokens that make up the marks. ``tokens`` lists them for a mark that is several tokens."""
+        """The tokens that make up the marks. If a mark consists of several tokens, ``tokens`` lists them."""
         return self.tokens or tuple(filter(None, (self.opening, self.closing, self.reply[0])))
 
     def named_in(self, chat_template: str) -> bool:
@@ -40,11 +40,11 @@ class Tags:
         return (self.opening in chat_template or self.closing in chat_template) and self.reply[0] in chat_template
 
     def continues(self, written: str) -> bool:
-        """Whether the reply may have begun inside a thought that the prompt opened: it contains a closing mark."""
+        """Whether the reply contains a closing mark, and so may have begun inside a thought that the prompt opened."""
         return self.closing in written
 
     def split(self, written: str, begun: bool) -> Parts | None:
-        """Split a reply at the first closing mark after each opening mark; ``None`` if no thought comes first."""
+        """Split a reply after the thoughts at its beginning; ``None`` if it does not begin with a thought."""
         end = 0
         while begun or written[end:].lstrip().startswith(self.opening):
             closing = written.find(self.closing, end)
@@ -115,7 +115,7 @@ FAMILIES: tuple[Tags | Channels, ...] = (
     Tags("<think>", "</think>", reply=("<answer>", "</answer>")),  # Hunyuan
     Tags("<think>", "</think>"),  # Qwen3, DeepSeek, GLM, Kimi K2, MiniMax M2, OLMo 3
 )
-"""Of two families with the same marks, the one with more of them comes first."""
+"""If two families share marks, the one with more marks comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,9 @@ class Thoughts:
     def split(self, written: str, separated: bool = False) -> Parts:
         """Split a reply into thoughts and text. With ``separated``, a server has already removed the thoughts.
 
-        A complete thought at the beginning is recognised by any family's marks, because a server's model may have
-        another template than the tokenizer here. A closing mark without an opening one ends a thought only if this
-        model's thoughts may begin before the reply; otherwise it is text.
+        A thought at the beginning is recognised by any family's marks, because the server's model may have a different
+        template from the tokenizer here. A closing mark without an opening one ends a thought only if this model's
+        thoughts may begin before the reply; otherwise it is text.
         """
         if self.family:
             begun = self.opened or (not self.closed and self.family.continues(written))
@@ -163,7 +163,7 @@ class Thoughts:
         return Parts("", self.family.unwrapped(text) if self.family else text)
 
     def close(self, written: str) -> str:
-        """Close the thought in which a reply ended, so that it splits into a thought and empty text."""
+        """Append the closing mark to a reply that ended inside a thought, so that the reply splits with empty text."""
         return written + next(marks.closing for marks in self._marks if marks.split(written, begun=True))
 
     @property
@@ -172,7 +172,7 @@ class Thoughts:
 
 
 def special_marks(special_tokens: Container[str]) -> frozenset[str]:
-    """Return the special tokens of a vocabulary that mark thoughts; decoding must not remove them."""
+    """Return the special tokens that mark thoughts, so that decoding does not remove them."""
     found = (marks.vocabulary for marks in FAMILIES if _all_in(special_tokens, marks.vocabulary))
     return frozenset(token for vocabulary in found for token in vocabulary)
 

@@ -1,8 +1,8 @@
 """A policy's own tokenizer: exact ids, character offsets, and chat messages. Text in a document cannot act as control
 tokens.
 
-A long text is encoded once. A prompt that contains it is assembled from the text's known tokens and newly encoded text
-around them, with the same ids as encoding the whole prompt. Knows no prompt and no model.
+A long text is encoded only once. For a prompt that contains it, only its ends and the text around it are encoded,
+and the ids are the same as if the whole prompt were encoded. Knows no prompt and no model.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LONG_TOKENS = 250
 MARGIN_TOKENS = 24
 """The length of an end that is encoded again."""
 SAME_TOKENS = 10
-"""How many tokens inside a text must come out as before for the rest of it to be taken as it was."""
+"""How many tokens inside a text must be unchanged before the rest of its known tokens are reused."""
 REMEMBERED_TEXTS = 256
 _OF_EVERY_TEMPLATE = ("messages", "add_generation_prompt", "raise_exception", "strftime_now", "tools", "documents")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 class Tokens(NamedTuple):
-    """Token ids, and the character at which each token starts. Tokens inside one character share its start."""
+    """Token ids, and the character offset at which each token starts. Tokens of one character share its offset."""
 
     ids: array[int]
     starts: array[int]
@@ -49,7 +49,7 @@ class _Anchor(NamedTuple):
     shift: int
 
     def find(self, seam: Tokens, before: bool) -> int | None:
-        """Return the index of this token in the seam, if the tokens next to it are the same in part and seam.
+        """Return the index of this token in the seam if its neighbouring tokens match those of the part, else ``None``.
 
         The tokens compared are those inside the part: ``before`` this one for the anchor at a part's end.
         """
@@ -66,7 +66,7 @@ class _Anchor(NamedTuple):
 class _Borders(NamedTuple):
     """Four token numbers of a long text, each the first token of a character.
 
-    The ends ``[:head_stop]`` and ``[tail_start:]`` are encoded again, the tokens ``[head:tail]`` are taken as they are.
+    The ends ``[:head_stop]`` and ``[tail_start:]`` are encoded again; the tokens ``[head:tail]`` are reused.
     """
 
     head: int
@@ -76,7 +76,7 @@ class _Borders(NamedTuple):
 
 
 def _borders(tokens: Tokens) -> _Borders | None:
-    """Return the borders of a long text; ``None`` for a short one, or one of characters with very many tokens."""
+    """Return the borders of a long text; ``None`` if it is short, or if its characters have very many tokens."""
     n = len(tokens.ids)
     if n < LONG_TOKENS:
         return None
@@ -88,7 +88,7 @@ def _borders(tokens: Tokens) -> _Borders | None:
 
 
 def _next_character(starts: array[int], index: int) -> int | None:
-    """Return the first of a few tokens from ``index`` on that begins a character."""
+    """Return the first token from ``index`` on that begins a character, or ``None`` if the next few do not."""
     return next((i for i in range(index, min(index + 8, len(starts))) if starts[i] > starts[i - 1]), None)
 
 
@@ -144,7 +144,7 @@ class Tokenizer:
     def with_chat_arguments(self, arguments: Mapping[str, Any]) -> Tokenizer:
         """Return this tokenizer with arguments for its chat template, such as ``{"enable_thinking": False}``.
 
-        Raises :class:`ValueError` for an argument that the template does not use: it would change nothing, silently.
+        Raises :class:`ValueError` for an argument that the template does not use and would silently ignore.
         """
         if not arguments:
             return self
@@ -164,7 +164,7 @@ class Tokenizer:
 
     @cached_property
     def hf(self) -> Any:
-        """The same tokenizer as an object of transformers."""
+        """The same tokenizer as a transformers object."""
         if not isinstance(self.source, TokenizerFiles):
             return self.source
         from transformers import AutoTokenizer
@@ -183,9 +183,9 @@ class Tokenizer:
         return Tokens(array("I", encoding.ids), array("I", [start for start, _ in encoding.offsets]))
 
     def known_tokens(self, text: str) -> Tokens:
-        """Return the tokens of a text as part of a longer one.
+        """Return the tokens that a text has as part of a longer one.
 
-        A long text that was used recently is not encoded again.
+        If a long text was used recently, its tokens come from a cache.
         """
         known = self._recent.get(text)
         if known is None:
@@ -207,8 +207,8 @@ class Tokenizer:
     def encode_parts(self, parts: Sequence[str], known: Sequence[Tokens | None] | None = None) -> list[int]:
         """Return the ids of ``"".join(parts)``, without encoding the middle of long parts again.
 
-        ``known`` are the tokens that the parts have as parts of other texts (default: those used recently). The text
-        between two middles, a *seam*, is encoded as one piece. If its tokens do not join the known ones, everything is
+        ``known`` gives the tokens of each part as part of another text (default: from the cache). The text between two
+        middles, a *seam*, is encoded as one piece. If its tokens do not join the known ones, the whole text is
         encoded.
         """
         if known is None:
@@ -237,7 +237,7 @@ class Tokenizer:
         return ids + rest
 
     def _encode_seam(self, text: str, left: _Anchor | None, right: _Anchor | None) -> list[int] | None:
-        """Return the ids of ``text`` between its anchors; ``None`` where its tokens do not join theirs."""
+        """Return the ids of ``text`` between its anchors; ``None`` if they do not join the anchors' tokens."""
         if left is None and right is None:
             return self.encode(text)
         seam = self.tokens(text)
@@ -261,7 +261,7 @@ class Tokenizer:
 
     @cached_property
     def _dropped_ids(self) -> frozenset[int]:
-        """The special tokens to leave out one by one, where a few of them must survive."""
+        """The special tokens to leave out individually, if some special tokens must remain."""
         if not self._marks:
             return frozenset()
         return frozenset(i for i, t in self._added_tokens.items() if t.special and t.content not in self._marks)
@@ -271,7 +271,7 @@ class Tokenizer:
         return self.backend.get_added_tokens_decoder()
 
     def chat(self, *parts: str) -> list[int]:
-        """Return the ids of one user message that consists of ``parts``, up to where the model's reply begins."""
+        """Return the ids of a prompt with one user message, made of ``parts``, up to the start of the model's reply."""
         before, after = self._chat_frame
         return [*before, *self.encode_parts(parts), *after]
 
@@ -289,7 +289,7 @@ class Tokenizer:
         return Thoughts.of(str(self.source.chat_template or ""), added, prompt_end)
 
     def still_thinking(self, reply: str) -> bool:
-        """Return whether a reply ends inside a thought, opened by the reply itself or by the chat template."""
+        """Return whether a reply ends inside a thought that the reply or the chat template opened."""
         return not self.thoughts.split(reply).finished
 
     @cached_property

@@ -21,11 +21,10 @@ _TRAINING_FIELDS = ("prompt_ids", "token_ids", "log_probs")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of prompt: what the prompt displays, what the reply to it is, and its wording. Kinds are compared by name.
+    """A kind of prompt: the parts it displays, what its reply is, and its wording. Kinds are compared by name.
 
-    Every template has words for the kinds below. A reader that needs another kind declares it in its own file:
-    ``words`` are appended to those of the kind ``after`` ("" for none), and a template may replace the wording under
-    the kind's name.
+    A reader that needs a kind beyond those below declares it in its own file. Its ``words``, or the template's entry
+    with its name, are appended to the template's text for the kind ``after`` ("" for none).
     """
 
     READ: ClassVar[Kind]
@@ -37,7 +36,7 @@ class Kind:
     name: str
     parts: frozenset[str] = field(default=PARTS, compare=False)
     reads: bool = field(default=False, compare=False)
-    """Whether the chunk is text of the document and the reply is a memory of it."""
+    """Whether the chunk is text of the document and the reply is a memory."""
     answers: bool = field(default=False, compare=False)
     """Whether the reply is an answer."""
     words: str = field(default="", compare=False)
@@ -57,7 +56,7 @@ _TEMPLATE_KINDS = {kind.name: kind for kind in (Kind.READ, Kind.ANSWER, Kind.DIR
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The content of one prompt before it is worded by a template.
+    """The content of one prompt, before a template puts it into words.
 
     ``memories`` is how many memories ``memory`` contains, one below the other, each within the memory budget.
     """
@@ -74,10 +73,10 @@ class Reply:
     """A model's reply to one prompt.
 
     A backend returns the raw text; :meth:`memagent_lib.prompts.Encoder.interpret` then moves a reasoning model's
-    thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` if the reply was cut at its
-    token limit. Token counts are the engine's. ``signal`` is what the reader found in the reply besides a memory:
-    ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time) and ``seconds`` are measured around the
-    backend's work, including its queue; comparing replies ignores both.
+    thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` if the token limit
+    truncated the reply. Token counts are the engine's. ``signal`` is a request that the reader found in the reply:
+    ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time) and ``seconds`` measure the backend's work,
+    including its queue; comparisons of replies ignore both.
     """
 
     text: str
@@ -107,7 +106,7 @@ class Turn:
     reply: Reply
 
     def lean(self) -> Turn:
-        """Return the turn without its chunk's text and without the token ids that only training needs."""
+        """Return the turn without its chunk's text and the token ids and log-probabilities that only training needs."""
         prompt = self.prompt
         if prompt.chunk is not None:
             prompt = replace(prompt, chunk=replace(prompt.chunk, text=""))
@@ -118,7 +117,7 @@ class Turn:
 class Trace:
     """All turns of one question, in order; the last turn answers.
 
-    ``reader`` is the reader's name, as ``open_agent`` takes it.
+    ``reader`` is the reader's name in the form that ``open_agent`` takes.
     """
 
     question: str
@@ -136,7 +135,7 @@ class Trace:
 
     @property
     def memories(self) -> tuple[str, ...]:
-        """The memory written at each chunk.
+        """The memory written after each chunk.
 
         :func:`memagent_lib.diagnostics.live_memories` lists those in use after each turn.
         """
@@ -144,9 +143,9 @@ class Trace:
 
     @property
     def answers(self) -> dict[str, str]:
-        """The answer to every question.
+        """The answer to each question, by question.
 
-        A reading has several if one pass over the document served several questions.
+        A reading has several answers if one pass over the document served several questions.
         """
         return {t.prompt.question: t.reply.text for t in self.turns if t.prompt.kind.answers}
 
@@ -160,11 +159,11 @@ class Trace:
 
     @property
     def cut_memories(self) -> int:
-        """How many memories were cut at their token limit."""
+        """How many memories were truncated at their token limit."""
         return sum(t.reply.cut for t in self.reads)
 
     def lean(self) -> Trace:
-        """Return the trace with :meth:`Turn.lean` applied to every turn, which is small even for a gigabyte of text."""
+        """Return the trace with :meth:`Turn.lean` applied to every turn; it is small even for a gigabyte of text."""
         return replace(self, turns=tuple(turn.lean() for turn in self.turns))
 
     def to_record(self) -> dict[str, Any]:
@@ -228,6 +227,6 @@ def _turn(record: Mapping[str, Any], question: str) -> Turn:
 
 
 def _kind(name: str, chunk: Chunk | None, answers: bool) -> Kind:
-    """Return the kind of a recorded prompt. A reader's own kind comes back without its words: its file may be gone."""
+    """Return the kind of a recorded prompt. A reader's own kind has no words here, because its file may be gone."""
     own = Kind(name, reads=chunk is not None and not answers, answers=answers)
     return _TEMPLATE_KINDS.get(name, own)

@@ -1,10 +1,10 @@
 """Backends: each turns one request into one raw reply, or raises :class:`BackendError`.
 
-Knows no reader and no template. Every backend keeps these promises, whatever its engine. Requests may run concurrently,
-and each gets its own reply. Greedy replies do not depend on what else is running. Token counts and finish reason are
-the engine's. A reply has at most ``max_tokens`` tokens, and its finish reason is ``"length"`` if it was cut there. A
-prompt that does not fit ``window`` is refused before any work. ``tests/backends/test_backend_contract.py`` checks every
-entry of :data:`BACKENDS`.
+Knows no reader and no template. Every backend, whatever its engine, guarantees the following. Requests may run
+concurrently, and each gets its own reply. Greedy replies do not depend on what else is running. Token counts and finish
+reason are the engine's. A reply has at most ``max_tokens`` tokens, and its finish reason is ``"length"`` if that
+truncated it. A prompt that does not fit ``window`` is refused before any work.
+``tests/backends/test_backend_contract.py`` checks every entry of :data:`BACKENDS`.
 
 :class:`Scripted` needs no model; the others load theirs when they are opened. :class:`ModelShape` computes what a
 model's turns cost without loading its weights.

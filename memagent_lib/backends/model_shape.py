@@ -37,18 +37,17 @@ class ModelShape:
         return cls(parameters, body, config.num_hidden_layers, config.hidden_size, heads * width, config.vocab_size)
 
     def forward_flops(self, tokens: float, length: float) -> float:
-        """Return an upper bound on the FLOPs of ``tokens`` tokens in rows of ``length``.
+        """Return an upper bound on the FLOPs of a forward pass over ``tokens`` tokens in rows of ``length``.
 
-        It counts two FLOPs per parameter and token, and attention.
+        The bound counts two FLOPs per parameter and token, plus attention.
         """
         return tokens * (2 * self.parameters + 2 * self.layers * self.hidden * length)
 
     def turn_flops(self, tokens: float, replied: float, cached: float = 0.0) -> float:
-        """Return the FLOPs of a turn of ``tokens`` (prompt and reply), the first ``cached`` of which come from the
-        prefix cache.
+        """Return the FLOPs of a turn of ``tokens`` tokens (prompt and reply) without the first ``cached`` ones.
 
-        ``2 B s + 2 L d s^2 + 2 V d r`` for ``s`` tokens, ``r`` of them in the reply, ``B`` parameters in the body,
-        ``L`` layers of width ``d`` and a vocabulary of ``V``, which is scored only where a token is sampled.
+        If none is cached, they are ``2 B s + 2 L d s^2 + 2 V d r`` for ``s`` tokens (``r`` of them in the reply), ``B``
+        parameters in the body, ``L`` layers of width ``d`` and a vocabulary of ``V``, scored only for sampled tokens.
         """
         attention = self.layers * self.hidden * (tokens**2 - cached**2)
         return 2 * (self.body * (tokens - cached) + attention + self.vocabulary * self.hidden * replied)
@@ -68,7 +67,7 @@ class ModelShape:
 def shape_of(model: str, download: bool = True) -> ModelShape:
     """Return the shape of a model folder or hub name. Counting the parameters of a large model takes seconds.
 
-    With ``download=False`` only files on this machine are used; raises ``OSError`` if there are none.
+    With ``download=False``, only local files are used, and ``OSError`` is raised if there are none.
     """
     from transformers import AutoConfig
 

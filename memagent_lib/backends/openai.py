@@ -2,8 +2,8 @@
 
 ``api="completions"`` sends exact token ids, so special tokens in a document stay plain text and prompts are identical
 to those of training. ``api="chat"`` sends the message as text, and the server applies its chat template; hosted models
-often offer nothing else. Uses aiohttp rather than the ``openai`` package or httpx, because a turn of small chunks then
-costs a tenth of the processor time.
+often offer nothing else. The backend uses aiohttp, because a turn of small chunks then takes a tenth of the processor
+time that it takes with the ``openai`` package or httpx.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _RETRYABLE = (408, 409, 425, 429)
 class OpenAICompatible:
     """A model on a server.
 
-    ``base_url`` is the address without ``/models`` or ``/chat/completions``; it usually ends in ``/v1``. Opening it
-    requests the server's list of models, so that a wrong address, key or name is found before any turn, and reads the
-    model's window from the list. ``window`` overrides that value, and is required if the server reports none. ``extra``
-    is added to the body of every request.
+    ``base_url`` is the address without ``/models`` or ``/chat/completions``; it usually ends in ``/v1``. Opening the
+    backend requests the server's list of models, so that a wrong address, key or name is found before any turn, and
+    reads the model's window from the list. ``window`` overrides that value, and is required if the server reports none.
+    ``extra`` is added to the body of every request.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class OpenAICompatible:
 
     @property
     def left_out(self) -> dict[str, Any]:
-        """The sampling settings that the server refuses although they change replies, with their intended values."""
+        """The sampling settings that affect replies but that the server refuses, with their intended values."""
         return dict(self._dialect.left_out)
 
     def trouble(self) -> str | None:

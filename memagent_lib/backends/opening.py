@@ -1,4 +1,4 @@
-"""The list of backends. An engine is imported only when it is opened; if it is not installed, the error says how to."""
+"""The list of backends. An engine is imported when it is opened; if it is missing, the error explains how to install it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """When to send a request again, how long to wait, and when to give up on a server altogether. Knows no protocol.
 
-The loop and the random waits (full jitter) come from tenacity. Ours are the waits that a server requests and the
+Tenacity provides the loop and the random waits (full jitter). This module adds the waits that a server requests, and a
 circuit breaker that all requests share.
 """
 
@@ -37,7 +37,7 @@ _ENDLESS = ("inf", "infinity", "+inf", "+infinity")
 class RetryableError(Exception):
     """A failure that is worth another try. ``after`` is the server's Retry-After header.
 
-    With ``attempts``, the request is given up after this many failures of the same kind, even if others came between.
+    With ``attempts``, the request is abandoned after that many such failures, even if others came between them.
     """
 
     def __init__(self, reason: str, after: str | None = None, attempts: int | None = None):
@@ -52,10 +52,9 @@ class RetryPolicy:
 
     A request is retried until ``deadline_s``; each attempt takes at most ``attempt_s``. Waits double from
     ``first_wait_s`` to ``longest_wait_s``, each drawn uniformly below its bound ("full jitter"), unless the server
-    names a time. The server counts as gone when nothing has succeeded for ``gone_after_s`` and at least
-    ``gone_after_failures`` attempts in a row have failed, and as unusable when it refuses ``same_refusals`` requests in
-    a row with the same message. It is then tried again after ``first_pause_s``, which doubles up to
-    ``longest_pause_s``.
+    names a time. The server counts as gone if at least ``gone_after_failures`` attempts in a row have failed over
+    ``gone_after_s``, and as unusable if it refuses ``same_refusals`` requests in a row with the same message. It is
+    then tried again after a pause of ``first_pause_s``, which doubles each time up to ``longest_pause_s``.
     """
 
     attempt_s: float = 300.0
@@ -87,7 +86,7 @@ class Circuit:
 
     It stays open for the time that the server names, or for a pause that doubles from ``first_pause_s`` to
     ``longest_pause_s``. Then one request tries the server again: if it succeeds, the circuit closes; if it fails, the
-    next pause begins. A run stops at the first :class:`BackendUnavailable` and never gets that far; a service recovers.
+    next pause begins. A run stops at the first :class:`BackendUnavailable`, so only a service tries again.
     """
 
     def __init__(self, policy: RetryPolicy, server: str, clock: Callable[[], float] = time.monotonic):
@@ -95,7 +94,7 @@ class Circuit:
         self._server = server
         self._clock = clock
         self.strangers = False
-        """Whether requests are of clients that know nothing of each other; then equal refusals are one client's."""
+        """Whether requests come from unrelated clients, so that identical refusals do not open the circuit."""
         self._failures = 0  # in a row
         self._first_failure = 0.0
         self._refusals = 0  # in a row, with the message of the last one
@@ -107,7 +106,7 @@ class Circuit:
 
     @property
     def trouble(self) -> str | None:
-        """Why no request is sent, or the failure of the last attempt; ``None`` if the last attempt succeeded."""
+        """Why no request is sent, or why the last attempt failed; ``None`` if it succeeded."""
         return self._verdict or (self._last_failure if self._failures else None)
 
     @property
@@ -131,7 +130,7 @@ class Circuit:
     def failed(self, failure: RetryableError) -> None:
         """Count a retryable failure.
 
-        Opens the circuit after too many, or if the server requests a pause past the deadline.
+        The circuit opens after too many failures, or if the server requests a pause longer than the deadline.
         """
         if not self._failures:
             self._first_failure = self._clock()
@@ -153,8 +152,8 @@ class Circuit:
     def refused(self, refusal: BackendError) -> None:
         """Count a refusal that no retry will change.
 
-        The same refusal too many times in a row opens the circuit. A single refusal closes it, because a server that
-        refuses one request is available for others.
+        The circuit opens if the same refusal comes too many times in a row. Any other refusal closes it, because a
+        server that refuses one request is available for others.
         """
         self._verdict = None
         self._refusals = self._refusals + 1 if str(refusal) == self._last_refusal else 1
@@ -178,7 +177,7 @@ class Circuit:
 async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circuit: Circuit) -> T:
     """Call ``once`` until it succeeds and return its result.
 
-    Retries while it raises :class:`RetryableError` and time is left.
+    It is called again while it raises :class:`RetryableError` and time is left.
     """
     ends = time.monotonic() + policy.deadline_s
     reason = RetryableError("no reply before the deadline")
@@ -241,7 +240,7 @@ def _date_after(seconds: float) -> str:
 def seconds_of(retry_after: str | None) -> float | None:
     """Return a Retry-After header as seconds from now (RFC 9110, section 10.2.3), or ``None`` without one.
 
-    A number too large for a clock (``inf``, ``1e400``) means that the server names no end; it is returned as infinity.
+    A number too large for a clock (``inf``, ``1e400``) is returned as infinity: the server names no end.
     """
     if retry_after is None:
         return None

@@ -9,7 +9,7 @@ from memagent_lib.trace import Reply
 
 
 class Scripted:
-    """A backend that replies at once with the result of a function, for tests and for trying out readers.
+    """A backend that replies immediately with the result of a function, to test readers and to try them out.
 
     The function receives the prompt's text, and returns the reply's text or a whole :class:`Reply`, or raises.
     """

@@ -1,8 +1,8 @@
 """Hugging Face transformers as a backend: every causal LM, on CPU, CUDA or MPS, with no engine to start.
 
-Waiting requests are answered as one batch in a worker thread. Greedy replies are drafted: the memory that a turn would
-replace is verified in one pass, and no further pass is needed if the chunk changed nothing (speculative decoding with a
-draft from the prompt; Leviathan et al. 2023, arXiv 2211.17192).
+Waiting requests are answered as one batch in a worker thread. The old memory is the draft of a greedy reply. One
+pass verifies it, and no further pass is needed if the chunk changed nothing (speculative decoding with a draft from the
+prompt; Leviathan et al. 2023, arXiv 2211.17192).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Ids = tuple[int, ...]
 class Transformers:
     """A model folder or hub name on the best available device. ``threads`` limits a CPU's threads (default: all cores).
 
-    Without ``drafts`` every token of a greedy reply takes a pass of its own; the replies are the same.
+    Without ``drafts``, each token of a greedy reply takes its own pass; the replies are the same.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""vLLM in this process. Token counts, finish reasons and prefix-cache hits are the engine's.
+"""vLLM in this process. Token counts, finish reasons and prefix-cache hits come from the engine.
 
 This is the engine that makes verl's rollouts, so training and evaluation sample alike. On a GPU the engine runs in its
 own processes (``AsyncLLM``). On a CPU it runs in one thread of this process, because messages between processes would
@@ -33,7 +33,7 @@ CPU_SETTINGS = {
 class VLLM:
     """A vLLM engine for a model folder or hub name. ``engine`` options are those of vLLM's ``EngineArgs``.
 
-    ``threads`` limits the CPU engine's OpenMP threads; with more threads than free cores it is several times slower.
+    ``threads`` limits the CPU engine's OpenMP threads. With more threads than free cores, it is several times slower.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class LoopEngine:
     async def generate(self, prompt: Any, sampling_params: Any, request_id: str, **unused: Any) -> AsyncIterator[Any]:
         """Yield the finished ``RequestOutput``.
 
-        If the engine fails, every request fails; a cancelled request is aborted.
+        If the engine fails, every request fails. Cancelling the call aborts the request.
         """
         self.engine.add_request(request_id, prompt, sampling_params)
         reply = self._replies[request_id] = asyncio.get_running_loop().create_future()

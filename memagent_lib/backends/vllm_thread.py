@@ -96,7 +96,7 @@ async def _engine(settings: dict[str, Any], threads: int | None) -> LoopEngine:
 
 @contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Set environment variables that an engine reads only while it starts, and restore them afterwards."""
+    """Set environment variables while an engine starts and reads them, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Page:
-    """A piece of HTML: a title, and a body with its own style sheet."""
+    """A piece of HTML with a title. Its body includes its own style sheet."""
 
     title: str
     body: str = field(repr=False)
@@ -33,13 +33,13 @@ class Page:
 def render(template: str, **values: Any) -> Markup:
     """Render the template ``ROOM/NAME``, a file in that room's folder ``templates``.
 
-    The result can be a value of another one.
+    The result can be passed as a value to another template.
     """
     return Markup(_environment().get_template(template).render(**values))
 
 
 def style(sheet: str) -> str:
-    """Return the style sheet that all pages share, followed by ``ROOM/NAME``."""
+    """Return the shared style sheet of all pages, followed by the style sheet ``ROOM/NAME``."""
     return f"{_source('pages/base.css')}\n{_source(sheet)}"
 
 

@@ -1,7 +1,7 @@
 """Readers: strategies that choose the next prompt from the replies so far, as sans-I/O generators.
 
-A reader yields a :class:`~memagent_lib.trace.Prompt` and is sent the :class:`~memagent_lib.trace.Turn`, which is that
-prompt with its reply. It may also yield a tuple of independent prompts, and is then sent their turns in the same order.
+A reader yields a :class:`~memagent_lib.trace.Prompt` and is sent a :class:`~memagent_lib.trace.Turn`: that prompt with
+its reply. It may also yield a tuple of independent prompts, and is then sent their turns in the same order.
 It returns a :class:`~memagent_lib.trace.Trace`. It knows no tokenizer, wording, model or event loop, so the evaluator,
 the verl rollout, the inspector and the tests all run the same code.
 

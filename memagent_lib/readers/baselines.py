@@ -1,6 +1,6 @@
-"""Baselines to compare a memory with.
+"""Baselines to compare a memory agent with.
 
-Each is one prompt: the whole document, its ends, its best passages, or nothing.
+Each uses one prompt with the whole document, its two ends, its best passages, or none of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from memagent_lib.trace import Kind, Prompt, Trace, Turn
 
 PASSAGES = 3
 _CUT = "\n...\n"
-"""What stands between two passages that are not neighbours."""
+"""The text between two passages that are not neighbours."""
 
 
 @reader({Kind.DIRECT: 1})
@@ -47,8 +47,8 @@ def truncated(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 def retrieved(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     """Put the passages that best match the question's words (BM25) into one prompt, in document order.
 
-    There are :data:`PASSAGES` of at most a quarter of a chunk each: together no more than the chunk in one turn of the
-    memory agent.
+    It uses :data:`PASSAGES` passages of at most a quarter of a chunk each, together no more than the chunk in one turn
+    of the memory agent.
     """
     parts = [passage for chunk in chunks for passage in passages_of(chunk)]
     # If no passage shares a word with the question, the document's first ones are as good as any.
@@ -61,16 +61,16 @@ def retrieved(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 
 @reader({Kind.BLIND: 1})
 def blind(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
-    """Ask without the document, to see what the model knows or guesses.
+    """Ask without the document, to measure what the model already knows or guesses.
 
-    Without this baseline, a leak looks like memory.
+    Without this baseline, leaked answers look like memory.
     """
     answer = yield Prompt(Kind.BLIND, question)
     return Trace(question, (answer,))
 
 
 def passages_of(chunk: Chunk) -> list[Chunk]:
-    """Cut a chunk into passages of at most a quarter of its characters, at line or sentence ends where possible."""
+    """Cut a chunk into passages of at most a quarter of its characters, at line or sentence ends if possible."""
     text = chunk.text
     size = max(1, -(-len(text) // 4))
     at = 0

@@ -24,8 +24,8 @@ MEMAGENT_PROMPTS = {Kind.READ: 1, Kind.ANSWER: 1}
 class Reader:
     """A reading strategy. Calling it with a question and chunks starts a session.
 
-    ``prompts`` maps each kind of prompt that ``session`` yields to the most memories it displays; the window that the
-    reader needs follows from it. ``file`` is ``FILE.py:NAME`` for a reader that does not ship with the library.
+    ``prompts`` maps each kind of prompt that ``session`` yields to the most memories that it displays; these determine
+    the window that the reader needs. ``file`` is ``FILE.py:NAME`` for a reader that does not ship with the library.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Reader:
     file: str = ""
 
     def __call__(self, question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
-        """Start a session; with ``previous``, one that continues it, for readers that can (:attr:`continues`)."""
+        """Start a session. With ``previous``, it continues that reading, if the reader can (:attr:`continues`)."""
         # Not passed at all when unset: a reader without the parameter must still work.
         options = {}
         if previous is not None:
@@ -44,7 +44,7 @@ class Reader:
 
     @property
     def source(self) -> str:
-        """What to pass to ``open_agent`` to open this reader again: its name, or its ``FILE.py:NAME``."""
+        """The name or ``FILE.py:NAME`` with which ``open_agent`` opens this reader again."""
         return self.file or self.name
 
     @property
@@ -59,7 +59,7 @@ class Reader:
 
 
 def turns_and_memory(previous: Trace | None) -> tuple[list[Turn], str]:
-    """Return what a session starts with: the reads of ``previous`` and its last memory, or no turns and no memory."""
+    """Return the turns and memory with which a session starts: the reads and last memory of ``previous``, or none."""
     if previous is None or not previous.reads:
         return [], NO_MEMORY
     turns = list(previous.reads)
@@ -67,5 +67,5 @@ def turns_and_memory(previous: Trace | None) -> tuple[list[Turn], str]:
 
 
 def reader(prompts: Mapping[Kind, int]) -> Callable[[Callable[..., ReaderSession]], Reader]:
-    """Make the decorated generator function a reader with the function's name that yields these ``prompts``."""
+    """Turn the decorated generator function into a reader with the function's name and these ``prompts``."""
     return lambda session: Reader(session.__name__, session, prompts)

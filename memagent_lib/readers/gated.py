@@ -29,9 +29,9 @@ _DONE = re.compile(r"\W*((?i:done)\b[^\n\w]*|DONE[*_\"']*( *[(–—]| +-)[^\n]*
 def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
     """Read like ``overwrite``, but let the model leave the memory unchanged (KEEP) or end the reading (DONE).
 
-    A reply of KEEP leaves the memory unchanged; a reply that starts with DONE is the last one before the answer. An
-    unchanged memory cannot decay and costs one token to write. The trace has the memory after each turn, and the gate
-    as the reply's ``signal``. Chunks after DONE are never requested.
+    After a reply that starts with DONE, no further chunk is requested and the answer follows. An unchanged memory
+    cannot decay, and KEEP costs only one token. The trace has the memory after each turn as the reply's ``text``, and
+    the gate as its ``signal``.
     """
     turns, memory = turns_and_memory(previous)
     for chunk in chunks:

@@ -1,8 +1,8 @@
 """Read parts of the document concurrently, then merge their memories in a tree.
 
-Latency grows with the part's length, not with the document's. The idea is hierarchical merging (BooookScore, arXiv
-2310.00785), with a reader in each part. One memory is merged into another by reading it as if it were a chunk, so any
-policy that can read can merge.
+Latency grows with the length of a part. The idea is hierarchical merging (BooookScore, arXiv 2310.00785), with a reader
+for each part. To merge two memories, the model reads one of them as if it were a chunk, so any policy that can read can
+merge.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Summary(NamedTuple):
 def map_merge(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     """Read up to :data:`PARTS` equal parts concurrently, merge neighbouring memories pairwise, then answer.
 
-    Needs all chunks at once, so the document must fit in memory. The trace has the turns in the order of their prompts.
+    All chunks are needed at once, so the document must fit in memory. The trace has the turns in prompt order.
     """
     # Parts of equal length finish at the same time, so no request waits for a longer one.
     parts = _split(list(chunks), PARTS)

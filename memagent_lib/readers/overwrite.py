@@ -11,7 +11,7 @@ from memagent_lib.trace import Kind, Prompt, Trace, Turn
 
 @reader({Kind.READ: 1, Kind.ANSWER: 1})
 def overwrite(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
-    """Read chunk by chunk and pass on nothing but the memory. The cost is linear in the document's length.
+    """Read chunk by chunk, and pass only the memory to the next turn. The cost is linear in the document's length.
 
     ``previous`` is a reading to continue from: its last memory becomes the first one here, and its turns stay in the
     trace.
@@ -22,7 +22,7 @@ def overwrite(question: str, chunks: Iterable[Chunk], previous: Trace | None = N
 
 
 def several_questions(questions: Sequence[str]) -> Reader:
-    """Return a reader that answers all ``questions`` from one pass. Each is answered from the one memory alone."""
+    """Return a reader that answers all ``questions`` from one pass. Each answer sees only the final memory."""
 
     def read_for_all(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
         turns, memory = yield from _read(question, chunks, previous)
@@ -34,7 +34,7 @@ def several_questions(questions: Sequence[str]) -> Reader:
 
 
 def question_list(questions: Sequence[str]) -> str:
-    """Return the text that stands for the question while the document is read for all ``questions``."""
+    """Return the text used as the question while the document is read for all ``questions``."""
     # Unchanged, so that a single question gets the prompts of training.
     if len(questions) == 1:
         return questions[0]

@@ -1,4 +1,4 @@
-"""Rank texts by a query with BM25, through bm25s (needs numpy alone, is maintained, exact about ties).
+"""Rank texts by a query with BM25. The package bm25s is used because it needs only numpy and is exact about ties.
 
 Knows no reader.
 """
@@ -17,7 +17,7 @@ def words(text: str) -> list[str]:
 
 
 def ranked(query: str, texts: Sequence[str]) -> list[int]:
-    """Return the indices of the ``texts`` that share a word with ``query``, best match first. Ties stay in order."""
+    """Return the indices of the ``texts`` that share a word with ``query``, best match first, ties in their order."""
     corpus = [words(text) for text in texts]
     vocabulary = {word for text in corpus for word in text}
     terms = sorted(vocabulary & set(words(query)))

@@ -1,4 +1,4 @@
-"""Look back (after ReMemR1, arXiv 2509.23040): the model may request a past memory by words that occur in it."""
+"""Recall (after ReMemR1, arXiv 2509.23040): the model may request a past memory by words that occur in it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ _SEAM = "\nFrom an earlier memory:\n"
 def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
     """Read like ``overwrite``, but let the model request a past memory for its next prompt.
 
-    A reply requests it with a last line "RECALL: words"; the next prompt then also displays the past memory that
-    matches the words best. The memory just written is never recalled, because the next prompt displays it anyway. A
-    recalled memory is displayed once; what the model does not write down again is lost again. The request is the
-    reply's ``signal``.
+    If a reply ends with a line "RECALL: words", the next prompt also displays the past memory that best matches the
+    words. The memory just written is never recalled, because the next prompt displays it anyway. A recalled memory is
+    displayed only once, so the model must copy what it needs. The request is the reply's ``signal``.
     """
     turns, memory = turns_and_memory(previous)
     recalled = None
@@ -45,7 +44,7 @@ def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None
 
 
 def split_call(reply: Reply) -> tuple[Reply, str]:
-    """Return the reply without its recall request, and the words it asks for ("" if it asks for none)."""
+    """Return the reply without its recall request, and the requested words ("" if there is no request)."""
     call = _CALL.search(reply.text)
     words = call["words"].strip() if call else ""
     if not words:

@@ -21,9 +21,9 @@ READERS: dict[str, Reader] = {
 
 
 def reader_named(name: str) -> Reader:
-    """Return a reader by its name, or from your own file as ``FILE.py:NAME``.
+    """Return the reader called ``name``, or the one that ``FILE.py:NAME`` defines.
 
-    A generator function without the decorator becomes a reader with MemAgent's prompts.
+    If a file defines a generator function without the decorator, it becomes a reader with MemAgent's prompts.
     """
     if is_plugin(name):
         return _from_file(name)
@@ -33,7 +33,7 @@ def reader_named(name: str) -> Reader:
 
 
 def can_continue(name: str) -> bool:
-    """Return whether a reader of this name can be opened here and can continue a reading."""
+    """Return whether the reader with this name can be opened on this machine and can continue a reading."""
     try:
         return reader_named(name).continues
     except (ValueError, OSError):  # several questions in one pass, or a file that is no longer here
