@@ -1,4 +1,4 @@
-"""The list of backends. An engine is imported when it is opened; if it is missing, the error explains how to install it."""
+"""The list of backends. An engine is imported when it is opened; a missing one raises an error with its install command."""
 
 from __future__ import annotations
 
