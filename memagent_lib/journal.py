@@ -258,7 +258,7 @@ def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None
 
 
 def key_of(prompt: Prompt) -> str:
-    """Return a digest of everything in a prompt, by which its stored reply is found."""
+    """Return a digest of everything in a prompt. It identifies the stored reply."""
     chunk = prompt.chunk
     chunk_text = ""
     if chunk is not None:

@@ -46,7 +46,7 @@ def display(path: Path) -> str:
 
 
 def require_replaceable(*paths: str | Path) -> None:
-    """Raise :class:`ValueError` if no file can be written to one of the paths, for example because it is a folder."""
+    """Raise :class:`ValueError` if no file can be written to one of ``paths``, such as a folder."""
     for path in map(Path, paths):
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is no file that could be replaced; choose another path")
@@ -98,7 +98,7 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
 
 
 def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the JSON lines of a growing file from byte ``offset`` on, and the offset from which to continue later."""
+    """Return the JSON lines of a growing file from byte ``offset`` on, and the offset at which to continue later."""
     if not Path(path).is_file():
         return [], 0
     with open(path, "rb") as file:
@@ -120,8 +120,8 @@ def first_model(names: Sequence[str]) -> str:
 def model_path(name: str) -> str:
     """Return a model folder as an absolute path; return a hub name unchanged.
 
-    If the folder does not exist below :func:`root`, the library's own clone is searched, so that its models are found
-    from anywhere.
+    If the folder does not exist below :func:`root`, it is looked up beside the library, so that a clone's own models
+    are found from anywhere.
     """
     folders = (absolute(name), PACKAGE.parent / name)
     return next((str(folder) for folder in folders if folder.is_dir()), name)

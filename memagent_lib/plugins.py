@@ -23,7 +23,7 @@ SEPARATOR = ".py:"
 
 
 class PluginError(UserError, ValueError):
-    """The file cannot be imported, or does not define the name."""
+    """The file cannot be imported or does not define the name."""
 
 
 def is_plugin(name: str) -> bool:

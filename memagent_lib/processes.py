@@ -64,7 +64,7 @@ def this_process() -> str:
 def is_gone(process: str) -> bool:
     """Return whether the process that :func:`this_process` identified has ended.
 
-    ``False`` for a process of another machine.
+    Returns ``False`` for a process on another machine.
     """
     host, pid, start = process.rsplit(" ", 2)
     if host != _host():

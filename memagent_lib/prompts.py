@@ -1,6 +1,6 @@
 """Turn prompts into exact token ids within a token budget, or raise an error that gives the numbers.
 
-Templates are data files, and the order of their parts belongs to the template. Knows tokenizers and kinds of prompt;
+Templates are data files, which also determine the order of the parts. Knows tokenizers and kinds of prompt;
 knows no reader, no model and no backend.
 """
 
@@ -128,7 +128,7 @@ class Template:
 
     @property
     def chunk_first(self) -> bool:
-        """Whether the chunk comes before the memory, so that all prompts of one chunk share their beginning."""
+        """Whether the chunk comes before the memory, so that prompts with the same chunk share their beginning."""
         return self.read.index("{chunk}") < self.read.index("{memory}")
 
 
@@ -165,7 +165,7 @@ class Encoder:
         self._limit = lru_cache(maxsize=64)(self._limit_of_words)
 
     def overhead(self, kind: Kind) -> int:
-        """Return the tokens of a prompt of this kind without its parts: the template, and one token per part's seam."""
+        """Return how many tokens a prompt of this kind has besides its parts: the template's, and one seam per part."""
         return self._overhead(self.template.words(kind), kind.parts)
 
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
@@ -252,7 +252,7 @@ class Encoder:
     def interpret(self, prompt: Prompt, request: Request, raw: Reply) -> Reply:
         """Return the reply as the reader sees it: without thoughts in its text, and with a memory within its budget.
 
-        Decoded and encoded again, a reply may have more tokens than were sampled (as broken bytes do). A memory that
+        Encoding a reply's text again may give more tokens than were sampled, for example from broken bytes. A memory that
         exceeds its budget is truncated and marked ``finish_reason="length"``, as if the engine had truncated it.
         """
         parts = self.tokenizer.thoughts.split(raw.text, separated=bool(raw.thinking))

@@ -44,8 +44,8 @@ def model_hash(model: str | Path) -> str:
 def code_hash() -> str:
     """Return 16 hex digits that change with every source file or prompt template that can change a result.
 
-    Sweeps are keyed by this hash. Scripts, styles and :data:`VIEW_ROOMS` are not part of it, so that a
-    new colour does not cause a sweep to run again.
+    Sweeps are keyed by this hash. Scripts, styles and :data:`VIEW_ROOMS` do not affect it, so that a new
+    colour does not cause a sweep to run again.
     """
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*")):

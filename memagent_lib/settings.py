@@ -25,11 +25,10 @@ class SettingsError(UserError, ValueError):
 
 
 def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
-    """Build the dataclass ``cls``, and dataclasses nested in it, from ``table``. Error messages call the table
-    ``where``.
+    """Build the dataclass ``cls``, and those nested in it, from ``table``. Error messages call the table ``where``.
 
-    Raises :class:`SettingsError` for an unknown key, listing the known keys, or for an invalid value, with the message
-    of ``__post_init__`` if that refused it.
+    Raises :class:`SettingsError` for an unknown key or an invalid value. The message lists the known keys, or includes
+    the message of ``__post_init__``.
     """
     from pydantic import TypeAdapter, ValidationError
     from pydantic_core import to_json

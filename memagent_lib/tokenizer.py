@@ -178,14 +178,14 @@ class Tokenizer:
         return len(self.encode(text))
 
     def tokens(self, text: str) -> Tokens:
-        """Encode ``text`` to token ids, with the character at which each token starts."""
+        """Encode ``text`` to token ids, with the character offset at which each token starts."""
         encoding = self._plain.encode(text, add_special_tokens=False)
         return Tokens(array("I", encoding.ids), array("I", [start for start, _ in encoding.offsets]))
 
     def known_tokens(self, text: str) -> Tokens:
-        """Return the tokens that a text has as part of a longer one.
+        """Return a text's tokens for reuse in a longer text.
 
-        If a long text was used recently, its tokens come from a cache.
+        A long text that was used recently is not encoded again.
         """
         known = self._recent.get(text)
         if known is None:
@@ -194,7 +194,7 @@ class Tokenizer:
         return known
 
     def remember(self, text: str, tokens: Tokens) -> None:
-        """Cache the tokens that a long text has as part of a longer one, for prompts that will contain it."""
+        """Cache the tokens of a long text within a longer one, for prompts that will contain it."""
         # Encoding a short text costs less than looking it up and joining it.
         if len(tokens.ids) < LONG_TOKENS:
             return
@@ -207,7 +207,7 @@ class Tokenizer:
     def encode_parts(self, parts: Sequence[str], known: Sequence[Tokens | None] | None = None) -> list[int]:
         """Return the ids of ``"".join(parts)``, without encoding the middle of long parts again.
 
-        ``known`` gives the tokens of each part as part of another text (default: from the cache). The text between two
+        ``known`` has the tokens of each part within a longer text (default: from the cache). The text between two
         middles, a *seam*, is encoded as one piece. If its tokens do not join the known ones, the whole text is
         encoded.
         """

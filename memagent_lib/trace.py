@@ -74,7 +74,7 @@ class Reply:
 
     A backend returns the raw text; :meth:`memagent_lib.prompts.Encoder.interpret` then moves a reasoning model's
     thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` if the token limit
-    truncated the reply. Token counts are the engine's. ``signal`` is a request that the reader found in the reply:
+    truncated the reply. Token counts are the engine's. ``signal`` is the control word that the reader found in the reply:
     ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time) and ``seconds`` measure the backend's work,
     including its queue; comparisons of replies ignore both.
     """
@@ -143,9 +143,9 @@ class Trace:
 
     @property
     def answers(self) -> dict[str, str]:
-        """The answer to each question, by question.
+        """A mapping of questions to their answers.
 
-        A reading has several answers if one pass over the document served several questions.
+        It has several entries if one pass over the document served several questions.
         """
         return {t.prompt.question: t.reply.text for t in self.turns if t.prompt.kind.answers}
 

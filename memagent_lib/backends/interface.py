@@ -73,7 +73,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Remote(Protocol):
-    """A backend whose model runs on a server, which may become unavailable and come back."""
+    """A backend whose model runs on a server that may become unavailable and come back."""
 
     def trouble(self) -> str | None:
         """Return why requests get no reply now, or ``None`` if the last request got one."""

@@ -44,9 +44,9 @@ class ModelShape:
         return tokens * (2 * self.parameters + 2 * self.layers * self.hidden * length)
 
     def turn_flops(self, tokens: float, replied: float, cached: float = 0.0) -> float:
-        """Return the FLOPs of a turn of ``tokens`` tokens (prompt and reply) without the first ``cached`` ones.
+        """Return the FLOPs of a turn of ``tokens`` tokens, prompt and reply. The first ``cached`` tokens cost nothing.
 
-        If none is cached, they are ``2 B s + 2 L d s^2 + 2 V d r`` for ``s`` tokens (``r`` of them in the reply), ``B``
+        If none is cached, the cost is ``2 B s + 2 L d s^2 + 2 V d r`` for ``s`` tokens (``r`` of them in the reply), ``B``
         parameters in the body, ``L`` layers of width ``d`` and a vocabulary of ``V``, scored only for sampled tokens.
         """
         attention = self.layers * self.hidden * (tokens**2 - cached**2)

@@ -1,4 +1,4 @@
-"""The list of backends. An engine is imported when it is opened; a missing one raises an error with its install command."""
+"""The list of backends. Opening a backend imports its engine; the error for a missing engine explains how to install it."""
 
 from __future__ import annotations
 

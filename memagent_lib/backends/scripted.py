@@ -9,9 +9,9 @@ from memagent_lib.trace import Reply
 
 
 class Scripted:
-    """A backend that replies immediately with the result of a function, to test readers and to try them out.
+    """A backend that replies immediately with the result of a function, for testing readers or trying them out.
 
-    The function receives the prompt's text, and returns the reply's text or a whole :class:`Reply`, or raises.
+    The function receives the prompt's text, and returns the reply's text or a whole :class:`Reply`, or raises an error.
     """
 
     def __init__(self, answer: Callable[[str], str | Reply], window: int = 1 << 30):

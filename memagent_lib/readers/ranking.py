@@ -17,7 +17,7 @@ def words(text: str) -> list[str]:
 
 
 def ranked(query: str, texts: Sequence[str]) -> list[int]:
-    """Return the indices of the ``texts`` that share a word with ``query``, best match first, ties in their order."""
+    """Return the indices of the ``texts`` that share a word with ``query``, best match first, ties in input order."""
     corpus = [words(text) for text in texts]
     vocabulary = {word for text in corpus for word in text}
     terms = sorted(vocabulary & set(words(query)))
