@@ -93,7 +93,7 @@ def end_descendants() -> int:
     _signal(children, signal.SIGTERM)
     _, alive = psutil.wait_procs(children, timeout=GRACE_S)
     while True:
-        alive = [*alive, *psutil.Process().children(recursive=True)]  # those that were started meanwhile
+        alive = [*alive, *psutil.Process().children(recursive=True)]  # with any that were started meanwhile
         if not alive:
             break
         _signal(alive, signal.SIGKILL)

@@ -20,7 +20,7 @@ from memagent_lib.trace import Kind, Prompt, Reply
 
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 SEAM_TOKENS = 8
-"""Room for what a reader puts between two memories of one prompt."""
+"""Tokens reserved for the text that a reader puts between two memories of one prompt."""
 
 
 class BudgetError(UserError, ValueError):
@@ -252,8 +252,8 @@ class Encoder:
     def interpret(self, prompt: Prompt, request: Request, raw: Reply) -> Reply:
         """Return the reply as the reader sees it: without thoughts in its text, and with a memory within its budget.
 
-        Encoding a reply's text again may give more tokens than were sampled, for example from broken bytes. A memory that
-        exceeds its budget is truncated and marked ``finish_reason="length"``, as if the engine had truncated it.
+        Encoding a reply's text again may give more tokens than were sampled, for example from broken bytes. If a memory
+        then exceeds its budget, it is truncated and marked ``finish_reason="length"``, as if by the engine.
         """
         parts = self.tokenizer.thoughts.split(raw.text, separated=bool(raw.thinking))
         text = parts.text

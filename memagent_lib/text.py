@@ -17,7 +17,7 @@ BLOCK_CHARS = 1 << 17
 UNSETTLED_TOKENS = 4096
 """How many tokens at the end of a block may still change with the text that follows."""
 SNAP_SHARE = 0.25
-"""The share of a chunk, at its end, in which a sentence end is looked for."""
+"""The share of a chunk, at its end, that is searched for a sentence end."""
 _SENTENCE_ENDS = ".!?。！？…\n"
 
 
@@ -99,7 +99,7 @@ def _fill(pending: str, source: Iterator[str], size: int) -> tuple[str, bool]:
 
 
 def _cut(text: str, block: Tokens, at: int, tokenizer: Tokenizer, limit: int) -> tuple[int, int]:
-    """Return where the chunk that begins at character ``at`` ends, and how many tokens it has on its own."""
+    """Return the end of the chunk that begins at character ``at``, and its number of tokens on its own."""
     starts = block.starts
     first = bisect_right(starts, at - 1)
     size = limit

@@ -381,7 +381,7 @@ def _environment() -> Any:
 
 
 def _arguments_of(chat_template: str) -> set[str]:
-    """Return the variables that a chat template reads from outside, without those that every template gets."""
+    """Return the variables that a chat template reads, except the variables that every template gets."""
     from jinja2 import meta
 
     environment = _environment()
@@ -409,7 +409,7 @@ def _without_added_tokens(backend: Any) -> Any:
 
 
 def _downloaded(model: str) -> Path:
-    """Return a folder with a hub model's tokenizer files, downloading those that are missing."""
+    """Return a folder with a hub model's tokenizer files, after downloading any missing ones."""
     from huggingface_hub import snapshot_download
 
     wanted = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]

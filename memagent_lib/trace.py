@@ -74,7 +74,7 @@ class Reply:
 
     A backend returns the raw text; :meth:`memagent_lib.prompts.Encoder.interpret` then moves a reasoning model's
     thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` if the token limit
-    truncated the reply. Token counts are the engine's. ``signal`` is the control word that the reader found in the reply:
+    truncated the reply. Token counts are the engine's. ``signal`` is the command that the reader found in the reply:
     ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time) and ``seconds`` measure the backend's work,
     including its queue; comparisons of replies ignore both.
     """

@@ -116,7 +116,7 @@ class OpenAICompatible:
         self._slots = asyncio.Semaphore(CONNECTIONS)
 
     def _listed_models(self) -> dict[str, Card]:
-        """Return the server's models by name; :class:`BackendUnavailable` where there is no server or no list."""
+        """Return the server's models by name. Raises :class:`BackendUnavailable` without a server or a list."""
         try:
             return cards_in(self._get(f"{self.base_url}/models"))
         except urllib.error.HTTPError as refusal:
@@ -143,7 +143,7 @@ class OpenAICompatible:
         return name
 
     def _page(self, path: str) -> Any:
-        """Return the JSON at a path beside the API, ``None`` where the server has none."""
+        """Return the JSON at a path beside the API, or ``None`` if the server has none."""
         try:
             return self._get(self.base_url.removesuffix("/v1") + path)
         except (OSError, ValueError, RecursionError, HTTPException):
@@ -245,7 +245,7 @@ def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _error_message(body: bytes) -> str:
-    """Return ``": message"`` from the body of an error, or "" where there is none."""
+    """Return ``": message"`` from the body of an error, or "" if there is none."""
     try:
         table = json.loads(body)
         error = table.get("error", table)

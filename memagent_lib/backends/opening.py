@@ -1,4 +1,4 @@
-"""The list of backends. Opening a backend imports its engine; the error for a missing engine explains how to install it."""
+"""The list of backends. Opening a backend imports its engine; if it is missing, the error explains how to install it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ WINDOW_SETTINGS = {
     "vllm": "--max-model-len",
     "sglang": "--context-length, without --allow-auto-truncate",
 }
-"""Where each server sets its window, by the owner that its list of models names."""
+"""The setting of each server's window, by the owner in its list of models."""
 
 
 def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
@@ -119,6 +119,6 @@ def _cached_tokens(usage: Any) -> int:
 
 
 def _token_count(table: Any, name: str) -> int:
-    """Return a number of tokens in a server's table; 0 where it reports none, or something else."""
+    """Return a number of tokens from a server's table; 0 if it is missing or not a positive integer."""
     count = table.get(name) if isinstance(table, dict) else 0
     return count if isinstance(count, int) and count > 0 else 0

@@ -19,7 +19,7 @@ PARTS = 8
 
 
 class _Summary(NamedTuple):
-    """A memory, and the stretch of the document that it stands for (a chunk without text)."""
+    """A memory, and the stretch of the document that it covers (a chunk without text)."""
 
     memory: str
     stretch: Chunk
@@ -70,7 +70,7 @@ def _send(prompts: list[Prompt], turns: list[Turn]) -> Generator[tuple[Prompt, .
 
 def _merge_prompt(question: str, left: _Summary, right: _Summary) -> Prompt:
     stretch = right.stretch
-    # The span is that of the text behind the memory, so that progress and positions stay right.
+    # The span is that of the text that the memory covers, so that progress and positions stay right.
     as_chunk = Chunk(stretch.index, right.memory, stretch.start, stretch.end, stretch.tokens)
     return Prompt(Kind.MERGE, question, left.memory, as_chunk)
 
