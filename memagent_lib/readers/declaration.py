@@ -24,8 +24,8 @@ MEMAGENT_PROMPTS = {Kind.READ: 1, Kind.ANSWER: 1}
 class Reader:
     """A reading strategy. Calling it with a question and chunks starts a session.
 
-    ``prompts`` maps each kind of prompt that ``session`` yields to the most memories that it displays. They determine the
-    window that the reader needs. ``file`` is ``FILE.py:NAME`` for a reader that does not ship with the library.
+    ``prompts`` maps each kind of prompt that ``session`` yields to the most memories that it displays. They determine
+    the window that the reader needs. ``file`` is ``FILE.py:NAME`` for a reader that does not ship with the library.
     """
 
     name: str
