@@ -149,7 +149,7 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
 
 @contextmanager
 def _ended_once() -> Iterator[None]:
-    """Act on the first Ctrl-C, SIGTERM or closed terminal only; a second one would leave a server behind."""
+    """Act only on the first Ctrl-C, SIGTERM or closed terminal; a second one would leave a server behind."""
     from memagent_lib.processes import Terminated
 
     def end(number: int, _: object) -> None:

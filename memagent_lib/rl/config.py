@@ -76,7 +76,7 @@ class DataConfig:
     rewards of a group differ, so that there is something to learn.
 
     ``mix`` states how a stage's examples are drawn: ``examples`` draws each equally often; ``tasks`` draws equally many
-    of every task, so that no task drowns the others; ``files`` draws equally many of every file, so that a few examples
+    of every task, so that no task dominates; ``files`` draws equally many of every file, so that a few examples
     are seen often (a file listed twice has two shares).
 
     ``bad_examples`` states what to do with examples that do not fit the budget, template or judge: ``refuse`` stops the
@@ -161,7 +161,7 @@ class TrainingConfig:
 
     *Safety.* A rollout that fails twice removes its prompt from the step. The run stops if more than ``failed_share``
     of a step's prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. The newest ``keep_checkpoints``
-    are retained, and so is the one with the best validation score, although verl would delete it.
+    are retained, and so is the one with the best validation score, even if it is older.
     ``traces_per_step`` rollouts of each step are saved as traces.
 
     ``seed`` fixes the order of examples and every sampled reply.
@@ -348,7 +348,7 @@ def _lists(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def recipe_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Read the tables of a recipe with its overrides. Unlike :meth:`Recipe.load`, loads nothing they name."""
+    """Read a recipe's tables with its overrides. Unlike :meth:`Recipe.load`, load nothing that the tables name."""
     tables = read_toml(path, "recipe")
     for override in overrides:
         _apply(tables, override)

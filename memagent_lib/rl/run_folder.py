@@ -108,7 +108,7 @@ class RunFolder:
         return self.path / "left_out"
 
     def write_recipe(self, recipe: Recipe, device: str, trained: Recipe | None = None) -> None:
-        """Write the recipe that was requested, and ``trained``, the same recipe with the paths of copied data."""
+        """Write the requested recipe, and ``trained``, the same recipe with the paths of copied data."""
         record = {"config": recipe.to_tables(), "device": device, "weights": model_hash(recipe.model.path)}
         if trained:
             record["trained"] = trained.to_tables()
@@ -213,7 +213,7 @@ class RunFolder:
 
     @property
     def checkpoint_note(self) -> Path:
-        """The file that tells verl at its start which step to continue from."""
+        """The file from which verl learns at startup which step to continue from."""
         return self.checkpoints / "latest_checkpointed_iteration.txt"
 
     def whole_checkpoints(self) -> list[Checkpoint]:

@@ -248,7 +248,7 @@ class MemAgentTrainer(RunTrainer):
         return batch
 
     def _cause(self, batch: KVBatchMeta) -> str:
-        """Name the rows that came to the update with a value that is not finite."""
+        """Name the rows that reached the update with a value that is not finite."""
         inputs = ["old_log_probs", "advantages"]
         if self.config.actor_rollout_ref.actor.use_kl_loss:
             inputs.append("ref_log_prob")
@@ -279,7 +279,7 @@ class MemAgentTrainer(RunTrainer):
         return batch
 
     def _log_moments(self, measured: dict[str, list[float]], metrics: dict[str, Any]) -> None:
-        """Count the rows trained, and compare sampler and actor by the loss where the first pass is the update's."""
+        """Count the rows trained; compare sampler and actor by the loss if the first pass is the update's."""
         prefix = f"actor/{PREFIX}"
         found = {name.removeprefix("actor/"): measured.pop(name) for name in list(measured) if name.startswith(prefix)}
         mini_batches = [dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)]

@@ -224,7 +224,7 @@ def _opening_asks(body: str, opening: str, cue: str, fits: Fits) -> bool:
 
 
 def _cue_prefers(first: str, body: str, cue: str) -> int:
-    """Return how many more words a cue has in common with a first line than with the last paragraph."""
+    """Return how many more words a cue shares with a first line than with the last paragraph."""
     last = body[_last_paragraph_start(body) :]
     return len(_words(cue) & _words(first)) - len(_words(cue) & _words(last))
 

@@ -82,7 +82,7 @@ def rollout_servers(recipe: Recipe) -> int:
 
 
 def _bucket_mb(model: str) -> int:
-    """Size the buckets in which weights travel: the largest tensor must fit in one."""
+    """Choose the size of the buckets in which weights travel: the largest tensor must fit in one."""
     size = bytes_of(model, "*.safetensors") >> 20
     return min(LARGEST_BUCKET_MB, 16 + 2 * size)  # twice: a model stored in half precision is sent in single
 

@@ -33,7 +33,7 @@ def install() -> None:
 
 
 def _accept_doubled_gloo() -> None:
-    """verl names a backend for the CPU and one for the device; where both are ``cpu:gloo``, torch refuses."""
+    """verl names a backend for the CPU and one for the device; if both are ``cpu:gloo``, torch refuses."""
     import torch.distributed as dist
 
     original = dist.init_process_group

@@ -100,7 +100,7 @@ def active(folder: RunFolder) -> RunError:
 
 
 def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
-    """A resumed run is the same run: same model, workers, data and objective."""
+    """Raise unless a resumed run has the same model, workers, data and objective."""
     before = flatten(folder.recipe()[0].to_tables())
     now = flatten(recipe.to_tables())
     differ = [

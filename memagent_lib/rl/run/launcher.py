@@ -77,7 +77,7 @@ def chosen_device(device: str) -> str:
 
 
 def _complete(recipe: Recipe, folder: RunFolder) -> bool:
-    """Return whether nothing is left to do: all steps are made and the policy is exported."""
+    """Return whether nothing is left to do: all steps are done and the policy is exported."""
     if not folder.config.is_file():
         return False
     status = folder.status()

@@ -38,7 +38,7 @@ SAFETY = 0.95
 
 
 class PlanError(UserError, ValueError):
-    """The planned run cannot fit. The message has the numbers."""
+    """The planned run does not fit. The message has the numbers."""
 
 
 class Gpu(NamedTuple):

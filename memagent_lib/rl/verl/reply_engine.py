@@ -148,7 +148,7 @@ def before_replies(micro_batch: TensorDict) -> torch.Tensor:
 
 
 def at_replies(logits: torch.Tensor, micro_batch: TensorDict) -> dict[str, torch.Tensor]:
-    """Return verl's model output, computed from the logits of reply tokens, shape (reply tokens, vocabulary)."""
+    """Return verl's model output, computed from the logits of reply tokens, of shape (reply tokens, vocabulary)."""
     labels = micro_batch["responses"]
     offsets = micro_batch["input_ids"].offsets()
     positions = before_replies(micro_batch)

@@ -52,7 +52,7 @@ class RunTrainer(PPOTrainerSync):
             raise
 
     def _require_few_failures(self, failed: int) -> None:
-        """Stop the run when more of a step's prompts failed than ``failed_share`` of them, rounded up, or all."""
+        """Stop the run if all of a step's prompts failed, or more than ``failed_share`` of them, rounded up."""
         prompts = self.config.data.train_batch_size
         share = self.settings.failed_share
         most = min(math.ceil(share * prompts), prompts - 1)

@@ -82,7 +82,7 @@ def compose(settings: dict[str, Any]) -> Any:
 
 
 def _nearest(config: Any, key: str) -> str:
-    """Name the settings of verl that ``key`` may be a slip of."""
+    """Name the settings of verl for which ``key`` may be a misspelling."""
     from omegaconf import OmegaConf
 
     names = flatten(OmegaConf.to_container(config, resolve=False))
@@ -225,8 +225,8 @@ def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
 def _sharding(recipe: Recipe) -> dict[str, Any]:
     """Choose how weights, gradients and moments (16 bytes a parameter in all) are sharded, and what is offloaded.
 
-    Shards span one machine: weights are gathered at every layer, and only gradients cross the network. What would leave
-    vLLM too little memory is on the host while it samples; what would leave the update too little is there always.
+    Shards span one machine: weights are gathered at every layer, and only gradients cross the network. They are on the
+    host while vLLM samples if it would have too little memory, and always if the update would.
     """
     import torch
 
