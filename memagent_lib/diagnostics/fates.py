@@ -79,7 +79,7 @@ class Diagnosis:
 
     @property
     def steps(self) -> tuple[float | None, ...]:
-        """For each turn: of the evidence that it could note or retain, the share in memory afterwards.
+        """For each turn, the share of the evidence it could note or retain that was in memory afterwards.
 
         A turn can retain what was in memory before it, and note what it reads or what enters memory for the first time.
         The share is ``None`` if the turn could do neither, so that later turns are not blamed for a fact that was lost
@@ -160,7 +160,7 @@ def live_memories(trace: Trace) -> list[tuple[str, ...]]:
 def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Return the evidence in a turn's chunk, as spans of the chunk's text.
 
-    Empty for a chunk that is not a slice of the document, such as the second memory of a merge.
+    The result is empty if the chunk is not a slice of the document, such as the second memory of a merge.
     """
     chunk = turn.prompt.chunk
     if chunk is None or turn.prompt.kind == Kind.MERGE or (chunk.text and not _is_slice(chunk)):

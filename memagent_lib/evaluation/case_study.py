@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def turns_waited(result: Result) -> int | None:
-    """Return for how many turns the lead was in memory without a break before the last needed fact was read.
+    """Return how many turns the lead stayed in memory, without a break, until the last needed fact was read.
 
-    ``None`` if it was not in memory all that time, or if one chunk contains both facts.
+    ``None`` if the lead did not stay in memory until then, or if one chunk contains both the lead and the last fact.
     """
     lead, last = _lead_and_last(result)
     if lead.read is None or last.read is None or last.read <= lead.read:
@@ -49,8 +49,8 @@ def failures(results: Iterable[Result]) -> list[Result]:
 
 
 def outcomes(results: Sequence[Result]) -> pd.DataFrame:
-    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and the fate of the first and the last
-    needed fact.
+    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and the fates of the lead and the last
+    fact.
 
     ``lead_captured`` and ``lead_retained`` describe the lead; ``last_captured`` and ``last_retained`` describe the last
     needed fact.

@@ -62,8 +62,7 @@ class EvaluationPlan:
         return sum(n or count(file) for file, n in self.each())
 
     def examples(self) -> Iterator[Example]:
-        """Yield the examples one at a time, files of long documents first, with each example's ``file`` in its
-        metadata.
+        """Yield the examples one at a time, files of long documents first, each with its ``file`` in its metadata.
 
         The many turns of a long document come one after the other, and short documents fill the engine's batch
         meanwhile. In the other order, the engine would end with a few long documents and an almost empty batch.

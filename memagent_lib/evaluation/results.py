@@ -176,7 +176,9 @@ class Column:
 
 
 def depth(result: Result) -> float | None:
-    """Return where in the document the last needed fact begins, as a share of its length; ``None`` without evidence."""
+    """Return where in the document the last needed fact begins, as a share of the document's length; ``None`` without
+    evidence.
+    """
     evidence = result.example.evidence
     if not evidence or not result.characters:
         return None

@@ -1,8 +1,8 @@
 """The inspector's content as plain JSON types: the list of readings, the story of one, the detail of one turn.
 
-A long reading is sent in two parts: its story, which is a few numbers for every turn, and the texts of a turn once
-somebody looks at it. Turns and chunks are numbered from 0 here and from 1 on the page. Knows results and their
-diagnosis. Knows no widget and no HTML.
+A long reading is sent in two parts: first its story (a few numbers for every turn), then a turn's texts when somebody
+opens that turn. Turns and chunks are numbered from 0 here and from 1 on the page. Knows results and their diagnosis.
+Knows no widget and no HTML.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Readings:
         }
 
     def phrases(self, key: str) -> dict[str, Any]:
-        """Return at most 200 phrases of a reading's memories with their sources, and how many there are."""
+        """Return at most 200 phrases of a reading's memories with their sources, and the total number of phrases."""
         phrases = Provenance.of(self._result(key).trace).phrases
         names = ("text", "start", "end", "brought", "dropped")
         rows = [{name: getattr(phrase, name) for name in names} for phrase in phrases[:MOST_PHRASES]]
@@ -172,9 +172,7 @@ class Readings:
         ]
 
     def notable(self, key: str) -> list[int]:
-        """Return at most 8 turns to display if not all fit: the last two, changes of fate, the first, truncated
-        replies.
-        """
+        """Return at most 8 notable turns if not all fit: the last two, changes of fate, the first, truncated replies."""
         story = self.story(key)
         last = range(len(story["fates"]))[-2:]
         # In order of importance, because only the first few stay.

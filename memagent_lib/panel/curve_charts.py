@@ -26,7 +26,7 @@ _SETTINGS = {
 
 
 def smoothed(points: Points) -> bool:
-    """Return whether :func:`svg_chart` draws the running mean of these points: only if there are ten or more."""
+    """Return whether :func:`svg_chart` draws the running mean of these points, that is, if there are ten or more."""
     return len(points) >= 2 * WINDOW
 
 

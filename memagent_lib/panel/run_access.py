@@ -34,7 +34,7 @@ def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
 
 
 def attach(folder: str | Path) -> TrainingRun:
-    """Return the run in a folder. Raises :class:`MissingFile`, with the runs nearby, if there is none."""
+    """Return the run in a folder. Raises :class:`MissingFile`, which lists the runs nearby, if there is none."""
     path = absolute(folder)
     try:
         return rl.attach(path)
@@ -70,8 +70,7 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
 
 
 def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
-    """Display progress until the run is over, as a bar in a terminal or else as a line per event; return its last
-    status.
+    """Display a bar in a terminal, or else a line per event, until the run is over; return the run's last status.
 
     Interrupting this call only stops watching. With ``stop_on_interrupt``, Ctrl-C or SIGTERM (a scheduler's signal to
     end a job) stops the run after a checkpoint. Raises the launcher's ``RunError`` if the run did not finish.

@@ -250,8 +250,8 @@ def _shortened(text: str, most: int = 48) -> str:
 def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw how many tokens a document costs against its length: the mean and the middle 80 %.
 
-    There is one line per policy and reader. Tokens are those of prompts and replies together, including those that a
-    prefix cache saved. The dotted line is a cost linear in length.
+    There is one line per policy and reader. Prompt and reply tokens both count, even if a prefix cache saved them. The
+    dotted line is a cost linear in length.
     """
     ax = axes_or_new(ax, 6.8, 4.4)
     ax.set_yscale("log")  # with a logarithmic length, a linear cost is a straight line

@@ -57,7 +57,7 @@ class SweepResult:
 def run_sweep(
     sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False, quiet: bool = False
 ) -> SweepResult:
-    """Run the unfinished points of a sweep; points that failed before run again only with ``retry``.
+    """Run the unfinished points of a sweep. Points that have failed are run again only with ``retry``.
 
     A failed point does not stop its own stage, but no later stage begins. Raises :class:`SweepError` for a faulty
     sweep before anything starts, and ``KeyboardInterrupt`` when stopped.

@@ -59,7 +59,7 @@ class SweepStage:
             raise SweepError(f"stage {self.name} has an empty list of points")
 
     def varied(self) -> Iterator[dict[str, Any]]:
-        """Yield the parameters of each point that differ within the stage."""
+        """Yield, for each point, the parameters that differ within the stage."""
         for point, values in itertools.product(self.points, itertools.product(*self.grid.values())):
             yield dict(point) | dict(zip(self.grid, values, strict=True))
 

@@ -57,7 +57,10 @@ class Experiment:
 
     @classmethod
     def open(cls, where: str | Path, experiment: str = EXPERIMENT) -> Experiment:
-        """Open an experiment in the store of a workspace folder or at an address. Creates both if they are missing."""
+        """Open an experiment in the store of a workspace folder or at an address.
+
+        The store and the experiment are created if they are missing.
+        """
         uri = store_uri(where)
         prepare(uri)
         client = client_of(uri)
@@ -169,9 +172,7 @@ class Run:
             self._call("log_batch", params=batch)
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
-        """Log numbers at a step; with ``model`` (an id from :meth:`model` or :meth:`uses`), attach them to that model
-        too.
-        """
+        """Log numbers at a step, and also for ``model`` if it is set (an id from :meth:`model` or :meth:`uses`)."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)

@@ -36,9 +36,7 @@ class TrackingError(UserError, ValueError):
 
 
 def store_uri(where: str | Path) -> str:
-    """Return the address of a store. An address is returned unchanged; for a folder, return the address of its
-    ``mlflow.db``.
-    """
+    """Return the address of a store: an address unchanged, or for a folder the address of its ``mlflow.db``."""
     return str(where) if "://" in str(where) else f"sqlite:///{absolute(where) / 'mlflow.db'}"
 
 

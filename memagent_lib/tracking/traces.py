@@ -61,7 +61,7 @@ def trace_columns() -> list[str]:
 
 
 class TracesLeftOut(NamedTuple):
-    """How many traces were not logged, and how many turns are missing from those that were."""
+    """How many traces were not logged, and how many turns the logged traces lack."""
 
     traces: int
     turns: int

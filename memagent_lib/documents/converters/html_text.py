@@ -71,7 +71,7 @@ class PageText(NamedTuple):
 def html_text(page: bytes | str, charset: str | None = None) -> PageText:
     """Convert ``page``.
 
-    Bytes that are not UTF-8 are decoded by ``charset``, or else by the encoding that the page declares.
+    Bytes that are not UTF-8 are decoded with ``charset``, or else with the encoding that the page declares.
     """
     if isinstance(page, bytes):
         declared = _CHARSET.search(page[:4096])
