@@ -79,7 +79,7 @@ class Diagnosis:
 
     @property
     def steps(self) -> tuple[float | None, ...]:
-        """For each turn, the share of the evidence it could note or retain that was in memory afterwards.
+        """For each turn, how much of the evidence that it could note or retain was in memory afterwards, as a share.
 
         A turn can retain what was in memory before it, and note what it reads or what enters memory for the first time.
         The share is ``None`` if the turn could do neither, so that later turns are not blamed for a fact that was lost

@@ -49,8 +49,7 @@ def failures(results: Iterable[Result]) -> list[Result]:
 
 
 def outcomes(results: Sequence[Result]) -> pd.DataFrame:
-    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and the fates of the lead and the last
-    fact.
+    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and the fates of lead and last fact.
 
     ``lead_captured`` and ``lead_retained`` describe the lead; ``last_captured`` and ``last_retained`` describe the last
     needed fact.

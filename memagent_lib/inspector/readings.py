@@ -172,7 +172,7 @@ class Readings:
         ]
 
     def notable(self, key: str) -> list[int]:
-        """Return at most 8 notable turns if not all fit: the last two, changes of fate, the first, truncated replies."""
+        """Return at most 8 turns, if not all fit: the last two, changes of fate, the first, truncated replies."""
         story = self.story(key)
         last = range(len(story["fates"]))[-2:]
         # In order of importance, because only the first few stay.

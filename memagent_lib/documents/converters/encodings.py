@@ -91,7 +91,7 @@ def unmarked_utf16(head: bytes) -> str | None:
 
 
 def find_encoding(file: BinaryIO) -> Encoding:
-    """Return the encoding of ``file``, reading the whole file several times. Raises :class:`UnknownEncoding`."""
+    """Return the encoding of ``file``, which may be read in full several times. Raises :class:`UnknownEncoding`."""
     file.seek(0)
     head = file.read(_HEAD_BYTES)
     marked = marked_encoding(head)

@@ -33,7 +33,7 @@ class _Page(NamedTuple):
 
 
 def pdf_text(source: Source, options: ConverterOptions) -> Converted:
-    """Convert every page of a PDF, scanned ones with ``options.ocr``. Raises :class:`Unreadable` if there are no pages."""
+    """Convert every page of a PDF, scanned ones with ``options.ocr``. Raises :class:`Unreadable` if it has no pages."""
     pages: list[_Page] = []
     with source.open() as stream, _warnings_of_pypdf() as warnings:
         reader = _open(stream)
