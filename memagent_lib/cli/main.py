@@ -85,7 +85,7 @@ class _PrintVersion(argparse.Action):
 
 
 def is_user_error(error: Exception) -> bool:
-    """Return whether a user can fix the error, for example a wrong value, file, server or installation."""
+    """Return whether the message lets a user fix the error, such as a wrong value, file, server or installation."""
     expected = (UserError, ValueError, OSError, ImportError)
     # A missing module without a message of ours is a broken installation or a bug, and its traceback names it.
     return isinstance(error, expected) and not isinstance(error, ModuleNotFoundError)

@@ -225,8 +225,8 @@ def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
 def _sharding(recipe: Recipe) -> dict[str, Any]:
     """Choose how weights, gradients and moments (16 bytes a parameter in all) are sharded, and what is offloaded.
 
-    Shards span one machine: weights are gathered at every layer, and only gradients cross the network. They are on the
-    host while vLLM samples if it would have too little memory, and always if the update would.
+    Shards span one machine: weights are gathered at every layer, and only gradients cross the network. All of them are
+    on the host while vLLM samples if vLLM would have too little memory, and always if the update would.
     """
     import torch
 
