@@ -79,7 +79,7 @@ class Diagnosis:
 
     @property
     def steps(self) -> tuple[float | None, ...]:
-        """For each turn, how much of the evidence that it could note or retain was in memory afterwards, as a share.
+        """For each turn, the share in memory afterwards of the evidence that the turn could note or retain.
 
         A turn can retain what was in memory before it, and note what it reads or what enters memory for the first time.
         The share is ``None`` if the turn could do neither, so that later turns are not blamed for a fact that was lost
@@ -170,7 +170,7 @@ def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[
 
 
 def distinctive_words(words: Iterable[str], known: Container[str] = ()) -> list[str]:
-    """Return the words that identify a text: names and numbers that are not ``known``, or else uncommon words."""
+    """Return the words that identify a text: names and numbers that are not ``known``, or, without any, uncommon words."""
     words = list(words)
     uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
     new = [word for word in uncommon if _plain(word) not in known]

@@ -45,9 +45,9 @@ _RUNS_TRIED = 30
 def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: Any) -> pd.DataFrame:
     """Log the rows, metrics and readings of an evaluation; return the rows with the labels as columns.
 
-    Metrics are logged per reader, with the length in chunks as MLflow's step (0 if the length is unknown). With
-    ``model`` they are also attached to that model in MLflow. ``labels`` such as ``policy="trained"`` become columns,
-    and so does ``run_id``, which names each row's run. The column ``flops`` is filled if the model's shape is known.
+    Metrics are logged per reader, with the length in chunks as MLflow's step (0 if the length is unknown). If ``model``
+    is set, they are also attached to that model in MLflow. ``labels`` such as ``policy="trained"`` become columns, and
+    so does ``run_id``, which names each row's run. The column ``flops`` is filled if the model's shape is known.
     """
     traces = [trace_id_of(run, result) for result in results]
     frame = to_frame(results).assign(**labels, run_id=run.id, trace_id=traces, flops=_flops(results, model))
