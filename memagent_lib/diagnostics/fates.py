@@ -170,7 +170,7 @@ def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[
 
 
 def distinctive_words(words: Iterable[str], known: Container[str] = ()) -> list[str]:
-    """Return the words that identify a text: names and numbers that are not ``known``, or, without any, uncommon words."""
+    """Return the words that identify a text: names and numbers that are not ``known``, or else uncommon words."""
     words = list(words)
     uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
     new = [word for word in uncommon if _plain(word) not in known]
