@@ -21,7 +21,7 @@ from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
 Filter = Callable[[Sequence[Question]], Sequence[bool | None]]
-"""Returns for each question whether it is known without its document, or ``None`` if that could not be determined."""
+"""For each question, returns whether it is known without its document, or ``None`` if that could not be determined."""
 _LEAST_BATCH = 32  # the filter's models answer side by side: a request for the last missing question wastes them
 
 

@@ -1,8 +1,8 @@
 """The no-context filter: find the questions that a model answers without the document.
 
 Such questions measure knowledge, not memory. As in MemAgent (paper, section 4.1; ``filter.py``), every model answers
-every question several times without a document. A question is known if any reply has an accepted
-answer, in a box or anywhere in its text.
+every question several times without a document. A question is known if any reply has an accepted answer, in a box or
+anywhere in its text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memagent_lib.data.pools import Question
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
 
-SIDE_BY_SIDE = 64  # requests at the same time, as many as `memagent evaluate` reads
+SIDE_BY_SIDE = 64  # requests at the same time, as in `memagent evaluate`
 
 
 def known_without_document(
@@ -56,7 +56,7 @@ async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samp
 
     async def verdict(question: Question) -> bool | None:
         found = await gather(known_to(agent, question) for agent in agents for _ in range(samples))
-        if True in found:  # one right reply settles it, whatever failed beside it
+        if True in found:  # one correct reply settles it, even if other requests failed
             return True
         return None if None in found else False
 

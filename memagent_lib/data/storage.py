@@ -21,9 +21,9 @@ from memagent_lib.paths import replacing
 
 GROUP_ROWS = 4096
 GROUP_CHARS = 1 << 24
-"""A row group closes before a new document once it has this much text, which bounds memory in reading and writing."""
+"""A row group closes before a new document that would exceed this much text, to bound memory in reading and writing."""
 READ_CHARS = 1 << 30
-"""A row group closes in any case before a plain reader needs this much for its rows, as some stop at 2 GB."""
+"""A row group always closes before its expanded rows exceed this, because some readers stop at 2 GB."""
 COLUMNS = ("data_source", "agent_name", "ability", "prompt", "reward_model", "document", "extra_info")
 
 
@@ -131,7 +131,7 @@ _WRITER: dict[str, Any] = {
     "use_dictionary": ["document"],
     "dictionary_pagesize_limit": 1 << 30,  # past its limit the writer would fall back to storing every row's text
     "store_schema": False,  # readers then see strings, not Arrow dictionaries, which Hugging Face datasets cannot take
-    "write_statistics": False,  # the least and greatest document of a group would be stored twice
+    "write_statistics": False,  # a group's first and last documents in sort order would be stored twice
     "write_batch_size": 64,
 }
 

@@ -33,7 +33,7 @@ _COPULA = re.compile(rf"(?<=[{_CJK}])(?:です|である|だ|입니다|이다)[.
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}](?:[^\s{_CJK},;:!?()\[\]{{}}<>=|]*[^\W{_CJK}]|)[+#]*")
 _MARKS = re.compile(r"[^\w+#]|_")
 _MEASURED = re.compile(r"(?:km|cm|mm|m|kg|mg|g|ml|l|kb|mb|gb|tb|[kmg]?hz|kwh|kw|mph|kmh|min|ms|am|pm)\b")
-_LONGEST_ANSWER = 4000  # characters; what follows answers no question, and takes seconds to read
+_LONGEST_ANSWER = 4000  # characters; longer text is no answer, and takes seconds to read
 _MOST_BOXES = 100
 _ARTICLES = ("a", "an", "the")
 

@@ -41,7 +41,7 @@ _QUESTIONS = {
     "triviaqa": "The document shows how questions are answered from a passage. Answer this one in the same way.",
     "samsum": "The document shows dialogues with their summaries. Summarise this dialogue in the same way.",
 }
-"""The question in our own words, for data sets whose ``input`` is empty or only what the question is about."""
+"""The question in our own words, for data sets whose ``input`` is empty or only the subject of the question."""
 
 
 def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Example]:

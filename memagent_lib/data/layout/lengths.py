@@ -12,7 +12,7 @@ from memagent_lib.text import Tokenizer, chunk_stream, chunks
 
 BLOCK_CHARS = 1 << 20
 """Long text is tokenised in blocks of about this many characters, which bounds memory."""
-_ANCHOR = "so."  # what ends in a full stop, as units of filler do: a tokenizer splits text by what is around it
+_ANCHOR = "so."  # ends in a full stop, as units of filler do: tokens depend on the text before them
 _KNOWN_UNITS = 200_000  # bounds the cache: units of endless filler never come again
 _ROUNDS = 24
 # The tokenizers of today's models begin a word with its space: no token spans a cut before one.
@@ -140,7 +140,7 @@ def _within(measure: Callable[[int], int], guess: int, limit: int, fixed_tokens:
     n = guess
     for _ in range(_ROUNDS):
         tokens = measure(n)
-        # Units differ in size, so a step by their average may overshoot: what was too long becomes the upper bound.
+        # Units differ in size, so a step by their average may overshoot: an ``n`` that is too long becomes the bound.
         unit = max(1.0, (tokens - fixed_tokens) / max(1, n))
         step = math.floor((limit - tokens) / unit)
         if tokens <= limit:

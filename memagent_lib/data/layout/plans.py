@@ -18,8 +18,8 @@ from memagent_lib.data.layout.lengths import Length, Meter, longest
 from memagent_lib.data.layout.positions import Layout, Statement, heading, insert, numbered_documents
 
 COUNTED_TOKENS = 1 << 17
-"""The longest document that is tokenised as a whole, in tokens. Of a longer one, a sample of half this is."""
-_MARGIN = 1.0005  # where parts do not simply add up, an estimate stays below the limit rather than above
+"""The longest document that is tokenised as a whole, in tokens. For longer ones, a sample of half this size is."""
+_MARGIN = 1.0005  # if token counts do not simply add up, an estimate stays below the limit rather than above
 _NOISE = 2e-4  # the first unit of a sample has no separator before it
 
 
@@ -152,7 +152,7 @@ class _Draft:
     def _cost(self, text: str, number: int) -> int:
         if not self.plan.numbered:
             return self.meter.cost(text, self.plan.separator)
-        # Heading and text are counted apart, so that the text's cost is cached whatever its number.
+        # Heading and text are counted apart, so that the text's cost is cached for any number.
         return self.meter.cost(heading(number).rstrip(), self.plan.separator) + self.meter.cost(text, "\n")
 
     def _take_unit(self) -> bool:
@@ -161,7 +161,7 @@ class _Draft:
             return False
         self.texts.append(unit)
         number = len(self.plan.statements) + len(self.texts)
-        # At least 1, so that the sums rise: bisection and the end of the loop below rest on it.
+        # At least 1, so that the sums rise: the bisection and the end of the loop below depend on that.
         self.sums.append(self.sums[-1] + max(1, self._cost(unit, number)))
         return True
 
@@ -189,13 +189,13 @@ class _Draft:
         chosen = self.texts[:n]
         plan = self.plan
         if plan.numbered:
-            # A pool yields the question's hard distractors first; unshuffled they would stand at the beginning. The
+            # A pool yields the question's hard distractors first; unshuffled they would come at the beginning. The
             # depths are the example's own random numbers, so they serve as a seed that no length changes.
             random.Random(repr([statement.depth for statement in plan.statements])).shuffle(chosen)
         return insert(chosen, plan.statements, plan.separator, plan.numbered)
 
     def measure(self, n: int) -> int:
-        """Return how many tokens the document has with ``n`` units of filler; a long document is estimated."""
+        """Return the number of tokens of the document with ``n`` units of filler, estimated for a long document."""
         self._take_units(n)
         summed = self.fixed_tokens + self.sums[n]
         if summed <= COUNTED_TOKENS:

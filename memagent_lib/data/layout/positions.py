@@ -129,7 +129,7 @@ def fill_chunks(
     ``lay_out(n)`` returns a text longer than ``length``, with the statements among its first ``n`` units. ``n`` falls
     from ``count`` to ``least`` until they fit. Raises ``ValueError`` if a statement still ends after the cut.
     """
-    for n in range(count, min(count, least) - 1, -1):  # at least once: a short statement may fit where no unit does
+    for n in range(count, min(count, least) - 1, -1):  # at least once: a short statement may fit even if no unit does
         found = lay_out(n)
         text = found.text[: end_of_chunks(found.text, length, tokenizer)].rstrip()
         if all(span.end <= len(text) for span in found.spans):

@@ -65,7 +65,7 @@ class Story:
             rng,
             question=plot.question,
             answers=(plot.answer,),
-            # A reply that names two labels, the question's own aside, is no answer.
+            # A reply that names two labels, apart from the question's own, is no answer.
             rule="one_of:" + "|".join(label for label in labels if label not in plot.question),
             metadata={"supports": len(plot.needed), "chance": round(plot.chance, 4)},
         )
@@ -178,7 +178,7 @@ def _where_was_what(rng: random.Random, events: int) -> Plot:
 
 def _what_lies_where(rng: random.Random, events: int) -> Plot:
     rooms = rng.sample(ROOMS, min(len(ROOMS), events + 1) // 2 * 2)
-    sides = rng.sample(sorted(_SIDES), 2)  # of each side there are several pairs, so that the side alone says little
+    sides = rng.sample(sorted(_SIDES), 2)  # each side has several pairs, so that the side alone reveals little
     pairs = [(a, sides[i % 2], b) for i, (a, b) in enumerate(zip(rooms[::2], rooms[1::2], strict=True))]
     rng.shuffle(pairs)
     sentences = [f"The {a} lies {side} of the {b}." for a, side, b in pairs]

@@ -42,7 +42,7 @@ class WordsPlan:
     def example(self, key: ExampleKey, meter: Meter) -> Example:
         guess = max(
             1, key.length.limit // 32
-        )  # low, as a guess that overshoots builds and counts longer texts than needed
+        )  # low, because too high a guess builds and counts longer texts than needed
         n, tokens = longest(self.build, lambda n: meter.count(self.build(n)), guess, key.length, meter)
         text = self.build(n)
         counts = Counter(text.split())
@@ -130,7 +130,7 @@ class FrequentWords:
         size = max(self.top + 2, key.length.limit // self.tokens_per_word)
         code_words = distinct(lambda draw: "".join(draw.choices(string.ascii_lowercase, k=self.letters)), size - 1, rng)
         vocabulary = [_FULL_STOPS, *code_words]
-        whole = float(zeta(self.alpha))  # of the frequencies of an endless vocabulary
+        whole = float(zeta(self.alpha))  # the sum of the frequencies of an endless vocabulary
         shares = [rank**-self.alpha / whole for rank in range(1, size + 1)]
 
         def build(n: int) -> str:

@@ -138,7 +138,7 @@ class MultiHop:
         while len(pair) < 2:
             pair = different([first, rng.choice(ahead)], of, route.relations, 2)
         decoys = alike_walks(of, route, pair[0].steps[0].document, self.decoys + 1, rng, pair)[: self.decoys]
-        # Of four examples in a row each habit is right twice: to pick the first name, or the first in the alphabet.
+        # In four consecutive examples each habit is right twice: picking the first name, or the first in the alphabet.
         block = random.Random(f"habits/{seed}/{index // 4}").sample([(a, b) for a in (0, 1) for b in (0, 1)], 4)
         by_name, named_first = block[index % 4]
         right, wrong = sorted(pair, key=lambda walk: walk.name, reverse=bool(by_name))

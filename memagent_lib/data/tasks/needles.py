@@ -63,12 +63,12 @@ class NeedleTask:
     def example(self, key: ExampleKey, meter: Meter) -> Example:
         """Return an example whose document fills its last chunk to the last possible character."""
         length = key.length
-        # Unlike in other tasks the question depends on the length: data sets made before rest on this seed.
+        # Unlike in other tasks the question depends on the length: existing data sets depend on this seed.
         rng = random.Random(f"needle {key.seed}-{key.index} {length.whole_chunks} {length.chunk_tokens}")
         name = random_name(rng)
         code = random_code(rng, self.digits)
         needle = Statement.needed(sentence(name, code), rng.random())
-        # More than can fit, so that the cut and not the supply ends the document.
+        # More than can fit, so that the document ends at the cut and not because sentences ran out.
         enough = length.limit // _SHORTEST_SENTENCE_TOKENS + 2
         others = [self._other_sentence(length, rng, name, code) for _ in range(enough)]
         room = end_of_chunks(" ".join(others), length, meter.tokenizer)

@@ -237,7 +237,7 @@ _ABOUT: dict[str, tuple[Draws, tuple[tuple[str, str | None], ...]]] = {
         ),
     ),
 }
-"""For each kind of entity, the values that its document draws, and its sentences with the relations they state.
+"""For each kind of entity, the random values of its document, and its sentences with the relations that they state.
 
 A document has no sentence for a relation that its entity lacks.
 """
