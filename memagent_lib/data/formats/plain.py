@@ -20,8 +20,8 @@ NAMES = {
     "document": ("document", "context", "passage", "article", "text", "documents", "contexts", "passages", "input"),
     "answers": ("answers", "answer", "outputs", "output", "target", "gold", "references", "reference"),
 }
-"""The field names of each part. A part's first name wins. ``input`` (a question, or its document) is used only if no other
-name is present. Two other names at once are refused, because either could be meant."""
+"""The field names of each part. A part's first name wins. ``input`` (a question, or its document) is used only if no
+other name is present. Two other names at once are refused, because either could be meant."""
 _IDS = ("id", "_id", "qid", "question_id")
 _CHOICES = ("choices", "options", "choice_A", "answerKey")
 _EXPECTED = "records with question, document and answers"

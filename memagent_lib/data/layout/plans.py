@@ -18,7 +18,7 @@ from memagent_lib.data.layout.lengths import Length, Meter, longest
 from memagent_lib.data.layout.positions import Layout, Statement, heading, insert, numbered_documents
 
 COUNTED_TOKENS = 1 << 17
-"""The longest document that is tokenised as a whole, in tokens. For longer ones, a sample of half this size is."""
+"""The longest document that is tokenised as a whole, in tokens. A longer one is sampled at half this size."""
 _MARGIN = 1.0005  # if token counts do not simply add up, an estimate stays below the limit rather than above
 _NOISE = 2e-4  # the first unit of a sample has no separator before it
 
