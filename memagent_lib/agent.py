@@ -141,7 +141,7 @@ def _tokenizer(model: str, named: bool) -> Tokenizer:
 
 
 class TurnStore(Protocol):
-    """A store of finished turns, so that a repeated reading need not generate them again.
+    """A store of finished turns, so that a repeated reading does not generate them again.
 
     :meth:`memagent_lib.journal.Journal.reading` returns one.
     """
@@ -311,7 +311,7 @@ class Agent:
     ) -> Trace:
         """Read a document and return its trace.
 
-        With ``previous``, continue that reading, as if the document followed the text it has read.
+        With ``previous``, continue that reading with this document.
         """
         if previous is not None and not self.reader.continues:
             able = ", ".join(name for name, reader in READERS.items() if reader.continues)

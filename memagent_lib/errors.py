@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """An error that the user can fix. The message gives the problem, the value, what would be right, and the fix."""
+    """An error that the user can fix. The message gives the problem, the value, a correct value, and the fix."""
 
     def _render_traceback_(self) -> list[str]:
         """Return the one line that IPython displays in place of a traceback; ``%debug`` still has all frames."""

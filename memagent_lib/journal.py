@@ -1,4 +1,4 @@
-"""The journal of a long job: an append-only file from which the job can continue if it was killed at any moment.
+"""The journal of a long job: an append-only file from which a job killed at any moment can continue.
 
 Line 1 is the job's identity: everything that its replies depend on. Each further line is a finished turn or the record
 of a finished reading. A turn is found by the content of its prompt, so a reader needs no saved state to resume. Each

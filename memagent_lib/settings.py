@@ -21,7 +21,7 @@ _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 
 
 class SettingsError(UserError, ValueError):
-    """A setting is invalid. The message gives its key, its value and what would be right."""
+    """A setting is invalid. The message gives its key, its value and a correct value."""
 
 
 def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:

@@ -194,7 +194,7 @@ class Tokenizer:
         return known
 
     def remember(self, text: str, tokens: Tokens) -> None:
-        """Cache the tokens of a long text within a longer one, for prompts that will contain it."""
+        """Cache a long text's tokens, for prompts that will contain it."""
         # Encoding a short text costs less than looking it up and joining it.
         if len(tokens.ids) < LONG_TOKENS:
             return

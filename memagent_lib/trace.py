@@ -137,7 +137,7 @@ class Trace:
     def memories(self) -> tuple[str, ...]:
         """The memory written after each chunk.
 
-        :func:`memagent_lib.diagnostics.live_memories` lists those in use after each turn.
+        :func:`memagent_lib.diagnostics.live_memories` lists the memories in use after each turn.
         """
         return tuple(t.reply.text for t in self.reads)
 

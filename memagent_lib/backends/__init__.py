@@ -2,7 +2,7 @@
 
 Knows no reader and no template. Every backend, whatever its engine, guarantees the following. Requests may run
 concurrently, and each gets its own reply. Greedy replies do not depend on what else is running. Token counts and finish
-reason are the engine's. A reply has at most ``max_tokens`` tokens, and its finish reason is ``"length"`` if that
+reason come from the engine. A reply has at most ``max_tokens`` tokens, and its finish reason is ``"length"`` if that
 truncated it. A prompt that does not fit ``window`` is refused before any work.
 ``tests/backends/test_backend_contract.py`` checks every entry of :data:`BACKENDS`.
 

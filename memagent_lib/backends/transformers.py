@@ -110,7 +110,7 @@ class Transformers:
         return [self._reply(request, ids) for request, ids in zip(requests, replies, strict=True)]
 
     def _from_drafts(self, requests: list[Request]) -> list[Ids]:
-        """Return the beginnings of the greedy replies, as far as the drafts lead; some are whole replies."""
+        """Return the beginnings of the greedy replies, as far as the drafts are right. Some are whole replies."""
         replies: list[Ids] = [()] * len(requests)
         self._batches += 1
         hopeless = self._right_share < WORTHWHILE and self._batches % RETRY_DRAFTS != 0

@@ -1,8 +1,8 @@
 """vLLM in this process. Token counts, finish reasons and prefix-cache hits come from the engine.
 
-This is the engine that makes verl's rollouts, so training and evaluation sample alike. On a GPU the engine runs in its
-own processes (``AsyncLLM``). On a CPU it runs in one thread of this process, because messages between processes would
-cost more than a small model's arithmetic, and every process would import vLLM again.
+This is the engine that makes verl's rollouts, so training and evaluation sample replies in the same way. On a GPU the
+engine runs in its own processes (``AsyncLLM``). On a CPU it runs in one thread of this process, because messages
+between processes would cost more than a small model's arithmetic, and every process would import vLLM again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HTML pages with one look and one template engine; every value is escaped.
+"""HTML pages with a common look and template engine; every value is escaped.
 
 Knows Jinja templates and files. Knows no result, no run and no model.
 """

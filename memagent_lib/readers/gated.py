@@ -1,4 +1,4 @@
-"""Gates in words (after GRU-Mem, arXiv 2602.10560): the model may leave its memory unchanged, and may stop early."""
+"""Gates in words (after GRU-Mem, arXiv 2602.10560): the model may leave its memory unchanged or stop reading early."""
 
 from __future__ import annotations
 
