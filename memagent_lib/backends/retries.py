@@ -52,7 +52,7 @@ class RetryPolicy:
 
     A request is retried until ``deadline_s``; each attempt takes at most ``attempt_s``. Waits double from
     ``first_wait_s`` to ``longest_wait_s``, each drawn uniformly below its bound ("full jitter"), unless the server
-    names a time. The server counts as gone if at least ``gone_after_failures`` attempts in a row have failed in at
+    names a time. The server counts as gone if at least ``gone_after_failures`` attempts in a row have failed over at
     least ``gone_after_s``, and as unusable if it refuses ``same_refusals`` requests in a row with the same message. It
     is then tried again after a pause of ``first_pause_s``, which doubles each time up to ``longest_pause_s``.
     """
@@ -162,7 +162,7 @@ class Circuit:
             self.open(f"{self._refusals} requests in a row met the same refusal: {refusal}; mend that and run again")
 
     def open(self, verdict: str, pause_s: float | None = None) -> None:
-        """Open the circuit for ``pause_s`` or the usual pause; raise ``verdict`` now and on each check until it ends."""
+        """Open the circuit for ``pause_s`` or the usual pause. Raise ``verdict`` now and until it ends."""
         self._verdict = verdict
         self._pause(pause_s)
         raise BackendUnavailable(verdict, after_s=self.pause_s)

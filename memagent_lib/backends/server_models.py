@@ -31,7 +31,7 @@ def cards_in(listing: Any) -> dict[str, Card]:
 
 
 def name_in(cards: Mapping[str, Card], model: str) -> str | None:
-    """Return the listed name of ``model``, or ``None``. ``model`` may lack the prefix (``org/``) or the tag ``:latest``.
+    """Return the listed name of ``model``, or ``None``. Only a prefix (``org/``) or the tag ``:latest`` may differ.
 
     llama.cpp serves one model and ignores the name in a request, so its only model always matches.
     """
