@@ -28,7 +28,7 @@ def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     """Build the dataclass ``cls``, and those nested in it, from ``table``. Error messages call the table ``where``.
 
     Raises :class:`SettingsError` for an unknown key or an invalid value. The message lists the known keys, or includes
-    the message of ``__post_init__``.
+    the message of ``__post_init__`` if that raised an error.
     """
     from pydantic import TypeAdapter, ValidationError
     from pydantic_core import to_json
