@@ -32,8 +32,8 @@ def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
     """Return the reply in a server's response. ``prompt_tokens`` is used if the server reports no count.
 
     Raises :class:`RetryableError` if there is no text after the thoughts, because the server may have lost it, but
-    :class:`BackendError` if a filter removed the text or the token limit left no room for it. An in-process engine reports its
-    tokens, so an empty reply there is known to be the model's own and is scored as in training.
+    :class:`BackendError` if a filter removed the text or the token limit left no room for it. An in-process engine
+    reports its tokens, so an empty reply there is known to be the model's own and is scored as in training.
     """
     choice = body["choices"][0]
     usage = body.get("usage")
