@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, Terminated) as stop:
         hint = arguments.how_to_continue(arguments)
         print(f"memagent {arguments.verb}: " + "; ".join(filter(None, ("stopped", hint))), file=sys.stderr)
-        return 143 if isinstance(stop, Terminated) else 130
+        return stop.code if isinstance(stop, Terminated) else 130
     except Exception as error:
         if arguments.traceback or not is_user_error(error):
             raise
