@@ -162,7 +162,10 @@ class Circuit:
             self.open(f"{self._refusals} requests in a row met the same refusal: {refusal}; mend that and run again")
 
     def open(self, verdict: str, pause_s: float | None = None) -> None:
-        """Open the circuit for ``pause_s`` or the usual pause. Raise ``verdict`` now and at each check in the pause."""
+        """Open the circuit for ``pause_s`` seconds, by default the usual pause.
+
+        Raises :class:`BackendUnavailable` with ``verdict`` now and at every check until the pause ends.
+        """
         self._verdict = verdict
         self._pause(pause_s)
         raise BackendUnavailable(verdict, after_s=self.pause_s)

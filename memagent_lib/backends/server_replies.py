@@ -65,9 +65,10 @@ def require_whole_prompt(body: dict[str, Any], sent: int, exact: bool, owner: st
     """Raise :class:`BackendError` if the server's count of prompt tokens reveals that it truncated the prompt.
 
     With ``exact``, token ids were sent, so the count may be at most :data:`COUNT_SLACK` too low. Otherwise the server
-    adds its chat template and may use another tokenizer: the prompt counts as truncated if the server's count is below
-    :data:`OTHER_TOKENIZER` of ours and more than :data:`FEWEST_CUT` lower. ``usage.prompt_tokens`` includes cached
-    tokens; a server that leaves them out is recognised, and a server without a count is trusted.
+    adds its chat template and may use another tokenizer, so the check is looser: the prompt is considered truncated
+    only if the server counts less than the fraction :data:`OTHER_TOKENIZER` of our tokens, and more than
+    :data:`FEWEST_CUT` tokens fewer. ``usage.prompt_tokens`` includes cached tokens; a server that leaves them out is
+    recognised, and a server without a count is trusted.
     """
     usage = body.get("usage")
     read = _token_count(usage, "prompt_tokens")

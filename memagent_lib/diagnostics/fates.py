@@ -79,11 +79,11 @@ class Diagnosis:
 
     @property
     def steps(self) -> tuple[float | None, ...]:
-        """For each turn, the share in memory afterwards of the evidence that the turn could note or retain.
+        """For each turn, the share of the evidence within its reach that is in memory after it.
 
-        A turn can retain what was in memory before it, and note what it reads or what enters memory for the first time.
-        The share is ``None`` if the turn could do neither, so that later turns are not blamed for a fact that was lost
-        or never noted.
+        Evidence is within reach of a turn if it was already in memory, if the turn reads it, or if it first appears in
+        memory at this turn. The share is ``None`` if nothing was within reach, so a turn is never blamed for evidence
+        that was lost or missed earlier.
         """
         after = list(zip(*(history.fates for history in self.histories), strict=True)) or [()] * len(self.fates)
         before = [(Fate.AHEAD,) * len(self.histories), *after]

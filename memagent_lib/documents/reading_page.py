@@ -79,7 +79,7 @@ class FileReading:
 
 
 def plain(answer: str) -> str:
-    """Return an answer as a person would read it: the last box is replaced by its content."""
+    r"""Return an answer as a person would read it, with its last ``\boxed{...}`` unwrapped."""
     inside = boxed(answer)
     return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)
 

@@ -40,7 +40,8 @@ def code_of_results(rule: str, reader_file: str = "") -> str:
 def files_behind(*rooms: str) -> list[Path]:
     """Return the source files of ``rooms`` and of every room that they import, and the library's TOML files.
 
-    All files of a room count, because backends are imported by a name known only at run time.
+    Every file of a room (a folder of the library) is included, because backends are imported by a name that is known
+    only at run time.
     """
     found: dict[str, list[Path]] = {}
     waiting = list(rooms)

@@ -70,7 +70,7 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
 
 
 def mean_columns() -> list[str]:
-    """Return the names of the columns whose average is part of summaries."""
+    """Return the names of the columns that summaries average."""
     return [name for name, column in COLUMNS.items() if column.mean]
 
 

@@ -18,8 +18,8 @@ SLOTS = 4
 def multislot(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
     """Let each chunk rewrite the least recently written of :data:`SLOTS` memories, and answer from all of them.
 
-    A read prompt displays only the memory that it rewrites, so each memory is rewritten once in :data:`SLOTS` turns. If
-    a share ``r`` of its content survives each rewriting, ``r ** (T / SLOTS)`` remains after ``T`` chunks.
+    Each read prompt includes only the memory to be rewritten. Each memory is rewritten once every :data:`SLOTS` turns,
+    so if a share ``r`` of its content survives each rewrite, ``r ** (T / SLOTS)`` remains after ``T`` chunks.
     """
     turns, _ = turns_and_memory(previous)
     slots = [NO_MEMORY] * SLOTS

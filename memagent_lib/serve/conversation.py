@@ -117,7 +117,7 @@ class ReadingTask(NamedTuple):
 
 
 def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_paragraph") -> ReadingTask:
-    """Find question and document by this module's rules.
+    """Find the question and the document in a chat request, following the rules in this module's docstring.
 
     ``fits`` returns whether a text is short enough to be a question.
     """

@@ -94,8 +94,9 @@ def evaluate_files(
     """Evaluate an agent on data files and log the results; return the results and their rows.
 
     ``memagent evaluate`` and the notebook 03_evaluate call this. Finished turns and results are saved below ``folder``,
-    so the same call continues after a crash. The rows are saved there as ``POLICY.parquet``, for figures over several
-    policies. With ``add``, the file's earlier rows are preserved if their reader or data file differs.
+    so the same call continues after a crash. The rows are saved there as ``POLICY.parquet``, so that figures
+    can compare several policies. With ``add``, earlier rows in that file remain unless the new rows have the same
+    reader and data file.
     """
     policy = policy or policy_name(model)
     run.data(*plan.files)

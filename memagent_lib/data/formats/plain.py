@@ -36,9 +36,10 @@ class Fields(NamedTuple):
 
     @classmethod
     def of(cls, record: Record, **stated: str | None) -> Fields:
-        """Find the field of each part of an example in a record. ``stated`` names the fields of some parts.
+        """Find which fields of a record hold the question, the document and the answers.
 
-        Raises ``ValueError`` if a part has no field."""
+        Fields named in ``stated`` are used as they are. Raises ``ValueError`` if a part has no field.
+        """
         taken = {name for name in stated.values() if name}
         found: dict[str, str | None] = {}
         for part, names in NAMES.items():

@@ -1,6 +1,6 @@
-"""Needle tasks: the code of one thing, hidden among filler sentences and the codes of other things.
+"""Needle tasks: find one item's code among filler sentences and the codes of other items.
 
-The needle's depth is uniform over the document.
+The needle's position is drawn uniformly from the document.
 """
 
 from __future__ import annotations

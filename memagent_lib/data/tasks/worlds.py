@@ -83,7 +83,10 @@ def _own_words(name: str) -> list[str]:
 
 
 def world(seed: int, number: int = 0, size: int = 1) -> World:
-    """Return world ``number`` of a seed, with at least ``size`` entities. The two most recent worlds are cached."""
+    """Return the world with index ``number`` for a seed, with at least ``size`` entities.
+
+    The two most recent worlds are cached.
+    """
     return _world(seed, number, max(1, -(-size // BLOCK)))
 
 

@@ -1,7 +1,7 @@
 """The process that trains: it composes verl's configuration, starts or joins Ray, and runs verl's trainer.
 
-``python -m memagent_lib.rl.run.training_process RUN_FOLDER`` reads ``config.json`` there. The supervisor starts it
-and sets its environment; if it is started by hand, it logs to the terminal and to no MLflow run.
+``python -m memagent_lib.rl.run.training_process RUN_FOLDER`` reads ``config.json`` there. The supervisor starts
+this process and sets its environment. Started by hand, it logs only to the terminal, not to MLflow.
 """
 
 from __future__ import annotations
