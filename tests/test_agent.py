@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import json
 import shutil
 import threading
@@ -170,8 +171,12 @@ def test_lean_drops_ids_and_chunk_texts_after_the_turn_was_seen(encoder):
 def test_a_lean_reading_has_few_chunk_texts_in_memory(encoder, name):
     """A gigabyte is read in the memory of a page: of a hundred chunks, only those around the turn have their text."""
     in_memory = []
+    turns = itertools.count()
 
     def count(_):
+        if next(turns) % 10:  # a process with torch has a million objects to visit
+            return
+        gc.collect()  # futures and frames of past turns are cycles, collected whenever Python likes
         chunks = (each for each in gc.get_objects() if type(each) is Chunk)
         in_memory.append(sum(chunk.text.startswith("\u2042") for chunk in chunks))
 
@@ -181,7 +186,7 @@ def test_a_lean_reading_has_few_chunk_texts_in_memory(encoder, name):
     )
     assert len(trace.reads) >= 100
     assert 1 <= max(in_memory) <= 3
-    assert max(in_memory[-20:]) <= max(in_memory[:20])
+    assert max(in_memory[-5:]) <= max(in_memory[:5]) + 1  # the next chunk may or may not be cut already
 
 
 def test_every_reply_has_its_start_and_duration(encoder):
