@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
@@ -186,7 +187,8 @@ def test_a_lean_reading_has_few_chunk_texts_in_memory(encoder, name):
     )
     assert len(trace.reads) >= 100
     assert 1 <= max(in_memory) <= 3
-    assert max(in_memory[-5:]) <= max(in_memory[:5]) + 1  # the next chunk may or may not be cut already
+    # A thread at work holds a text or two for a moment, so growth is judged by the middle value.
+    assert median(in_memory[-5:]) <= median(in_memory[:5])
 
 
 def test_every_reply_has_its_start_and_duration(encoder):
