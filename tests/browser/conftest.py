@@ -31,6 +31,7 @@ NOT_OURS = (
     "/ajax-api/2.0/mlflow/users/current",  # MLflow's page requests it from a server without accounts
     "ResizeObserver loop completed",  # MLflow's, when its comparison of runs is laid out
     "Could not restore the debugger state",  # JupyterLab's, when a kernel starts anew
+    "message before replies were done",  # JupyterLab's, of every request that a kernel left open when it went away
     "Error: widget model not found",  # of a reopened page before it reaches the kernel; tests wait for its widgets
 )
 TOKEN = "for-the-tests-alone"
@@ -63,17 +64,17 @@ def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
         context.route(
             lambda url: urlsplit(url).hostname != HOST, lambda route: (away.append(route.request.url), route.abort())
         )
-        context.on("weberror", lambda thrown: errors.append(f"{thrown.error}\n{thrown.error.stack}"))
-        context.on("console", lambda message: errors.append(_text(message)) if _is_error(message) else None)
+        context.on("weberror", lambda thrown: _collect(f"{thrown.error}\n{thrown.error.stack}", errors))
+        context.on("console", lambda message: _collect(_text(message), errors) if message.type == "error" else None)
         yield context.new_page()
         context.pages[-1].screenshot(path=tmp_path / "last.png")  # pytest retains the folders of three sessions
         assert not away, f"the page requested addresses outside this machine: {away}"
         assert not errors, "\n".join(errors)
 
 
-def _is_error(message: ConsoleMessage) -> bool:
-    text = _text(message)
-    return message.type == "error" and not any(known in text for known in NOT_OURS)
+def _collect(error: str, errors: list[str]) -> None:
+    if not any(known in error for known in NOT_OURS):
+        errors.append(error)
 
 
 def _text(message: ConsoleMessage) -> str:
