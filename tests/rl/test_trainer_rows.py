@@ -83,15 +83,24 @@ def batch():
     return KVBatchMeta(keys=list(reversed(KEYS)), tags=[{} for _ in KEYS], partition_id="train")
 
 
+def balanced(trainer, metrics: dict | None = None) -> list[str]:
+    return trainer._balance_batch(batch(), {} if metrics is None else metrics).keys
+
+
+def advantages(trainer, queue) -> dict[str, list[float]]:
+    trainer._compute_advantage(batch(), {})
+    return queue.put
+
+
 def test_rows_are_ordered_and_only_equal_groups_are_skipped(trainer, queue):
     metrics = {}
-    assert trainer._balance_batch(batch(), metrics).keys == KEYS
+    assert balanced(trainer, metrics) == KEYS
     assert (metrics["rows/produced"], metrics["rows/carried"], metrics["rows/skipped"]) == (5, 5, 0)
     trainer.settings.skip_equal_groups = True
-    assert trainer._balance_batch(batch(), metrics).keys == KEYS[:3]
+    assert balanced(trainer, metrics) == KEYS[:3]
     assert (metrics["rows/carried"], metrics["rows/skipped"], sorted(queue.cleared)) == (5, 2, KEYS[3:])
     queue.rows["s7p0_1_0"] = queue.rows["s7p0_1_0"] | {"rm_scores": torch.tensor([0.0, 1.0])}
-    assert trainer._balance_batch(batch(), metrics).keys == KEYS  # a step of nothing cannot be taken
+    assert balanced(trainer, metrics) == KEYS  # a step of nothing cannot be taken
 
 
 def test_a_row_that_was_lost_stops_the_run(trainer, queue):
@@ -99,21 +108,21 @@ def test_a_row_that_was_lost_stops_the_run(trainer, queue):
 
     queue.rows["s7p0_0_1"]["num_turns"] = 3
     with pytest.raises(RolloutError, match="4 rollouts produced 6 rows and 5 arrived"):
-        trainer._balance_batch(batch(), {})
+        balanced(trainer)
 
 
 def test_evidence_is_added_to_the_advantages_of_the_answer(trainer, queue):
-    trainer._compute_advantage(batch(), {})
-    assert queue.put["s7p0_0_0"] == [0.5] * 3
-    assert queue.put["s7p0_1_0"] == [-0.5] * 2
-    assert queue.put["s7p1_1_0"] == [0.0] * 4
+    found = advantages(trainer, queue)
+    assert found["s7p0_0_0"] == [0.5] * 3
+    assert found["s7p0_1_0"] == [-0.5] * 2
+    assert found["s7p1_1_0"] == [0.0] * 4
     trainer.settings.evidence_reward = 0.2
     queue.rows["s7p0_0_0"]["extra_fields"]["step_reward"] = 1.0  # noted the evidence
     queue.rows["s7p0_1_0"]["extra_fields"]["step_reward"] = 0.0
-    trainer._compute_advantage(batch(), {})
-    assert queue.put["s7p0_0_0"] == pytest.approx([0.5 + 0.2 * 0.5] * 3)
-    assert queue.put["s7p0_1_0"] == pytest.approx([-0.5 - 0.2 * 0.5] * 2)
-    assert queue.put["s7p0_0_1"] == [0.5]
+    found = advantages(trainer, queue)
+    assert found["s7p0_0_0"] == pytest.approx([0.5 + 0.2 * 0.5] * 3)
+    assert found["s7p0_1_0"] == pytest.approx([-0.5 - 0.2 * 0.5] * 2)
+    assert found["s7p0_0_1"] == [0.5]
 
 
 def test_a_reward_that_is_not_finite_stops_the_run(trainer, queue):
@@ -121,7 +130,7 @@ def test_a_reward_that_is_not_finite_stops_the_run(trainer, queue):
 
     queue.rows["s7p1_1_0"]["extra_fields"]["reward_extra_info"]["reward"] = math.nan
     with pytest.raises(NotFinite, match=r"step 7: the reward of s7p1_1_0 \(example otter\) \(1 rows\) is not finite"):
-        trainer._balance_batch(batch(), {})
+        balanced(trainer)
 
 
 @pytest.mark.parametrize(
