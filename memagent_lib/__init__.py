@@ -1,4 +1,4 @@
-"""A workbench for memory agents: read documents of any length with a small window, and train what to remember.
+"""A workbench for memory agents: read documents of any length with a small context window, and train what to remember.
 
     from memagent_lib import open_agent, read_files
 
@@ -6,7 +6,8 @@
     reading = read_files(agent, ["contract.pdf"], ["Who signs?"])
     reading.answers
 
-These names are imported on first use, so that ``import memagent_lib`` is fast. All else is in the rooms below.
+The names below are imported on first use, so that ``import memagent_lib`` is fast. Everything else is in the packages
+of this folder.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
-"""An agent: a reader, a model and a prompt template. :func:`open_agent` opens an agent, :func:`drive` runs it.
+"""An agent: a reader, a model and a prompt template. :func:`open_agent` opens an agent, :func:`drive` runs a reading.
 
 The evaluator, the command line, the notebooks, the inspector and the verl rollout all read through :func:`drive`.
-Chunking and tokenisation run in worker threads, so a long document never delays other readings. Knows readers, encoders
-and backends; knows no examples and no scores.
+Chunking and tokenisation run in worker threads, so a long document never delays other readings. This module depends on
+readers, encoders and backends, not on examples or scores.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOOP_LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """The settings with which a model was trained, saved as ``memagent.json`` in its folder.
+    """The settings with which a model was trained, saved as ``memagent.json`` in the model's folder.
 
     :func:`open_agent` takes its defaults from them. ``template`` is the name of a template that ships with the library,
     or a table of a template's entries.
@@ -147,7 +147,7 @@ class TurnStore(Protocol):
     """
 
     def find(self, prompt: Prompt) -> Reply | None:
-        """Return the stored reply to ``prompt``.
+        """Return the stored reply to ``prompt``, or ``None``.
 
         If a prompt occurs several times, its replies are returned in the order in which they were stored.
         """
@@ -160,9 +160,9 @@ class TurnStore(Protocol):
 class Observer:
     """Hooks that worker threads call during a reading.
 
-    ``store`` receives each turn as soon as it finishes; ``on_turn`` is called with the turns in order. With ``lean``,
-    the text of chunks and the data that only training needs are dropped after each turn, so that a gigabyte can be read
-    in little memory.
+    ``store`` supplies the replies it already has, and receives each new turn as soon as it finishes; ``on_turn`` is
+    called with the turns in order. With ``lean``, the text of chunks and the data that only training needs are dropped
+    after each turn, so that a gigabyte can be read in little memory.
     """
 
     store: TurnStore | None = None
@@ -181,7 +181,7 @@ class _Pending:
 
 
 class _Session:
-    """The synchronous half of driving: a reader's prompts become requests, and what comes back becomes turns."""
+    """The synchronous half of :func:`drive`: turns prompts into requests, and the backend's replies into turns."""
 
     def __init__(self, session: ReaderSession, encoder: Encoder, observer: Observer):
         self._session = session
@@ -202,7 +202,7 @@ class _Session:
         return [self._prepare(prompt) for prompt in (prompts if self._parallel else (prompts,))]
 
     def settle(self, pending: _Pending) -> Reply:
-        """Turn what the backend returned into the reply, and store it; a second call returns the same reply."""
+        """Interpret what the backend returned, store the reply and return it. A second call returns the same reply."""
         if pending.reply is None:
             self._require_finished_thought(pending)
             pending.reply = self._encoder.interpret(pending.prompt, pending.request, pending.received)
@@ -268,17 +268,20 @@ async def drive(session: ReaderSession, encoder: Encoder, backend: Backend, obse
 
 @dataclass(frozen=True)
 class Agent:
-    """A model that reads documents: an encoder, a backend and a reader. :meth:`aread` is for asynchronous code."""
+    """A model that reads documents: an encoder, a backend and a reader.
+
+    Use :meth:`read` in synchronous code and :meth:`aread` in asynchronous code.
+    """
 
     encoder: Encoder
     backend: Backend
     reader: Reader = READERS["overwrite"]
     weights: str = ""
-    """Whose replies they are: the hash of a model folder's weights, or a model's name."""
+    """What identifies the model: the hash of its folder's weights, or its name."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that a reply depends on, except document and question. It is the key of journals and caches."""
+        """Everything that a reply depends on, except the document and the question; the key of journals and caches."""
         template = self.encoder.template
         words = {kind.name: template.words(kind) for kind in self.reader.prompts}
         reader = {"reader": self.reader.name}

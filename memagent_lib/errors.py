@@ -1,4 +1,4 @@
-"""Errors that a user can fix. The command line and notebooks display each as one line. Knows nothing else."""
+"""Errors that a user can fix. The command line and notebooks display each as one line."""
 
 from __future__ import annotations
 

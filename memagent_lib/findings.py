@@ -1,6 +1,6 @@
 """The results of checking a machine or a run. Each finding is a line of the table that ``memagent doctor`` prints.
 
-Does not know what is checked.
+The checks themselves are elsewhere.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Line 1 is the job's identity: everything that its replies depend on. Each further line is a finished turn or the record
 of a finished reading. A turn is found by the content of its prompt, so a reader needs no saved state to resume. Each
-line is one ``write``, so it survives a crash of the process, but not of the machine. Knows prompts and replies; knows
-no example and no score.
+line is one ``write``, so it survives a crash of the process, but not of the machine. This module depends on prompts and
+replies, not on examples or scores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Line(NamedTuple):
 
 
 class Journal:
-    """The turns and records of all readings that share an ``identity``. A context manager.
+    """The turns and records of all readings that share an ``identity``. It is a context manager.
 
     Raises :class:`JournalError`, and leaves the file unchanged, if the file is not a journal or has another identity.
     """
@@ -69,7 +69,10 @@ class Journal:
         return ReadingTurns(self, key)
 
     def take_reply(self, key: str, turn: str) -> Reply | None:
-        """Return the next stored reply to a turn of a reading. Each stored reply is returned only once."""
+        """Return the next stored reply to the prompt with the digest ``turn`` in the reading ``key``, or ``None``.
+
+        Each stored reply is returned only once.
+        """
         with self._lock:
             waiting = self._turns[key].get(turn)
             if not waiting:
@@ -78,7 +81,7 @@ class Journal:
         return Reply(**self._read(line)["reply"])
 
     def append_reply(self, key: str, turn: str, reply: Reply) -> None:
-        """Store a reply to a turn of a reading."""
+        """Store a reply to the prompt with the digest ``turn`` in the reading ``key``."""
         stored = {name: getattr(reply, name) for name in REPLY_FIELDS}
         self._write({"reading": key, "turn": turn, "reply": stored})
 
@@ -123,7 +126,10 @@ class Journal:
             ) from taken
 
     def _load(self) -> int:
-        """Index the whole file, and only then cut off a line that a killed process left half written."""
+        """Index the whole file, then cut off a last line that a killed process left half written.
+
+        Return the file's new size.
+        """
         header = self._header()
         with open(self.path, "rb") as file:
             first = file.readline(_LONGEST_HEADER)
@@ -142,7 +148,7 @@ class Journal:
         return end
 
     def damage(self, key: str, what: object) -> JournalError:
-        """Return an error with the line number of a reading's record, for a caller that cannot use the record."""
+        """Return an error with the line number of a reading's record, for a caller that cannot use that record."""
         return self._damage(self._records[key].number, what)
 
     def _damage(self, number: int, what: object) -> JournalError:
@@ -215,7 +221,7 @@ class ReadingTurns(NamedTuple):
     key: str
 
     def find(self, prompt: Prompt) -> Reply | None:
-        """Return the stored reply to ``prompt``.
+        """Return the stored reply to ``prompt``, or ``None``.
 
         If a prompt occurs several times, its replies are returned in the order in which they were stored.
         """
@@ -226,7 +232,7 @@ class ReadingTurns(NamedTuple):
 
 
 def records(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the last record of each reading in a journal, or in any file of such lines.
+    """Yield the last record of each reading in a journal or in a file written by :func:`append_record`.
 
     The file may still be growing: an incomplete last line is ignored. Any other damage raises :class:`JournalError`
     with the line's number.
@@ -258,7 +264,7 @@ def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None
 
 
 def key_of(prompt: Prompt) -> str:
-    """Return a digest of everything in a prompt. It identifies the stored reply."""
+    """Return a digest of a prompt's content, by which its reply is stored and found."""
     chunk = prompt.chunk
     chunk_text = ""
     if chunk is not None:

@@ -1,4 +1,4 @@
-"""Find and write files: the project's root, models by name, and files that never appear half written.
+"""Find the project's root and its models, and write files that never appear half written.
 
 Every relative path from a user is relative to :func:`root`, so that a notebook finds the same files in JupyterLab
 (opened in ``notebooks/``) and in papermill (run from the root).
@@ -46,7 +46,7 @@ def display(path: Path) -> str:
 
 
 def require_replaceable(*paths: str | Path) -> None:
-    """Raise :class:`ValueError` if no file can be written to one of ``paths``, such as a folder."""
+    """Raise :class:`ValueError` if one of ``paths`` cannot be written, for example because it is a folder."""
     for path in map(Path, paths):
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is no file that could be replaced; choose another path")
@@ -59,9 +59,9 @@ def require_replaceable(*paths: str | Path) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` to write to.
+    """Yield a temporary path beside ``path``, and rename it to ``path`` when the block ends without an error.
 
-    If the block ends without an error, the temporary file replaces ``path``.
+    After an error, the temporary file is deleted and ``path`` is unchanged.
     """
     path = Path(path)
     require_replaceable(path)
@@ -82,7 +82,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_atomically(path: str | Path, content: str | bytes) -> Path:
-    """Write a file so that other processes see it complete or not at all.
+    """Write a file so that other processes see all of it or none of it.
 
     Its folder is created if missing, and lone surrogates become "?".
     """
@@ -110,7 +110,7 @@ def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]]
 
 
 def first_model(names: Sequence[str]) -> str:
-    """Return the first of ``names`` that is a model folder."""
+    """Return the first of ``names`` that is a model folder. Raises :class:`MissingFile` if none is."""
     found = next((name for name in names if (absolute(name) / "config.json").is_file()), None)
     if found is None:
         raise MissingFile(f"no model at {', '.join(map(str, names))}; `make demo` trains one")

@@ -1,8 +1,7 @@
 """Load objects from a Python file, named as ``FILE.py:NAME``: a task, a reader or a judge of your own.
 
 A file inside a package is imported under its package's name, so that every import gets the same module and the file can
-import its neighbours. Any other file gets a unique module name. Loading a file runs its code, once per process. Does
-not know what is loaded.
+import its neighbours. Any other file gets a unique module name. Loading a file runs its code, once per process.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def is_plugin(name: str) -> bool:
 
 
 def plugin_name(name: str) -> str:
-    """Return ``NAME`` of ``FILE.py:NAME``; return any other name unchanged."""
+    """Return the ``NAME`` in ``FILE.py:NAME``; return any other name unchanged."""
     return name.rpartition(SEPARATOR)[2]
 
 

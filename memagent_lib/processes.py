@@ -1,8 +1,8 @@
-"""End processes, find out whether one is alive, and leave none behind.
+"""End processes, leave none behind, and find out whether a process is still alive.
 
 Processes are identified by descent and start time, never by name. :func:`adopt_orphans` and :func:`die_with_parent` use
 Linux's ``prctl``. A supervisor becomes the parent of every orphan below it, so that the processes of a killed trainer
-(Ray's servers, vLLM's engine) can still be found and ended. Knows no run.
+(Ray's servers, vLLM's engine) can still be found and ended.
 """
 
 from __future__ import annotations

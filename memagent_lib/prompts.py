@@ -1,7 +1,7 @@
 """Turn prompts into exact token ids within a token budget, or raise an error that gives the numbers.
 
-Templates are data files, which also determine the order of the parts. Knows tokenizers and kinds of prompt;
-knows no reader, no model and no backend.
+Templates are data files, which also determine the order of question, memory and chunk. This module depends on
+tokenizers and kinds of prompt, not on readers, models or backends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEAM_TOKENS = 8
 
 
 class BudgetError(UserError, ValueError):
-    """A text or a turn exceeds its token budget. Nothing was truncated, and the model was not called for it."""
+    """A text or a turn exceeds its token budget. Nothing was truncated, and the model was not called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +136,8 @@ class Template:
 class Request:
     """One prompt in the form that a backend takes: token ids, the message as text, and the longest reply allowed.
 
-    ``draft`` is a guess at the reply, as token ids, because most chunks change little in a memory. An engine that
-    verifies a draft in one pass saves a pass for each correct token. The draft does not affect the reply.
+    ``draft`` is a guess at the reply, as token ids: the old memory, because most chunks change little of it. An engine
+    that verifies a draft in one pass saves a pass for each correct token. The draft does not affect the reply.
     """
 
     ids: tuple[int, ...]
@@ -147,7 +147,7 @@ class Request:
 
 
 class Encoder:
-    """Turns prompts into requests, and a backend's replies into the replies that readers see, within one budget.
+    """Turns prompts into requests within a token budget, and a backend's raw replies into the replies that readers see.
 
     ``prompts`` maps each kind of prompt to the most memories that it displays (a reader's ``prompts``); the longest
     prompt and reply follow from it. The default is MemAgent's: reads and answers with one memory.
@@ -165,11 +165,14 @@ class Encoder:
         self._limit = lru_cache(maxsize=64)(self._limit_of_words)
 
     def overhead(self, kind: Kind) -> int:
-        """Return how many tokens a prompt of this kind has besides its parts: the template's, and one seam per part."""
+        """Return how many tokens the template and the chat frame add to the parts of a prompt of this kind.
+
+        The number includes one token per part, because a part's first token may merge with the word before it.
+        """
         return self._overhead(self.template.words(kind), kind.parts)
 
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
-        """Return the largest size in tokens of a prompt of this kind, with all its parts and the seams between them."""
+        """Return the most tokens that a prompt of this kind may have if it displays ``memories`` memories."""
         return self._limit(self.template.words(kind), kind.parts, memories)
 
     def _overhead(self, words: str, parts: frozenset[str]) -> int:
@@ -285,7 +288,7 @@ class Encoder:
 
 
 def _stripped(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Strip the texts of a table, and of tables in it, of white space at their edges."""
+    """Return a copy of a table whose texts, including those in nested tables, have no white space at their ends."""
     stripped = {}
     for name, value in entries.items():
         if isinstance(value, str):

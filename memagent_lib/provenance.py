@@ -1,6 +1,6 @@
 """Record the origin of a result: weights, code and environment, in a form that can be compared later.
 
-Knows git, the package's own files and the installed packages. Knows no run.
+This module depends on git, the package's own files and the installed packages, not on runs.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def model_hash(model: str | Path) -> str:
 def code_hash() -> str:
     """Return 16 hex digits that change with every source file or prompt template that can change a result.
 
-    Sweeps are keyed by this hash. Scripts, styles and :data:`VIEW_ROOMS` do not affect it, so that a new
-    colour does not cause a sweep to run again.
+    Sweeps are keyed by this hash. JavaScript, CSS and :data:`VIEW_ROOMS` do not affect it, so that a new colour does
+    not cause a sweep to run again.
     """
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*")):

@@ -1,6 +1,6 @@
 """Turn a TOML or JSON table into a small frozen dataclass, or raise an error that explains what would be right.
 
-Values must have the exact type, except that an integer is accepted as a float and a list as a tuple. Knows no setting.
+Values must have the exact type, except that an integer is accepted as a float and a list as a tuple.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cut text into exact, token-bounded chunks with their offsets in the source.
 
-A document is a string or a stream of strings. Only one block of a stream is in memory at a time, so a gigabyte takes
-no more memory than a page. Knows no model, no prompt and no backend.
+A document is a string or a stream of strings. Only one block of a stream is in memory at a time, so a gigabyte takes no
+more memory than a page. This module depends on tokenizers, not on models, prompts or backends.
 """
 
 from __future__ import annotations
@@ -82,12 +82,15 @@ def chunks(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk
 
 
 def _sliced(blocks: Iterable[str], size: int) -> Iterator[str]:
-    """Split ``blocks`` into pieces of at most ``size``: tokenising takes two hundred times a text's size in memory."""
+    """Split ``blocks`` into pieces of at most ``size`` characters.
+
+    Tokenising a text takes about 200 times its size in memory.
+    """
     return (block[at : at + size] for block in blocks for at in range(0, len(block), size))
 
 
 def _fill(pending: str, source: Iterator[str], size: int) -> tuple[str, bool]:
-    """Add blocks to ``pending`` until it has ``size`` characters; also return whether the source is at its end."""
+    """Add blocks to ``pending`` until it has ``size`` characters. Return it, and whether the source is at its end."""
     parts = [pending]
     have = len(pending)
     for block in source:

@@ -1,7 +1,8 @@
-"""Separate a model's thoughts from its reply, by the marks of the model's family.
+"""Separate a model's thoughts from its reply, by the marks that the model's family puts around thoughts.
 
 A family is identified by the model's chat template and added tokens, never by the model's name: one release of
-Magistral wrote ``<think>`` as text and the next ``[THINK]`` as a token (vllm#45359). Knows no tokenizer and no prompt.
+Magistral wrote ``<think>`` as text and the next ``[THINK]`` as a token (vllm#45359). This module does not depend on
+tokenizers or prompts.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class Tags:
         return self.closing in written
 
     def split(self, written: str, begun: bool) -> Parts | None:
-        """Split a reply after the thoughts at its beginning; ``None`` if it does not begin with a thought."""
+        """Split a reply after the thoughts at its beginning; ``None`` if it does not begin with a thought.
+
+        With ``begun``, the prompt has opened a thought, so the reply begins inside it.
+        """
         end = 0
         while begun or written[end:].lstrip().startswith(self.opening):
             closing = written.find(self.closing, end)
@@ -78,7 +82,10 @@ class Channels:
         return written.lstrip().startswith(("analysis", "commentary"))
 
     def split(self, written: str, begun: bool) -> Parts | None:
-        """Split a reply at its final channel, even if a server has removed the tokens that mark channels."""
+        """Split a reply at its final channel, even if a server has removed the tokens that mark channels.
+
+        With ``begun``, the prompt has opened a channel of thoughts. ``None`` means that the reply has no channels.
+        """
         final = None
         if written.lstrip().startswith(("<|channel|>", "<|start|>")):
             begun = True

@@ -1,8 +1,7 @@
-"""A policy's own tokenizer: exact ids, character offsets, and chat messages. Text in a document cannot act as control
-tokens.
+"""Encode text and chat messages exactly as a policy's own tokenizer does, with character offsets.
 
-A long text is encoded only once. For a prompt that contains it, only its ends and the text around it are encoded,
-and the ids are the same as if the whole prompt were encoded. Knows no prompt and no model.
+A long text is encoded only once. In a later prompt that contains it, only its ends and the text around it are encoded;
+the ids are the same as if the whole prompt were encoded. This module does not depend on prompts or models.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LONG_CHARS = 500
 LONG_TOKENS = 250
 """A text of this length is encoded once; later only its ends are, because tokens there depend on what is beside it."""
 MARGIN_TOKENS = 24
-"""The length of an end that is encoded again."""
+"""Each end of 2 * MARGIN_TOKENS is encoded again; its inner half only confirms that the known tokens fit."""
 SAME_TOKENS = 10
 """How many tokens inside a text must be unchanged before the rest of its known tokens are reused."""
 REMEMBERED_TEXTS = 256
@@ -51,7 +50,7 @@ class _Anchor(NamedTuple):
     def find(self, seam: Tokens, before: bool) -> int | None:
         """Return the index of this token in the seam if its neighbouring tokens match those of the part, else ``None``.
 
-        The tokens compared are those inside the part: ``before`` this one for the anchor at a part's end.
+        The neighbours compared are inside the part: those ``before`` this token, or else this token and those after it.
         """
         start = self.tokens.starts[self.index] + self.shift
         found = bisect_left(seam.starts, start)

@@ -1,8 +1,7 @@
-"""The record of a reading: prompts, replies, turns and traces. Only turns are stored; everything else is derived from
-them.
+"""The record of a reading: prompts, replies, turns and traces. Only turns are stored; the rest is derived from them.
 
-Every reading ends in a trace, whatever ran it. Frames, pages, metrics and training rows are functions of a trace. Knows
-no wording and no model.
+Every reading ends in a trace, whatever ran it. Frames, pages, metrics and training rows are functions of a trace. This
+module does not depend on wording or models.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class Turn:
 class Trace:
     """All turns of one question, in order; the last turn answers.
 
-    ``reader`` is the reader's name in the form that ``open_agent`` takes.
+    ``reader`` is the reader's name, in the form that ``open_agent`` takes.
     """
 
     question: str

@@ -1,13 +1,13 @@
 """Backends: each turns one request into one raw reply, or raises :class:`BackendError`.
 
-Knows no reader and no template. Every backend, whatever its engine, guarantees the following. Requests may run
-concurrently, and each gets its own reply. Greedy replies do not depend on what else is running. Token counts and finish
-reason come from the engine. A reply has at most ``max_tokens`` tokens, and its finish reason is ``"length"`` if that
-truncated it. A prompt that does not fit ``window`` is refused before any work.
-``tests/backends/test_backend_contract.py`` checks every entry of :data:`BACKENDS`.
+Every backend, whatever its engine, makes these promises. Requests may run concurrently, and each gets its own reply. A
+greedy reply does not depend on what else is running. Token counts and the finish reason come from the engine. A reply
+has at most ``max_tokens`` tokens; if that limit truncated it, its finish reason is ``"length"``. A prompt that does not
+fit ``window`` is refused before any work. ``tests/backends/test_backend_contract.py`` checks every entry of
+:data:`BACKENDS`.
 
 :class:`Scripted` needs no model; the others load theirs when they are opened. :class:`ModelShape` computes what a
-model's turns cost without loading its weights.
+model's turns cost without loading its weights. This package does not depend on readers.
 """
 
 from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Remote, Sampling, require_room

@@ -1,7 +1,4 @@
-"""The interface of every backend: a request goes in, a raw reply or a :class:`BackendError` comes out.
-
-Knows no engine.
-"""
+"""The interface of every backend: a request goes in, and a raw reply or a :class:`BackendError` comes out."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ class BackendError(UserError, RuntimeError):
 class BackendUnavailable(UserError, RuntimeError):
     """No request can succeed: the server is gone, refuses the key or lacks the model.
 
-    Deliberately not a :class:`BackendError`: it stops the whole run, which would otherwise fail ten thousand times in a
-    row. ``after_s`` is the number of seconds after which a retry may succeed, or ``None`` if that is unknown.
+    This is deliberately not a :class:`BackendError`: it stops the run at once, instead of failing every remaining
+    request. ``after_s`` is the number of seconds after which a retry may succeed, or ``None`` if that is unknown.
     """
 
     def __init__(self, message: str, after_s: float | None = None):
@@ -47,7 +44,10 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
 
     def seed_for(self, request: Request) -> int | None:
-        """Return a seed computed from ``self.seed`` and the prompt, so that other requests do not affect the reply."""
+        """Return a seed computed from ``self.seed`` and the prompt, so that other requests do not affect the reply.
+
+        Without ``self.seed``, return ``None``.
+        """
         return None if self.seed is None else hash((self.seed, request.ids)) & 0x7FFFFFFF
 
 
@@ -73,10 +73,10 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Remote(Protocol):
-    """A backend whose model runs on a server that may become unavailable and come back."""
+    """A backend whose model runs on a server that may become unavailable and return later."""
 
     def trouble(self) -> str | None:
-        """Return why requests get no reply now, or ``None`` if the last request got one."""
+        """Return why requests currently get no reply, or ``None`` if the last request got one."""
 
     def expect_strangers(self) -> None:
         """Announce that requests come from unrelated clients.

@@ -44,10 +44,11 @@ class ModelShape:
         return tokens * (2 * self.parameters + 2 * self.layers * self.hidden * length)
 
     def turn_flops(self, tokens: float, replied: float, cached: float = 0.0) -> float:
-        """Return the FLOPs of a turn of ``tokens`` tokens, prompt and reply. The first ``cached`` tokens cost nothing.
+        """Return the FLOPs of a turn of ``tokens`` tokens, the last ``replied`` of which are the reply.
 
-        Without a cache, the cost is ``2 B s + 2 L d s^2 + 2 V d r`` for ``s`` tokens (``r`` of them in the reply),
-        ``B`` parameters in the body, ``L`` layers of width ``d`` and a vocabulary of ``V``, scored only for replies.
+        The first ``cached`` tokens cost nothing. Without a cache, the cost is ``2 B s + 2 L d s^2 + 2 V d r`` for ``s``
+        tokens (``r`` of them in the reply), ``B`` parameters in the body, ``L`` layers of width ``d`` and a vocabulary
+        of ``V``, which is scored only for the tokens of the reply.
         """
         attention = self.layers * self.hidden * (tokens**2 - cached**2)
         return 2 * (self.body * (tokens - cached) + attention + self.vocabulary * self.hidden * replied)

@@ -89,7 +89,7 @@ class OpenAICompatible:
 
     @property
     def left_out(self) -> dict[str, Any]:
-        """The sampling settings that affect replies but that the server refuses, with their intended values."""
+        """The sampling settings that affect replies but were refused by the server, with their intended values."""
         return dict(self._dialect.left_out)
 
     def trouble(self) -> str | None:
@@ -104,7 +104,7 @@ class OpenAICompatible:
             self._client = None
 
     def _open(self) -> None:
-        """Create what belongs to the event loop that first uses it."""
+        """Create the HTTP client and the limit on requests, which belong to the event loop that first uses them."""
         import aiohttp
 
         self._client = aiohttp.ClientSession(
@@ -178,7 +178,7 @@ class OpenAICompatible:
         return reply
 
     async def _sent(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
-        """Send a request's body once; return status, headers and content of what comes back."""
+        """Send a request's body once, and return the response's status, headers and content."""
         import aiohttp
 
         try:
@@ -200,7 +200,7 @@ class OpenAICompatible:
         return body | self.extra
 
     def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Exception:
-        """Return the error that a status means: worth another try, wrong for this request, or for every request."""
+        """Return the error for a status: worth a retry, final for this request, or final for every request."""
         why = _error_message(body)
         for secret in self._secrets:
             why = why.replace(secret, "***")
@@ -222,9 +222,9 @@ class OpenAICompatible:
 
 
 def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
-    """Split the address into the one without user name and password, and the headers that authenticate.
+    """Return the address without its user name and password, and the headers that authenticate.
 
-    Errors repeat neither: the address may hold a password.
+    Error messages repeat neither the address nor the key, because the address may contain a password.
     """
     try:
         parts = urlsplit(base_url)

@@ -1,4 +1,4 @@
-"""A list of backends. Opening a backend imports its engine; if it is missing, the error explains how to install it."""
+"""The list of backends. Opening one imports its engine; if that is missing, the error explains how to install it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""When to send a request again, how long to wait, and when to give up on a server altogether. Knows no protocol.
+"""When to send a request again, how long to wait, and when to give up on a server altogether.
 
 Tenacity provides the loop and the random waits (full jitter). This module adds the waits that a server requests, and a
-circuit breaker that all requests share.
+circuit breaker that all requests share. It does not depend on a protocol.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tenacity import (
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable
 
-PATIENCE_S = 2.0  # a client of a service rather waits so long than gets an error
+PATIENCE_S = 2.0  # a chat client would rather wait this long than get an error
 T = TypeVar("T")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?")
 _ENDLESS = ("inf", "infinity", "+inf", "+infinity")
@@ -37,7 +37,8 @@ _ENDLESS = ("inf", "infinity", "+inf", "+infinity")
 class RetryableError(Exception):
     """A failure that is worth another try. ``after`` is the server's Retry-After header.
 
-    With ``attempts``, the request is abandoned after that many such failures, even if others came between them.
+    If ``attempts`` is set, the request is abandoned after that many failures with a limit, even if others came in
+    between.
     """
 
     def __init__(self, reason: str, after: str | None = None, attempts: int | None = None):
@@ -53,8 +54,8 @@ class RetryPolicy:
     A request is retried until ``deadline_s``; each attempt takes at most ``attempt_s``. Waits double from
     ``first_wait_s`` to ``longest_wait_s``, each drawn uniformly below its bound ("full jitter"), unless the server
     names a time. The server counts as gone if at least ``gone_after_failures`` attempts in a row have failed over at
-    least ``gone_after_s``, and as unusable if it refuses ``same_refusals`` requests in a row with the same message. It
-    is then tried again after a pause of ``first_pause_s``, which doubles each time up to ``longest_pause_s``.
+    least ``gone_after_s``, and as unusable if it refuses ``same_refusals`` requests in a row with the same message. The
+    server is then tried again after a pause of ``first_pause_s``, which doubles each time up to ``longest_pause_s``.
     """
 
     attempt_s: float = 300.0
@@ -86,7 +87,7 @@ class Circuit:
 
     It stays open for the time that the server names, or for a pause that doubles from ``first_pause_s`` to
     ``longest_pause_s``. Then one request tries the server again: if it succeeds, the circuit closes; if it fails, the
-    next pause begins. A run stops at the first :class:`BackendUnavailable`, so only a service tries again.
+    next pause begins. A run stops at the first :class:`BackendUnavailable`, so only a chat server outlives a pause.
     """
 
     def __init__(self, policy: RetryPolicy, server: str, clock: Callable[[], float] = time.monotonic):
@@ -111,7 +112,7 @@ class Circuit:
 
     @property
     def pause_s(self) -> float:
-        """For how many seconds no request will be sent; 0 if one may be sent now."""
+        """For how many more seconds no request will be sent; 0 if one may be sent now."""
         return max(0.0, self._closed_again - self._clock()) if self._verdict is not None else 0.0
 
     def check(self) -> None:
@@ -178,9 +179,10 @@ class Circuit:
 
 
 async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circuit: Circuit) -> T:
-    """Call ``once`` until it succeeds and return its result.
+    """Call ``once`` until it succeeds, and return its result.
 
-    It is called again while it raises :class:`RetryableError` and time is left.
+    It is called again if it raises :class:`RetryableError` and time is left. Raises :class:`BackendError` when time or
+    attempts have run out.
     """
     ends = time.monotonic() + policy.deadline_s
     reason = RetryableError("no reply before the deadline")

@@ -1,7 +1,8 @@
 """Learn from a server's refusals which of OpenAI's fields for sampling and reply length it accepts.
 
 If a request omits a sampling setting, vLLM, SGLang and llama.cpp take it from the model's ``generation_config.json`` or
-use their own default. Replies match those of an in-process engine only if every setting is sent. Knows no connection.
+use their own default. Replies match those of an in-process engine only if every setting is sent. This module opens no
+connection.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Dialect:
 def _words(refusal: bytes) -> str:
     """Return a refusal's message, code and parameter, and the path and message of each of FastAPI's errors.
 
-    Not the whole body, because some servers repeat the request in it, with all of its fields.
+    The rest of the body is left out, because some servers repeat the request in it, with all of its fields.
     """
     try:
         table = json.loads(refusal)

@@ -1,6 +1,6 @@
 """Find a model and its window in a server's list of models.
 
-Knows the formats of common servers; opens no connection.
+The formats of common servers are known here; this module opens no connection.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def name_in(cards: Mapping[str, Card], model: str) -> str | None:
 def window_of(cards: Mapping[str, Card], name: str, page: Callable[[str], Any]) -> int | None:
     """Return the largest total of prompt and reply tokens; ``None`` if the server does not report it.
 
-    An adapter without a window of its own has its parent's. ``page`` returns the JSON at a path of the server, or
+    An adapter without a window of its own has that of its parent. ``page`` returns the JSON at a path of the server, or
     ``None`` if there is none; it is called only if the list has no window except the one used in training.
     """
     families = list(_family(cards, name))

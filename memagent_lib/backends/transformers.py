@@ -1,8 +1,8 @@
 """Hugging Face transformers as a backend: every causal LM, on CPU, CUDA or MPS, with no engine to start.
 
-Waiting requests are answered as one batch in a worker thread. The old memory is the draft of a greedy reply. One
-pass verifies it, and no further pass is needed if the chunk changed nothing (speculative decoding with a draft from the
-prompt; Leviathan et al. 2023, arXiv 2211.17192).
+Waiting requests are answered as one batch in a worker thread. The draft of a greedy reply is the old memory. One pass
+of the model verifies it, and no further pass is needed if the chunk changed nothing (speculative decoding with a draft
+from the prompt; Leviathan et al. 2023, arXiv 2211.17192).
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ class Transformers:
         return [self._reply(request, ids) for request, ids in zip(requests, replies, strict=True)]
 
     def _from_drafts(self, requests: list[Request]) -> list[Ids]:
-        """Return the beginnings of the greedy replies, as far as the drafts are right. Some are whole replies."""
+        """Return the beginning of each greedy reply, as far as its draft is right.
+
+        Some beginnings are whole replies.
+        """
         replies: list[Ids] = [()] * len(requests)
         self._batches += 1
         hopeless = self._right_share < WORTHWHILE and self._batches % RETRY_DRAFTS != 0
@@ -134,9 +137,9 @@ class Transformers:
         return replies
 
     def _agree(self, begun: list[Ids], drafts: list[Ids]) -> list[Ids]:
-        """Return the model's greedy tokens after ``begun`` while they equal the draft, and the first that differs.
+        """Return the model's greedy tokens after ``begun`` while they equal the draft, and the first one that differs.
 
-        One pass over all rows, padded on the right: with a causal mask nothing after a token can change it.
+        This takes one pass over all rows, padded on the right: with a causal mask nothing after a token can change it.
         """
         torch = self._torch
         rows = [[*ids, *draft] for ids, draft in zip(begun, drafts, strict=True)]
@@ -155,7 +158,7 @@ class Transformers:
         return len(ids) == request.max_tokens or (bool(ids) and ids[-1] in self._ends)
 
     def _continue(self, requests: list[Request], begun: list[Ids]) -> list[Ids]:
-        """Return the tokens that follow ``begun``, by one left-padded batch."""
+        """Return the tokens that follow ``begun``, generated in one left-padded batch."""
         if not requests:
             return []
         torch = self._torch

@@ -33,7 +33,8 @@ CPU_SETTINGS = {
 class VLLM:
     """A vLLM engine for a model folder or hub name. ``engine`` options are those of vLLM's ``EngineArgs``.
 
-    ``threads`` limits the CPU engine's OpenMP threads. With more threads than free cores, it is several times slower.
+    ``threads`` limits the CPU engine's OpenMP threads. An engine with more threads than free cores is several times
+    slower.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ _running: set[LoopEngine] = set()
 
 
 class LoopEngine:
-    """An engine for callers in one event loop.
+    """An engine whose callers share one event loop.
 
     A step blocks the loop, because on a CPU there is nothing else to wait for.
     """
@@ -63,7 +63,7 @@ class LoopEngine:
             self.fail(failure)
 
     async def _anyone_waits(self) -> bool:
-        """Let everyone who is ready send a request, then return whether any waits."""
+        """Let every caller that is ready send a request, then return whether any request waits."""
         await asyncio.sleep(0)
         await asyncio.sleep(0)  # a request from another thread takes two rounds of the loop
         return bool(self._replies)

@@ -1,9 +1,9 @@
 """Readers: strategies that choose the next prompt from the replies so far, as sans-I/O generators.
 
 A reader yields a :class:`~memagent_lib.trace.Prompt` and is sent a :class:`~memagent_lib.trace.Turn`: that prompt with
-its reply. It may also yield a tuple of independent prompts, and is then sent their turns in the same order.
-It returns a :class:`~memagent_lib.trace.Trace`. It knows no tokenizer, wording, model or event loop, so the evaluator,
-the verl rollout, the inspector and the tests all run the same code.
+its reply. It may also yield a tuple of independent prompts, and is then sent their turns in the same order. It returns
+a :class:`~memagent_lib.trace.Trace`. A reader does not depend on tokenizers, wording, models or event loops, so the
+evaluator, the verl rollout, the inspector and the tests all run the same code.
 
 Every chunk goes into exactly one prompt, in document order, because a chunk's text is dropped after its turn, and
 capture, cost and progress are counted in chunks. A reader with a ``previous`` parameter continues that trace with the

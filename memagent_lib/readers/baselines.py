@@ -1,6 +1,6 @@
 """Baselines to compare a memory agent with.
 
-Each uses one prompt with the whole document, its two ends, its best passages, or none of it.
+Each uses one prompt, with the whole document, its two ends, its best passages, or none of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def full(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 def truncated(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     """Put the document's beginning and end into one prompt: half of its first chunk and half of its last one.
 
-    Together they are as long as the chunk in one turn of the memory agent.
+    Together they are about as long as one chunk.
     """
     first = last = None
     # Only two chunks stay in memory, however long the document is.
@@ -47,8 +47,8 @@ def truncated(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 def retrieved(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     """Put the passages that best match the question's words (BM25) into one prompt, in document order.
 
-    It uses :data:`PASSAGES` passages of at most a quarter of a chunk each, together no more than the chunk in one turn
-    of the memory agent.
+    There are at most :data:`PASSAGES` passages of at most a quarter of a chunk each, so together they are shorter than
+    one chunk.
     """
     parts = [passage for chunk in chunks for passage in passages_of(chunk)]
     # If no passage shares a word with the question, the document's first ones are as good as any.
@@ -63,7 +63,7 @@ def retrieved(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 def blind(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     """Ask without the document, to measure what the model already knows or guesses.
 
-    Without this baseline, leaked answers look like memory.
+    Without this baseline, answers that leaked into the model's training data look like memory.
     """
     answer = yield Prompt(Kind.BLIND, question)
     return Trace(question, (answer,))

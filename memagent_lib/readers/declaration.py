@@ -4,7 +4,7 @@
     def overwrite(question, chunks, previous=None):
         ...
 
-Knows no reader.
+This module does not depend on any particular reader.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None)
     """Read like ``overwrite``, but let the model leave the memory unchanged (KEEP) or end the reading (DONE).
 
     After a reply that starts with DONE, no further chunk is requested and the answer follows. An unchanged memory
-    cannot decay, and KEEP costs only one token. The trace has the memory after each turn as the reply's ``text``, and
-    the gate as its ``signal``.
+    cannot decay, and KEEP costs only one token. In the trace, a reply's ``text`` is the memory after its turn, and its
+    ``signal`` is the gate that the model chose.
     """
     turns, memory = turns_and_memory(previous)
     for chunk in chunks:
@@ -46,7 +46,7 @@ def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None)
 
 
 def open_gate(reply: Reply, memory: str) -> Reply:
-    """Return the reply with the resulting memory as its text, and the gate as its signal."""
+    """Return the reply with the resulting memory as its text, and the gate that the model chose as its signal."""
     # The whole reply: a memory may itself contain the word.
     if _KEEP.fullmatch(reply.text):
         return replace(reply, text=memory, signal=KEEP)

@@ -1,8 +1,8 @@
 """Read parts of the document concurrently, then merge their memories in a tree.
 
-Latency grows with the length of a part. The idea is hierarchical merging (BooookScore, arXiv 2310.00785), with a reader
-for each part. To merge two memories, the model reads one of them as if it were a chunk, so any policy that can read can
-merge.
+The reading takes as long as its longest part and the merges. The idea is hierarchical merging (BooookScore, arXiv
+2310.00785), with a reader for each part. To merge two memories, the model reads one of them as if it were a chunk, so
+any policy that can read can merge.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _merge_neighbours(
 
 
 def _send(prompts: list[Prompt], turns: list[Turn]) -> Generator[tuple[Prompt, ...], tuple[Turn, ...], list[str]]:
-    """Yield ``prompts`` to be answered side by side, add their turns to ``turns``, and return the replies' texts."""
+    """Yield ``prompts`` to be answered concurrently, add their turns to ``turns``, and return the replies' texts."""
     finished = yield tuple(prompts)
     turns.extend(finished)
     return [turn.reply.text for turn in finished]

@@ -1,6 +1,6 @@
 """Several memories, one of which is rewritten per turn (after MHM-LRU, arXiv 2607.01523).
 
-Works with any trained policy.
+This works with any trained policy.
 """
 
 from __future__ import annotations

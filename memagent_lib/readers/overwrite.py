@@ -1,4 +1,4 @@
-"""MemAgent's reader (arXiv 2507.02259, section 3): every reply replaces the memory; the answer sees nothing else."""
+"""MemAgent's reader (arXiv 2507.02259, section 3): each reply replaces the memory; the answer sees nothing else."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rank texts by a query with BM25. The package bm25s is used because it needs only numpy and is exact about ties.
+"""Rank texts by a query with BM25.
 
-Knows no reader.
+The package bm25s is used because it needs only numpy and is exact about ties.
 """
 
 from __future__ import annotations

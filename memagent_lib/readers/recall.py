@@ -27,7 +27,7 @@ def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None
 
     If a reply ends with a line "RECALL: words", the next prompt also displays the past memory that best matches the
     words. The memory just written is never recalled, because the next prompt displays it anyway. A recalled memory is
-    displayed only once, so the model must copy what it needs. The request is the reply's ``signal``.
+    displayed only once, so the model must copy what it needs. In the trace, the request is the reply's ``signal``.
     """
     turns, memory = turns_and_memory(previous)
     recalled = None
