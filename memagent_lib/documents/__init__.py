@@ -1,6 +1,6 @@
 """Read your own files (text, HTML, PDF, Office, mail, ...); save and continue a reading, or export it as a page.
 
-Knows files, agents, journals and provenance. Knows no examples, no scores and no MLflow.
+This package depends on agents and journals, not on examples, scores or MLflow.
 """
 
 from memagent_lib.documents.converters import ConverterOptions

@@ -70,8 +70,8 @@ def questions_to_answer(
 ) -> tuple[str, ...]:
     """Return the questions of a reading: ``questions``, or else those of the saved reading to continue.
 
-    Raises :class:`ValueError` if a question is empty or has bytes that are not text, or if the reader cannot answer
-    several questions from one memory.
+    Raises :class:`ValueError` if there is no question, if a question is empty or has bytes that are not text, or if the
+    reader cannot answer several questions from one memory.
     """
     found = tuple(questions)
     if not found and saved:
@@ -101,11 +101,11 @@ def read_files(
     """Read files and folders as one document and answer every question from one pass.
 
     ``paths`` may also be a :class:`~memagent_lib.documents.sources.Document`; its ``warnings`` are then available
-    before this call. ``journal`` saves finished turns, so that the same call continues after a crash. ``previous`` is a
-    saved reading to continue with these files; its questions are used again unless there are new ones. ``settings``
-    (model, sampling, ...) are recorded in journal and save file; a journal with other settings is refused. Raises
-    :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``, ``JournalError`` (all ``ValueError``),
-    ``BackendError`` or ``BackendUnavailable``.
+    before this call. ``journal`` is a file in which finished turns are saved, so that the same call continues after a
+    crash. ``previous`` is a saved reading to continue with these files; its questions are used again unless there are
+    new ones. ``settings`` (model, sampling, ...) are recorded in the journal and the saved reading; a journal with
+    other settings is refused. Raises :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``,
+    ``JournalError`` (all ``ValueError``), ``BackendError`` or ``BackendUnavailable``.
     """
     saved = SavedReading.load(previous) if previous else None
     read_before = saved.end if saved else 0
@@ -136,7 +136,7 @@ def read_files(
 
 @dataclass
 class _Observed:
-    """Follows a reading turn by turn, and stops one whose model returns nothing but empty replies."""
+    """Follows a reading turn by turn, and stops a reading whose model returns nothing but empty replies."""
 
     provenance: Provenance
     on_turn: Callable[[Turn], None] | None

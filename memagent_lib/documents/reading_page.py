@@ -1,6 +1,6 @@
 """A finished reading of files, and its self-contained page: answer, evidence with positions, the memory's history.
 
-The template engine escapes everything that comes from a document or a model. Knows no model.
+The template engine escapes everything that comes from a document or a model.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FileReading:
     def warnings(self) -> list[str]:
         """The limits of the answer: truncated memories, files left out, bytes that were not text.
 
-        The page names every file; this list names only the first few.
+        This list names only the first few files of each kind; the page names all of them.
         """
         return _cut_memories(self.trace) + self.document.warnings
 
@@ -68,7 +68,7 @@ class FileReading:
         return Page(self.questions[0], self._repr_html_()).save(path)
 
     def _repr_html_(self) -> str:
-        """The page's body."""
+        """Return the page's body."""
         return render(
             "documents/file_reading.html",
             answers=[_answer(self, question) for question in self.questions],
@@ -166,7 +166,7 @@ def _runs(
 ) -> Iterator[_Run]:
     """Yield ``text`` in runs, without the ``hidden`` characters.
 
-    Pieces with a source are traced: those that are fresh, or all of them (``all_traced``).
+    A piece that has a source is traced to it if the piece is fresh, or always with ``all_traced``.
     """
 
     def visible(start: int, end: int) -> str:
@@ -187,7 +187,7 @@ def _runs(
 
 
 def _box(answer: str) -> frozenset[int]:
-    """Return the positions of the characters of the answer's last box that surround its content."""
+    """Return the positions of the characters that make up the answer's last box, without its content."""
     inside = boxed(answer)
     if inside is None:
         return frozenset()

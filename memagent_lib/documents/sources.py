@@ -1,8 +1,9 @@
 """Files and folders as one document: a stream of text in which every character has a known position in a file.
 
 Making a :class:`Document` opens every file and converts all but plain text and CSV, so unreadable files and missing
-text are reported before a model sees the first word. Markdown is read unchanged, so that offsets point into the file
-itself; other offsets point into the text that the converter extracted. Knows no tokenizer and no model.
+text are reported before a model sees the first word. Plain text and Markdown are read unchanged, so offsets point into
+the file itself; other offsets point into the text that the converter extracted. This module does not depend on
+tokenizers or models.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MOST_WARNINGS = 10
 
 
 class DocumentError(UserError, ValueError):
-    """A file cannot be read as text. The message names it, the reason and the fix."""
+    """A file cannot be read as text. The message gives the file, the reason and the fix."""
 
 
 class SourcePosition(NamedTuple):
@@ -67,7 +68,10 @@ class Part:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Part:
-        """Restore a saved part. In old save files, a part has a ``page``, because only PDF had positions."""
+        """Restore a saved part.
+
+        Old saved readings have ``page`` in place of ``where``, because only parts of PDF files had a position then.
+        """
         rest = dict(record)
         page = rest.pop("page", None)
         return cls(**({"where": f"page {page}"} if page else {}), **rest)
@@ -76,10 +80,10 @@ class Part:
 class Document:
     """Files and folders, read in order as one text.
 
-    A single file's text is used alone. If there are several files, each one's text follows a line with the file's name,
-    and the model sees that line too. To continue a reading, ``start`` is where this document begins after the previous
-    one, and ``previous`` has the ``parts`` of the previous one. Raises :class:`DocumentError` if a named file cannot be
-    read; unreadable files in a folder are left out and named.
+    The text of a single file stands alone. If there are several files, the text of each follows a line with the file's
+    name, which the model sees too. To continue a reading, set ``start`` to the length of the text that has been read,
+    and ``previous`` to the ``parts`` of that text. Raises :class:`DocumentError` if a named file cannot be read;
+    unreadable files in a folder are left out and reported.
     """
 
     def __init__(
@@ -127,7 +131,7 @@ class Document:
 
     @property
     def warnings(self) -> list[str]:
-        """The first :data:`MOST_WARNINGS` of each kind in :meth:`warned`, and how many more there are."""
+        """The first :data:`MOST_WARNINGS` lines of each kind in :meth:`warned`, and how many more there are."""
         warnings = self.warned(MOST_WARNINGS)
         more = len(self.notes) + len(self.left_out) - len(warnings)
         if more:
@@ -135,15 +139,15 @@ class Document:
         return warnings
 
     def warned(self, most: int | None = None) -> list[str]:
-        """Return a line for each thing that is missing from the text although a person would expect it.
+        """Return one line for each thing that a person would expect in the text but that is missing from it.
 
-        These lines are known before reading.
+        The lines are known before the document is read. ``most`` limits the lines of each kind.
         """
         skipped = [f"left out: {printable(path)} ({reason})" for path, reason in self.left_out[:most]]
         return self.notes[:most] + skipped
 
     def blocks(self) -> Iterator[str]:
-        """Yield the text block by block and extend ``parts`` on the way. Each call starts from the beginning."""
+        """Yield the text block by block and extend ``parts`` accordingly. Each call starts from the beginning."""
         self.parts = list(self._previous)
         at = self._start
         has_text = False
@@ -188,13 +192,13 @@ class _File(NamedTuple):
 
 
 def _is_without_text(converted: Converted) -> bool:
-    """Whether a converted file has no text; of plain text that is known only when it is read."""
+    """Return whether a converted file has no text. For plain text this is known only once it has been read."""
     pieces = converted.pieces
     return isinstance(pieces, list) and not any(text.strip() for text, _ in pieces)
 
 
 def _files(paths: Sequence[Path], options: ConverterOptions) -> tuple[list[_File], list[SkippedFile]]:
-    """Return the files to read, folders opened in the order of their names, and what is left out of folders."""
+    """Return the files to read and the files left out. Files in a folder are ordered by name."""
     if not paths:
         raise DocumentError("no file to read; give at least one file or folder")
     files: list[_File] = []
@@ -234,7 +238,7 @@ def _add_folder(folder: Path, options: ConverterOptions, files: list[_File], lef
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, and the folders that are not entered: hidden ones and links."""
+    """Yield the files below a folder, and the folders that are not entered: hidden folders and links."""
     for where, folders, names in os.walk(folder):
         at = Path(where)
         closed = [name for name in folders if name.startswith(".") or (at / name).is_symlink()]
@@ -258,7 +262,7 @@ def _kind(path: Path, options: ConverterOptions) -> str:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest names that differ: from the folder that the files share."""
+    """Return the files' paths relative to the deepest folder that contains them all; the bare name of a single file."""
     if len(paths) == 1:
         return [printable(paths[0].name)]
     parents = [str(path.absolute().parent) for path in paths]

@@ -1,7 +1,8 @@
 """Convert files of many formats to text, with the position of each piece and a line for each thing left out.
 
 A converter is a function from a :class:`Source` to :class:`Converted`. :data:`CONVERTERS` lists them by format, and
-:func:`convert` chooses one by the file's content. Knows no document of several files, no tokenizer and no model.
+:func:`convert` chooses one by the file's content. This package converts one file at a time; it does not depend on
+tokenizers or models.
 """
 
 from memagent_lib.documents.converters.converted import (

@@ -47,7 +47,7 @@ def book_text(source: Source, _: ConverterOptions) -> Converted:
 
 
 def _is_protected(archive: zipfile.ZipFile) -> bool:
-    """Whether more than fonts is encrypted."""
+    """Return whether the book's text is encrypted. Many books without protection encrypt only their fonts."""
     if "META-INF/encryption.xml" not in archive.namelist():
         return False
     names = [

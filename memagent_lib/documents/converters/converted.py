@@ -1,4 +1,4 @@
-"""Types that all converters share: a source of bytes goes in, pieces of text with their positions come out."""
+"""The types that all converters share: a source of bytes goes in, and pieces of text with their positions come out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_REASON = 300
 
 
 def printable(text: object) -> str:
-    """Return ``text`` on one readable line: line breaks and bytes that are not text are escaped."""
+    """Return ``text`` on one readable line, with line breaks and bytes that are not text escaped."""
     line = str(text)
     return line if line.isprintable() else repr(line)[1:-1]
 
@@ -87,5 +87,5 @@ class Lazily:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number with its noun: ``1 page``, ``1,200 pages``."""
+    """Return a number with its noun: ``1 page``, ``1,200 pages``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,7 +1,7 @@
 """Detect the encoding of a text file from all of its bytes, or refuse the file.
 
-These are tried in order: a byte order mark, UTF-16 by its zero bytes, strict UTF-8, UTF-8 with a few invalid bytes, and
-then the guesses of chardet. A guess counts only if it decodes every byte, yields words of one script, and is clearly
+Detection tries, in this order: a byte order mark, UTF-16 by its zero bytes, strict UTF-8, UTF-8 with a few invalid
+bytes, and chardet's guesses. A guess counts only if it decodes every byte, yields words of one script, and is clearly
 ahead of the next guess or gives the same text. A wrong guess is worse than none, because it silently spoils every name
 in the document.
 """
@@ -61,9 +61,9 @@ class Encoding(NamedTuple):
 
 
 def codec_of(label: str) -> str | None:
-    """Return Python's codec for ``label``, or the wider one that browsers use instead.
+    """Return Python's codec for ``label``, or the wider codec that browsers use instead.
 
-    ``None`` if Python has no such codec, or if the codec is not one for text files.
+    Returns ``None`` if Python has no such codec, or if the codec is not one for text files.
     """
     try:
         name = codecs.lookup(label.strip()).name
@@ -79,9 +79,9 @@ def marked_encoding(head: bytes) -> str | None:
 
 
 def unmarked_utf16(head: bytes) -> str | None:
-    """Detect UTF-16 without a byte order mark.
+    """Return the codec of UTF-16 without a byte order mark, or ``None`` if the bytes do not look like UTF-16.
 
-    It works if most characters are Latin, so that every other byte is zero.
+    It is recognised only if most characters are Latin, so that every other byte is zero.
     """
     whole = head[: len(head) // 2 * 2]
     for codec, zeros in (("utf-16-le", whole[1::2]), ("utf-16-be", whole[0::2])):
@@ -195,7 +195,7 @@ def _beyond_ascii(text: str) -> int:
 
 
 def _cut_bytes(file: BinaryIO) -> int:
-    """How many bytes of a UTF-8 character stand at the end of the file, if it ends inside one."""
+    """Return how many bytes of a UTF-8 character are at the end of the file, if it ends inside one."""
     file.seek(0, 2)
     file.seek(max(0, file.tell() - 4))
     tail = file.read()
@@ -208,7 +208,7 @@ def _cut_bytes(file: BinaryIO) -> int:
 
 
 def _sample(file: BinaryIO) -> bytes:
-    """Lines that are not plain ASCII: the only ones that distinguish single-byte encodings."""
+    """Return lines that are not plain ASCII, because only these distinguish single-byte encodings."""
     lines = []
     size = 0
     for raw in _blocks(file):
@@ -222,7 +222,7 @@ def _sample(file: BinaryIO) -> bytes:
 
 
 def _guesses(sample: bytes) -> list[tuple[str, float]]:
-    """Codecs with their confidence, best first, those that cannot be true left out."""
+    """Return possible codecs with their confidence, best first, without those that cannot be right."""
     import chardet
 
     found = chardet.detect_all(
@@ -237,7 +237,7 @@ def _guesses(sample: bytes) -> list[tuple[str, float]]:
 
 
 def _accepted(sample: bytes, guesses: list[tuple[str, float]], mixed: bool) -> Iterator[str]:
-    """The guesses that may be believed. ``mixed``: the text holds UTF-8 as well, as no single-byte text does."""
+    """Yield the guesses that are certain enough. ``mixed`` means that the text also contains UTF-8."""
     if guesses:
         codec, confidence = guesses[0]
         if codec in _ASIAN:
@@ -251,9 +251,10 @@ def _accepted(sample: bytes, guesses: list[tuple[str, float]], mixed: bool) -> I
 
 
 def _is_ahead(sample: bytes, guesses: list[tuple[str, float]]) -> bool:
-    """Whether the first guess is clearly better than every one that reads the text differently.
+    """Return whether the first guess is clearly better than every guess that reads the text differently.
 
-    It must be so for the foreign words alone, too: in lines of English they hardly count, and English means cp1252.
+    It must also be better on the foreign words alone, because in mostly English text they hardly count, and English
+    means cp1252.
     """
     words = b" ".join(re.findall(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*", sample))
     best = guesses[0][0]
@@ -276,7 +277,7 @@ def _same(sample: bytes, codec: str, other: str) -> bool:
 
 
 def _plausible(sample: bytes, codec: str) -> bool:
-    """Whether the text reads like words: a wrong code page mixes alphabets and puts signs and capitals inside words."""
+    """Return whether the text reads like words: a wrong code page mixes alphabets and puts signs inside words."""
     text = sample.decode(codec, errors="ignore" if codec in _ASIAN else "replace")
     if "\ufffd" in text or "¤" in text:  # the sign that ISO-8859-15 gave to the euro; nobody writes it
         return False

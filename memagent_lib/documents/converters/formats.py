@@ -105,7 +105,7 @@ _MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
 
 
 def convert(source: Source, options: ConverterOptions | None = None, kind: str | None = None) -> Converted:
-    """Convert a file to text as ``kind``, or by its detected format. Raises :class:`Unreadable`."""
+    """Convert a file to text. Its format is ``kind``, or else detected. Raises :class:`Unreadable`."""
     try:
         converted = CONVERTERS[kind or format_of(source, options)](source, options or ConverterOptions())
     except RecursionError:
@@ -143,7 +143,7 @@ def format_of(source: Source, options: ConverterOptions | None = None) -> str:
 
 
 def _is_pdf(head: bytes, stream: BinaryIO) -> bool:
-    """A PDF may have some other bytes first, as when a download was saved with its headers."""
+    """Return whether the file is a PDF. Other bytes may come first, as in a download saved with its headers."""
     at = head[:1024].find(b"%PDF-")
     if at <= 0:
         return at == 0
@@ -210,7 +210,7 @@ def _headers(text: str) -> str:
 
 
 def _is_notebook(source: Source, head: str) -> bool:
-    """A notebook's JSON begins with its cells and ends with its version."""
+    """Return whether the file is a notebook: its JSON begins with the cells and ends with the version."""
     with source.open() as stream:
         size = stream.seek(0, 2)
         stream.seek(max(0, size - TAIL_BYTES))

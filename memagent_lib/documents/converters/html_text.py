@@ -1,9 +1,9 @@
 """Convert an HTML page to the text that a person sees, one line per block.
 
-Cells of a row are on one line, separated by `` | ``; terms, options and captions have their own lines. A superscript is
-``^2``, a subscript ``_2``, a deletion ``[deleted: 12]``, a picture ``[image: its alternative text]``, a checked box
-``[x]``. Scripts, styles and hidden passages are left out; hidden passages are counted. Inline elements that touch are
-separated only if they would form a new number or word: ``<i>12</i><i>34</i>``.
+The cells of a row are on one line, separated by `` | ``; terms, options and captions have their own lines. A
+superscript becomes ``^2``, a subscript ``_2``, a deletion ``[deleted: 12]``, a picture ``[image: its alternative
+text]``, a checked box ``[x]``. Scripts, styles and hidden passages are left out; hidden passages are counted. Adjacent
+inline elements are separated only if they would otherwise form a new number or word: ``<i>12</i><i>34</i>``.
 
 The standard library's parser runs once over the page and no tree is built, so neither depth nor missing end tags
 matter. Style sheets are ignored, so a passage hidden only by a class is read.
@@ -69,7 +69,7 @@ class PageText(NamedTuple):
 
 
 def html_text(page: bytes | str, charset: str | None = None) -> PageText:
-    """Convert ``page``.
+    """Convert a page to text.
 
     Bytes that are not UTF-8 are decoded with ``charset``, or else with the encoding that the page declares.
     """
@@ -87,7 +87,7 @@ def html_text(page: bytes | str, charset: str | None = None) -> PageText:
 
 
 def _without_scripts(page: str) -> str:
-    """``page`` without scripts, styles and comments; a comment that never ends is text."""
+    """Return ``page`` without scripts, styles and comments. A comment that never ends is text."""
     parts = []
     at = 0
     for start in _UNREAD.finditer(page):
@@ -122,7 +122,7 @@ class _Table:
     """By column: for how many more rows a cell above reaches down, and its value."""
 
     def end_row(self) -> list[str]:
-        """The lines of the row that is complete; the next one is empty."""
+        """Return the lines of the finished row, and start the next row."""
         cells = self.cells
         self.cells = []
         is_layout = any(cell.is_layout or len(cell.lines) > DATA_CELL_LINES for cell in cells)
@@ -133,7 +133,10 @@ class _Table:
         return [line] if line else []
 
     def _columns(self, cells: list[_Cell]) -> list[str]:
-        """The row's values by column: under a cell of several rows its value again, beside a wide one nothing."""
+        """Return the row's values by column.
+
+        A cell of several rows is repeated below; a wide cell is followed by "".
+        """
         row: list[str] = []
         below: dict[int, tuple[int, str]] = {}
 
@@ -171,7 +174,7 @@ class _Element:
 
 
 class _PageReader(HTMLParser):
-    """Collects ``lines``; a table's cell collects its own, which the row then joins."""
+    """Collects the page's ``lines``. A table's cell collects its own lines, which its row then joins."""
 
     def __init__(self, frames: int):
         super().__init__(convert_charrefs=True)
@@ -262,7 +265,7 @@ class _PageReader(HTMLParser):
         self._words.append(words)
 
     def _break(self, verbatim: bool = False) -> None:
-        """End the line; an empty one is no line."""
+        """End the line. An empty line is dropped."""
         # The number of a list item waits for the item's first words.
         if self._label and self._words == [self._label]:
             return
@@ -369,7 +372,10 @@ class _PageReader(HTMLParser):
         self.lines, self._has_table = self._outside.pop()
 
     def _raise(self, element: _Element) -> None:
-        """``10<sup>6</sup>`` is ``10^6``, ``x<sup>n + 1</sup>`` is ``x^(n + 1)``."""
+        """Mark a superscript or subscript: ``10<sup>6</sup>`` becomes ``10^6``.
+
+        A group of several words gets brackets: ``x<sup>n + 1</sup>`` becomes ``x^(n + 1)``.
+        """
         raised = " ".join("".join(self._words[element.first_word :]).split())
         if not raised:
             return
@@ -409,7 +415,7 @@ def _is_hidden(tag: str, attributes: Attributes) -> bool:
 
 
 def _is_apart(before: str, after: str, crossed: list[str]) -> bool:
-    """Whether tags between two texts part them although no space does."""
+    """Return whether the tags between two texts separate them although no space does."""
     last = before[-1:]
     first = after[0]
     if any(tag.strip("/") in _ALWAYS_APART for tag in crossed):
@@ -436,7 +442,7 @@ def _number(text: str | None, otherwise: int) -> int:
 
 
 def _list_label(number: int, kind: str) -> str:
-    """``number`` as lists of the HTML ``type`` count: 1, a, A, i or I."""
+    """Return ``number`` as a list of the HTML ``type`` counts: 1, a, A, i or I."""
     if kind in ("a", "A") and 1 <= number <= 26:
         return chr(ord(kind) + number - 1)
     if kind in ("i", "I") and 1 <= number < 4000:

@@ -1,8 +1,8 @@
 """Convert e-mail to text: the headers that a person reads, the body, forwarded mails and attachments.
 
-If a body is present as both plain text and HTML, the plain text is read if it has the words of the HTML, else the HTML:
-many plain bodies contain only "please view in HTML". An attachment is converted by its own format, or reported as left
-out.
+If a body is present both as plain text and as HTML, the plain text is read if it has most of the words of the HTML;
+otherwise the HTML is read, because many plain bodies contain only "please view in HTML". An attachment is converted by
+its own format, or reported as left out.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _MailReader:
             self._add(_body(part), where)
 
     def _alternatives(self, parts: list[EmailMessage], where: str, depth: int) -> None:
-        """Read the plain part if it has nearly all words of the richest one, else that one."""
+        """Read the plain part if it has most of the words of the richest part; otherwise read the richest part."""
         texts = {part: _body(part) for part in parts if part.get_content_maintype() == "text"}
         for part in parts:
             if part not in texts:
@@ -137,7 +137,10 @@ def _is_attached(part: EmailMessage) -> bool:
 
 
 def _body(part: EmailMessage) -> str:
-    """The words of a text part; the standard library would fail at an unknown charset and guess no missing one."""
+    """Return the text of a part.
+
+    The standard library would fail at an unknown charset, and would not guess a missing one.
+    """
     data = part.get_payload(decode=True) or b""
     charset = _charset(part)
     if part.get_content_subtype() in ("html", "xhtml"):

@@ -30,7 +30,7 @@ def notebook_text(source: Source, _: ConverterOptions) -> Converted:
 
 
 def _cells(cells: Sequence[Any]) -> tuple[list[Piece], int]:
-    """The text of each cell with its outputs, and how many outputs have none."""
+    """Return the text of each cell with its outputs, and how many outputs have no text."""
     pieces = []
     silent = 0
     for number, cell in enumerate(cells, 1):

@@ -1,6 +1,6 @@
 """Convert Word documents (.docx, by mammoth and the HTML converter) and RTF (by striprtf) to text.
 
-This module adds what the libraries leave out: headers and footers, equations and comments of Word, footnotes of RTF.
+This module adds what those libraries leave out: headers, footers, equations and comments of Word, footnotes of RTF.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _no_picture(_: object) -> dict[str, str]:
 
 
 def _around(archive: zipfile.ZipFile, kind: str) -> Iterator[str]:
-    """The different texts of all headers or footers; pages of other parity repeat them."""
+    """Return the distinct texts of all headers or all footers. Left and right pages often repeat them."""
     texts = {}
     for name in sorted(archive.namelist()):
         if re.fullmatch(rf"word/{kind}\d*\.xml", name):
@@ -76,9 +76,9 @@ def _run_text(element: ElementTree.Element) -> str:
 
 
 def _prepared(archive: zipfile.ZipFile) -> tuple[io.BytesIO, int]:
-    """A copy for mammoth, which leaves out equations and reads hidden text; and how many hidden passages there were.
+    """Return a copy of the document for mammoth, and how many hidden passages were removed from it.
 
-    In the copy equations are text, and neither hidden text nor pictures are there.
+    In the copy, equations are text, because mammoth would leave them out. Hidden text and pictures are removed.
     """
     hidden = 0
     copy = io.BytesIO()
@@ -111,7 +111,7 @@ def _equation_run(equation: re.Match[bytes]) -> bytes:
 
 
 def _linear(element: ElementTree.Element) -> str:
-    """An equation on one line: ``x^2 = (a + b)/2``."""
+    """Return an equation on one line: ``x^2 = (a + b)/2``."""
     kind = element.tag.removeprefix(_MATHS)
     if kind == "t":
         return element.text or ""
@@ -154,8 +154,10 @@ def rtf_text(source: Source, _: ConverterOptions) -> Converted:
 
 
 def _rewritten(markup: str, start: re.Pattern[str], begin: str = "", end: str = "") -> tuple[str, int]:
-    """Replace the ends of groups that begin with ``start`` by ``begin`` and ``end``, or remove the groups if both are
-    empty; and how many there are."""
+    """Replace the ends of groups that begin with ``start`` by ``begin`` and ``end``; also return the number of groups.
+
+    If ``begin`` and ``end`` are empty, the groups are removed.
+    """
     parts = []
     at = count = 0
     for found in start.finditer(markup):

@@ -1,7 +1,7 @@
 """Convert a PDF to text, page by page: the printed text, then the values of form fields and the page's notes.
 
-If a page has no text or the PDF library fails on it, it is reported as left out; the others are read. Characters for
-which the file states no meaning (halves of pairs, private-use codes) become U+FFFD and are counted.
+A page that has no text, or on which the PDF library fails, is reported as left out; the others are read. Characters for
+which the file gives no meaning (unpaired surrogates, private-use codes) become U+FFFD and are counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Page(NamedTuple):
 
 
 def pdf_text(source: Source, options: ConverterOptions) -> Converted:
-    """Convert every page of a PDF, scanned ones with ``options.ocr``. Raises :class:`Unreadable` if it has no pages."""
+    """Convert every page of a PDF, and scanned pages too with ``options.ocr``. Raises :class:`Unreadable`."""
     pages: list[_Page] = []
     with source.open() as stream, _warnings_of_pypdf() as warnings:
         reader = _open(stream)
@@ -75,7 +75,7 @@ def _open(stream: Any) -> PdfReader:
 
 
 def _is_xfa(reader: PdfReader) -> bool:
-    """Whether the form is an XML of Adobe's, which other programs do not show."""
+    """Return whether the form is in Adobe's XFA, which other programs do not display."""
     try:
         return "/XFA" in reader.trailer["/Root"].get("/AcroForm", {})
     except Exception:
@@ -83,9 +83,9 @@ def _is_xfa(reader: PdfReader) -> bool:
 
 
 def _pages(reader: PdfReader) -> Iterator[PageObject | str]:
-    """The pages in order; for one that the file lists and does not have, why it cannot be read.
+    """Yield the pages in order; for a page that is listed but missing, yield why it cannot be read.
 
-    pypdf leaves such pages out, and those after them would have the wrong number.
+    pypdf omits missing pages, so the pages after them would have wrong numbers.
     """
     by_number = {page.indirect_reference.idnum: page for page in reader.pages if page.indirect_reference}
     try:
@@ -101,7 +101,7 @@ def _pages(reader: PdfReader) -> Iterator[PageObject | str]:
 
 
 def _listed_pages(reader: PdfReader) -> Iterator[int]:
-    """The object numbers of all pages in the page tree."""
+    """Yield the object numbers of all pages in the page tree."""
     seen = set()
     waiting = [reader.trailer["/Root"].raw_get("/Pages")]
     while waiting:
@@ -136,7 +136,7 @@ def _has_image(page: PageObject) -> bool:
 
 
 def _annotations(page: PageObject) -> Iterator[str]:
-    """Values of the page's form fields (``signer: Odo Blau``), and the notes on it (``[note: ...]``)."""
+    """Yield the values of the page's form fields (``signer: Odo Blau``), and the notes on it (``[note: ...]``)."""
     for reference in page.get("/Annots") or []:
         annotation = reference.get_object()
         if annotation is None:
@@ -149,7 +149,7 @@ def _annotations(page: PageObject) -> Iterator[str]:
 
 
 def _field(widget: Any) -> Iterator[str]:
-    """A field's name and value; both may stand in the fields that the widget belongs to."""
+    """Yield a form field's name and value. Both may be inherited from the fields that contain it."""
     family = [widget]
     while "/Parent" in family[-1] and len(family) < _MAX_PARENTS:
         family.append(family[-1]["/Parent"].get_object())
@@ -182,7 +182,7 @@ def _string(value: Any) -> str:
 
 
 def _choices(value: Any, options: Any) -> list[str]:
-    """The visible texts of the selected options, which are stored by their export value."""
+    """Return the visible texts of the selected options. A form stores only their export values."""
     visible = {}
     for option in options:
         pair = option.get_object()
@@ -193,7 +193,7 @@ def _choices(value: Any, options: Any) -> list[str]:
 
 
 def _appearance(widget: Any) -> str:
-    """The text that a field without a value draws."""
+    """Return the text that a field without a value draws."""
     normal = widget.get("/AP", {}).get("/N")
     if normal is None or not hasattr(normal.get_object(), "get_data"):
         return ""
@@ -202,7 +202,7 @@ def _appearance(widget: Any) -> str:
 
 
 def _readable(text: str) -> tuple[str, int]:
-    """``text`` without ligatures and with U+FFFD for what is no character, and how many of those there are."""
+    """Return ``text`` without ligatures and with U+FFFD for each unknown character, and how many of those there are."""
     text = whole_characters(text).translate(_LIGATURES).translate(_BULLETS).replace("\xad", "")
     text = _UNKNOWN.sub("\ufffd", text)
     return text, text.count("\ufffd")
@@ -247,7 +247,7 @@ def _one_line(error: Exception) -> str:
 
 @contextmanager
 def _warnings_of_pypdf() -> Iterator[list[str]]:
-    """What pypdf logs; for a stream that it cannot decode it logs, and returns no text."""
+    """Collect what pypdf logs. For a stream that it cannot decode, pypdf logs a warning and returns no text."""
     messages: list[str] = []
 
     class Collecting(logging.Handler):

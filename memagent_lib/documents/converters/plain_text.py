@@ -16,7 +16,7 @@ from memagent_lib.documents.converters.encodings import Encoding, codec_of, deco
 
 
 def plain_text(source: Source, options: ConverterOptions) -> Converted:
-    """Decode a text. Its encoding is detected from all of its bytes unless ``options`` name it."""
+    """Decode a text file. Its encoding is detected from all of its bytes, unless ``options`` names it."""
     encoding, notes = encoding_of(source, options)
 
     def pieces() -> Iterator[Piece]:
@@ -32,7 +32,7 @@ def plain_text(source: Source, options: ConverterOptions) -> Converted:
 
 
 def encoding_of(source: Source, options: ConverterOptions) -> tuple[Encoding, list[str]]:
-    """Return the encoding of a text, and a line about any invalid bytes. Raises :class:`Unreadable`."""
+    """Return a file's encoding, and a line about invalid bytes if there are any. Raises :class:`Unreadable`."""
     with source.open() as stream:
         if options.encoding is None:
             encoding = find_encoding(stream)

@@ -44,7 +44,7 @@ def require_ocr(language: str) -> None:
 
 
 def recognise_pages(source: Source, numbers: Sequence[int], language: str) -> dict[int, str]:
-    """Return the recognised text of some pages of a PDF by page number, counted from 1.
+    """Return the recognised text of the pages ``numbers`` of a PDF, by page number, counted from 1.
 
     Pages without any text are left out.
     """

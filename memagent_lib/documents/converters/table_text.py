@@ -1,4 +1,4 @@
-"""Convert tables to text, one line per row: spreadsheets (.xlsx, .xls, .xlsb, .ods by calamine) and CSV.
+"""Convert tables to text, one line per row: spreadsheets (.xlsx, .xls, .xlsb, .ods, by calamine) and CSV.
 
 Cells are separated by `` | ``; an empty cell stays empty, so that columns keep their order. The header line is repeated
 every :data:`ROWS_PER_HEADER` rows, because a chunk from a long table would otherwise lack it.
@@ -37,7 +37,7 @@ _ROWS_PER_PIECE = 1000
 def csv_text(source: Source, options: ConverterOptions) -> Converted:
     """Convert a CSV file of any size.
 
-    The delimiter is the one in a ``sep=`` line, or else the one that divides the first lines evenly.
+    The delimiter is the one in a ``sep=`` line, or else the one that divides the first lines most evenly.
     """
     encoding, notes = encoding_of(source, options)
     with source.open() as stream:
@@ -60,7 +60,7 @@ def csv_text(source: Source, options: ConverterOptions) -> Converted:
 
 
 def _lines(stream: BinaryIO, codec: str) -> Iterator[str]:
-    """The lines of a CSV file without its mark and without the line that names its separator for Excel."""
+    """Yield the lines of a CSV file without its byte order mark and without the ``sep=`` line for Excel."""
     rest = ""
     is_first = True
     for block in decoded(stream, codec):
@@ -85,7 +85,7 @@ def _delimiter(head: str) -> str:
 
 
 def _evenness(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
-    """The share of rows that have the most frequent number of cells, and that number."""
+    """Return the share of rows that have the most frequent number of cells, and that number."""
     try:
         widths = Counter(len(row) for row in csv.reader(lines, delimiter=delimiter) if row)
     except csv.Error:
@@ -99,7 +99,7 @@ def _evenness(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
 
 
 def _row_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A line per row, with the header again every :data:`ROWS_PER_HEADER` rows."""
+    """Yield one line per row, with the header again every :data:`ROWS_PER_HEADER` rows."""
     header = ""
     for number, row in enumerate(rows):
         cells = [" ".join(cell.split()) for cell in row]
@@ -117,7 +117,7 @@ def _is_number(cell: str) -> bool:
 
 
 def spreadsheet_text(source: Source, _: ConverterOptions) -> Converted:
-    """Convert every sheet, with the values that were last calculated. Hidden sheets are included and named."""
+    """Convert every sheet, with the values that were last calculated. Hidden sheets are included and reported."""
     from python_calamine import CalamineWorkbook
 
     with source.open() as stream:
@@ -154,7 +154,7 @@ def _worksheets(workbook: Any) -> Iterator[Any]:
 
 
 def _filled(sheet: Any) -> list[list[Any]]:
-    """The rows; a cell that is merged over several rows has its value in each."""
+    """Return the rows. A cell that is merged over several rows has its value in each of them."""
     rows = sheet.to_python(skip_empty_area=False)
     for (top, left), (bottom, _) in sheet.merged_cell_ranges or []:
         for number in range(top + 1, min(bottom + 1, len(rows))):
@@ -175,14 +175,14 @@ def _cell(value: Any) -> str:
 
 
 def _digits(value: float) -> str:
-    """A number with the 15 digits that spreadsheets store, without an exponent where it can be read so."""
+    """Return a number with the 15 digits that spreadsheets store, without an exponent if it is readable so."""
     text = f"{value:.15g}"
     # 0.1 + 0.2 is 0.3 in a spreadsheet, and so it is here.
     return f"{Decimal(text):f}" if 1e-6 <= abs(value) < 1e21 else text
 
 
 def _formulas_without_value(stream: BinaryIO) -> int:
-    """How many formulas of an .xlsx have no value: programs that only write files calculate none."""
+    """Return how many formulas of an .xlsx have no value, because the program that wrote it calculates none."""
     if stream.read(2) != b"PK":
         return 0
     stream.seek(0)
