@@ -15,6 +15,7 @@ from typing import Any
 
 from memagent_lib.errors import UserError
 from memagent_lib.settings import parse, read_toml, require_at_least
+from memagent_lib.thinking import Thoughts
 from memagent_lib.tokenizer import Tokenizer
 from memagent_lib.trace import Kind, Prompt, Reply
 
@@ -138,12 +139,14 @@ class Request:
 
     ``draft`` is a guess at the reply, as token ids: the old memory, because most chunks change little of it. An engine
     that verifies a draft in one pass saves a pass for each correct token. The draft does not affect the reply.
+    ``thoughts`` splits the reply into thoughts and text.
     """
 
     ids: tuple[int, ...]
     text: str
     max_tokens: int
     draft: tuple[int, ...] = ()
+    thoughts: Thoughts = field(default_factory=Thoughts)
 
 
 class Encoder:
@@ -241,7 +244,7 @@ class Encoder:
         draft = ()
         if prompt.memory and prompt.memories == 1 and not prompt.kind.answers:  # the reply replaces this memory
             draft = tuple(self.tokenizer.known_tokens(prompt.memory).ids)
-        return Request(tuple(ids), "".join(parts), self.reply_limit(prompt.kind), draft)
+        return Request(tuple(ids), "".join(parts), self.reply_limit(prompt.kind), draft, self.tokenizer.thoughts)
 
     def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
         what = f"a memory of {self.tokenizer.count(prompt.memory):,} tokens"

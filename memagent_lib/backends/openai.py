@@ -170,7 +170,7 @@ class OpenAICompatible:
         if failure is not None:
             raise self._refused(failure[0], headers, failure[1])
         try:
-            reply = reply_in(body, len(request.ids))
+            reply = reply_in(body, request)
         except (KeyError, TypeError, IndexError, AttributeError) as odd:
             why = f"a reply of another form: {_begins(content)}"
             raise RetryableError(why, attempts=ATTEMPTS_WITHOUT_TEXT) from odd

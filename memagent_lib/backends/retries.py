@@ -37,8 +37,8 @@ _ENDLESS = ("inf", "infinity", "+inf", "+infinity")
 class RetryableError(Exception):
     """A failure that is worth another try. ``after`` is the server's Retry-After header.
 
-    If ``attempts`` is set, the request is abandoned after that many failures with a limit, even if others came in
-    between.
+    If ``attempts`` is set, the server itself works: the wait is short, and the request is abandoned after that many
+    failures with a limit, even if others came in between.
     """
 
     def __init__(self, reason: str, after: str | None = None, attempts: int | None = None):
@@ -76,9 +76,12 @@ class RetryPolicy:
 
     def wait_s(self, state: RetryCallState) -> float:
         """Return how many seconds to wait after a failed attempt."""
-        requested_s = seconds_of(_failure(state).after)
+        failure = _failure(state)
+        requested_s = seconds_of(failure.after)
         if requested_s is not None:
             return requested_s + random.uniform(0, self.first_wait_s)
+        if failure.attempts is not None:  # the server works, and only its reply was of no use
+            return random.uniform(0, self.first_wait_s)
         return wait_random_exponential(self.first_wait_s, self.longest_wait_s)(state)
 
 

@@ -10,10 +10,12 @@ from typing import Any
 
 from memagent_lib.backends.interface import BackendError
 from memagent_lib.backends.retries import RetryableError
+from memagent_lib.prompts import Request
 from memagent_lib.text import whole_characters
+from memagent_lib.thinking import Parts
 from memagent_lib.trace import Reply
 
-ATTEMPTS_WITHOUT_TEXT = 5  # at 30 % faults, three would still lose a turn in two thousand
+ATTEMPTS_WITHOUT_TEXT = 10  # if 30 % of all replies have no text, five would lose a turn in four hundred
 COUNT_SLACK = 2  # tokens; some servers leave out the first or the last one
 OTHER_TOKENIZER = 0.6  # a chat server may count with another tokenizer, mostly within a third of ours
 FEWEST_CUT = 32  # tokens; the words around a short message differ by less
@@ -28,8 +30,8 @@ WINDOW_SETTINGS = {
 """The setting of each server's window, by the owner in its list of models."""
 
 
-def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
-    """Return the reply in a server's response. ``prompt_tokens`` is used if the server reports no count.
+def reply_in(body: dict[str, Any], request: Request) -> Reply:
+    """Return the reply in a server's response to ``request``.
 
     Raises :class:`RetryableError` if there is no text after the thoughts, because the server may have lost it, but
     :class:`BackendError` if a filter removed the text or the token limit left no room for it. An in-process engine
@@ -45,7 +47,7 @@ def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
     if thinking and not text and finish_reason == "length":
         text = f"<think>{thinking}"  # cut while it was thinking; the driver reports every unfinished thought
         thinking = None
-    if not isinstance(text, str) or not text.rpartition("</think>")[2].strip():
+    if not isinstance(text, str) or _is_empty(request.thoughts.split(text, separated=bool(thinking))):
         what = "a tool call" if message.get("tool_calls") else "no text"
         why = f"{what} in the reply (finish_reason {finish_reason!r})"
         if finish_reason == "length":
@@ -54,7 +56,7 @@ def reply_in(body: dict[str, Any], prompt_tokens: int) -> Reply:
     return Reply(
         whole_characters(text),
         "length" if finish_reason == "length" else "stop",
-        _token_count(usage, "prompt_tokens") or prompt_tokens,
+        _token_count(usage, "prompt_tokens") or len(request.ids),
         _token_count(usage, "completion_tokens"),
         _cached_tokens(usage),
         thinking=whole_characters(thinking) if isinstance(thinking, str) else "",
@@ -104,6 +106,11 @@ def _require_finished(finish_reason: Any, message: dict[str, Any]) -> None:
         raise RetryableError("the reply broke off (finish_reason 'error')")
     if message.get("refusal") and not message.get("content"):
         raise BackendError(f"the model refuses to reply: {str(message['refusal'])[:300]}")
+
+
+def _is_empty(parts: Parts) -> bool:
+    # The driver reports a thought that did not end.
+    return parts.finished and not parts.text
 
 
 def _joined(content: Any) -> Any:

@@ -7,8 +7,8 @@ import socket
 import time
 
 import pytest
+from hostile import ODD_REPLIES, fates, faults, serving
 from hostile import completion as reply_of
-from hostile import faults, serving
 from tenacity import AsyncRetrying, RetryCallState
 
 from memagent_lib.agent import Agent, gather
@@ -16,8 +16,11 @@ from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, op
 from memagent_lib.backends.openai import OpenAICompatible
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying, seconds_of
 from memagent_lib.backends.server_dialect import Dialect
+from memagent_lib.backends.server_replies import ATTEMPTS_WITHOUT_TEXT
 from memagent_lib.cli import main
 from memagent_lib.prompts import Request
+from memagent_lib.readers import READERS
+from memagent_lib.thinking import Thoughts
 from memagent_lib.trace import Reply
 
 QUICK = RetryPolicy(attempt_s=0.4, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
@@ -162,27 +165,39 @@ async def test_refusals_that_differ_or_are_interrupted_stop_nothing():
 
 
 WITHOUT_TEXT = {
-    "null content": ({"message": {"content": None}, "finish_reason": "stop"}, "no text in the reply", 5),
-    "null text": ({"text": None, "finish_reason": "stop"}, "no text in the reply", 5),
+    "null content": (
+        {"message": {"content": None}, "finish_reason": "stop"},
+        "no text in the reply",
+        ATTEMPTS_WITHOUT_TEXT,
+    ),
+    "null text": ({"text": None, "finish_reason": "stop"}, "no text in the reply", ATTEMPTS_WITHOUT_TEXT),
     "tool calls": (
         {"message": {"content": None, "tool_calls": [{"id": "1"}]}, "finish_reason": "tool_calls"},
         "a tool call in the reply",
-        5,
+        ATTEMPTS_WITHOUT_TEXT,
     ),
     "filtered": ({"message": {"content": "So"}, "finish_reason": "content_filter"}, "content filter took", 1),
-    "no message": ({"finish_reason": "stop"}, "no text in the reply", 5),
-    "empty text": ({"text": "", "finish_reason": "stop"}, "no text in the reply", 5),
-    "empty content": ({"message": {"content": ""}, "finish_reason": "stop"}, "no text in the reply", 5),
-    "white space": ({"message": {"content": " \n\u2003"}, "finish_reason": "stop"}, "no text in the reply", 5),
+    "no message": ({"finish_reason": "stop"}, "no text in the reply", ATTEMPTS_WITHOUT_TEXT),
+    "empty text": ({"text": "", "finish_reason": "stop"}, "no text in the reply", ATTEMPTS_WITHOUT_TEXT),
+    "empty content": (
+        {"message": {"content": ""}, "finish_reason": "stop"},
+        "no text in the reply",
+        ATTEMPTS_WITHOUT_TEXT,
+    ),
+    "white space": (
+        {"message": {"content": " \n\u2003"}, "finish_reason": "stop"},
+        "no text in the reply",
+        ATTEMPTS_WITHOUT_TEXT,
+    ),
     "a thought, then nothing": (
         {"message": {"content": "", "reasoning_content": "it could be 7"}, "finish_reason": "stop"},
         "no text in the reply",
-        5,
+        ATTEMPTS_WITHOUT_TEXT,
     ),
     "a thought in the text, then nothing": (
         {"text": "<think>it could be 7</think>\n", "finish_reason": "stop"},
         "no text in the reply",
-        5,
+        ATTEMPTS_WITHOUT_TEXT,
     ),
     "a hidden thought that was cut": (
         {"message": {"content": ""}, "finish_reason": "length"},
@@ -572,9 +587,9 @@ async def test_a_whole_prompt_is_no_cut_however_it_is_counted(sent, api, usage):
             r"\(status 400\): the request exceeds the available context size",
             1,
         ),
-        ({"choices": None}, "a reply of another form", 5),  # langchain#35236
-        ({"choices": []}, "a reply of another form", 5),
-        ("busy", "a reply of another form", 5),  # inspect_ai#3687: a bare string
+        ({"choices": None}, "a reply of another form", ATTEMPTS_WITHOUT_TEXT),  # langchain#35236
+        ({"choices": []}, "a reply of another form", ATTEMPTS_WITHOUT_TEXT),
+        ("busy", "a reply of another form", ATTEMPTS_WITHOUT_TEXT),  # inspect_ai#3687: a bare string
         ({"choices": [{"message": {"content": None, "refusal": "I cannot."}}]}, "refuses to reply: I cannot", 1),
     ],
 )
@@ -586,24 +601,58 @@ async def test_an_error_under_the_status_200_has_the_servers_words(body, says, p
     assert server.posts == posts
 
 
-async def test_a_reading_survives_every_fault_at_thirty_percent(encoder):
-    kinds = ["429", "500", "503", "drop", "half", "empty", "other"]
-    fault = faults(0.3, kinds, seed=4)
-    odd = {"empty": {"choices": [{"text": "", "finish_reason": "stop"}]}, "other": {"choices": None}}
+FAULTS = ["429", "500", "503", "drop", "half", *ODD_REPLIES]
+
+
+async def read_at_thirty_percent(encoder, n: int, kinds: list[str], seed: int = 4):
+    """Read ``n`` documents with four readers through a server that fails on 30 % of requests; return both traces."""
+    readers = [READERS[name] for name in ("overwrite", "gated", "map_merge", "truncated")]
+    document = DOCUMENT[: len(DOCUMENT) // 2]
     with serving() as server:
-        kind = {}
+        server.fate = fates(0.3, kinds, seed)
+        policy = RetryPolicy(attempt_s=60, deadline_s=300, first_wait_s=0.002, longest_wait_s=0.01)
+        found = []
+        for backend in (opened(server, retry_policy=policy), Calm()):
+            agents = [Agent(encoder, backend, reader) for reader in readers]
+            work = (agents[i % 4].aread(document, f"Which note is {i}?") for i in range(n))
+            found.append(await gather(work))
+            await backend.close()
+    return server, *found
 
-        def named(number):
-            kind["now"] = fault(number)
-            return None if kind["now"] in odd else kind["now"]
 
-        server.fault = named
-        server.reply = lambda body: odd.get(kind.pop("now", None)) or reply_of(body)
-        backend = opened(server, retry_policy=PATIENT)
-        for number in range(60):
-            await backend.complete(Request((number,), "", 1))
-        await backend.close()
-    assert server.posts > 60
+@pytest.mark.parametrize("kinds", [FAULTS, ["empty"]])
+async def test_readings_survive_thirty_percent_of_faults(encoder, kinds):
+    server, traces, calm = await read_at_thirty_percent(encoder, 40, kinds)
+    assert traces == calm
+    assert server.posts > 1.2 * sum(len(trace.turns) for trace in calm), "faults did happen"
+
+
+@pytest.mark.parametrize(
+    "text", ["the closing tag is </think>", "</think>", "<think> and </think> are its tags </think>"]
+)
+async def test_text_that_ends_in_a_literal_tag_is_no_empty_reply(encoder, text):
+    with serving() as server:
+        server.reply = lambda body: {"choices": [{"text": text, "finish_reason": "stop"}]}
+        assert (await ask(opened(server))).text == text
+    assert server.posts == 1
+
+
+async def test_what_follows_a_thought_decides_whether_a_reply_is_empty():
+    thinks = Thoughts.of("<think> </think>", frozenset(), "<think>\n")
+    closed = Thoughts.of("<think> </think>", frozenset(), "<think>\n\n</think>\n\n")
+    for thoughts, text, posts in [
+        (thinks, "hm</think>", 2),
+        (thinks, "hm</think>7</think>", 1),
+        (closed, "x</think>", 1),
+    ]:
+        with serving() as server:
+            server.reply = lambda _, text=text, server=server: {
+                "choices": [{"text": text if server.posts == 1 else "7", "finish_reason": "stop"}]
+            }
+            backend = opened(server, retry_policy=PATIENT)
+            await backend.complete(Request((1,), "", 5, thoughts=thoughts))
+            await backend.close()
+        assert server.posts == posts, text
 
 
 # What a server takes of OpenAI's form.

@@ -38,6 +38,9 @@ class Server(ThreadingHTTPServer):
         self.times: list[float] = []
         self.authorizations: list[str] = []
         self.refusal = ""
+        self.fate: Callable[[str, int], str | None] = lambda body, attempt: None
+        """Names the fault of each attempt at a request, whatever the order in which requests arrive."""
+        self.attempts: Counter[str] = Counter()
         self.reply: Callable[[dict[str, Any]], dict[str, Any]] = completion
         self.refuse: Callable[[dict[str, Any]], tuple[int, dict[str, Any]] | None] = lambda body: None
         self.cards: Any = None
@@ -85,11 +88,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.posts += 1
             self.server.bodies.append(body)
             self.server.times.append(time.monotonic())
+            key = json.dumps(body, sort_keys=True)
+            attempt = self.server.attempts[key]
+            self.server.attempts[key] += 1
         refusal = self.server.refuse(body)
         if refusal is not None:
             return self._say(*refusal)
-        fault = self.server.fault(number)
-        if fault == "drop":
+        fault = self.server.fault(number) or self.server.fate(key, attempt)
+        if fault in ODD_REPLIES:
+            self._say(200, ODD_REPLIES[fault])
+        elif fault == "drop":
             self.close_connection = True
             self.connection.close()
         elif fault == "hang":
@@ -106,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
         else:
             with self.server.lock:
-                self.server.answered[json.dumps(body, sort_keys=True)] += 1
+                self.server.answered[key] += 1
             self._say(200, self.server.reply(body))
 
     def _say(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
@@ -120,6 +128,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+
+ODD_REPLIES: dict[str, dict[str, Any]] = {
+    "empty": {"choices": [{"text": "", "message": {"content": ""}, "finish_reason": "stop"}]},
+    "null choices": {"choices": None},
+    "broken off": {"choices": [{"text": "no", "message": {"content": "no"}, "finish_reason": "error"}]},
+    "an error": {"error": {"message": "overloaded", "code": 503}},
+}
+"""Faults that come with status 200."""
 
 
 def completion(body: dict[str, Any]) -> dict[str, Any]:
@@ -143,6 +160,16 @@ def faults(share: float, kinds: list[str], seed: int = 0) -> Fault:
         return rng.choice(kinds) if rng.random() < share else None
 
     return fault
+
+
+def fates(share: float, kinds: list[str], seed: int = 0) -> Callable[[str, int], str | None]:
+    """Like :func:`faults`, as a function of a request and how often it was sent before."""
+
+    def fate(body: str, attempt: int) -> str | None:
+        rng = random.Random(f"{seed} {attempt} {body}")
+        return rng.choice(kinds) if rng.random() < share else None
+
+    return fate
 
 
 @contextmanager
