@@ -31,8 +31,8 @@ COMMON_WORDS = _ARTICLES.union(
 class Fate(StrEnum):
     """The state of a needed fact after a turn.
 
-    A fact is ahead until a chunk contains part of it, even if its words are in memory, because they may also occur
-    elsewhere.
+    A fact is ahead until a chunk contains part of it. Until then its words may already be in memory, because they may
+    also occur elsewhere in the document.
     """
 
     AHEAD = "not read yet"
@@ -43,12 +43,12 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvidenceHistory:
-    """The history of one needed fact: its ``span`` in the document (``None`` if unknown), and the ``words`` that
-    identify it.
+    """The history of one needed fact: its ``span`` in the document, and the ``words`` that identify it.
 
-    ``read`` is the turn whose chunk contains the span's last character, or ``None`` if no chunk does. ``fates`` has one
-    entry per turn, or is ``None`` for a reader without a memory. ``captured`` is ``None`` for readers without a memory
-    and for an unknown span; ``retained`` is ``None`` if there was nothing to retain.
+    ``span`` is ``None`` if it is unknown. ``read`` is the turn whose chunk contains the span's last character, or
+    ``None`` if no chunk does. ``fates`` has one entry per turn; the entries are ``None`` for a reader without a memory.
+    ``captured`` is ``None`` for readers without a memory and for an unknown span; ``retained`` is ``None`` if there was
+    nothing to retain.
     """
 
     span: tuple[int, int] | None
@@ -74,14 +74,14 @@ class Diagnosis:
 
     @property
     def retention(self) -> float | None:
-        """The share of the captured evidence that was in memory at the end; ``None`` if nothing was captured."""
+        """The share of the captured evidence that is in memory at the end; ``None`` if nothing was captured."""
         return _share(history.retained for history in self.histories)
 
     @property
     def steps(self) -> tuple[float | None, ...]:
         """For each turn, the share of the evidence within its reach that is in memory after it.
 
-        Evidence is within reach of a turn if it was already in memory, if the turn reads it, or if it first appears in
+        Evidence is within reach of a turn if it was in memory before, if the turn reads it, or if it first appears in
         memory at this turn. The share is ``None`` if nothing was within reach, so a turn is never blamed for evidence
         that was lost or missed earlier.
         """
@@ -95,12 +95,12 @@ class Diagnosis:
 
     @property
     def fate(self) -> Fate | None:
-        """The fate after the last turn."""
+        """The fate after the last turn; ``None`` without turns."""
         return self.fates[-1] if self.fates else None
 
     @property
     def changes(self) -> list[int]:
-        """The turns after which the fate differs from the fate one turn earlier."""
+        """The turns at which the fate differs from the fate one turn earlier."""
         first = None if self.fate is None else Fate.AHEAD
         before = (first, *self.fates)
         return [turn for turn, (old, new) in enumerate(zip(before, self.fates, strict=False)) if new is not old]
@@ -114,10 +114,10 @@ def diagnose(
 ) -> Diagnosis:
     """Return what became of the ``evidence`` (character spans of the document) in the trace of any reader.
 
-    A fact counts as in memory if memory contains one of the accepted answers in its span. If its span contains no
-    accepted answer, all of its names and numbers that the question does not mention (or else its uncommon words) must
-    be in memory. A fact's text comes from ``document`` (one text, or one per span) if it is given, or else from the
-    chunks. Without evidence, the accepted answers are one fact at an unknown position.
+    A fact counts as in memory if the memory contains one of the accepted answers in the fact's span. If the span
+    contains no accepted answer, all of its names and numbers that the question does not mention (or else its uncommon
+    words) must be in memory. The text of a fact comes from ``document`` (one text, or one text per span) if that is
+    set, or else from the chunks. Without evidence, the accepted answers count as one fact at an unknown position.
     """
     memories = [_comparable("\n".join(live)) for live in live_memories(trace)]
     if not trace.reads:
@@ -170,7 +170,7 @@ def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[
 
 
 def distinctive_words(words: Iterable[str], known: Container[str] = ()) -> list[str]:
-    """Return the words that identify a text: names and numbers that are not ``known``, or else uncommon words."""
+    """Return the words that identify a text: names and numbers that are not ``known``, or else its uncommon words."""
     words = list(words)
     uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
     new = [word for word in uncommon if _plain(word) not in known]
@@ -221,7 +221,10 @@ def _history(
     turns: int,
     first: int = 0,
 ) -> EvidenceHistory:
-    """Return the history of a fact that turns ``first`` to ``due`` read, from the comparable memories after each."""
+    """Return the history of a fact that turns ``first`` to ``due`` read.
+
+    ``memories`` has the memory after each turn.
+    """
     words = signature.words
     read = None if span is None else due
     if not memories or not words:
@@ -252,7 +255,7 @@ def _fates(in_memory: Sequence[bool], due: int | None, first: int) -> tuple[Fate
 
 
 def _is_up_to_turn(before: Fate | None, after: Fate | None) -> bool:
-    """Whether a turn could have a fact in memory after it."""
+    """Return whether a turn could have a fact in memory after it."""
     return before is Fate.IN_MEMORY or (before is Fate.AHEAD and after in (Fate.IN_MEMORY, Fate.MISSED))
 
 
@@ -263,14 +266,14 @@ def _worst(fates: Sequence[Fate | None]) -> Fate | None:
 
 
 def _first_turn(trace: Trace, span: tuple[int, int]) -> int:
-    """Return the first turn whose chunk contains any of a span; the number of turns where none does."""
+    """Return the first turn whose chunk contains part of a span; the number of turns if no chunk does."""
     start, end = span
     turns = (turn for turn, chunk in _chunks(trace) if chunk.start < end and start < chunk.end)
     return next(turns, len(trace.turns))
 
 
 def _last_turn(trace: Trace, span: tuple[int, int]) -> int | None:
-    """Return the turn whose chunk contains the last character of a span; ``None`` where it was never read."""
+    """Return the turn whose chunk contains the last character of a span; ``None`` if it was never read."""
     return next((turn for turn, chunk in _chunks(trace) if chunk.start < span[1] <= chunk.end), None)
 
 
@@ -297,7 +300,7 @@ def _is_slice(chunk: Chunk) -> bool:
 
 
 def _comparable(text: str) -> str:
-    """Return a text's words in one plain form, each between blanks: case, punctuation and articles do not count."""
+    """Return a text's words between blanks, without articles, punctuation and case, so that texts can be compared."""
     return f" {' '.join(word for word in WORD.findall(_plain(text)) if word not in _ARTICLES)} "
 
 

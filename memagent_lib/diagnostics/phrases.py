@@ -1,8 +1,8 @@
 """Trace a memory's phrases: which chunk brought each in, which turn dropped it, and which words are the model's own.
 
-A memory's words are matched, longest run first, with the memory before it (carried over) and with the chunk just read
+A memory's words are matched, longest run first, with the previous memory (carried over) and with the chunk just read
 (brought in); words that match neither are the model's own. Runs match word for word, never by similarity. Tracing works
-turn by turn, so a huge document need not stay in memory. Knows traces; knows no files.
+turn by turn, so a huge document need not stay in memory. This module depends on traces, not on files.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _EMPTY = _State("", array("q"), ())
 class Provenance:
     """Traces phrases to their sources, one turn at a time (:meth:`turn`) or over a whole trace (:meth:`of`).
 
-    ``steps`` has one change per turn that wrote a memory. A chunk's text is needed only at its own turn.
+    ``steps`` has one :class:`MemoryChange` per turn that wrote a memory. A chunk's text is needed only at its own turn.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,10 @@ class Provenance:
         return behind or [p for p in self.phrases if p.dropped is None]
 
     def to_frame(self) -> Any:
-        """Return one row per phrase: its words, span, and the turns (numbered from 1) that brought and dropped it."""
+        """Return one row per phrase: its words, its span, and the turns that brought and dropped it.
+
+        Turns are numbered from 1.
+        """
         import pandas as pd
 
         frame = pd.DataFrame([asdict(p) for p in self.phrases], columns=list(Phrase.__slots__))
@@ -180,7 +183,10 @@ class Provenance:
         )
 
     def _carried_over(self, before: _State, origins: set[int]) -> list[int]:
-        """Return the phrases of a memory that the next one with these origins still has; mark the others as dropped."""
+        """Return the phrases of the memory ``before`` that remain in the next memory; mark the others as dropped.
+
+        ``origins`` are those of the next memory's words.
+        """
         words = [word.group() for word in WORD.finditer(before.text)]
         carried = []
         for number in before.phrases:
@@ -215,7 +221,7 @@ class Provenance:
             self._states.popitem(last=False)
 
     def _state(self, text: str) -> _State:
-        """Return what is known of a memory's words; the state of several memories in one text is joined from theirs."""
+        """Return the origins of a memory's words. For a text made of several memories, join what is known of each."""
         if text in self._states or not text:
             return self._states.get(text, _EMPTY)
         words = list(WORD.finditer(text))
@@ -288,7 +294,7 @@ def _positions(words: Sequence[str]) -> dict[str, list[int]]:
 def _longest(
     words: Sequence[str], at: int, other: Sequence[str], positions: Mapping[str, list[int]], used: Container[int]
 ) -> tuple[int, int]:
-    """Return the longest run of ``words`` from ``at`` that stands in ``other``, and where; unused positions first."""
+    """Return how long a run of ``words`` from ``at`` occurs in ``other``, and where; unused positions are preferred."""
     best = 0
     best_at = 0
     # A common word has thousands of positions in a large chunk; trying all would take minutes.
@@ -304,7 +310,10 @@ def _longest(
 
 
 def _is_distinctive(run: Sequence[str]) -> bool:
-    """Whether a run of words identifies its source: two that are not common, or a long one or one with a digit."""
+    """Return whether a run of words identifies its source.
+
+    It does if it has two uncommon words, or one that is long or has a digit.
+    """
     uncommon = [word for word in run if word not in COMMON_WORDS]
     if len(uncommon) >= 2:
         return True
@@ -312,7 +321,7 @@ def _is_distinctive(run: Sequence[str]) -> bool:
 
 
 def _pieces(text: str, origins: array, fresh: Sequence[bool]) -> tuple[MemoryPiece, ...]:
-    """Join neighbouring words of one kind whose sources are neighbours too."""
+    """Join neighbouring words of one kind whose sources are also neighbours."""
     pieces: list[MemoryPiece] = []
     for word, origin, new in zip(WORD.finditer(text), origins, fresh, strict=True):
         last = pieces[-1] if pieces else None
@@ -332,7 +341,7 @@ def _adjoins(last: tuple[int, int] | None, this: tuple[int, int] | None) -> bool
 
 
 def _left_out(text: str, used: set[int]) -> Iterator[str]:
-    """Yield the runs of words of ``text`` that were not used again."""
+    """Yield the runs of words in ``text`` that were not used again."""
     for carried, run in groupby(enumerate(WORD.finditer(text)), lambda numbered: numbered[0] in used):
         if not carried:
             words = [word for _, word in run]

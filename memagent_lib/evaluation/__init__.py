@@ -1,6 +1,6 @@
 """Evaluate an agent on examples: one record per result; tables, comparisons and intervals are functions of the records.
 
-Knows agents, examples and diagnoses. Knows no MLflow, no notebook and no chart.
+This package depends on agents, examples and diagnoses, not on MLflow, notebooks or charts.
 """
 
 from memagent_lib.evaluation import case_study

@@ -2,7 +2,7 @@
 
 RULER's tasks use RULER's own match, and each LongBench task uses its own metric; both benchmarks have averages.
 Questions with short answers use strict and lenient sub-EM. Published numbers are data (``published.csv``, from the
-tables of arXiv 2507.02259). Knows results; knows no agent.
+tables of arXiv 2507.02259). This module depends on results, not on agents.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _TOKEN_CHARS = 4.4  # of English, where a reader counted no tokens
 
 
 def benchmark_task(task: str) -> str:
-    """Return the benchmark's name for a task, so that RULER's own files and our generated ones count as one task."""
+    """Return the benchmark's name for a task. RULER's own files and our generated ones thus count as one task."""
     name = task.removeprefix("ruler/")
     return "hotpotqa" if name in _HQA else name
 
 
 def metrics_of(result: Result) -> dict[str, float]:
-    """Return a scored result's metrics: those of its benchmark, or its own judge's score if it belongs to none."""
+    """Return a scored result's metrics: those of its benchmark, or the score of its own judge if it belongs to none."""
     example = result.example
     reply = result.trace.answer
     task = benchmark_task(example.task)
@@ -91,7 +91,7 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFrame:
-    """Return one row per model: our scores with interval and n, and published scores for the same task and length."""
+    """Return one row per model: our scores with interval and n, and published scores of the same task and lengths."""
     import pandas as pd
 
     published = pd.read_csv(PUBLISHED)
@@ -122,10 +122,10 @@ def _of_benchmarks(results: Sequence[Result], published: pd.DataFrame) -> list[R
 
 
 def length_of(result: Result) -> str:
-    """Return a document's length as benchmarks write it (``8K``, ``3.5M``): the published length nearest to its tokens.
+    """Return a document's length as benchmarks write it (``8K``, ``3.5M``): the nearest published length in tokens.
 
-    If no published length is near, use the power of two nearest to the intended length, which is the same for all
-    documents of a file.
+    If none is near, return the power of two nearest to the intended length, which is the same for all documents of a
+    file.
     """
     task = benchmark_task(result.example.task)
     if task.startswith(_LONGBENCH):
@@ -149,7 +149,7 @@ def _tokens_read(result: Result) -> int:
 
 
 def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return RULER's and LongBench's averages over their tasks at each length, where there are at least two."""
+    """Return RULER's and LongBench's averages over their tasks, for each length with at least two tasks."""
     groups: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["task"] in RULER_TASKS:

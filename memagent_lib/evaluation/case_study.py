@@ -1,7 +1,7 @@
 """Choose readings of two-hop questions to look at, by a rule fixed before anyone sees them.
 
-A *lead* is the needed fact that comes first in the document, when nothing yet tells the reader that it will matter.
-Knows results and their diagnosis; knows no task.
+A *lead* is the needed fact that comes first in the document, before anything has revealed that it will matter. This
+module depends on results and their diagnosis, not on tasks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def turns_waited(result: Result) -> int | None:
-    """Return how many turns the lead stayed in memory, without a break, until the last needed fact was read.
+    """Return for how many turns the lead stayed in memory until the last needed fact was read.
 
-    ``None`` if the lead did not stay in memory until then, or if one chunk contains both the lead and the last fact.
+    Returns ``None`` if the lead was out of memory in between, or if one chunk contains both the lead and the last fact.
     """
     lead, last = _lead_and_last(result)
     if lead.read is None or last.read is None or last.read <= lead.read:
@@ -49,7 +49,7 @@ def failures(results: Iterable[Result]) -> list[Result]:
 
 
 def outcomes(results: Sequence[Result]) -> pd.DataFrame:
-    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and the fates of lead and last fact.
+    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and what became of lead and last fact.
 
     ``lead_captured`` and ``lead_retained`` describe the lead; ``last_captured`` and ``last_retained`` describe the last
     needed fact.

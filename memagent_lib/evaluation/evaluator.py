@@ -1,7 +1,7 @@
 """Run an agent on examples: bounded concurrency, one error boundary, one record per result, resumable after any turn.
 
-A failed example is an error result with its reason; it is never an empty answer scored as wrong. Knows agents and
-examples; knows no table.
+A failed example is an error result with its reason; it is never an empty answer scored as wrong. This module depends on
+agents and examples, not on tables.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ async def aevaluate(
 ) -> list[Result]:
     """Return one result per example, in order. At most ``concurrency`` examples are loaded and read at a time.
 
-    A ``journal`` saves turns and results, and saved ones are not computed again. With a store of ``documents``, a
-    result drops its document's text if the store has no room for it, so that a thousand huge documents fit in memory.
+    A ``journal`` saves turns and results, so that they are not computed again. With a store of ``documents``, a result
+    drops its document's text if the store has no room for it, so that a thousand huge documents fit in memory.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency must be at least 1, got {concurrency}")
@@ -74,8 +74,8 @@ async def aevaluate(
 def chars_in_flight() -> int:
     """Return how many characters of documents may be read concurrently.
 
-    That is enough for four documents of 3.5M tokens or 500 of 32K, and for more if this machine has over 4 GB of memory
-    (some twenty of 3.5M tokens in 24 GB).
+    This is enough for four documents of 3.5M tokens or 500 of 32K. A machine with over 4 GB of memory may read more:
+    with 24 GB, some twenty documents of 3.5M tokens.
     """
     import psutil
 
@@ -83,7 +83,7 @@ def chars_in_flight() -> int:
 
 
 class _Room:
-    """Room for :func:`chars_in_flight` of documents at a time, and always for one document."""
+    """Limits the documents in memory to :func:`chars_in_flight` characters, but always lets one document in."""
 
     def __init__(self) -> None:
         self._all = chars_in_flight()
@@ -94,7 +94,7 @@ class _Room:
     async def fetch(self, waiting: Iterator[tuple[int, Example]]) -> tuple[int, Example] | None:
         """Return the next example once there is room for its document; ``None`` after the last one.
 
-        Only one caller at a time waits for room while it has a document in memory.
+        Of the callers that wait for room, only one has a document in memory.
         """
         # Else every waiting caller would have a document in memory before there is room.
         async with self._one_at_a_time:
@@ -124,10 +124,10 @@ def evaluate(
 ) -> list[Result]:
     """Evaluate an agent on examples and return the results. With a ``folder``, the same call resumes after a crash.
 
-    Finished turns and results are saved there under a key of everything that a reply depends on:
+    Finished turns and results are saved in the folder under a key of everything that a reply depends on:
     :attr:`Agent.identity`, the reading code, the question and the document. If weights, wording, budgets or code
     change, a new file is started. Failed examples are read again, and all scores are computed again by the current
-    judges. ``progress`` is either whether to display a bar or a function to call with each result.
+    judges. ``progress`` is either whether to display a bar, or a function to call with each result.
     """
     if total is None and hasattr(examples, "__len__"):
         total = len(examples)
@@ -172,7 +172,7 @@ async def _result(agent: Agent, example: Example, journal: Journal | None) -> Re
 
 
 def _finished(journal: Journal, key: str, example: Example, code: str) -> Result | None:
-    """Return a finished result of a previous call, judged again; ``None`` where there is none or it failed."""
+    """Return a result that a previous call has finished, judged again; ``None`` if there is none or it failed."""
     record = journal.record(key)
     if record is None:
         return None
@@ -191,7 +191,7 @@ def _finished(journal: Journal, key: str, example: Example, code: str) -> Result
 
 
 def _without_ids(trace: Trace) -> Trace:
-    """Return the trace without token ids: they are for training, and those of a long document are larger than it."""
+    """Return the trace without token ids, which only training needs, and which outweigh the rest of a long trace."""
     turns = tuple(replace(t, reply=replace(t.reply, prompt_ids=(), token_ids=())) for t in trace.turns)
     return replace(trace, turns=turns)
 

@@ -53,7 +53,7 @@ class EvaluationPlan:
     def of_lengths(
         cls, data: str | Path, chunks: Sequence[int], n: Sequence[int], readers: Sequence[str]
     ) -> EvaluationPlan:
-        """Return the plan for files that 01_make_data writes, one per length in chunks."""
+        """Return the plan for the files that 01_make_data writes, one per length in chunks."""
         return cls([split_file(data, "test", length) for length in chunks], n, readers)
 
     @property
@@ -62,10 +62,10 @@ class EvaluationPlan:
         return sum(n or count(file) for file, n in self.each())
 
     def examples(self) -> Iterator[Example]:
-        """Yield the examples one at a time, files of long documents first, each with its ``file`` in its metadata.
+        """Yield the examples one at a time, files of long documents first. ``metadata`` names each example's ``file``.
 
         The many turns of a long document come one after the other, and short documents fill the engine's batch
-        meanwhile. In the other order, the engine would end with a few long documents and an almost empty batch.
+        meanwhile. In the opposite order, the engine would end with a few long documents and an almost empty batch.
         """
         longest_first = sorted(self.each(), key=lambda each: _bytes_each(each[0]), reverse=True)
         for file, n in longest_first:
@@ -79,14 +79,14 @@ class EvaluationPlan:
 
 
 def _bytes_each(file: str | Path) -> float:
-    """Return the bytes on disk per example: how long its documents are, without reading them."""
+    """Return the bytes on disk per example, an estimate of how long its documents are."""
     return absolute(file).stat().st_size / count(file)
 
 
 def evaluate_plan(
     agent: Agent, plan: EvaluationPlan, folder: str | Path | None = None, concurrency: int = 64
 ) -> list[Result]:
-    """Evaluate everything in a plan with one engine, reader by reader. Saves and resumes as :func:`evaluate` does."""
+    """Evaluate everything in a plan with one engine, reader by reader. Saves and resumes like :func:`evaluate`."""
     results: list[Result] = []
     with progress_bar(plan.total * len(plan.readers)) as advance:
         for name in plan.readers:
@@ -96,7 +96,7 @@ def evaluate_plan(
 
 
 def save_wrong(plan: EvaluationPlan, results: Iterable[Result], path: str | Path) -> int:
-    """Save the examples that the plan's first reader did not answer entirely correctly, and return how many there are.
+    """Save the examples that the plan's first reader did not answer entirely correctly, and return how many were saved.
 
     The file is training data: the examples that a policy still has to learn. Failed readings are not included. If there
     is nothing to save, no file is written.

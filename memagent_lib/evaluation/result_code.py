@@ -1,8 +1,8 @@
 """Hash the code that a result depends on; the files that matter are found automatically.
 
-These are the files of the rooms that read or judge, and of all rooms that they import, directly or indirectly. No list
-is maintained by hand, so none can miss a file. Comments, docstrings and layout do not change the hash. Knows the
-library's source; knows no result.
+These are the files of the rooms (folders and modules of the library) that read or judge, and of all rooms that they
+import, directly or indirectly. No list is maintained by hand, so none can miss a file. Comments, docstrings and layout
+do not change the hash.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ def code_of_results(rule: str, reader_file: str = "") -> str:
 def files_behind(*rooms: str) -> list[Path]:
     """Return the source files of ``rooms`` and of every room that they import, and the library's TOML files.
 
-    Every file of a room (a folder of the library) is included, because backends are imported by a name that is known
-    only at run time.
+    All files of a room are included, because backends are imported by a name that is known only at run time.
     """
     found: dict[str, list[Path]] = {}
     waiting = list(rooms)
@@ -61,7 +60,10 @@ def files_behind(*rooms: str) -> list[Path]:
 
 @cache
 def hash_of_rooms(rooms: tuple[str, ...]) -> str:
-    """Return 8 hex digits for the code behind ``rooms``. Cached for the process, because it parses some forty files."""
+    """Return 8 hex digits for the code behind ``rooms``.
+
+    The result is cached for the process, because computing it parses some forty files.
+    """
     parts = []
     for file in files_behind(*rooms):
         parts.append(str(file.relative_to(PACKAGE)))

@@ -42,7 +42,7 @@ class DocumentStore:
 
 
 def read_documents(path: str | Path) -> dict[str, str]:
-    """Return the stored documents by hash; none if the file is missing."""
+    """Return the stored documents by hash. A missing file has none."""
     if not Path(path).is_file():
         return {}
     texts = (record["text"] for record in records(path))
@@ -67,9 +67,9 @@ def read_results(path: str | Path) -> list[Result]:
 
 
 def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: int = STORED_BYTES) -> int:
-    """Write results and, up to the limit, their documents; return how many documents did not fit.
+    """Write results and, up to the limit, their documents; return how many results did not fit.
 
-    Wrong and right results alternate, so that both have documents even if the limit is reached.
+    Wrong and right results alternate, so that both kinds have documents even if the limit is reached.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

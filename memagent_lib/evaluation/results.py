@@ -1,7 +1,7 @@
 """A result: everything known about the reading of one example, as an object, as a JSON record, and as a row of a table.
 
 :data:`COLUMNS` is the whole definition of the result table. A column declared there appears in every frame and parquet
-file, and optionally in summaries and in MLflow. Knows no agent.
+file, and optionally in summaries and in MLflow. This module does not depend on agents.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Result:
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """What became of the evidence that the question needs. Only for a result with a trace."""
+        """What became of the evidence that the question needs. Only a result with a trace has a diagnosis."""
         # Without its document, a span is known by its text, not by the chunks that happen to have been read.
         document = self.example.document or (self.left_out and self.left_out.evidence_texts)
         return diagnose(self.trace, self.example.evidence, self.example.answers, document)
@@ -94,7 +94,7 @@ class Result:
         return {name: column.value(self) for name, column in COLUMNS.items()}
 
     def to_record(self, stored: bool = False) -> dict[str, Any]:
-        """Return the result as plain JSON types; :meth:`from_record` restores it.
+        """Return the result as plain JSON types, from which :meth:`from_record` restores it.
 
         With ``stored``, the document is stored beside the record, so its chunks are recorded without their text.
         """
@@ -122,7 +122,8 @@ class Result:
     def from_record(cls, record: Mapping[str, Any], document: str | None = None) -> Result:
         """Restore a result from its record.
 
-        Without ``document``, the document's text is joined from the chunks, or left out if the chunks have no text.
+        Without ``document``, the document's text is joined from the chunks, or left out if they do not make up the
+        whole text.
         """
         trace = record["trace"]
         chunks = [turn["chunk"] for turn in trace["turns"] if "chunk" in turn] if trace else []
@@ -155,7 +156,7 @@ class Result:
 
 
 def reading_key(example: Example, document: str = "") -> str:
-    """Return the name of an example's reading in a journal, made of its id, question and document."""
+    """Return the name of an example's reading in a journal, computed from its id, question and document."""
     return digest("\0".join((example.id, example.question, document or digest(example.document))))
 
 
@@ -176,9 +177,7 @@ class Column:
 
 
 def depth(result: Result) -> float | None:
-    """Return where in the document the last needed fact begins, as a share of the document's length; ``None`` without
-    evidence.
-    """
+    """Return where the last needed fact begins, as a share of the document's length; ``None`` without evidence."""
     evidence = result.example.evidence
     if not evidence or not result.characters:
         return None
@@ -201,7 +200,7 @@ def _fate(result: Result) -> str | None:
 
 
 def _of_trace(value: Callable[[Result], Any]) -> Callable[[Result], Any]:
-    """Return ``value`` for results with a trace, ``None`` for readings that failed."""
+    """Return a function that applies ``value`` to a result with a trace, and returns ``None`` for a failed reading."""
     return lambda result: None if result.trace is None else value(result)
 
 
@@ -256,17 +255,17 @@ COLUMNS: dict[str, Column] = {
 
 
 def to_frame(results: Iterable[Result]) -> pd.DataFrame:
-    """Return one row per result, with :data:`COLUMNS`."""
+    """Return one row per result, with the columns :data:`COLUMNS`."""
     import pandas as pd
 
     return pd.DataFrame([result.row() for result in results], columns=list(COLUMNS))
 
 
 def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) -> pd.DataFrame:
-    """Return one row per turn of all results, with :data:`TURN_TABLE`.
+    """Return one row per turn of all results, with the columns :data:`TURN_TABLE`.
 
-    If results are passed by policy, there is a column ``policy``. ``evidence`` is whether the chunk contains any needed
-    evidence, even in part; ``fate`` is the evidence's fate after the turn.
+    If ``readings`` maps policies to their results, there is also a column ``policy``. ``evidence`` is whether the chunk
+    contains any part of the needed evidence; ``fate`` is the evidence's fate after the turn.
     """
     import pandas as pd
 
@@ -292,7 +291,7 @@ def _turns(result: Result) -> pd.DataFrame:
 
 
 def _joined(record: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> str:
-    """Return the document put together from chunks; empty where they do not make up the one of the record."""
+    """Return the document joined from its chunks, or "" if they do not make up the recorded document."""
     texts = {chunk["start"]: chunk["text"] for chunk in chunks if chunk.get("text")}
     text = "".join(texts[start] for start in sorted(texts))
     # Some readers read only parts of a document, so its chunks need not make it up.

@@ -1,6 +1,6 @@
-"""Tables from result rows: rates with intervals, accuracy per group, several evaluations in one table, two compared.
+"""Tables from result rows: rates with intervals, accuracy per group, overviews of evaluations, and paired comparisons.
 
-Knows frames of result rows; knows no agent and no store of runs.
+This module depends on frames of result rows, not on agents or stores of runs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def wilson(successes: float, n: int) -> Rate:
 def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> pd.DataFrame:
     """Return one row per group: accuracy with its 95 % Wilson interval, counts, and means of other columns.
 
-    :data:`COLUMNS` declares which columns have a mean. The accuracy is NaN if every example of the group failed.
+    :data:`COLUMNS` declares which columns are averaged. The accuracy is NaN if every example of the group failed.
     """
     import pandas as pd
 
@@ -88,7 +88,7 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def judges(results: pd.DataFrame) -> str:
-    """Return the judges and how many rows each has judged, the largest number first: ``contains (12), items (3)``."""
+    """Return the judges, each with the number of rows it judged, most rows first: ``contains (12), items (3)``."""
     counts = results["rule"].value_counts()
     return ", ".join(f"{rule} ({count:,})" for rule, count in counts.items())
 
@@ -96,7 +96,7 @@ def judges(results: pd.DataFrame) -> str:
 def overview(results: pd.DataFrame) -> pd.DataFrame:
     """Return one row per task, reader and file or length: judges, n, failures, score with interval, evidence.
 
-    The last two columns are the shares of the evidence that were captured and retained.
+    The columns ``capture`` and ``retention`` are the shares of the evidence that were captured and retained.
     """
     import pandas as pd
 
@@ -114,7 +114,7 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rate_cell(row: Mapping[str, Any]) -> str:
-    """Return one cell of a table: a rate with its interval and n, and how many failed; no rate where all did."""
+    """Return a table cell: a rate with its interval and n, and how many failed; no rate if all failed."""
     cell = "none scored"
     if row["scored"]:
         cell = str(Rate(row["accuracy"], row["low"], row["high"], row["scored"]))
@@ -146,7 +146,7 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = Fa
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Wait until no other process or thread rewrites the file at ``path``."""
+    """Wait until no other process or thread rewrites the file at ``path``, and keep others waiting during the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # A file of its own, because the one that is rewritten is replaced, and a lock with it.
     with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
@@ -159,7 +159,7 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
 
     Policies named in ``first`` come first; colours and rows follow this order. Points of one policy count as parts of
     one evaluation if they differ in reader or documents. If two points have read the same documents with the same
-    reader, they differ in something else, so each point's name is added to its policy's name.
+    reader, each point's name is added to its policy's name, because the points differ in something else.
     """
     import pandas as pd
 
@@ -185,7 +185,7 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _with_points_named(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows without ``point``, which goes into the policy's name where two points have read the same."""
+    """Return the rows without ``point``. It goes into the policy's name if two points have read the same documents."""
     points = rows.groupby(["policy", "reader", *SAME], dropna=False)["point"].transform("nunique")
     read_twice = rows.loc[points > 1, "policy"]
     named = rows["policy"].isin(read_twice) & (rows["point"] != "")
@@ -203,7 +203,7 @@ def failure_reasons(results: pd.DataFrame) -> list[str]:
 
 
 def mixtures(results: pd.DataFrame) -> list[str]:
-    """Return a warning for each mixture in a table's rows: several judges for a task, or several code versions."""
+    """Return warnings about rows that were judged by several rules for one task, or by several versions of the code."""
     warnings = []
     for task, rows in results.groupby("task", sort=False):
         rules = sorted(rows["rule"].dropna().unique())
@@ -265,9 +265,9 @@ def paired(results: pd.DataFrame, left: str, right: str, reader: str = "overwrit
 def paired_interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of mean(right) - mean(left) for scores of the same documents (Newcombe 1998, method 10).
 
-    It combines Wilson's intervals of the two shares by their correlation. It is valid for few documents and for shares
-    of 0 and 1, where a bootstrap has nothing to resample. It was designed for shares, and is used for fractional scores
-    too.
+    The method combines Wilson's intervals of the two shares by their correlation. It is valid for few documents and for
+    shares of 0 and 1, where a bootstrap has nothing to resample. It was designed for shares, but is also used here for
+    fractional scores.
     """
     n = len(left)
     a = wilson(sum(left), n)

@@ -36,7 +36,7 @@ def first_line(reply: str) -> str:
 
 
 def code_line(reply: str) -> str:
-    """Return the first line that LongBench's rule takes for code."""
+    """Return the first line of a reply that LongBench's rule takes for code."""
     # LongBench skips lines with these marks, which are comments and fences.
     for line in reply.lstrip("\n").split("\n"):
         if not any(mark in line for mark in ("`", "#", "//")):
@@ -55,7 +55,7 @@ def last_number(reply: str) -> str | None:
 
 
 def same_number(found: str, answer: str) -> bool:
-    """Return whether two numbers are equal as text, or by value if either has a decimal point."""
+    """Return whether two numbers are equal, as text, or by value if either has a decimal point."""
     if found == answer:
         return True
     decimal = "." in found + answer and _SIGNED_NUMBER.fullmatch(answer)
@@ -70,8 +70,8 @@ def has_words(found: str, answer: str) -> bool:
 def either_inside(found: str, answer: str) -> bool:
     """MemAgent's sub-EM: return whether one answer contains the other.
 
-    Every answer contains a text that normalises to nothing (``"the"``). Unlike the reference, this ignores
-    differences in spelling (:func:`~memagent_lib.scoring.replies.plain`) and white space.
+    An answer that normalises to nothing (``"the"``) is in every answer. Unlike the reference, this ignores differences
+    in spelling (:func:`~memagent_lib.scoring.replies.plain`) and white space.
     """
     words = normal_words(found)
     accepted = normal_words(answer)
@@ -84,12 +84,12 @@ def is_word(found: str, answer: str) -> bool:
 
 
 def token_f1(found: str, answer: str) -> float:
-    """Return token F1 of the answers in SQuAD's normal form, as SQuAD and LongBench do."""
+    """Return the token F1 of two answers in SQuAD's normal form, as SQuAD and LongBench do."""
     return _overlap_f1(normalise(found).split(), normalise(answer).split())
 
 
 def hotpot_f1(found: str, answer: str) -> float:
-    """Return HotpotQA's and MemAgent's token F1. It is 0 for unequal answers if one is yes, no or noanswer."""
+    """Return HotpotQA's and MemAgent's token F1. If either answer is yes, no or noanswer, unequal answers score 0."""
     words = normalise(found)
     accepted = normalise(answer)
     if words != accepted and (words in _POLAR or accepted in _POLAR):
@@ -115,7 +115,8 @@ def rouge_recall(found: str, answer: str) -> float:
 def rouge(found: str, answer: str) -> dict[str, dict[str, float]]:
     """Return ``rouge-1``, ``rouge-2`` and ``rouge-l``, each with ``r``, ``p`` and ``f``.
 
-    The result is empty if either text has no words, or has a sentence of some thousand words. LongBench scores both 0.
+    The result is empty if either text has no words, or has a sentence of several thousand words. LongBench scores both
+    cases 0.
     """
     from rouge import Rouge
 
@@ -126,7 +127,7 @@ def rouge(found: str, answer: str) -> dict[str, dict[str, float]]:
 
 
 def right_before_error(found: str, answer: str) -> float:
-    """Return the share of a list of numbers that comes before its first wrong one (InfiniteBench Math.Calc)."""
+    """Return the share of the accepted numbers before the reply's first wrong one (InfiniteBench Math.Calc)."""
     accepted = re.findall(r"-?\d+", answer)
     numbers = re.findall(r"-?\d+", found)
     right = 0

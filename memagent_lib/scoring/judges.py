@@ -46,8 +46,8 @@ class Judge:
 class AnyAnswer:
     """A rule for questions with one answer: the best match between the reply's answer and any accepted answer.
 
-    ``extract`` reads the answer from a reply; it returns ``None`` if the reply states none. ``compare`` returns a value
-    in [0, 1].
+    ``extract`` reads the answer from a reply; it returns ``None`` if the reply states no answer. ``compare`` returns a
+    value in [0, 1].
     """
 
     extract: Callable[[str], str | None]
@@ -85,7 +85,7 @@ def match_all(reply: str, answers: Sequence[str]) -> Score:
 
 
 def contains(reply: str, answers: Sequence[str]) -> Score:
-    """Score 1 if the reply's answer has the words of an accepted one, without denying them or adding guesses."""
+    """Score 1 if the reply's answer has the words of an accepted answer, without denying them or adding guesses."""
     found = answer_in(reply)
     if found is None:
         return Score(0.0, "", _NOTHING_STATED)
@@ -118,7 +118,7 @@ def _items_score(listed: Sequence[str], answers: Sequence[str]) -> Score:
 def choice(reply: str, answers: Sequence[str]) -> Score:
     """Score 1 if the reply chooses an accepted letter, or states the text of an accepted option.
 
-    If an accepted answer is a letter and the reply chooses a letter, the letters alone decide.
+    If an accepted answer is a letter and the reply chooses a letter, only the letters are compared.
     """
     letters = {answer.strip("(). ").upper() for answer in answers if _is_letter(answer)}
     texts = [answer for answer in answers if not _is_letter(answer)]
@@ -182,7 +182,7 @@ def classes(names: str) -> Rule:
 
 
 def first_line(rule: str) -> Rule:
-    """Return a rule that applies ``rule`` to only the first line of the reply."""
+    """Return a rule that applies ``rule`` only to the first line of the reply."""
     judge = judge_named(rule)
     return lambda reply, answers: judge(formulas.first_line(reply), answers)
 
@@ -310,7 +310,7 @@ def judge_named(rule: str) -> Rule:
 
 
 def is_guessable(rule: str) -> bool:
-    """Return whether the judge named by ``rule`` declares that it accepts a list of guesses."""
+    """Return whether the judge named by ``rule`` is declared to accept a list of guesses."""
     name, _, detail = rule.partition(":")
     if name == "first_line" and detail:
         return is_guessable(detail)
@@ -323,7 +323,7 @@ def is_guessable(rule: str) -> bool:
 
 
 def guess_warning(rules: Iterable[str]) -> str:
-    """Return a warning that names the rules that accept a list of guesses, or "" if there are none."""
+    """Return a warning about the rules that accept a list of guesses, or "" if there are none."""
     open_to_guesses = [rule for rule in dict.fromkeys(rules) if is_guessable(rule)]
     if not open_to_guesses:
         return ""
@@ -335,7 +335,7 @@ def guess_warning(rules: Iterable[str]) -> str:
 
 
 def judge_hash(rule: str) -> str:
-    """Return a hash (16 hex digits) of the file of your own judge, or "" for a judge of the library."""
+    """Return a hash (16 hex digits) of the file that contains your own judge, or "" for a judge of the library."""
     name, _, detail = rule.partition(":")
     if name in JUDGES:
         return judge_hash(detail) if is_plugin(detail) else ""
@@ -345,7 +345,7 @@ def judge_hash(rule: str) -> str:
 def score(rule: str, reply: str, answers: Sequence[str]) -> Score:
     """Score a reply with the judge named by ``rule``.
 
-    Raises ``ValueError`` if there is no accepted answer, or if one is empty.
+    Raises ``ValueError`` if there is no accepted answer, if one is empty, or if the judge returns an invalid score.
     """
     judge = judge_named(rule)
     if not answers or not all(answers):

@@ -28,7 +28,7 @@ _MORE_LETTERS = re.compile(
 
 
 def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
-    """Return every way to split a reply into items: a comma inside a number may or may not separate items.
+    """Return every way to split a reply into items. The ways differ in which commas separate items.
 
     Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer do not separate items.
     """
@@ -51,9 +51,9 @@ def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
 def option_letter(reply: str) -> str | None:
     """Return the capital letter of the option that a reply chooses.
 
-    "" if it names several options, ``None`` if it names none. The letter is in a box or ``<answer>``; else after the
-    last ``answer is``, ``option`` or the like; else it begins the reply, is in brackets or is the only letter. The
-    article ``A`` and the pronoun ``I`` do not count.
+    Returns "" if the reply names several options, and ``None`` if it names none. The letter is in a box or
+    ``<answer>``; else after the last ``answer is``, ``option`` or the like; else it begins the reply, is in brackets or
+    is the only letter. The article ``A`` and the pronoun ``I`` do not count.
     """
     text = _one_line_spelling(reply)
     marked = answer_in(reply)
@@ -70,7 +70,7 @@ def option_letter(reply: str) -> str | None:
 
 
 def _one_line_spelling(text: str) -> str:
-    """Return a text with full-width letters narrowed and marks of emphasis and TeX removed, in its own case."""
+    """Return a text with full-width letters narrowed, and without marks of emphasis and TeX. Case is unchanged."""
     if len(text) > 2 * _LONGEST_PART:  # a letter is chosen at the beginning or at the end
         text = f"{text[:_LONGEST_PART]}\n{text[-_LONGEST_PART:]}"
     narrow = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
@@ -127,7 +127,7 @@ def _masked(text: str, answers: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _distinct(items: Iterator[str]) -> list[str]:
-    """Return the items without repetitions of the same words and numbers."""
+    """Return the items, without any item that has the same words and numbers as an earlier one."""
     found = {}
     for item in items:
         found.setdefault(tuple(token.value for token in tokens(item)), item)

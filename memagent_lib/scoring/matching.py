@@ -2,7 +2,7 @@ r"""Find the answer in a reply and compare it with an accepted one, as this libr
 
 An answer is read as a sequence of words, numbers and dates (:mod:`memagent_lib.scoring.numbers`). Each Chinese,
 Japanese or Korean character is a word, and full-width letters and digits match ordinary ones. Judges named after a
-benchmark use none of this (:mod:`memagent_lib.scoring.formulas`).
+benchmark do not use this module but :mod:`memagent_lib.scoring.formulas`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _SENTENCE = re.compile(r"[.!?](?:\s+|$)")
 
 
 class Token(NamedTuple):
-    """A word, number or date from ``start`` to ``end`` of a text. Units are compared only if both sides have one."""
+    """A word, number or date at ``text[start:end]``. Units are compared only if both tokens have one."""
 
     value: Value
     start: int
@@ -89,7 +89,10 @@ class Token(NamedTuple):
 
 
 def box_in(reply: str) -> str | None:
-    r"""Return the content of the last ``\boxed{}`` or ``\fbox{}``, the innermost if nested; ``None`` without one."""
+    r"""Return the content of the last ``\boxed{}`` or ``\fbox{}``; of nested boxes, the innermost.
+
+    ``None`` without a box.
+    """
     inner = boxed(reply.replace(_FBOX, "\\boxed{"))
     while inner is not None and (nested := boxed(inner)) is not None:
         inner = nested
@@ -99,8 +102,8 @@ def box_in(reply: str) -> str | None:
 def answer_in(reply: str) -> str | None:
     r"""Return the answer that a reply states; ``None`` if it states none.
 
-    It is the content of the last ``\boxed{}`` or ``\fbox{}``, else of the last ``<answer>``, else the line after the
-    last ``the answer is``, ``Answer:`` or a similar phrase in some other languages.
+    The answer is the content of the last ``\boxed{}`` or ``\fbox{}``, else of the last ``<answer>``, else the line
+    after the last ``the answer is``, ``Answer:`` or a similar phrase in one of several languages.
     """
     marked = _marked(reply)
     if marked is not None:
@@ -110,7 +113,7 @@ def answer_in(reply: str) -> str | None:
 
 
 def answers_in(reply: str) -> str:
-    """Return the part of a reply that states its answers (all lines or neighbouring boxes), or the whole reply."""
+    """Return the part of a reply that states its answers (all lines or neighbouring boxes), or else the whole reply."""
     boxes = _neighbouring_boxes(reply)
     if boxes:
         return "\n".join(boxes)
@@ -119,7 +122,7 @@ def answers_in(reply: str) -> str:
 
 
 def spelling(text: str) -> str:
-    """Return ``text`` spelt uniformly: case folded, full-width characters narrowed, no TeX around words and numbers."""
+    """Return ``text`` with a uniform spelling: folded case, narrow characters, no TeX around words and numbers."""
     text = text.translate(_NARROW)
     for form, replacement in _BEFORE_PLAIN:
         text = form.sub(replacement, text)
@@ -127,7 +130,10 @@ def spelling(text: str) -> str:
 
 
 def tokens(text: str, dates: bool = True) -> list[Token]:
-    """Return the words, numbers and (with ``dates``) dates of a text in :func:`spelling`. A long text is truncated."""
+    """Return the words, numbers and (with ``dates``) dates of a text with uniform :func:`spelling`.
+
+    A long text is truncated.
+    """
     text = text[:_LONGEST_ANSWER]
     found = []
     at = 0
@@ -166,9 +172,9 @@ def same_text(found: str, answer: str) -> bool:
 def states(found: str, answers: Sequence[str]) -> str:
     """Return why a found answer does not state an accepted one, or "" if it does.
 
-    An answer states an accepted one if it contains the accepted words, does not deny them (``not Lisbon``), and does
-    not list them among several guesses (``Lisbon, Porto``, ``Lisbon or Porto``). An explanation is not a guess:
-    ``Lisbon, because of the letter``.
+    It states an accepted answer if it contains the accepted words, does not deny them (``not Lisbon``), and does not
+    list them among several guesses (``Lisbon, Porto``, ``Lisbon or Porto``). An explanation is not a guess: ``Lisbon,
+    because of the letter``.
     """
     text = spelling(found)
     reason = ""
@@ -183,7 +189,7 @@ def states(found: str, answers: Sequence[str]) -> str:
 def spans(text: str, answer: str) -> list[tuple[int, int]]:
     """Return the spans of a text in which all words of an answer occur side by side.
 
-    Both must have been passed through :func:`spelling`.
+    Both texts must have passed through :func:`spelling`.
     """
     spans = []
     for dates in (True, False):
@@ -210,7 +216,7 @@ def _marked(reply: str) -> str | None:
 
 
 def _after_cue(reply: str) -> str:
-    """Return the text after the last cue that has any text after it."""
+    """Return the text after the last cue that any text follows."""
     text = re.sub(r"\*\*|__", "", reply)
     for cue in reversed(list(_CUE.finditer(text))):
         after = text[cue.end() :].strip()
@@ -220,13 +226,13 @@ def _after_cue(reply: str) -> str:
 
 
 def _bare(line: str) -> str:
-    """Return a line without the marks of emphasis, quotation and its end."""
+    """Return a line without emphasis, quotation marks and final punctuation."""
     line = line.strip("*_` ").rstrip(".。 ")
     return _COPULA.sub("", line).strip('*`"“”「」『』 ')
 
 
 def _neighbouring_boxes(reply: str) -> list[str]:
-    """Return the last boxes with only commas, line breaks, bullets or ``and`` between them, if there are several."""
+    """Return the last boxes if there are several with only commas, line breaks, bullets or ``and`` between them."""
     found: list[str] = []
     while len(found) < _MOST_BOXES:
         inner = boxed(reply)
@@ -241,18 +247,18 @@ def _neighbouring_boxes(reply: str) -> list[str]:
 
 
 def _continues(text: str, end: int) -> bool:
-    """Whether letters or digits go on without a gap, as in ``7x`` and ``4b``."""
+    """Return whether letters or digits follow without a gap, as in ``7x`` and ``4b``."""
     following = text[end : end + 1]
     return following.isalnum() and not re.match(f"[{_CJK}]", following)
 
 
 def _content(row: list[Token]) -> list[Token]:
-    """Return the tokens without articles, unless there is nothing else."""
+    """Return the tokens without articles, or all tokens if they are all articles."""
     return [token for token in row if token.value not in _ARTICLES] or row
 
 
 def _both_ways(found: str, answer: str) -> list[tuple[list[Token], list[Token]]]:
-    """Return the tokens of both texts, with dates as dates and with dates as numbers and words."""
+    """Return the tokens of both texts twice: with dates as dates, and with dates as numbers and words."""
     one = spelling(found)
     other = spelling(answer)
     return [(tokens(one, dates), tokens(other, dates)) for dates in (True, False)]
@@ -267,7 +273,7 @@ def _squeezed(text: str) -> str:
 
 
 def _guesses(text: str, start: int, end: int, answers: Sequence[str]) -> str:
-    """Return the reason why an answer at ``start`` to ``end`` is one of several guesses, or "" if it is not."""
+    """Return why the answer ``text[start:end]`` is one of several guesses, or "" if it is not."""
     for date in tokens(text):  # the year of a date is no guess beside its day
         if date.start <= start and end <= date.end:
             start, end = date.start, date.end
@@ -280,14 +286,14 @@ def _guesses(text: str, start: int, end: int, answers: Sequence[str]) -> str:
 
 
 def _parts_before(text: str) -> list[str]:
-    """Return the separate parts before an answer: parts of its sentence, and sentences of few words."""
+    """Return the separate parts before an answer: parts of its own sentence, and earlier sentences of few words."""
     *sentences, last = _SENTENCE.split(text)
     parts = [part for part in sentences if len(part.strip()) > _ABBREVIATION and len(part.split()) <= _FEW_WORDS]
     return [*parts, *(part for part in _BETWEEN.split(last)[:-1] if not _NO_GUESS.fullmatch(part))]
 
 
 def _parts_after(text: str) -> list[str]:
-    """Return the separate parts after an answer, up to an explanation, because that has commas of its own."""
+    """Return the separate parts after an answer, up to an explanation, which has commas of its own."""
     first, *sentences = _SENTENCE.split(text)
     parts = []
     for part in _BETWEEN.split(first)[1:]:

@@ -1,9 +1,9 @@
 r"""Read the values of numbers and dates in the forms that people and models write.
 
 ``1,000``, ``2 602``, ``3.5 million``, ``1/2``, ``½``, ``10^{6}``, ``1e6``, ``4,2`` and ``$9,500`` are numbers. A comma
-or a space before exactly three digits separates thousands; any other comma inside a number is a decimal comma; a
-point is always a decimal point: ``1.200`` is 1.2. ``007``, ``12:30`` and ``1.2.3`` are codes and match no
-number. Texts must be in the spelling of :func:`memagent_lib.scoring.matching.spelling`.
+or a space before exactly three digits separates thousands; any other comma inside a number is a decimal comma; a point
+is always a decimal point: ``1.200`` is 1.2. ``007``, ``12:30`` and ``1.2.3`` are codes and match no number. Texts must
+have passed through :func:`memagent_lib.scoring.matching.spelling`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Value = str | Fraction | tuple[int, int, int]
 
 
 class Reading(NamedTuple):
-    """A number, date or code that ends at ``end``. ``unit`` is its currency or per cent sign."""
+    """A number, date or code that ends at ``end``. ``unit`` is its currency sign or per cent sign, if it has one."""
 
     value: Value
     end: int
@@ -105,7 +105,7 @@ def date_at(text: str, start: int) -> Reading | None:
 
 
 def _magnitude(text: str, start: int) -> tuple[Fraction | None, int]:
-    """Return the number without sign and scale at ``start``, and where it ends."""
+    """Return the number at ``start``, without sign and scale, and where it ends."""
     digits = _CONTINENTAL.match(text, start) or _GROUPED.match(text, start) or _DECIMAL.match(text, start)
     if digits and len(digits[0]) > _LONGEST_NUMBER:
         return None, start

@@ -43,9 +43,9 @@ def boxed(reply: str) -> str | None:
 
 
 def stated(reply: str) -> str | None:
-    """Return the answer as MemAgent finds it: the box, else the text after the last ``the answer is``.
+    """Return the answer as MemAgent finds it: the box, or else the text after the last ``the answer is``.
 
-    ``None`` if the reply has neither.
+    Returns ``None`` if the reply has neither.
     """
     found = boxed(reply)
     if found is None:
@@ -62,7 +62,10 @@ def box_or_all(reply: str) -> str:
 
 
 def plain(text: str) -> str:
-    r"""Return ``text`` spelt uniformly: composed letters, ASCII quotes and dashes, no ``\text{}`` or TeX escapes."""
+    r"""Return ``text`` in one uniform spelling.
+
+    Letters are composed, quotes and dashes are ASCII, and ``\text{}`` and TeX escapes are removed.
+    """
     text = unicodedata.normalize("NFC", text).translate(_TYPOGRAPHIC)
     unwrapped = 1
     while unwrapped:  # ``\mathrm{\text{x}}`` takes two rounds
@@ -71,7 +74,7 @@ def plain(text: str) -> str:
 
 
 def squeezed(text: str) -> str:
-    """Return the plain spelling in lower case without white space."""
+    """Return the text in the spelling of :func:`plain`, in lower case and without white space."""
     return "".join(plain(text).lower().split())
 
 
@@ -81,7 +84,7 @@ def normalise(text: str) -> str:
 
 
 def normal_words(text: str) -> str:
-    """Return SQuAD's normal form of the plain spelling."""
+    """Return SQuAD's normal form of the text in the spelling of :func:`plain`."""
     return normalise(plain(text))
 
 
