@@ -2,7 +2,7 @@
 
 :func:`show` opens the interactive inspector on a run or on results. :func:`to_html` turns it into a page that needs no
 kernel. :class:`EvaluationReport` is a page of all numbers with links to the readings behind them. Text from documents,
-questions and models is always escaped, never markup. Knows results and runs. Knows no model.
+questions and models is always escaped, never markup. This package depends on results and runs, not on running models.
 """
 
 from memagent_lib.inspector.evaluation_report import EvaluationReport

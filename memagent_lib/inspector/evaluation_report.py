@@ -1,7 +1,7 @@
 """One page for a sweep or a folder of evaluations: figures, tables, differences, cost, the readings behind each number.
 
-The page is made from result rows and the runs that they name, so it can be made again at any time. Knows runs and
-results. Knows no agent.
+The page is made from result rows and the runs that they name, so it can be made again at any time. This module does not
+depend on agents.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _FOLDERS = "a sweep's folder, or fill one: memagent evaluate DATA --out FOLDER, 
 class EvaluationReport:
     """Result rows of several policies, tasks, readers and lengths, and the page about them.
 
-    ``rows`` are those of :func:`memagent_lib.evaluation.to_frame` with ``policy``, ``run_id`` and ``length``;
-    ``missing`` names points of a sweep that have no result.
+    ``rows`` has the columns of :func:`memagent_lib.evaluation.to_frame`, and also ``policy``, ``run_id`` and
+    ``length``; ``missing`` names the points of a sweep that have no result.
     """
 
     title: str
@@ -54,10 +54,9 @@ class EvaluationReport:
 
     @classmethod
     def of(cls, folder: str | Path, tracking: str | Path = "runs", first: str = "") -> EvaluationReport:
-        """Read the folder of a sweep, or one that ``memagent evaluate`` or 03_evaluate filled (rows in
-        ``POLICY.parquet``).
+        """Make the report on a folder: that of a sweep, or one that ``memagent evaluate`` or 03_evaluate has filled.
 
-        All other policies are compared with ``first``.
+        All other policies are compared with ``first``. ``tracking`` is the store that has the runs.
         """
         path = absolute(folder)
         missing: list[str] = []
@@ -121,7 +120,7 @@ class EvaluationReport:
         return Page(f"Report: {self.title}", body)
 
     def _task(self, task: str, rows: pd.DataFrame, first: Mapping[tuple, str]) -> dict[str, Any]:
-        """Return a task's table: a line per policy and reader, a cell per length."""
+        """Return a task's table, with a line per policy and reader, and a cell per length."""
         lengths = sorted(rows["length"].unique())
         cells = summarise(rows, _CELL).set_index([*_LINE, "length"])
         costs = rows.assign(
@@ -144,7 +143,7 @@ class EvaluationReport:
         return {"name": task, "lengths": names, "lines": lines, "pairs": _pairs(rows), "judges": judges(rows)}
 
     def _runs(self) -> list[dict[str, Any]]:
-        """Return each policy's runs, with settings and machine when the store has them."""
+        """Return each policy's runs, with their settings and machine if the store has them."""
         runs = []
         for policy, run_id in self.rows[["policy", "run_id"]].drop_duplicates().itertuples(index=False):
             run = {"policy": policy, "id": run_id}
@@ -164,13 +163,13 @@ def _in_chunks(rows: pd.DataFrame) -> bool:
 
 
 def _lengths(rows: pd.DataFrame) -> pd.Series:
-    """Return the column of a task's table that each row belongs to: its length in chunks, else its file."""
+    """Return for each row of a task the table column that it belongs to: its length in chunks, or else its file."""
     lengths = rows["chunks"].astype(int) if _in_chunks(rows) else rows["file"].fillna("one document")
     return lengths.astype(object)
 
 
 def _first_of_cells(readings: Readings) -> dict[tuple, str]:
-    """Return for each cell the key of the reading that it opens: a wrong one if there is any."""
+    """Return the key of the reading that each cell opens: a wrong one if there is any."""
     first: dict[tuple, str] = {}
     for key, result in readings.results.items():  # wrong ones come first
         metadata = result.example.metadata
@@ -180,7 +179,7 @@ def _first_of_cells(readings: Readings) -> dict[tuple, str]:
 
 
 def _cell(rates: Mapping[str, Any], costs: Mapping[str, float]) -> dict[str, Any]:
-    """Return a cell's numbers as text; what is unknown is left out."""
+    """Return a cell's numbers as text, without those that are unknown."""
     cell: dict[str, Any] = {"n": int(rates["scored"]), "failed": int(rates["failed"])}
     if rates["scored"]:
         cell |= {name: f"{100 * rates[name]:.1f}" for name in ("accuracy", "low", "high")}
@@ -195,7 +194,7 @@ def _amount(value: float) -> str:
 
 
 def _pairs(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return every later policy minus the first, on the documents that both read with a memory."""
+    """Return the difference between each other policy and the first, on the documents that both read with a memory."""
     if not _in_chunks(rows):
         return []
     rows = rows[(rows["reader"] == _COMPARED) & rows["score"].notna()]
@@ -213,7 +212,7 @@ def _pairs(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _published() -> list[dict[str, Any]]:
-    """Return the published numbers of other models, a row per task and model."""
+    """Return the published numbers of other models, one row per task and model."""
     table = pd.read_csv(PUBLISHED)
     rows = []
     for (task, model, source), line in table.groupby(["task", "model", "source"], sort=False):
@@ -224,13 +223,13 @@ def _published() -> list[dict[str, Any]]:
 
 
 def _machine(experiment: Experiment, run_id: str) -> str:
-    """Return the text of the environment that a run recorded."""
+    """Return the environment that a run recorded, as text."""
     with tempfile.TemporaryDirectory() as folder:
         return Path(experiment.join(run_id).fetch("environment.json", folder)).read_text(encoding="utf-8")
 
 
 def _svg(axes: Axes) -> Markup:
-    """Return a figure as markup, which takes the page's theme, and close it."""
+    """Return a figure as markup that takes the page's theme, and close the figure."""
     import matplotlib.pyplot as plt
 
     svg = svg_markup(axes.figure)  # inline, so that its grey ink is drawn on the page's own background

@@ -1,8 +1,8 @@
 """The inspector's content as plain JSON types: the list of readings, the story of one, the detail of one turn.
 
 A long reading is sent in two parts: first its story (a few numbers for every turn), then a turn's texts when somebody
-opens that turn. Turns and chunks are numbered from 0 here and from 1 on the page. Knows results and their diagnosis.
-Knows no widget and no HTML.
+opens that turn. Turns and chunks are numbered from 0 here and from 1 on the page. This module depends on results and
+their diagnosis, not on the widget or HTML.
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ class Readings:
     def story(self, key: str) -> dict[str, Any]:
         """Return a few numbers for every turn of a reading.
 
-        For each turn these are the fate of the evidence as a letter, the reply's length in tokens and the start of its
-        chunk in the document (-1 without a chunk). Then follow lists of turns: those with evidence in their chunk,
-        those with evidence or a changed fate, those with a truncated reply, and the turn to open first.
+        The first three entries have one value per turn: ``fates`` the evidence's fate as a letter, ``tokens`` the
+        reply's length, and ``starts`` the start of the chunk in the document (-1 without a chunk). ``evidence``,
+        ``changes`` and ``cut`` are lists of turns: those with evidence in their chunk, those with evidence or a changed
+        fate, and those with a truncated reply. ``first`` is the turn to open first.
         """
         result = self._result(key)
         turns = result.trace.turns
@@ -172,7 +173,10 @@ class Readings:
         ]
 
     def notable(self, key: str) -> list[int]:
-        """Return at most 8 turns, if not all fit: the last two, changes of fate, the first, truncated replies."""
+        """Return at most 8 turns, those to display if not all fit.
+
+        In order of importance these are the last two turns, changes of fate, the first turn, and truncated replies.
+        """
         story = self.story(key)
         last = range(len(story["fates"]))[-2:]
         # In order of importance, because only the first few stay.
@@ -190,9 +194,9 @@ class Readings:
     ) -> dict[str, Any]:
         """Return the inspector's initial state: the first failure that lost evidence while another policy was right.
 
-        It opens at the turn of the loss. Arguments narrow the choice; an unknown value raises ``ValueError`` with the
-        known ones. ``beside`` is the other reading's policy (with its reader, unless that is ``overwrite``), or ``""``
-        for none; ``turn`` is numbered from 1.
+        The reading opens at the turn that lost the evidence. Arguments narrow the choice; an unknown value raises
+        ``ValueError`` with the known ones. ``beside`` is the other reading's policy (with its reader, unless that is
+        ``overwrite``), or ``""`` for none; ``turn`` is numbered from 1.
         """
         entries = self.catalog()
         for field, wanted in (("policy", policy), ("reader", reader), ("chunks", chunks), ("example", example)):
@@ -229,7 +233,7 @@ class Readings:
     def embedded(self, keys: Sequence[str], room: float) -> dict[str, Any]:
         """Return the stories of readings, and the texts of as many turns as fit into ``room`` bytes.
 
-        Long readings get notable turns only.
+        If not all turns of a reading fit, only the notable ones are included.
         """
         stories: dict[str, Any] = {}
         details: dict[str, Any] = {}
@@ -250,7 +254,7 @@ class Readings:
         return {"stories": stories, "details": details, "phrases": phrases}
 
     def beside(self, entry: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
-        """Return the reading ``name`` of the same document; by default, another policy's with the same reader."""
+        """Return the reading ``name`` of the same document; by default, the same reader's reading by another policy."""
         for key in self._of_document[entry["example"], entry["document"]]:
             if key == entry["key"]:
                 continue
@@ -282,9 +286,10 @@ def _narrowed(entries: list[dict[str, Any]], field: str, wanted: str | int) -> l
 
 
 def _tags(result: Result) -> list[str]:
-    """Return what happened to the evidence, for filters.
+    """Return what happened to the evidence, as tags to filter by.
 
-    Lost at any time; read but never in memory; in memory at the end; a memory that was cut.
+    Evidence is tagged as lost at any time, as read but never in memory, or as in memory at the end. A truncated memory
+    has its own tag.
     """
     fates = result.diagnosis.fates
     # Several tags may apply: evidence can be lost and found again.
@@ -301,14 +306,14 @@ def _tags(result: Result) -> list[str]:
 
 
 def _memory_before(turn: Turn) -> str | None:
-    """Return the memory that a turn's reply replaced, both of a merge; ``None`` for a turn that replaces none."""
+    """Return the memory that a turn's reply replaced, both memories of a merge, or ``None`` if it replaced none."""
     if turn.prompt.kind == Kind.MERGE and turn.prompt.chunk:
         return f"{turn.prompt.memory}\n{turn.prompt.chunk.text}"
     return turn.prompt.memory if turn.prompt.kind.reads else None
 
 
 def _brought(turn: Turn) -> list[list[int]]:
-    """Return the spans of a turn's chunk whose words its reply took over."""
+    """Return the spans of a turn's chunk whose words the reply copied."""
     chunk = turn.prompt.chunk
     if not turn.prompt.kind.reads or chunk is None:
         return []
@@ -323,7 +328,7 @@ def _searched_texts(result: Result) -> Iterable[str]:
 
 
 def _size(turn: Turn) -> int:
-    """Estimate how many bytes the texts of a turn take; a reply stands in it about three times."""
+    """Estimate how many bytes the texts of a turn take. The page contains a reply about three times."""
     chunk = turn.prompt.chunk
     return 300 + (len(chunk.text) if chunk else 0) + 3 * len(turn.reply.text)
 

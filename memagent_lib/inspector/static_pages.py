@@ -1,7 +1,7 @@
 """Pages that need no kernel and no network.
 
 They display a document with its evidence; one reading, or two of the same example side by side, without script; or the
-inspector with the widget's own script and its data. Knows no run and no widget.
+inspector with the widget's own script and its data. This module does not depend on runs or on the widget.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
 
 
 def _about(example: Example, characters: int) -> dict[str, Any]:
-    """Return the question and a line about the example, for the head of a page."""
+    """Return the question, and the parts of a line about the example, for the head of a page."""
     metadata = example.metadata
     line = [example.id]
     if "chunks" in metadata:
@@ -129,13 +129,13 @@ def _about(example: Example, characters: int) -> dict[str, Any]:
 
 
 def _side(readings: Readings, key: str, turns: Sequence[int]) -> dict[str, Any]:
-    """Return one reading for the template, with how many turns are left out before each chosen one."""
+    """Return one reading for the template. Each chosen turn has the number of turns left out before it."""
     chosen = [_turn(readings.detail(key, turn)) | {"skipped": turn - last - 1} for last, turn in pairwise((-1, *turns))]
     return {"entry": readings.entry(key), "timeline": _timeline(readings.story(key)), "turns": chosen}
 
 
 def _turn(detail: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a turn for the template, with its evidence and some text around it, or the beginning of its chunk."""
+    """Return a turn for the template, with its evidence and some text around it, or else the beginning of its chunk."""
     chunk = detail["chunk"]
     evidence = detail["evidence"]
     excerpt = {"pieces": [], "before": False, "after": False}
@@ -151,7 +151,10 @@ def _turn(detail: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _timeline(story: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a bar per turn, its colour the evidence's fate, its height the reply's length; and marks at evidence."""
+    """Return one bar per turn, and marks at the turns with evidence.
+
+    A bar's colour is the fate of the evidence, and its height the length of the reply.
+    """
     n = len(story["fates"])
     longest = max(story["tokens"], default=1) or 1
     pitch = _TIMELINE_WIDTH / max(1, n)

@@ -25,7 +25,7 @@ Source = str | Path
 
 
 class InspectorError(UserError, ValueError):
-    """There is nothing to display. The message names the reason."""
+    """There is nothing to display. The message gives the reason."""
 
 
 def show(
@@ -37,7 +37,7 @@ def show(
     """Open the inspector on results by policy, or on one or more runs.
 
     A run is an MLflow id, or a folder with its results. ``opening`` (``policy``, ``reader``, ``chunks``, ``example``,
-    ``beside``, ``turn``) chooses the first reading to display; by default it is the first failure that lost evidence.
+    ``beside``, ``turn``) chooses the reading to display first; by default it is the first failure that lost evidence.
     ``agents`` maps each policy to a function that opens its agent, for continuing from an edited memory; for runs, the
     default opens the run's model.
     """

@@ -1,6 +1,6 @@
 """The inspector as a widget of JupyterLab.
 
-Texts come from the kernel; without one, a static page is displayed instead.
+The widget requests its texts from the kernel; without a kernel, a static page is displayed instead.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ SAVED_BYTES = 300_000
 class Inspector(anywidget.AnyWidget):
     """The widget: readings by policy, one or two displayed at a time.
 
-    A reading of a thousand turns opens at once, because the texts of a turn are sent only when somebody looks at it.
-    Each function in ``agents`` is called once, when a person first continues from an edited memory of that policy.
+    A reading of a thousand turns opens at once, because the texts of a turn are sent only when somebody opens that
+    turn. Each function in ``agents`` is called once, when a person first continues from an edited memory of that
+    policy.
     """
 
     _esm = SCRIPT

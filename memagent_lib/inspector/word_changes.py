@@ -16,7 +16,7 @@ class WordChange(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Words ``old_start`` to ``old_end`` of one text against those of the other, equal or not."""
+    """Words ``old_start`` to ``old_end`` of one text, and the equal or different words of the other text."""
 
     equal: bool
     old_start: int
@@ -47,7 +47,7 @@ def word_changes(before: str, after: str) -> list[WordChange]:
 
 
 def _joined(stretches: Sequence[_Stretch], old: Sequence[str]) -> list[_Stretch]:
-    """Join changes that only blanks separate: old and new words in turn would be unreadable."""
+    """Join changes that only white space separates, because alternating old and new words would be unreadable."""
     joined: list[_Stretch] = []
     for i, stretch in enumerate(stretches):
         inside = 0 < i < len(stretches) - 1

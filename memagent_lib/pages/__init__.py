@@ -1,6 +1,6 @@
 """HTML pages with a common look and template engine; every value is escaped.
 
-Knows Jinja templates and files. Knows no result, no run and no model.
+This package depends on Jinja templates and files, not on results, runs or models.
 """
 
 from memagent_lib.pages.html_pages import Page, render, style

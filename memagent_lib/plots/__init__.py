@@ -1,7 +1,7 @@
 """Figures of results, data and training: a tidy frame goes in, matplotlib ``Axes`` come out.
 
 Every function draws into ``ax`` if it is set, or else into a new figure, and returns the axes. The functions rely only
-on a frame's columns. Knows no model, no run and no notebook.
+on a frame's columns; they do not depend on models, runs or notebooks.
 """
 
 from memagent_lib.plots.data_plots import data_overview, document_lengths, evidence_depths, gold_positions

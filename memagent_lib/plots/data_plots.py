@@ -1,6 +1,6 @@
 """Figures of a data set: its documents' lengths, the depth of their evidence, and the positions of gold documents.
 
-They take the frames of :func:`memagent_lib.data.data_files`. Knows no file and no task.
+The functions take the frames of :func:`memagent_lib.data.data_files`, and do not depend on files or tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def data_overview(frames: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | Non
 def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw one dot per document at its length, one row per file.
 
-    Lengths are in tokens if every document's tokens are counted, else in characters.
+    Lengths are in tokens if the tokens of every document are known, else in characters.
     """
     import seaborn as sns
     from matplotlib.ticker import FuncFormatter, LogLocator

@@ -1,6 +1,7 @@
 """Figures of evaluations and training: tidy frames in, ``Axes`` out, all in the same style.
 
-Colour stands for the policy and line style for the reader; every interval is drawn. Knows no run and no file.
+Colour stands for the policy and line style for the reader; every interval is drawn. This module does not depend on runs
+or files.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _CAPTURE_DASHES = (0, (4, 2))
 def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw accuracy with 95 % Wilson intervals against the number of chunks, one line per policy and reader.
 
-    Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, the axis also shows
+    Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, the axis also has
     lengths in tokens. Baselines are thin lines in their policy's colour and share one legend of line styles. A policy
     that repeats another one with a different training seed (``trained, seed 1``) is a thin line in the same colour.
     """
@@ -66,7 +67,7 @@ def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) -> Axes:
     """Draw :func:`accuracy_by_length` for each task in its own panel, with one legend; return the first panel.
 
-    ``axes`` has one for each task, in order of appearance.
+    ``axes`` has one entry for each task, in order of appearance.
     """
     tasks = list(results["task"].unique())
     if len(tasks) == 1:
@@ -87,7 +88,7 @@ def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) 
 
 
 def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str]) -> tuple[list[LineEnd], str]:
-    """Draw the lines; return the ends of those with a memory, and the caption."""
+    """Draw the lines. Return the right ends of the lines that get a label, and the caption."""
     table = summarise(results, by=("policy", "reader", "chunks"))
     others = other_seeds(colours)
     policies = list(colours)
@@ -116,7 +117,7 @@ def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str])
 
 
 def _band(ax: Axes, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str) -> None:
-    """Draw a band around a line, or a bar at a single point, where a band has no width."""
+    """Draw a band around a line, or a bar at a single point, where a band would have no width."""
     if len(x) == 1:
         ax.vlines(x, low, high, color=colour, alpha=0.35, linewidth=4)
     else:
@@ -169,8 +170,8 @@ def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
 def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the memory's length in tokens after each chunk: the mean over traces and the middle 80 %.
 
-    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per value of the column ``policy``
-    if there is one. Memories truncated at their limit are marked.
+    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`). If they have a column ``policy``, one line is drawn for
+    each of its values. Memories truncated at their limit are marked.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     reads = traces[traces["kind"].isin(("read", "gate", "recall"))]
@@ -201,7 +202,7 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward", ax: Axes | None = None) -> Axes:
     """Draw a metric over a run's training steps: a dot per step, and the running mean.
 
-    Takes a curve in long form (``metric, step, value``). The curve may be empty, as before the first step.
+    Takes a curve in long form (``metric, step, value``). The curve may be empty, as it is before the first step.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     if curve.empty:
@@ -222,8 +223,8 @@ def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward
 def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | None = None) -> Axes:
     """Draw when each phrase was in memory: one bar per phrase, coloured if the phrase is in the last memory.
 
-    Takes :meth:`memagent_lib.diagnostics.Provenance.to_frame`. If there are more than ``most`` phrases, only the
-    longest-lived are drawn.
+    Takes the frame of :meth:`memagent_lib.diagnostics.Provenance.to_frame`. If there are more than ``most`` phrases,
+    only the longest-lived are drawn.
     """
     # A phrase that was never dropped lives to the end of the last chunk.
     lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
@@ -284,7 +285,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = None) -> Axes:
     """Draw a heat map of accuracy by document length and by depth of the last needed evidence.
 
-    Takes the rows of one policy and reader. Raises ``ValueError`` if there are several, or if the rows have no depth.
+    Takes the rows of one policy and reader. Raises ``ValueError`` if there are several, or if no row has a depth.
     """
     import seaborn as sns
 
@@ -333,7 +334,7 @@ def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame
 def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the paired difference, right minus left, with its 95 % interval for each length.
 
-    Takes :func:`memagent_lib.evaluation.paired`. An interval is coloured if it excludes zero, else grey.
+    Takes the frame of :func:`memagent_lib.evaluation.paired`. An interval is coloured if it excludes zero, else grey.
     """
     from matplotlib.ticker import FuncFormatter
 

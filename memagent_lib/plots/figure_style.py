@@ -1,4 +1,4 @@
-"""The style that all figures share: colours, line styles, axes, labels. Knows no results.
+"""The style that all figures share: colours, line styles, axes, labels.
 
 Figures have no background and grey ink, so that one image is legible on a light and on a dark page.
 """
@@ -95,14 +95,17 @@ def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> li
 
 @cache
 def _load_backend() -> None:
-    """Have matplotlib load its backend now: inside an ``rc_context`` the context's end would undo a notebook's own."""
+    """Have matplotlib load its backend now.
+
+    Loaded inside an ``rc_context``, the backend that a notebook has chosen would be lost at the end of the context.
+    """
     import matplotlib.pyplot as plt
 
     plt.close(plt.figure())
 
 
 def finish(ax: Axes, title: str, caption: str) -> Axes:
-    """Set the title, and below it in small type the meaning of the marks."""
+    """Set the title, and below it in small type the caption that explains the marks."""
     ax.set_title(title + "\n", loc="left")
     above_axes = {"xy": (0, 1), "xycoords": "axes fraction", "xytext": (0, 5), "textcoords": "offset points"}
     note = ax.annotate(caption, **above_axes, fontsize=9, color=INK)
@@ -123,7 +126,7 @@ def save_figure(ax: Axes, path: str | Path) -> list[Path]:
 def svg_markup(figure: Figure, **options: Any) -> str:
     """Return the figure as an ``<svg>`` element.
 
-    Its style sheet is removed, because it would apply to the page around it.
+    The figure's own style sheet is removed, because it would apply to the whole page.
     """
     file = io.StringIO()
     figure.savefig(file, format="svg", **options)
@@ -188,9 +191,9 @@ def sample_sizes(what: str, counts: Iterable[float]) -> str:
 
 
 def running_mean(values: pd.Series) -> pd.Series:
-    """Average each step with its neighbours on both sides, so that the line does not lag.
+    """Return the mean of each step and its neighbours on both sides, so that the line does not lag.
 
-    The ends have fewer neighbours.
+    The first and last steps have fewer neighbours.
     """
     return values.rolling(WINDOW, min_periods=1, center=True).mean()
 
@@ -249,7 +252,10 @@ def length_axis_label(chunk_tokens: int | None) -> str:
 
 
 def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> None:
-    """Name each line at its right end, without overlaps. Long names, and the handles in ``more``, go into a legend."""
+    """Name each line at its right end, without overlaps. If a name is long, all names go into a legend instead.
+
+    ``more`` has further handles for the legend.
+    """
     # A long name beside a line would shrink the axes.
     if any(len(end.name) > LONGEST_LABEL for end in ends):
         more = [*_line_handles({end.name: end.colour for end in ends}), *more]
@@ -276,7 +282,8 @@ def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> N
 def _label_heights(ax: Axes, ends: Sequence[LineEnd]) -> list[tuple[float, LineEnd]]:
     """Return a height for each label as a share of the axes, so that a logarithmic scale works too.
 
-    Each label is at its line's height, or just above the label below it; all move down when the last passes the top.
+    Each label is at its line's height, or just above the label below it. If the highest label would be above the axes,
+    all labels move down.
     """
     heights: list[tuple[float, LineEnd]] = []
     for end in sorted(ends, key=lambda end: end.y):
@@ -297,7 +304,7 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int) -> None:
 
 
 def _legend(ax: Axes, handles: Sequence[Any]) -> None:
-    """Put a legend below a figure of one plot, and inside ``ax`` when other plots share the figure."""
+    """Put a legend below a figure with one plot, or inside ``ax`` if other plots share the figure."""
     if ax.figure.axes == [ax]:
         # Below, because inside a figure of one plot it would cover lines.
         legend_below(ax.figure, handles, columns=2)
@@ -329,7 +336,7 @@ def _line_handles(colours: Mapping[str, str]) -> list[Any]:
 
 
 def style_handles(readers: Iterable[str]) -> list[Any]:
-    """Return legend entries for the line styles of the baselines among ``readers``; none without baselines."""
+    """Return legend entries for the line styles of the baselines among ``readers``; none if there are no baselines."""
     from matplotlib.lines import Line2D
 
     present = set(readers)
@@ -346,7 +353,7 @@ def style_handles(readers: Iterable[str]) -> list[Any]:
 def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:
     """Return how many tokens a chunk has; ``None`` if the rows differ or do not record it.
 
-    Only readers with a memory count, because a baseline's chunk is all the text that it sees at once.
+    Only readers with a memory count, because a baseline's chunk is all the text that it reads at once.
     """
     if "chunk_tokens" not in results:
         return None
