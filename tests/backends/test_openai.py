@@ -5,6 +5,7 @@ import base64
 import math
 import socket
 import time
+from dataclasses import replace
 
 import pytest
 from hostile import ODD_REPLIES, fates, faults, serving
@@ -23,9 +24,8 @@ from memagent_lib.readers import READERS
 from memagent_lib.thinking import Thoughts
 from memagent_lib.trace import Reply
 
-QUICK = RetryPolicy(attempt_s=0.4, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
+QUICK = RetryPolicy(attempt_s=60, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
 PATIENT = RetryPolicy(attempt_s=60, deadline_s=300, first_wait_s=0.01, longest_wait_s=0.05)
-"""Where requests are counted: on a busy machine a reply later than :data:`QUICK` waits is rightly asked for again."""
 DOCUMENT = " ".join(f"Note {i}: a small boat drifts past the old mill." for i in range(12))
 
 
@@ -81,12 +81,19 @@ def test_a_seed_follows_from_the_prompt_alone():
     assert Sampling().seed_for(one) is None
 
 
-@pytest.mark.parametrize("fault", ["429", "408", "409", "500", "503", "drop", "half", "hang"])
+@pytest.mark.parametrize("fault", ["429", "408", "409", "500", "503", "drop", "half"])
 async def test_what_may_pass_is_tried_again(fault):
-    with serving(fault=lambda n: fault if n < 2 else None, hang_s=1.0) as server:
+    with serving(fault=lambda n: fault if n < 2 else None) as server:
         said = await ask(opened(server))
     assert said.text.startswith("note ")
     assert server.posts == 3
+
+
+async def test_an_attempt_that_hangs_is_abandoned_and_tried_again():
+    with serving(fault=lambda n: "hang" if n < 2 else None, hang_s=60) as server:
+        said = await ask(opened(server, retry_policy=replace(PATIENT, attempt_s=0.4)))
+    assert said.text.startswith("note ")
+    assert server.posts >= 3 and server.hangs_ended == 0  # on a busy machine the reply itself may be late
 
 
 @pytest.mark.parametrize("status", ["400", "413", "422"])
@@ -282,11 +289,10 @@ async def test_no_secret_is_printed_by_any_error():
 
 
 async def test_a_request_that_hangs_ends_at_its_deadline():
-    with serving(fault=lambda n: "hang", hang_s=3) as server:
-        began = time.monotonic()
+    with serving(fault=lambda n: "hang", hang_s=60) as server:
         with pytest.raises(BackendError, match=r"within 0\.5 s"):
-            await ask(opened(server, retry_policy=RetryPolicy(attempt_s=30, deadline_s=0.5)))
-        assert time.monotonic() - began < 2.9  # it did not wait for the server
+            await ask(opened(server, retry_policy=RetryPolicy(attempt_s=600, deadline_s=0.5)))
+        assert server.hangs_ended == 0  # it did not wait for the server
 
 
 @pytest.mark.parametrize(
@@ -309,10 +315,11 @@ def test_a_wrong_key_model_or_address_is_found_before_any_turn():
         assert opened(server, api_key="right").window == 4096
         with pytest.raises(BackendUnavailable, match="has no model 'large'; it has small"):
             OpenAICompatible("large", Sampling(), base_url=server.url, api_key="right")
-    with pytest.raises(
-        BackendUnavailable, match=r"no server answers at http://127.0.0.1:\d+/v1 \(ConnectionRefusedError"
-    ):
-        OpenAICompatible("small", Sampling(), base_url=f"http://127.0.0.1:{_free_port()}/v1")
+    refused = r"no server answers at http://127.0.0.1:\d+/v1 \(ConnectionRefusedError"
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen; no other process can take the port meanwhile
+        with pytest.raises(BackendUnavailable, match=refused):
+            OpenAICompatible("small", Sampling(), base_url=f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
     with pytest.raises(ValueError, match="no api 'telepathy'; choose from completions, chat"):
         OpenAICompatible("small", Sampling(), api="telepathy")
 
@@ -474,8 +481,8 @@ async def _read_all(encoder, backend, n):
 
 
 async def test_cancelling_leaves_no_request_behind(encoder):
-    with serving(fault=lambda n: "hang", hang_s=0.5) as server:
-        backend = opened(server, retry_policy=RetryPolicy(attempt_s=30))
+    with serving(fault=lambda n: "hang", hang_s=60) as server:
+        backend = opened(server, retry_policy=RetryPolicy(attempt_s=600))
         work = asyncio.create_task(_read_all(encoder, backend, 20))
         while server.posts < 20:
             await asyncio.sleep(0.01)
@@ -889,9 +896,3 @@ async def test_the_last_reason_is_the_one_reported():
 
     with pytest.raises(BackendError, match="no reply after 3 attempts within 60 s; the last: third"):
         await retrying(once, QUICK, Circuit(QUICK, "x"))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

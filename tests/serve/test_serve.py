@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import pytest
 import uvicorn
 from hostile import Server
 from hostile import serving as model_server
+from waiting import wait_for
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, Scripted, open_backend
@@ -202,18 +203,24 @@ def test_a_bug_reaches_the_client_without_its_message(encoder: Encoder) -> None:
         assert "secret" not in str(raised.value)
 
 
-class Slow(Scripted):
-    """A model that takes its time."""
+class Pausing(Scripted):
+    """A model that answers two requests, and the others once it may go on."""
+
+    def __init__(self, script: Callable[[str], str]) -> None:
+        super().__init__(script)
+        self.may_go_on = threading.Event()
 
     async def complete(self, request):
-        await asyncio.sleep(0.2)
-        return await super().complete(request)
+        reply = await super().complete(request)
+        while len(self.requests) > 2 and not self.may_go_on.is_set():
+            await asyncio.sleep(0.01)
+        return reply
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_away_ends_its_reading(encoder: Encoder, stream: bool) -> None:
-    slow = Slow(noting)
-    with serving(Agent(encoder, slow)) as client:
+    pausing = Pausing(noting)
+    with serving(Agent(encoder, pausing)) as client:
         body = {
             "model": "reader",
             "document": DOCUMENT,
@@ -223,21 +230,19 @@ def test_a_client_that_goes_away_ends_its_reading(encoder: Encoder, stream: bool
         }
         connection = http.client.HTTPConnection("127.0.0.1", client.base_url.port)
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        while not slow.requests:
+        while len(pausing.requests) < 3:
             time.sleep(0.01)
         if stream:
             with connection.getresponse() as begun:
                 assert begun.read(5) == b"data:"
         connection.close()
-        deadline = time.monotonic() + 60
-        while client.get("/../health", cast_to=object)["requests"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    assert 0 < len(slow.requests) < 6  # of eighteen
+        wait_for(lambda: not client.get("/../health", cast_to=object)["requests"])
+    assert len(pausing.requests) == 3  # of eighteen
 
 
 def test_a_full_queue_and_a_long_body_are_refused(encoder: Encoder) -> None:
-    with serving(Agent(encoder, Slow(noting)), readings=1, waiting=0, body_mb=1) as client:
+    pausing = Pausing(noting)
+    with serving(Agent(encoder, pausing), readings=1, waiting=0, body_mb=1) as client:
         first = threading.Thread(target=lambda: ask(client, ("user", DOCUMENT), ("user", QUESTION)))
         first.start()
         while not client.get("/../health", cast_to=object)["requests"]:
@@ -245,6 +250,7 @@ def test_a_full_queue_and_a_long_body_are_refused(encoder: Encoder) -> None:
         with pytest.raises(openai.RateLimitError, match="try again later") as refused:
             ask(client, ("user", "Who is there?"))
         assert refused.value.response.headers["retry-after"] == "10"
+        pausing.may_go_on.set()
         first.join()
         with pytest.raises(openai.APIStatusError, match="the request is over 1 MB") as refused:
             ask(client, ("user", "x" * (2 << 20)))
@@ -375,13 +381,13 @@ def test_one_clients_bad_requests_close_nobodys_way(encoder: Encoder) -> None:
 
 
 def test_health_reports_the_queue_and_what_is_tried_again(encoder: Encoder) -> None:
-    with behind(encoder, lambda n: "500" if n < 40 else None) as (client, server):
+    mended = threading.Event()
+    with behind(encoder, lambda n: None if mended.is_set() else "500") as (client, _):
         reading = threading.Thread(target=lambda: ask(client, ("user", "Who is there?")))
         reading.start()
-        while not server.posts:
-            time.sleep(0.01)
-        time.sleep(0.05)
+        wait_for(lambda: health(client)["status"] != "ok")
         state = health(client)
+        mended.set()
         reading.join()
     assert (state["code"], state["status"], state["error"]) == (200, "retrying", "status 500: fault 500")
     assert (state["reading"], state["waiting"]) == ({"now": 1, "most": 8}, {"now": 0, "most": 64})

@@ -34,6 +34,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.fault, self.model, self.window, self.hang_s, self.key = fault, model, window, hang_s, key
         self.lock, self.posts, self.answered, self.connections = threading.Lock(), 0, Counter(), 0
+        self.closing, self.hangs_ended = threading.Event(), 0
         self.bodies: list[dict[str, Any]] = []
         self.times: list[float] = []
         self.authorizations: list[str] = []
@@ -58,6 +59,7 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a reply's head and body are two packets, and the second would wait for 40 ms
     server: Server
 
     def setup(self) -> None:
@@ -101,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.close()
         elif fault == "hang":
-            time.sleep(self.server.hang_s)
+            self.server.hangs_ended += not self.server.closing.wait(self.server.hang_s)
             self.close_connection = True
         elif fault == "half":
             self._raw(200, json.dumps(self.server.reply(body))[:25].encode())
@@ -180,6 +182,7 @@ def serving(**settings: Any) -> Iterator[Server]:
     try:
         yield server
     finally:
+        server.closing.set()
         server.shutdown()
         server.server_close()
         thread.join()
