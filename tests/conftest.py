@@ -1,4 +1,7 @@
-"""Shared fixtures, made here so that no test needs a download: a tokenizer, a random model, an MLflow store, traces."""
+"""Shared fixtures: a tokenizer, a random model, an MLflow store, traces.
+
+They are made here, so no test downloads any.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def encoder(tokenizer) -> Encoder:
-    """The pocket wording with small budgets."""
+    """An encoder with the wording of the pocket policy and small budgets."""
     return Encoder(
         tokenizer,
         Template.load("short"),
@@ -124,7 +127,7 @@ def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def workspace(made_store: Path, tmp_path: Path) -> Path:
-    """A folder whose ``mlflow.db`` exists: creating one takes MLflow seconds."""
+    """A folder that already has its ``mlflow.db``, because creating one takes MLflow seconds."""
     folder = tmp_path / "runs"
     folder.mkdir()
     shutil.copy(made_store, folder / "mlflow.db")
@@ -134,7 +137,7 @@ def workspace(made_store: Path, tmp_path: Path) -> Path:
 def reading(
     memories: list[str], answer: str, document: str, evidence: Span, answers: str = "4711", name: str = "one"
 ) -> Result:
-    """A result as the overwrite reader leaves it, one equal slice of the document per memory."""
+    """Return a result as the overwrite reader leaves it, with one equal slice of the document per memory."""
     question = "What is the code of the bold owl?"
     size = -(-len(document) // len(memories))
     turns, memory = [], ""
@@ -191,7 +194,7 @@ def lost() -> Result:
 @pytest.fixture
 def long_reading() -> Callable[..., Result]:
     def make(turns: int, noted: int, lost: int, cut: int) -> Result:
-        """A reading whose fact is read and noted at one turn and lost at another; one memory is cut at its limit."""
+        """Return a reading whose fact is noted at one turn and lost at another. One memory is cut at its limit."""
         size = 100
         document = "x" * (noted * size) + NEEDLE + "x" * ((turns - noted) * size - len(NEEDLE))
         memories = [NEEDLE if noted <= i < lost else f"memory {i}" for i in range(turns)]

@@ -1,5 +1,6 @@
-"""Headless Chromium, and the servers of `make lab` on a workspace of their own. Nothing here skips: without Chromium
-the tests fail.
+"""Headless Chromium, and the servers of ``make lab`` on a workspace of their own.
+
+Nothing here skips: without Chromium the tests fail.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium per test file: while it is open, playwright runs an event loop, which async tests cannot share."""
+    """Open one Chromium per test file.
+
+    While it is open, playwright runs an event loop, which async tests cannot share.
+    """
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if not found:
         pytest.fail(NO_CHROMIUM, pytrace=False)
@@ -56,8 +60,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
-    """A fresh tab that can reach this machine only. A script that throws in it or in a tab opened beside it, or writes
-    an error to the console, fails the test.
+    """Open a fresh tab that can reach only this machine.
+
+    The test fails if a script throws in it or in a tab opened from it, or writes an error to the console.
     """
     with browser.new_context(viewport={"width": 1400, "height": 900}) as context:
         away, errors = [], []
@@ -83,21 +88,22 @@ def _text(message: ConsoleMessage) -> str:
 
 @dataclass(frozen=True)
 class Lab:
-    """The two addresses that `make lab` prints, and where its files are."""
+    """The two addresses that ``make lab`` prints, and where its files are."""
 
     root: Path
     jupyter: str
     mlflow: str
 
     def notebook(self, name: str) -> str:
-        """The address that opens a notebook and no other tab."""
+        """Return the address that opens only this notebook."""
         return self.jupyter.replace(FIRST_PAGE, f"{FIRST_PAGE}/{name}") + "&reset"
 
 
 @pytest.fixture(scope="session")
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """JupyterLab and MLflow as `make lab` starts them, on a copy of the notebooks and an empty ``runs/``, or on what
-    an earlier run with the same ``--checkout`` left.
+    """Start JupyterLab and MLflow as ``make lab`` does, on a copy of the notebooks and an empty ``runs/``.
+
+    With ``--checkout``, they start on what an earlier run with the same folder left.
     """
     retained = request.config.getoption("--checkout")
     root = Path(retained).resolve() if retained else tmp_path_factory.mktemp("lab")

@@ -1,4 +1,4 @@
-"""Essays, a HotpotQA file and a SQuAD file of our own making, in their projects' formats."""
+"""Our own essays, HotpotQA file and SQuAD file, in the formats of their projects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memagent_lib.data.tasks.multihop import MultiHop
 
 
 def hotpot_records(task: MultiHop, n: int, seed: int) -> list[dict]:
-    """Questions about the generated world in the form of HotpotQA's distractor file."""
+    """Questions about the generated world, in the form of HotpotQA's distractor file."""
     records = []
     for index in range(n):
         plan = task.plan(ExampleKey("hotpot", seed, index, Length(documents=50)))

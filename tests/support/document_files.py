@@ -1,4 +1,4 @@
-"""Small documents of many formats, as bytes: each holds what a public report says and nothing else."""
+"""Small documents of many formats, as bytes. Each reproduces what one public report describes and nothing else."""
 
 import io
 import zipfile
@@ -22,7 +22,7 @@ def archive(files: Mapping[str, str | bytes]) -> bytes:
 
 
 def pdf(*objects: bytes) -> bytes:
-    """A PDF of these objects, numbered from 1; the first is the catalogue, the second the list of pages."""
+    """Return a PDF of these objects, numbered from 1. The first is the catalogue, the second the list of pages."""
     data = b"%PDF-1.7\n"
     offsets = []
     for number, body in enumerate(objects, 1):
@@ -44,7 +44,10 @@ def words(text: bytes) -> bytes:
 
 
 def one_page(*objects: bytes, page: bytes = b"", catalog: bytes = b"", content: bytes = b"Body") -> bytes:
-    """One page that prints ``content``; ``objects`` are numbered from 6 and ``page`` refers to them."""
+    """Return a PDF with one page that prints ``content``.
+
+    ``objects`` are numbered from 6; ``page`` may refer to them.
+    """
     return pdf(
         b"<< /Type /Catalog /Pages 2 0 R " + catalog + b">>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
@@ -60,7 +63,7 @@ def form(*fields: bytes, kids: bytes = b"6 0 R") -> bytes:
 
 
 def two_pages(second: bytes, kids: bytes = b"3 0 R 4 0 R", resources: bytes = b"") -> bytes:
-    """A page with the words ``Page one`` and one with the content ``second``."""
+    """Return a PDF with a page that prints ``Page one``, and a page with the content ``second``."""
     fonts = b"/Resources << /Font << /F1 7 0 R >> " + resources + b">> >>"
     pages = [PAGE + b"/Contents %d 0 R " % number + fonts for number in (5, 6)]
     image = b"/Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 "
@@ -69,7 +72,7 @@ def two_pages(second: bytes, kids: bytes = b"3 0 R 4 0 R", resources: bytes = b"
 
 
 def glyphs(text: bytes, meaning: bytes) -> bytes:
-    """A page whose letter ``A`` (and ``B``) the font maps to other characters, as ``meaning`` says."""
+    """Return a PDF with a page whose font maps the letters ``A`` and ``B`` to the characters in ``meaning``."""
     lines = b"1 beginbfrange <61> <7A> <0061> endbfrange\n" + meaning
     mapping = b"/CIDInit /ProcSet findresource begin 12 dict begin begincmap\n1 begincodespacerange <00> <FF> "
     mapping += b"endcodespacerange\n%s\nendcmap end end" % lines
@@ -106,7 +109,7 @@ def paragraph(text: str) -> str:
 
 
 def docx(body: str, **parts: str) -> bytes:
-    """A Word document; ``parts`` are footnotes, comments, header1 and others, by the name of their file."""
+    """Return a Word document. ``parts`` are footnotes, comments, header1 and others, by the name of their file."""
     types = "application/vnd.openxmlformats-officedocument.wordprocessingml"
     kinds = {name: name.rstrip("0123456789") for name in parts}
     overrides = "".join(
@@ -134,7 +137,7 @@ def docx(body: str, **parts: str) -> bytes:
 
 
 def xlsx(cells: str, hidden: str | None = None) -> bytes:
-    """A workbook with the sheet ``Rent``, and a hidden sheet ``Secret`` with one text."""
+    """Return a workbook with the sheet ``Rent`` and, if ``hidden`` is set, a hidden sheet ``Secret`` with that text."""
     main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
     sheets = '<sheet name="Rent" sheetId="1" r:id="r1"/>'
     contents = {"xl/worksheets/sheet1.xml": f"<worksheet {main}><sheetData>{cells}</sheetData></worksheet>"}
@@ -160,7 +163,7 @@ def xlsx(cells: str, hidden: str | None = None) -> bytes:
 
 
 def epub(chapters: Mapping[str, str], spine: list[str], **more: str) -> bytes:
-    """A book whose package lists all chapters as they come, and reads those of ``spine`` in that order."""
+    """Return a book whose package lists all chapters, and whose spine lists those in ``spine``, in that order."""
     items = "".join(
         f'<item id="i{number}" href="{href}" media-type="application/xhtml+xml"/>'
         for number, href in enumerate(chapters)

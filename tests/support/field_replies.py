@@ -1,4 +1,4 @@
-"""Replies as people met them: a judge, a reply, the accepted answers, the right value. Each group names its report."""
+"""Replies from real use, each with its judge, the accepted answers and the right value. Each group names its report."""
 
 FIELD_REPLIES = [
     # The inputs of issue 47.

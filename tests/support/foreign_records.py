@@ -1,4 +1,4 @@
-"""The smallest valid record of every format, and the options that the name of a real file would state."""
+"""The smallest valid record of every format, and the options that the name of a real file would imply."""
 
 SQUAD_ENTRY = {"id": "1", "question": "q", "is_impossible": False, "answers": [{"text": "c", "answer_start": 0}]}
 RECORDS = {

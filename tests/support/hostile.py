@@ -1,5 +1,6 @@
-"""A small OpenAI-compatible server that misbehaves on purpose, for tests. Listens on loopback, port 0, in a thread of
-its own.
+"""A small OpenAI-compatible server that misbehaves on purpose.
+
+It listens on loopback, at a free port, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ class Server(ThreadingHTTPServer):
         self.authorizations: list[str] = []
         self.refusal = ""
         self.fate: Callable[[str, int], str | None] = lambda body, attempt: None
-        """Names the fault of each attempt at a request, whatever the order in which requests arrive."""
+        """Return the fault of each attempt at a request, whatever the order in which requests arrive."""
         self.attempts: Counter[str] = Counter()
         self.reply: Callable[[dict[str, Any]], dict[str, Any]] = completion
         self.refuse: Callable[[dict[str, Any]], tuple[int, dict[str, Any]] | None] = lambda body: None
         self.cards: Any = None
-        """What the list of models is, where it is not a single model in OpenAI's form."""
+        """The list of models, if it is not a single model in OpenAI's form."""
         self.pages: dict[str, Any] = {}
-        """What other addresses answer, by their path."""
+        """The responses of other addresses, by path."""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def handle_error(self, request, client_address) -> None:
-        """Clients that hang up are part of the plan."""
+        """Ignore errors: clients that hang up are part of the plan."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -142,7 +143,7 @@ ODD_REPLIES: dict[str, dict[str, Any]] = {
 
 
 def completion(body: dict[str, Any]) -> dict[str, Any]:
-    """A reply that is a function of the prompt, so that two drivers can be compared."""
+    """Return a reply that depends only on the prompt, so that two drivers can be compared."""
     asked = json.dumps(body.get("prompt") or body["messages"])
     text = "note " + hashlib.sha256(asked.encode()).hexdigest()[:6]
     said = {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
@@ -155,7 +156,10 @@ def completion(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def faults(share: float, kinds: list[str], seed: int = 0) -> Fault:
-    """Each POST fails with probability ``share``, in one of ``kinds``; a function of its number alone."""
+    """Return a function from a POST's number to its fault, if it has one: one of ``kinds``, with probability ``share``.
+
+    The fault depends only on the number and ``seed``.
+    """
 
     def fault(number: int) -> str | None:
         rng = random.Random(f"{seed} {number}")
@@ -165,7 +169,7 @@ def faults(share: float, kinds: list[str], seed: int = 0) -> Fault:
 
 
 def fates(share: float, kinds: list[str], seed: int = 0) -> Callable[[str, int], str | None]:
-    """Like :func:`faults`, as a function of a request and how often it was sent before."""
+    """Return a function like that of :func:`faults`, but of a request's body and how often it was sent before."""
 
     def fate(body: str, attempt: int) -> str | None:
         rng = random.Random(f"{seed} {attempt} {body}")

@@ -1,4 +1,4 @@
-"""What a person does in JupyterLab: open a notebook, run all its cells, save, come back."""
+"""What a person does in JupyterLab: open a notebook, run all its cells, save it, come back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ PATIENCE_MS = 150_000
 
 
 def ready(page: Page) -> None:
-    """The notebook is there and its kernel answers."""
+    """Wait until the notebook is open and its kernel answers."""
     expect(page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").first).to_be_visible(timeout=PATIENCE_MS)
     expect(page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Spinner")).to_have_count(0, timeout=PATIENCE_MS)
     expect(page.get_by_role("button", name=re.compile(r"\| (Idle|Busy)$"))).to_be_visible(timeout=PATIENCE_MS)
 
 
 def choose(page: Page, menu: str, item: str) -> None:
-    """Two clicks: a menu, an item of it."""
+    """Click a menu, then one of its items."""
     page.get_by_role("menuitem", name=menu, exact=True).click()
     page.locator(".lm-Menu").get_by_text(item, exact=True).click()
 
@@ -27,7 +27,7 @@ def run_all(page: Page) -> None:
 
 
 def run_all_to_the_end(page: Page, patience_ms: float = 4 * PATIENCE_MS) -> None:
-    """Run all cells and wait until the last one is done; none has raised and none has written in red."""
+    """Run all cells and wait until the last one is done. Fails if a cell has raised an error or written to stderr."""
     prompts = page.locator(".jp-CodeCell .jp-InputPrompt")
     first, before = prompts.first, prompts.first.text_content()
     run_all(page)
@@ -38,7 +38,7 @@ def run_all_to_the_end(page: Page, patience_ms: float = 4 * PATIENCE_MS) -> None
 
 
 def replace_line(page: Page, line: str, by: str) -> None:
-    """Type over one line of a cell."""
+    """Replace one line of a cell by typing."""
     page.locator(".cm-line", has_text=line).click()
     page.keyboard.press("Home")
     page.keyboard.press("Shift+End")
@@ -57,7 +57,7 @@ def save(page: Page) -> None:
 
 
 def output(page: Page, holds: str) -> Locator:
-    """The first output that holds a selector, once it is there."""
+    """Wait for an output that contains the selector ``holds``, and return the first one."""
     found = page.locator(".jp-OutputArea-output", has=page.locator(holds)).first
     expect(found).to_be_visible(timeout=PATIENCE_MS)
     return found

@@ -1,4 +1,4 @@
-"""Replies put together from what models write, the same on every machine, to hold judges to the letter."""
+"""Replies put together from what models write, the same on every machine, to pin every verdict of the judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each notebook leaves and shows when it has run on its defaults, whether papermill or a browser ran it."""
+"""What each notebook leaves and displays when it has run with its defaults, whether papermill or a browser ran it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ LEAVES = {
 
 
 def everything_shown(executed: Path) -> str:
-    """All that a notebook's cells show, as text."""
+    """Return all that a notebook's cells display, as text."""
     cells = [cell for cell in nbformat.read(executed, 4).cells if cell.cell_type == "code"]
     data = [output.get("data", {}) for cell in cells for output in cell.outputs]
     return "\n".join(str(each.get("text/html", each.get("text/plain", ""))) for each in data)

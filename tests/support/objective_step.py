@@ -1,8 +1,9 @@
 """One rank of an update through verl's own worker and each real engine, on rows made by ``tests/rl/test_objective.py``.
 
-``python objective_step.py FOLDER``, once per rank, with torch.distributed's variables set. Reads ``case.json``,
-``rows.pt`` and the recipe's policy; writes ``rank_R.pt``: by engine, the rows of each mini-batch, losses,
-metrics, the new weights, how many tokens went through the model and at how many places logits were computed.
+``python objective_step.py FOLDER`` runs once per rank, with torch.distributed's variables set. It reads ``case.json``,
+``rows.pt`` and the recipe's policy. It writes ``rank_R.pt``, which has for each engine the rows of each mini-batch,
+losses, metrics, the new weights, how many tokens went through the model, and at how many positions logits were
+computed.
 """
 
 import json
@@ -24,7 +25,7 @@ NESTED += ("ref_log_prob", "advantages")
 
 
 def allow_double() -> None:
-    """verl knows no double precision; a proof to 1e-5 needs it."""
+    """Make verl accept double precision, which a proof to 1e-5 needs."""
     known = PrecisionType.to_dtype
     PrecisionType.to_dtype = staticmethod(lambda name: torch.float64 if name == "float64" else known(name))
 
@@ -54,7 +55,7 @@ def batch_of(rows: list[dict]) -> TensorDict:
 
 
 def update(case: dict, folder: Path, rows: list[dict], packed: bool) -> dict:
-    """One rank's account of an update with the engine that ``VERL_ENGINE_DEVICE`` names."""
+    """Return one rank's record of an update with the engine that ``VERL_ENGINE_DEVICE`` names."""
     worker = worker_for(case, folder, packed)
     rank, share = int(os.environ["RANK"]), len(rows) // int(os.environ["WORLD_SIZE"])
     batch = batch_of(rows[rank * share : (rank + 1) * share])

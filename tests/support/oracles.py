@@ -113,7 +113,7 @@ _DROP = r"(\w+) (?:put down|left|set) the (\w+)(?: there| aside)?\."
 
 
 def _been(document: str) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return where everybody is, and where every thing has been."""
+    """Return where every person is, and every room that each thing has been in."""
     where: dict[str, str] = {}
     holds: dict[str, str] = {}
     been: dict[str, list[str]] = {}
@@ -142,7 +142,7 @@ def _story(question: str, document: str) -> str:
 
 
 def _track(question: str, document: str) -> str:
-    """Name all rooms that a thing has been in, in order, none twice in a row."""
+    """Return the rooms that a thing has been in, in order, without immediate repetitions."""
     thing = re.fullmatch(r"Where is the (\w+)\?", question)[1]
     rooms = _been(document)[1].get(thing, [])
     return box(" ".join(room for i, room in enumerate(rooms) if not i or rooms[i - 1] != room))

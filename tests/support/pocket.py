@@ -1,4 +1,4 @@
-"""Where the pocket world and its policies lie: a plug-in that tests use as a person would, by its path."""
+"""The paths of the pocket world and its policies. Tests load them by path, as a person would load a plug-in."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ TRAINED = POCKET / "trained"
 
 
 def pocket_task(name: str) -> str:
-    """The name by which ``make`` finds a task of the pocket world: ``FILE.py:NAME``."""
+    """Return the name by which ``make`` finds a task of the pocket world: ``FILE.py:NAME``."""
     return f"{POCKET / 'world.py'}:pocket_{name}"

@@ -1,4 +1,7 @@
-"""Readings driven by hand: chunks from texts, and replies from a function of the prompt. No backend, no tokenizer."""
+"""Readings driven by hand, with chunks made from texts and replies from a function.
+
+No backend or tokenizer is needed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from memagent_lib.trace import Prompt, Reply, Trace, Turn
 
 
 def pieces(*texts: str) -> list[Chunk]:
-    """Chunks of a document that is ``texts`` in a row; a word counts as a token."""
+    """Return the chunks of a document that consists of ``texts``. A word counts as a token."""
     made, at = [], 0
     for index, text in enumerate(texts):
         made.append(Chunk(index, text, at, at + len(text), len(text.split())))
@@ -20,7 +23,10 @@ def pieces(*texts: str) -> list[Chunk]:
 
 
 def play(session: ReaderSession, reply: Callable[[Prompt], str]) -> tuple[Trace, list[Any]]:
-    """Drive a session with a function of the prompt; the trace, and every prompt or tuple of prompts it yielded."""
+    """Drive a session with a function of the prompt.
+
+    Return the trace, and every prompt or tuple of prompts it yielded.
+    """
 
     def turn(prompt: Prompt) -> Turn:
         return Turn(prompt, Reply(reply(prompt)))
@@ -36,7 +42,7 @@ def play(session: ReaderSession, reply: Callable[[Prompt], str]) -> tuple[Trace,
 
 
 def remember_all(prompt: Prompt) -> str:
-    """A perfect memory: every word so far, in order."""
+    """Reply as a perfect memory: every word so far, in order."""
     words = prompt.memory.split() + (prompt.chunk.text.split() if prompt.chunk else [])
     return " ".join(dict.fromkeys(words))
 

@@ -1,4 +1,4 @@
-"""Waiting for what other processes do: for a condition, never for a time."""
+"""Wait for what other processes do: for a condition, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def wait_for(found: Callable[[], object], most_s: float = 120) -> None:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether nothing of a process runs any more.
+    """Return whether nothing of a process runs any more.
 
-    One that was killed together with its parent is a zombie for as long as whoever inherits it does not ask for its
-    status, and the first process of a container may never ask.
+    A process that was killed together with its parent is a zombie until the process that inherits it collects its
+    status, and the first process of a container may never do that.
     """
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
