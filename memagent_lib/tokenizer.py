@@ -29,6 +29,8 @@ MARGIN_TOKENS = 24
 SAME_TOKENS = 10
 """How many tokens inside a text must be unchanged before the rest of its known tokens are reused."""
 REMEMBERED_TEXTS = 256
+MARK = "<<memagent content>>"
+"""Stands for a message where a chat template is rendered to find what it writes around messages."""
 _OF_EVERY_TEMPLATE = ("messages", "add_generation_prompt", "raise_exception", "strftime_now", "tools", "documents")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
@@ -157,7 +159,7 @@ class Tokenizer:
             raise ValueError(f"{what}; leave {unknown} out, or give the right name")
         other = copy.copy(self)
         other.chat_arguments = dict(arguments)
-        for depends_on_frame in ("_chat_frame", "thoughts"):
+        for depends_on_frame in ("_chat_frame", "thoughts", "end_ids"):
             other.__dict__.pop(depends_on_frame, None)
         return other
 
@@ -292,6 +294,43 @@ class Tokenizer:
         return not self.thoughts.split(reply).finished
 
     @cached_property
+    def end_ids(self) -> tuple[int, ...]:
+        """The ids that end a reply: the token that the chat template writes after an assistant's text, then the EOS.
+
+        A mark of thoughts ends no reply: gpt-oss writes ``<|end|>`` after each thought too.
+        """
+        found = []
+        after = self._after_assistant()
+        if after in self._added_tokens and self._added_tokens[after].content not in self._marks_of_thoughts:
+            found.append(after)
+        eos = getattr(self.source, "eos_token", None)
+        if eos and self.backend.token_to_id(eos) is not None:
+            found.append(self.backend.token_to_id(eos))
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def _marks_of_thoughts(self) -> tuple[str, ...]:
+        family = self.thoughts.family
+        return family.vocabulary if family else ()
+
+    def _after_assistant(self) -> int | None:
+        """Return the token that follows an assistant's text in a rendered conversation, or ``None`` without one."""
+        if not self.source.chat_template:
+            return None
+        messages = [{"role": role, "content": MARK} for role in ("user", "assistant", "user")]
+        try:
+            framed = self.source.apply_chat_template(
+                messages, add_generation_prompt=False, tokenize=False, **self.chat_arguments
+            )
+        except Exception:  # a template may refuse a conversation in any way, and jinja's errors have no common base
+            return None
+        pieces = framed.split(MARK)
+        if len(pieces) != 4:
+            return None
+        ids = self.backend.encode(pieces[2].lstrip(), add_special_tokens=False).ids
+        return ids[0] if ids else None
+
+    @cached_property
     def _begin_ids(self) -> list[int]:
         """The ids with which this tokenizer begins every text, such as a BOS; a chat template writes them itself."""
         encoding = self.backend.encode("x", add_special_tokens=True)
@@ -303,13 +342,12 @@ class Tokenizer:
         if not self.source.chat_template:
             # A base model has no chat template: a line break ends the message.
             return self._begin_ids, self.encode("\n")
-        mark = "<<memagent content>>"
-        messages = [{"role": "user", "content": mark}]
+        messages = [{"role": "user", "content": MARK}]
         framed = self.source.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=False, **self.chat_arguments
         )
         # The frame is encoded with special tokens, the content without: nothing in a document acts as a control token.
-        before, found, after = framed.partition(mark)
+        before, found, after = framed.partition(MARK)
         if not found:
             raise ValueError("the tokenizer's chat template does not contain the user's message as it is")
         return tuple(self.backend.encode(part, add_special_tokens=False).ids for part in (before, after))
@@ -332,6 +370,7 @@ class TokenizerFiles:
             for name, token in named.items()
             if name.endswith("_token") and token
         }
+        self.eos_token: str | None = self._special.get("eos_token")
         template = named.get("chat_template")
         if isinstance(template, list):  # several by name
             template = {one["name"]: one["template"] for one in template}.get("default")

@@ -10,6 +10,7 @@ fit ``window`` is refused before any work. ``tests/backends/test_backend_contrac
 model's turns cost without loading its weights. This package does not depend on readers.
 """
 
+from memagent_lib.backends.end_tokens import end_tokens
 from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Remote, Sampling, require_room
 from memagent_lib.backends.model_shape import ModelShape, shape_of
 from memagent_lib.backends.opening import BACKENDS, open_backend
@@ -26,6 +27,7 @@ __all__ = [
     "Remote",
     "Sampling",
     "Scripted",
+    "end_tokens",
     "open_backend",
     "require_room",
     "shape_of",

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from memagent_lib.backends.end_tokens import end_tokens
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
 from memagent_lib.prompts import Request
 from memagent_lib.tokenizer import Tokenizer
@@ -60,7 +61,7 @@ class Transformers:
         self.window = window or self.model.config.max_position_embeddings
         self._waiting: list[tuple[Request, asyncio.Future]] = []
         self._worker: asyncio.Task | None = None
-        self._ends = _end_tokens(self.model.generation_config.eos_token_id)
+        self._ends = end_tokens(model, self._tokenizer)
         # A model's own generation_config.json may have a repetition penalty (Qwen2.5-Instruct has 1.05), which punishes
         # copying; training and vLLM here have none.
         self.model.generation_config = GenerationConfig(eos_token_id=list(self._ends) or None, pad_token_id=PAD)
@@ -186,13 +187,8 @@ class Transformers:
 
     def _reply(self, request: Request, ids: Ids) -> Reply:
         finish_reason = "stop" if ids and ids[-1] in self._ends else "length"
-        return Reply(self._tokenizer.decode(ids), finish_reason, len(request.ids), len(ids), token_ids=ids)
-
-
-def _end_tokens(eos: int | list[int] | None) -> Ids:
-    if eos is None:
-        return ()
-    return tuple(eos) if isinstance(eos, list) else (eos,)
+        written = ids[:-1] if finish_reason == "stop" else ids
+        return Reply(self._tokenizer.decode(written), finish_reason, len(request.ids), len(ids), token_ids=ids)
 
 
 def _up_to_first_difference(tokens: list[int], draft: Sequence[int]) -> Ids:

@@ -12,6 +12,7 @@ from copy import copy
 from itertools import count
 from typing import Any
 
+from memagent_lib.backends.end_tokens import end_tokens
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
 from memagent_lib.backends.vllm_thread import ThreadEngine
 from memagent_lib.prompts import Request
@@ -41,6 +42,7 @@ class VLLM:
         self, model: str, sampling: Sampling, *, window: int | None = None, threads: int | None = None, **engine: Any
     ):
         self._tokenizer = Tokenizer.load(model)
+        self._ends = end_tokens(model, self._tokenizer)
         self._engine = _start(model, window, threads, engine)
         self.sampling = sampling
         self._ids = count()
@@ -68,13 +70,15 @@ class VLLM:
         except Exception as failure:  # the base class of vLLM's errors changes with its versions
             raise BackendError(f"vLLM gave no reply: {failure}") from failure
         output = final.outputs[0]
+        ids = tuple(output.token_ids)
+        written = ids[:-1] if ids and ids[-1] in self._ends else ids
         return Reply(
-            self._tokenizer.decode(output.token_ids),
+            self._tokenizer.decode(written),
             output.finish_reason,
             len(request.ids),
-            len(output.token_ids),
+            len(ids),
             final.num_cached_tokens or 0,
-            token_ids=tuple(output.token_ids),
+            token_ids=ids,
         )
 
     def _params(self, request: Request) -> Any:
@@ -87,6 +91,7 @@ class VLLM:
             temperature=s.temperature,
             top_p=s.top_p,
             seed=s.seed_for(request),
+            stop_token_ids=list(self._ends),
             detokenize=False,  # once, at the end, by our own tokenizer: cheaper than token by token
             output_kind=RequestOutputKind.FINAL_ONLY,
         )

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -60,13 +60,14 @@ class VerlBackend:
     """Complete the turns of one rollout on verl's rollout servers.
 
     Every sampled turn has its own seed, derived from ``seeds`` (the names of the rollout) and the turn's number.
-    Rollouts with the same ``session`` go to the same server and share its prefix cache. ``finished`` is called after
-    every turn.
+    Rollouts with the same ``session`` go to the same server and share its prefix cache. A reply ends at one of the
+    tokens ``ends``. ``finished`` is called after every turn.
     """
 
     server: Any
     tokenizer: Tokenizer
     window: int
+    ends: tuple[int, ...] = ()
     sampling: dict[str, Any] = field(default_factory=dict)
     session: str = ""
     seeds: tuple[object, ...] = ()
@@ -80,7 +81,12 @@ class VerlBackend:
 
         Raises :class:`RolloutError` if the engine aborts the turn or returns no token.
         """
-        sampling = {**self.sampling, **WHOLE_REPLIES, "max_tokens": request.max_tokens}
+        sampling = {
+            **self.sampling,
+            **WHOLE_REPLIES,
+            "max_tokens": request.max_tokens,
+            "stop_token_ids": list(self.ends),
+        }
         if sampling.get("temperature"):
             sampling["seed"] = seed_of(*self.seeds, self.turns)
         self.turns += 1
@@ -92,9 +98,10 @@ class VerlBackend:
             raise RolloutError(f"the engine ended a turn with {output.stop_reason!r} after {len(ids)} tokens")
         self.extra_fields |= output.extra_fields
         self.finished()
-        # verl reports "completed" for both: a reply of full length that does not end in a special token was cut.
-        cut = len(ids) >= request.max_tokens and ids[-1] not in self.tokenizer.hf.all_special_ids
-        text = self.tokenizer.decode(ids)
+        # verl reports "completed" for both: a reply of full length that does not end in an end token was cut.
+        ended = ids[-1] in self.ends
+        cut = len(ids) >= request.max_tokens and not ended
+        text = self.tokenizer.decode(ids[:-1] if ended else ids)
         if self.tokenizer.still_thinking(text):
             text = self.tokenizer.thoughts.close(
                 text
@@ -124,6 +131,7 @@ class MemAgentLoop(AgentLoopBase):
         template: str,
         budget: dict[str, int],
         window: int,
+        ends: Sequence[int] = (),
         seed: int = 0,
         overlong: str = "keep",
         overlong_buffer: float = 0.25,
@@ -135,7 +143,7 @@ class MemAgentLoop(AgentLoopBase):
     ):
         arguments = data_config.config.get("apply_chat_template_kwargs") if data_config else None
         frame = json.dumps(dict(arguments or {}), sort_keys=True)
-        self.agent = _agent(server_manager, tokenizer, reader, template, Budget(**budget), window, frame)
+        self.agent = _agent(server_manager, tokenizer, reader, template, Budget(**budget), window, tuple(ends), frame)
         self.seed = seed
         self.overlong = Overlong(overlong)
         self.overlong_buffer = overlong_buffer
@@ -289,14 +297,21 @@ def _without_cut_replies(outputs: list[AgentLoopOutput], trace: Trace) -> list[A
 
 @lru_cache(maxsize=4)
 def _agent(
-    server: Any, tokenizer: Any, reader: str, template: str, budget: Budget, window: int, chat_template: str
+    server: Any,
+    tokenizer: Any,
+    reader: str,
+    template: str,
+    budget: Budget,
+    window: int,
+    ends: tuple[int, ...],
+    chat_template: str,
 ) -> Agent:
     """Open one agent for all rollouts of a process; each rollout then puts its own backend in it.
 
     ``chat_template`` is JSON, which the cache can hash.
     """
     own = Tokenizer(tokenizer).with_chat_arguments(json.loads(chat_template))
-    backend = VerlBackend(server, own, window)
+    backend = VerlBackend(server, own, window, ends)
     return open_agent(backend=backend, reader=reader, template=template, budget=budget, tokenizer=own)
 
 

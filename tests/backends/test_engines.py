@@ -107,6 +107,9 @@ def test_a_model_without_an_end_token_replies_up_to_the_limit(model_folder, toke
     for name in ("config.json", "generation_config.json"):
         told = json.loads((folder / name).read_text())
         (folder / name).write_text(json.dumps(told | {"eos_token_id": None}))
+    table = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(table | {"eos_token": None}))
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     plain = passes_and_replies(folder, [requests(tokenizer, 6)])[0].replies
     assert {len(reply) for reply in plain} == {6}
     assert passes_and_replies(folder, [drafted(requests(tokenizer, 6), plain)])[0] == Asked(1, plain)

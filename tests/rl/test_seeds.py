@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
 from memagent_lib.data import Example
+from memagent_lib.prompts import Request
 
 BUDGET = {"chunk_tokens": 24, "memory_tokens": 8, "answer_tokens": 6, "question_tokens": 8}
 
@@ -56,6 +58,21 @@ async def test_every_turn_has_its_own_seed_and_the_same_again(tokenizer):
 
 async def test_greedy_reading_needs_no_seed(tokenizer):
     assert set(await seeds(tokenizer, temperature=0.0)) == {None}
+
+
+async def test_rollouts_end_where_replies_of_evaluation_end(tokenizer):
+    from memagent_lib.rl.agent_loop import VerlBackend
+
+    reply = tokenizer.encode("code")
+    end = tokenizer.encode("!")[0]
+    backend = VerlBackend(Server([*reply, end]), tokenizer, window=64, ends=(end, 2))
+    request = Request((5, 6), "", max_tokens=len(reply) + 1)
+    ended = await backend.complete(request)
+    assert (ended.text, ended.finish_reason) == (tokenizer.decode(reply), "stop")
+    assert ended.token_ids == (*reply, end)
+    assert backend.server.requests[0]["stop_token_ids"] == [end, 2]
+    cut = await replace(backend, ends=(2,)).complete(request)
+    assert (cut.text, cut.finish_reason) == (tokenizer.decode([*reply, end]), "length")
 
 
 class Failing(Server):

@@ -12,7 +12,7 @@ import os
 from dataclasses import asdict
 from typing import Any
 
-from memagent_lib.backends import shape_of
+from memagent_lib.backends import end_tokens, shape_of
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe, flatten
@@ -94,13 +94,15 @@ def _nearest(config: Any, key: str) -> str:
 def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
     """Write the YAML file from which verl builds one agent loop per rollout."""
     folder.traces.mkdir(parents=True, exist_ok=True)
+    encoder = encoder_of(recipe)
     entry = {
         "name": "memagent",
         "_target_": "memagent_lib.rl.agent_loop.MemAgentLoop",
         "reader": recipe.reading.reader,
         "template": recipe.reading.template,
         "budget": asdict(recipe.reading.budget),
-        "window": encoder_of(recipe).window,
+        "window": encoder.window,
+        "ends": list(end_tokens(recipe.model.path, encoder.tokenizer)),
         "seed": recipe.train.seed,
         "overlong": str(recipe.train.overlong),
         "overlong_buffer": recipe.train.overlong_buffer,
