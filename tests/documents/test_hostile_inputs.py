@@ -106,6 +106,7 @@ def whole(value: object) -> Callable[[dict], object]:
     return lambda body: value
 
 
+OVERLOADED = "an error as a reply"
 CALL = {
     "message": {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
 }
@@ -131,7 +132,7 @@ REPLIES: dict[str, tuple[Callable[[dict], object], str | None]] = {
     "a tool call": (whole({"choices": [CALL | {"finish_reason": "tool_calls"}]}), None),
     "no choice": (whole({"choices": []}), None),
     "null choices": (whole({"choices": None}), None),
-    "an error as a reply": (whole({"error": {"message": "model\nis\noverloaded", "code": 500}}), None),
+    OVERLOADED: (whole({"error": {"message": "model\nis\noverloaded", "code": 500}}), None),
     "null body": (whole(None), None),
     "a list": (whole([1, 2]), None),
     "a text": (whole("4711"), None),
@@ -162,9 +163,9 @@ def tokens(tokenizer_folder) -> Tokenizer:
     return Tokenizer.load(tokenizer_folder)
 
 
-def agent_for(server: Server, tokens: Tokenizer, api: str) -> Agent:
+def agent_for(server: Server, tokens: Tokenizer, api: str, deadline_s: float) -> Agent:
     policy = RetryPolicy(
-        deadline_s=20, first_wait_s=0.001, longest_wait_s=0.002, same_refusals=10**6, gone_after_failures=10**6
+        deadline_s=deadline_s, first_wait_s=0.001, longest_wait_s=0.002, same_refusals=10**6, gone_after_failures=10**6
     )
     backend = OpenAICompatible("small", Sampling(), base_url=server.url, api=api, retry_policy=policy)
     budget = Budget(chunk_tokens=1500, memory_tokens=64, answer_tokens=64, question_tokens=32)
@@ -213,16 +214,22 @@ def require_clear(error: Exception, case: Hostile) -> str:
 def test_hostile_inputs_end_in_the_answer_or_one_clear_line(tokens, tmp_path):
     ends = Counter()
     names = ("{}.txt", "{}\n<b>.txt", "{}\udcff.txt", "{}.md", "{} {{chunk}}.txt")
-    with serving() as server:
-        agents = [agent_for(server, tokens, api) for api in ("chat", "completions")]
+    with serving() as server, serving() as overloaded:
+        overloaded.reply = REPLIES[OVERLOADED][0]
+        apis = ("chat", "completions")
+        agents = [agent_for(server, tokens, api, deadline_s=20) for api in apis]
+        hasty = [agent_for(overloaded, tokens, api, deadline_s=0.2) for api in apis]
         for number in range(INPUTS):
             case = generated(number)
             path = tmp_path / ("{}.html" if case.kind.startswith("html") else names[number % 5]).format(number)
             path.write_bytes(case.data)
             server.reply = case.reply
             server.bodies.clear()
+            # An overloaded server is tried again until the deadline, and this one never recovers. It is another server,
+            # because a request may still be on its way to it when the next input is read.
+            reads = (hasty if case.kind.endswith(OVERLOADED) else agents)[number % 4 // 2]
             try:
-                reading = read_files(agents[number % 4 // 2], [path], ["What is the code?"])
+                reading = read_files(reads, [path], ["What is the code?"])
                 require_right(reading, case, server.bodies, tokens)
                 if number % 7 == 0:
                     assert SavedReading.load(reading.save(tmp_path / "saved.json")).trace == reading.trace
@@ -232,6 +239,6 @@ def test_hostile_inputs_end_in_the_answer_or_one_clear_line(tokens, tmp_path):
                 raise AssertionError(f"input {number} ({case.kind}, {case.data[:80]!r}): {wrong}") from wrong
             except Exception as error:
                 ends[require_clear(error, case)] += 1
-        for agent in agents:
+        for agent in (*agents, *hasty):
             agent.close()
     assert ends["read"] > 300 and len(ends) >= 5, ends
