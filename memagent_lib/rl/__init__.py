@@ -15,7 +15,7 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
 
 ``actor.clip_ratio_low``, ``actor.clip_ratio_high``
     0.2 as published. DAPO raises the upper bound to 0.28, so that rare tokens can become likelier; use it if entropy
-    collapses. A smaller lower bound limits how fast a token's probability falls; use it if replies lose their form.
+    collapses. A smaller lower bound limits how fast a token's probability falls; use it if replies lose their format.
 ``actor.kl_loss_coef``
     ``beta``, active with ``actor.use_kl_loss``. Use it to preserve a model's other abilities; it costs a forward pass.
 ``actor.entropy_coeff``
@@ -30,21 +30,21 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
     ``token-mean``: all tokens weigh the same (DAPO, arXiv 2503.14476, equation 12), so long replies weigh more.
     ``seq-mean-token-mean`` averages over each reply first, and counts rows of padding as replies.
 ``data.train_batch_size``, ``actor_rollout_ref.rollout.n``, ``actor.ppo_mini_batch_size``
-    The prompts per step, the rollouts per prompt, and the prompts per optimizer step. The number of turns does not
-    matter.
+    The prompts per step, the rollouts per prompt, and the prompts per optimizer step. None of them depends on the
+    number of turns.
 ``actor.optim``
     The learning rate rises linearly to ``lr`` in ``lr_warmup_steps``, then falls along a cosine to ``min_lr_ratio`` of
     ``lr``, for runs with a planned end. With a ratio of 1 it stays at ``lr``, as published.
 ``actor_rollout_ref.model.use_remove_padding``
-    ``false`` lays rows out as trees and computes only once the tokens shared by a group's rollouts. Use it for
-    templates with the chunk first. The gradients are the same. A CPU always does so.
+    ``false`` lays rows out as trees and computes the tokens that a group's rollouts share only once. Use it for
+    templates with the chunk first. The gradients are the same. Training on a CPU always uses trees.
 
 Settings without a name in verl are in ``[train]`` (:class:`~memagent_lib.rl.config.TrainingConfig`) and ``[data]``.
 
 Read ``config``, ``advantages``, ``loss``, ``agent_loop``, ``trainer`` in this order. ``curriculum`` chooses the
 examples, ``run_folder`` describes a run's files, ``verl`` depends on verl's internals, ``cpu`` is needed only without a
-GPU, and ``run`` has the processes of a run. This ``__init__`` loads neither verl nor vLLM nor Ray. Knows no notebook
-and no chart.
+GPU, and ``run`` starts and supervises a run's processes. This ``__init__`` loads neither verl nor vLLM nor Ray. The
+room depends on no notebook and no chart.
 """
 
 from memagent_lib.rl.advantages import Credit, Overlong

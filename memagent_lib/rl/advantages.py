@@ -1,6 +1,6 @@
-"""Compute the advantages of turns from the rewards of rollouts: the paper's equation, and the variants of a recipe.
+"""Compute the advantages of turns from the rewards of rollouts: the paper's equation, and a recipe's variants of it.
 
-A row is one turn of one rollout; verl names it ``{prompt}_{rollout}_{turn}``. Knows neither verl nor tensors.
+A row is one turn of one rollout; verl names it ``{prompt}_{rollout}_{turn}``. The module uses neither verl nor tensors.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def last_turns(keys: Sequence[str]) -> dict[tuple[str, str], int]:
 def row_advantages(
     keys: Sequence[str], rewards: Sequence[float], *, by_deviation: bool = False, credit: Credit = Credit.SHARED
 ) -> list[float]:
-    """Return the advantage of each row. ``rewards`` has a value per row; only each rollout's last one counts.
+    """Return the advantage of each row. ``rewards`` has a value per row; only that of a rollout's last turn counts.
 
     ``A_i = R_i - mean(R)`` over the rollouts ``i`` of a prompt (arXiv 2507.02259, equation 4); every rollout counts
-    once, whatever its number of turns. ``by_deviation`` divides by ``deviation(R) + 1e-6``, the sample's standard
-    deviation, as in the published GRPO. The only rollout of a prompt gets 0.
+    once, whatever its number of turns. ``by_deviation`` divides by ``deviation(R) + 1e-6``, with the sample standard
+    deviation, as in the published GRPO. If a prompt has only one rollout, its advantage is 0.
     """
     last = last_turns(keys)
     groups: dict[str, list[float]] = defaultdict(list)
@@ -94,9 +94,11 @@ def row_advantages(
         value = float(rewards[last[rollout]]) - statistics.fmean(group)
         if by_deviation and len(group) > 1:
             value /= statistics.stdev(group) + SMALLEST_DEVIATION
-        if credit is Credit.FINAL:
-            return value if last[rollout] == position else 0.0
-        return value / turns[rollout] if credit is Credit.SPLIT else value
+        if credit is Credit.FINAL and last[rollout] != position:
+            return 0.0
+        if credit is Credit.SPLIT:
+            return value / turns[rollout]
+        return value
 
     return [advantage(RowName.of(key), position) for position, key in enumerate(keys)]
 
@@ -122,7 +124,7 @@ def step_advantages(keys: Sequence[str], steps: Sequence[float | None]) -> list[
 def prompts_without_spread(
     keys: Sequence[str], rewards: Sequence[float], steps: Sequence[float | None] | None = None
 ) -> set[str]:
-    """Return the prompts whose advantages are all 0, because rewards and every turn's ``steps`` are equal."""
+    """Return the prompts whose advantages are all 0: their rollouts have equal rewards and, turn by turn, ``steps``."""
     seen: dict[str, set[float]] = defaultdict(set)
     noted: dict[tuple[str, int], set[float]] = defaultdict(set)
     for (prompt, _), position in last_turns(keys).items():

@@ -2,8 +2,8 @@
 
 The loop opens the same agent as evaluation, so training and evaluation use the same prompts. It also scores the answer
 itself, because verl's reward managers would see it truncated to the length of another turn's reply. verl builds one
-loop per rollout from the file that :func:`memagent_lib.rl.verl.verl_settings.write_agent_file` writes. Knows no
-trainer.
+loop per rollout from the file that :func:`memagent_lib.rl.verl.verl_settings.write_agent_file` writes. The loop does
+not depend on the trainer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONL
 
 
 class RolloutError(RuntimeError):
-    """A rollout could not be finished. A score of 0 instead would punish the policy for a fault that is not its own."""
+    """A rollout could not be finished. It is not scored as 0, which would punish the policy for another's fault."""
 
 
 def seed_of(*names: object) -> int:
@@ -57,9 +57,9 @@ def seed_of(*names: object) -> int:
 
 @dataclass
 class VerlBackend:
-    """Complete the turns of one rollout on verl's rollout servers.
+    """Completes the turns of one rollout on verl's rollout servers.
 
-    Every sampled turn has its own seed, derived from ``seeds`` (the names of the rollout) and the turn's number.
+    Every sampled turn has its own seed, derived from ``seeds`` (what identifies the rollout) and the turn's number.
     Rollouts with the same ``session`` go to the same server and share its prefix cache. A reply ends at one of the
     tokens ``ends``. ``finished`` is called after every turn.
     """
@@ -103,9 +103,8 @@ class VerlBackend:
         cut = len(ids) >= request.max_tokens and not ended
         text = self.tokenizer.decode(ids[:-1] if ended else ids)
         if self.tokenizer.still_thinking(text):
-            text = self.tokenizer.thoughts.close(
-                text
-            )  # an error in evaluation; here it is the policy's empty reply, and scored as one
+            # Evaluation raises an error here. In training it is the policy's own empty reply, and is scored as one.
+            text = self.tokenizer.thoughts.close(text)
         return Reply(
             text,
             finish_reason="length" if cut else "stop",
@@ -121,7 +120,7 @@ class VerlBackend:
 
 
 class MemAgentLoop(AgentLoopBase):
-    """Read one document with one agent. :meth:`run` returns an output per turn; the last one carries the score."""
+    """Reads one document with one agent. :meth:`run` returns an output per turn; the last one carries the score."""
 
     def __init__(  # does not call AgentLoopBase, which would build a chat tokenizer for every rollout
         self,
@@ -152,9 +151,9 @@ class MemAgentLoop(AgentLoopBase):
         self.traces_per_step = traces_per_step
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """Read, answer and score one row of the data. A row that fails is repeated once.
+        """Read, answer and score one row of the data. A row that fails is tried once more, with the same seeds.
 
-        The first failure is recorded, and the repetition has the same seeds. A second failure is raised.
+        Both failures are recorded; the second is raised.
         """
         for attempt in range(1, TRIES + 1):
             try:
@@ -240,7 +239,7 @@ def leave_traces_to_others() -> None:
 
 
 def last_failure(traces: Path) -> str:
-    """Describe the last recorded failure of a rollout: its example's id and its traceback."""
+    """Describe the last recorded failure: its example, rollout, attempt and traceback."""
     noted = read_lines(traces / FAILURES)
     if not noted:
         return "see the log above"

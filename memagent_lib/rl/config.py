@@ -1,8 +1,8 @@
 """The recipe of a training run: a TOML file of a few small tables, validated when it is loaded.
 
 A recipe adds only the settings that verl lacks: reader, budgets, curriculum, credit, and when to give up. Every setting
-of verl keeps verl's dotted name, in the table ``[verl]``. Does not load verl: ``rl/verl/verl_settings.py`` turns a
-:class:`Recipe` into verl's configuration.
+of verl keeps verl's dotted name, in the table ``[verl]``. This module does not load verl: ``rl/verl/verl_settings.py``
+turns a :class:`Recipe` into verl's configuration.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Stage:
 class DataConfig:
     """Parquet files of examples to train on (``train`` or ``stages``) and to validate on (``eval``, read greedily).
 
-    ``train`` is shuffled, used up, and shuffled again. ``[[data.stages]]``, tables of ``files`` and
-    ``steps``, are a curriculum instead. Use one if the policy never answers long documents at first: on short ones the
-    rewards of a group differ, so that there is something to learn.
+    ``train`` is shuffled, used up, and shuffled again. ``[[data.stages]]``, tables of ``files`` and ``steps``, replace
+    it by a curriculum. Use one if the policy never answers long documents at first: on short ones, the rewards of a
+    group differ, so there is something to learn.
 
     ``mix`` states how a stage's examples are drawn: ``examples`` draws each equally often; ``tasks`` draws equally many
     of every task, so that no task dominates; ``files`` draws equally many of every file, so that a few examples
@@ -132,7 +132,7 @@ class ReadingConfig:
 
     @property
     def shows(self) -> Mapping[Kind, int]:
-        """How many memories each kind of the reader's prompts contains; it determines the size of prompts."""
+        """The number of memories in each kind of the reader's prompts, which determines how long the prompts are."""
         return reader_named(self.reader).prompts
 
     @property
@@ -343,12 +343,12 @@ def _refuse_renamed(tables: Mapping[str, Any]) -> None:
 
 
 def _lists(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return ``table`` with a list of one in place of a string, where a list of paths is meant."""
+    """Return ``table`` with each string among ``names``, the keys of lists of paths, as a list of one path."""
     return {key: [value] if key in names and isinstance(value, str) else value for key, value in table.items()}
 
 
 def recipe_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Read a recipe's tables with its overrides. Unlike :meth:`Recipe.load`, load nothing that the tables name."""
+    """Return a recipe's tables with ``overrides`` applied. Unlike :meth:`Recipe.load`, load nothing that they name."""
     tables = read_toml(path, "recipe")
     for override in overrides:
         _apply(tables, override)

@@ -1,7 +1,7 @@
-"""Choose the examples of a training step: stage after stage, with equally many prompts from each share of a stage.
+"""Choose the examples of a training step: stage after stage, equally often from each share (task or file) of a stage.
 
 The choice depends only on seed, step and prompt number, not on earlier draws, so a resumed run draws the same examples
-as an uninterrupted one. Knows rows by number and tasks by name; knows no file and no trainer.
+as an uninterrupted one. Rows are numbers and tasks are names here; the module depends on no file and no trainer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """List the modules and files that a recipe would load, without loading any of them.
 
 A recipe is code: its reader, its judges and many settings of verl name Python files and modules that a run imports, and
-checkpoints that the run unpickles. Reads only the recipe's tables and the names of judges in its data files.
+checkpoints that the run unpickles. Only the recipe's tables and the names of judges in its data files are read.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from memagent_lib.data import stream_records
 from memagent_lib.paths import absolute
 from memagent_lib.plugins import is_plugin
 
-# What the last word of a setting of verl ends in where its value names something to load. More than verl has today:
-# a line too many does no harm.
+# A setting of verl whose name ends in one of these may name something to load. The list is longer than verl needs
+# today, because a harmless setting in the result costs only a line.
 _ENDINGS = ("path", "_lib", "_target_", "module", "_cls", "_class", "_class_name", "_fn", "_function", "_hook", "_dir")
 _ENVIRONMENT = "runtime_env"
-"""Under it all that Ray's processes get: modules, working directory, variables."""
+"""The setting for what Ray gives to its processes: modules, a working directory, environment variables."""
 _CODE_SIGNS = (".py", "pkg://", "file://")
 
 
@@ -30,7 +30,7 @@ class Loaded(NamedTuple):
 
 
 def loaded_by(tables: Mapping[str, Any]) -> list[Loaded]:
-    """Return the modules and files that a recipe would load, first those of its settings, then its judges."""
+    """Return the modules and files that a recipe would load: those that its settings name, then its judges."""
     found = [Loaded(name, str(value)) for name, value in _settings(tables) if _loads(name, value)]
     data = tables.get("data")
     return found + list(_judges(data)) if isinstance(data, Mapping) else found
@@ -62,7 +62,7 @@ def _loads(name: str, value: Any) -> bool:
 
 
 def _judges(data: Mapping[str, Any]) -> Iterator[Loaded]:
-    """Yield the judges of a user's own that examples name."""
+    """Yield the judges from users' files that the examples in the data files name."""
     for path in dict.fromkeys(str(value) for _, value in _settings(data)):
         file = absolute(path)
         if path.endswith(".parquet") and file.is_file():

@@ -1,8 +1,8 @@
 """The published policy loss, plus two measurements: the number of rows trained, and how well sampler and actor agree.
 
-Registered with verl as ``memagent``. The gradient is that of verl's ``vanilla`` loss (PPO, clipped and dual-clipped).
-Only the worker can measure these, so it returns sums over the micro-batch as metrics. If a run skips the old policy's
-forward pass, the sums are the only comparison of sampler and actor.
+The loss is registered with verl as ``memagent``. Its gradient is that of verl's ``vanilla`` loss (PPO, clipped and
+dual-clipped). Both measurements can be made only where the loss is computed, so it returns sums over the micro-batch as
+metrics. If a run skips the old policy's forward pass, the sums are the only comparison of sampler and actor.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def agreement(means: Mapping[str, float]) -> tuple[float, float]:
 def rows_trained(means: Mapping[str, float]) -> int:
     """Return how many rows of a mini-batch had a token in the loss, over all workers and micro-batches.
 
-    verl reports only averages over micro-batches. The averages have the same ratio of rows to tokens as the sums. That
-    ratio times the mini-batch's number of tokens (the loss's normaliser) is the number of rows.
+    verl reports only averages over micro-batches, but their ratio of rows to tokens is that of the sums. The ratio
+    times the mini-batch's number of tokens (the loss's normaliser) is the number of rows.
     """
     tokens = means[f"{PREFIX}tokens"]
     if not tokens:

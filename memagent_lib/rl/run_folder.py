@@ -1,6 +1,6 @@
 """The files of a training run: status, metrics, checkpoints, exported model. Other processes may read them at any time.
 
-Every file is written atomically or grows by whole lines, so a reader never sees half a record. Starts nothing.
+Every file is written atomically or grows by whole lines, so a reader never sees half a record. No process starts here.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class TrainingStatus:
     """The status of a run at one moment.
 
     ``reward`` is the mean score of the last step's rollouts. ``retried`` counts, over all steps, the rollouts that
-    failed and were repeated. ``stop_by`` is the time (Unix seconds) at which a requested stop becomes a kill; 0 without
-    a request.
+    failed and were repeated. ``stop_by`` is the time (Unix seconds) at which a requested stop becomes a kill, or 0 if
+    no stop was requested.
     """
 
     state: TrainingState
@@ -70,6 +70,8 @@ class TrainingStatus:
 
 
 class Checkpoint(NamedTuple):
+    """The policy and optimizer after ``step`` training steps, saved in ``folder``."""
+
     step: int
     folder: Path
 
@@ -174,7 +176,7 @@ class RunFolder:
         write_atomically(self.path / "status.json", json.dumps(status.to_record() | {"updated": time.time()}))
 
     def status(self) -> TrainingStatus:
-        """Return the last status, with the state ``died`` if it claims to be active but no process has the lock."""
+        """Return the last status. Its state is ``died`` if it was written as active but no process holds the lock."""
         status = self._written_status()
         if status.state.over or self.locked():
             return status
@@ -217,7 +219,7 @@ class RunFolder:
         return self.checkpoints / "latest_checkpointed_iteration.txt"
 
     def whole_checkpoints(self) -> list[Checkpoint]:
-        """Return all checkpoints, ordered by step; each is whole (:mod:`memagent_lib.rl.verl.checkpoints`)."""
+        """Return all checkpoints, ordered by step. None is incomplete (:mod:`memagent_lib.rl.verl.checkpoints`)."""
         folders = self.checkpoints.glob("global_step_*")
         return sorted(Checkpoint(int(path.name.rpartition("_")[2]), path) for path in folders)
 

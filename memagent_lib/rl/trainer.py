@@ -65,7 +65,7 @@ class MemAgentTrainer(RunTrainer):
     # Prompts: which examples a step trains on.
 
     def _init_dataloader(self) -> None:
-        """Load the data as verl does; training then draws its rows by :class:`Curriculum`, which has no state."""
+        """Load the data as verl does. Training then draws its rows with a :class:`Curriculum`, which has no state."""
         super()._init_dataloader()
         tasks = self.train_dataset.dataframe["data_source"][:]
         rows = numbered({file: count(file) for file in self.config.data.train_files}, tasks)
@@ -76,7 +76,7 @@ class MemAgentTrainer(RunTrainer):
         self.curriculum = Curriculum(tuple(stages), self.config.data.train_batch_size, self.settings.seed)
 
     def _fetch_one_gen_batch(self) -> TensorDict:
-        """Draw the step's next prompts, named by step and number: seeds and row order follow from the names."""
+        """Draw the step's next prompts, and name them by step and number, which then fix seeds and row order."""
         drawn = self._examples
         prompts = self.config.data.gen_batch_size or self.config.data.train_batch_size
         numbers = range(len(drawn), len(drawn) + prompts)
@@ -155,7 +155,7 @@ class MemAgentTrainer(RunTrainer):
         return dp_size * self.settings.mini_batches
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **settings: Any) -> KVBatchMeta:
-        """Order, thin out and pad the rows; check that they are exactly the rows that were produced."""
+        """Sort the rows, leave out groups without spread if the recipe does, and pad; check that no row is lost."""
         batch.reorder(sorted(range(len(batch)), key=lambda position: RowName.of(batch.keys[position])))
         metrics.update(self._rollout_metrics(batch))
         metrics["rows/carried"] = len(batch)
@@ -261,7 +261,7 @@ class MemAgentTrainer(RunTrainer):
         return f"all of its inputs are finite, so it comes from the policy, on {self._named(batch.keys)}"
 
     def _named(self, keys: list[str]) -> str:
-        """Name the first of some rows, with their examples, and say how many there are."""
+        """Name the first few of ``keys`` with their examples, and give the number of all."""
         examples = self._examples
         named = [f"{key} (example {examples.get(RowName.of(key).prompt, 'padding')})" for key in keys[:MOST_ROWS_NAMED]]
         return f"{', '.join(named)} ({len(keys)} rows)"
@@ -279,7 +279,7 @@ class MemAgentTrainer(RunTrainer):
         return batch
 
     def _log_moments(self, measured: dict[str, list[float]], metrics: dict[str, Any]) -> None:
-        """Count the rows trained; compare sampler and actor by the loss if the first pass is the update's."""
+        """Count the rows trained; compare sampler and actor here if the update makes the only forward pass."""
         prefix = f"actor/{PREFIX}"
         found = {name.removeprefix("actor/"): measured.pop(name) for name in list(measured) if name.startswith(prefix)}
         mini_batches = [dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)]
@@ -308,7 +308,7 @@ def by_task(measured: list[dict[str, float]], tasks: list[str]) -> dict[str, flo
 
 
 def average_metrics(measured: list[dict[str, float]]) -> dict[str, float]:
-    """Return the mean of each metric over rollouts as ``rollout/<name>``, leaving out rollouts with no known value."""
+    """Return the mean of each metric as ``rollout/<name>``, over the rollouts in which its value is known."""
     means = {}
     for name in measured[0]:
         values = [rollout[name] for rollout in measured]

@@ -1,7 +1,7 @@
-"""The parts that training needs only on a machine without a GPU: platform, engine, rollout server, weight channel.
+"""What training needs only on a machine without a GPU: platform, engine, rollout server, weight channel.
 
-verl loads the modules by name. This ``__init__`` exports the functions that the rest of ``rl`` calls, and loads neither
-torch nor verl.
+verl loads these modules by name. This ``__init__`` exports the functions that the rest of ``rl`` calls, and loads
+neither torch nor verl.
 """
 
 from memagent_lib.rl.cpu.cpu_settings import (

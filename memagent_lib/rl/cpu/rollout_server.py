@@ -1,7 +1,7 @@
 """Rollouts on a CPU: verl's server, vLLM's engine and the agent loops in one process.
 
-verl has a process for each, and a message between them takes longer than a small policy's turn; here a turn is a
-function call. The servers start early, while the training worker starts too.
+verl gives each a process of its own, and a message between two processes takes longer than a small policy's turn. Here
+a turn is a function call. The servers start early, at the same time as the training worker.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class RolloutServer(vLLMHttpServer):
 
     async def start_agents(self, config: Any) -> None:
         """Make this process a worker of verl's agent loops too."""
+        # Every server would save the first rollouts of a step, so only the first server does.
         if self.replica_rank:
             leave_traces_to_others()
         self._agents = await asyncio.to_thread(RolloutWorker, config, _LocalClient(self))  # it waits for others
@@ -51,7 +52,7 @@ class RolloutServer(vLLMHttpServer):
 
 
 class _LocalClient:
-    """The client of a server in the same process; every turn is a request with its own number."""
+    """The client of a server in the same process. It numbers its requests, one per turn."""
 
     def __init__(self, server: RolloutServer):
         self._server = server
@@ -101,7 +102,7 @@ class RolloutServers(vLLMReplica):
 
 
 class LocalServers(LLMServerManager):
-    """verl's manager of servers without the load balancer and its process, since no request comes from outside."""
+    """verl's manager of servers, without the load balancer's process, because every loop calls its own server."""
 
     async def _init_global_load_balancer(self) -> None:
         return None
@@ -137,6 +138,6 @@ def start_servers(config: Any) -> None:
 
 
 def _nodes() -> list[str]:
-    """Return the nodes that have devices, in verl's order of workers: weights then stay on their node."""
+    """Return the nodes that have devices in verl's order of workers, so that weights are sent within a node."""
     alive = (node for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU"))
     return [node["NodeID"] for node in sorted(alive, key=lambda node: node["NodeManagerAddress"])]

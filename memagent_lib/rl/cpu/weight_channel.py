@@ -1,7 +1,7 @@
 """Send an actor's weights to the vLLM servers on its machine, through sockets named after the run.
 
-verl names the sockets after Ray's job number, which is the same in every new Ray: two runs on one machine would receive
-each other's weights, or fail to bind. Does not look at the weights.
+verl names the sockets after Ray's job number, which is the same in every new Ray cluster, so two runs on one machine
+would receive each other's weights or fail to bind. The weights themselves pass through unchanged.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY  # verl offers no other 
 from verl.workers.rollout.utils import ensure_async_iterator
 from verl.workers.rollout.vllm_rollout import ServerAdapter
 
-RUN_KEY = "MEMAGENT_RUN_KEY"  # set by the launcher; vLLM's engine knows nothing else of the run it serves
+RUN_KEY = "MEMAGENT_RUN_KEY"  # set by the launcher; nothing else tells vLLM's engine which run it serves
 
 
 def socket(replica: int | str, rank: int | str) -> str:
+    """Return the address at which ``rank`` of rollout server ``replica`` receives weights."""
     return f"ipc://{tempfile.gettempdir()}/memagent-{os.environ[RUN_KEY]}-{replica}-{rank}.sock"
 
 
 class CpuSender(ServerAdapter):
-    """verl's weight sender, changed to serve every rollout server of its worker in turn; ``CpuWeights`` receives."""
+    """verl's weight sender, changed to send to each rollout server of its worker; ``CpuWeights`` is the receiver."""
 
     async def update_weights(self, weights: Iterable[Any], global_steps: int | None = None, **settings: Any) -> None:
         """Collect the tensors, because verl yields them only once, and send all of them to each server."""
@@ -43,5 +44,5 @@ def server_name(number: int) -> str:
 
 
 def use() -> None:
-    """Register :class:`CpuSender` as ``vllm`` with verl in this process."""
+    """Make verl use :class:`CpuSender` for rollouts by ``vllm`` in this process."""
     _ROLLOUT_REGISTRY["vllm", "async"] = f"{__name__}.{CpuSender.__name__}"

@@ -1,8 +1,8 @@
 """Update the weights of vLLM's CPU build.
 
 vLLM's CPU build packs linear weights when it loads a model and drops the originals, so verl's in-place update silently
-changes nothing. This worker extension collects the new tensors and lets vLLM load them like a checkpoint. The setting
-``rollout.engine_kwargs.vllm.worker_extension_cls`` names it.
+changes nothing. The worker extension here collects the new tensors and lets vLLM load them like a checkpoint. verl
+finds it through the setting ``rollout.engine_kwargs.vllm.worker_extension_cls``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CpuWeights(vLLMColocateWorkerExtension):
     def update_weights_from_ipc(
         self, peft_config: dict | None = None, base_sync_done: bool = False, use_shm: bool = True
     ) -> None:
-        """Receive all of the actor's tensors and load them. The sender has merged any adapters into them."""
+        """Receive and load all of the actor's tensors, into which the sender has merged any adapters."""
         assert not peft_config, "adapters are sent apart from their weights"
         weights = self._receive(use_shm)
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
@@ -46,7 +46,7 @@ class CpuWeights(vLLMColocateWorkerExtension):
         return socket(os.environ["VERL_REPLICA_RANK"], self.local_rank)
 
     def _repack_embeddings(self) -> None:
-        """Pack tied embeddings again: the output head computes with a packed copy that a reload leaves unchanged."""
+        """Pack tied embeddings again, because the output head uses a packed copy that a reload leaves unchanged."""
         for module in self.model_runner.model.modules():
             if isinstance(module, VocabParallelEmbedding):
                 module.quant_method.process_weights_after_loading(module)

@@ -1,6 +1,6 @@
-"""The processes of a training run: checks and plan before, launcher, supervisor and trainer during, export after.
+"""The processes of a training run: checks and plan before it, launcher, supervisor and trainer during, export after.
 
-``supervisor`` and ``training_process`` are programs; nothing imports them. Knows no algorithm.
+``supervisor`` and ``training_process`` are programs; nothing imports them. The algorithm is not in this room.
 """
 
 from memagent_lib.rl.run.launcher import launch, resolved

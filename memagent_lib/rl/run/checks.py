@@ -1,6 +1,6 @@
-"""Find faults that would end a run, before any process starts: leftovers, missing files, too small a window or disk.
+"""Find what would end a run before any process starts: leftovers, missing files, too small a window or disk.
 
-Loads neither torch nor verl; counts prompts with the policy's tokenizer.
+The checks load neither torch nor verl. They count the tokens of prompts with the policy's tokenizer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ VALIDATION = "data.val_"
 
 
 def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
-    """Check a recipe and its folder; return the recipe, reduced to usable data (:mod:`memagent_lib.rl.run.data_check`).
+    """Check a recipe and its folder; return the recipe with only usable data (:mod:`memagent_lib.rl.run.data_check`).
 
     Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` if the run could not finish.
     """
@@ -77,9 +77,10 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
 
 
 def window_checked(recipe: Recipe) -> Encoder:
-    """Return the encoder of the recipe's prompts.
+    """Return the encoder of the recipe's prompts, once their longest prompt and reply fit the window.
 
-    Raises :class:`BudgetError` if the longest prompt and reply exceed the window of the model or of verl's rollouts.
+    Raises :class:`BudgetError` if they exceed the window of the model or of verl's rollouts, and
+    :class:`SettingsError` if there is no model.
     """
     model = recipe.model.path
     if looks_like_path(model) and not (Path(model) / "config.json").is_file():
@@ -100,7 +101,7 @@ def active(folder: RunFolder) -> RunError:
 
 
 def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
-    """Raise unless a resumed run has the same model, workers, data and objective."""
+    """Raise :class:`RunError` unless a resumed run has the same model, workers, data and objective as before."""
     before = flatten(folder.recipe()[0].to_tables())
     now = flatten(recipe.to_tables())
     differ = [

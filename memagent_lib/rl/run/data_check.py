@@ -1,4 +1,4 @@
-"""Check every example against budget, template and judge before training starts. Reads no document."""
+"""Check every example against budget, template and judge before training starts. Documents are not read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class BadExample(NamedTuple):
 def bad_examples(path: str | Path, encoder: Encoder) -> Iterator[BadExample]:
     """Yield the examples of a file that cannot be trained on.
 
-    Either the question exceeds its budget, or the record is invalid, or the judge scores even a correct answer 0.
+    In such an example the question exceeds its budget, or the record is invalid, or the judge scores even a correct
+    answer as 0.
     """
     for record in stream_records(path):
         why = _fault(record, encoder)
@@ -71,9 +72,10 @@ def _right_replies(answers: tuple[str, ...]) -> Iterator[str]:
 def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
     """Return the recipe with data files that contain only usable examples.
 
-    A file with bad examples is copied to the run's folder without them, if ``data.bad_examples`` is ``leave_out``. A
+    If ``data.bad_examples`` is ``leave_out``, a file with bad examples is copied to the run's folder without them. A
     file that another program wrote is copied in our layout (:func:`~memagent_lib.data.is_as_saved`). Raises
-    :class:`SettingsError` for bad examples under ``refuse``, and for a training set smaller than one step.
+    :class:`SettingsError` if there are bad examples and the setting is ``refuse``, and if the training set is smaller
+    than one step.
     """
     good = {}
     for number, path in enumerate((*recipe.data.files, *recipe.data.eval)):
@@ -107,7 +109,7 @@ def require_enough(recipe: Recipe, there: int) -> None:
 
 
 def unusable(path: str | Path, bad: Mapping[str, str]) -> str:
-    """Return a sentence with the number of a file's bad examples and the first of them; ``bad`` maps ids to reasons."""
+    """Return a sentence that counts a file's bad examples and names the first few. ``bad`` maps ids to reasons."""
     first = "; ".join(f"{id!r}: {why}" for id, why in list(bad.items())[:MOST_NAMED])
     return (
         f"{len(bad):,} of {count(path):,} examples of {path} cannot be used: {first}{'; ...' * (len(bad) > MOST_NAMED)}"

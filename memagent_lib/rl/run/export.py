@@ -64,7 +64,10 @@ def export_model(
 
 
 def _fold_adapters(model: Path, note: Path) -> None:
-    """verl saves a model with LoRA by peft's names, which neither transformers nor vLLM loads as that model."""
+    """Merge a checkpoint's adapters into its weights. verl saves both under peft's names, which do not load as a model.
+
+    ``note`` is the file that verl writes if the model has adapters.
+    """
     if not note.is_file():
         return
     from memagent_lib.rl.verl.lora import merged
@@ -77,7 +80,7 @@ def _fold_adapters(model: Path, note: Path) -> None:
 
 
 def _average(model: Path, other: Path, share: float) -> None:
-    """Move ``model`` by ``share`` of the way to ``other``, in float32."""
+    """Move the weights of ``model`` by ``share`` of the way to those of ``other``, computed in float32."""
     from safetensors.torch import load_file, save_file
 
     others = weights_of(other)
@@ -110,8 +113,8 @@ def shapes_of(model: Path) -> dict[str, list[int]]:
 def whole_weights(actor: Path) -> dict[str, Any]:
     """Assemble a checkpoint's weights from its ranks' files and return them by name.
 
-    Every file has one shard of every weight (FSDP2). Reads only the first group of shards, because the others repeat
-    it. ``verl.model_merger`` would round the weights to bfloat16.
+    Every file has one shard of every weight (FSDP2). Only the first shard group is assembled, because the others hold
+    copies of it. ``verl.model_merger`` is not used, because it rounds the weights to bfloat16.
     """
     import torch
     from torch.distributed.tensor import DTensor
@@ -130,7 +133,7 @@ def whole_weights(actor: Path) -> dict[str, Any]:
 
 
 def _stored(weights: dict[str, Any], model: Path) -> dict[str, Any]:
-    """Return the weights that a model's files have: all but an output head that is the embedding."""
+    """Return the weights that belong in a model's files: all but an output head that is tied to the embedding."""
     tied = json.loads((model / "config.json").read_text(encoding="utf-8")).get("tie_word_embeddings", False)
     return {name: w for name, w in weights.items() if not (tied and name.endswith("lm_head.weight"))}
 
@@ -142,7 +145,7 @@ def _save(weights: dict[str, Any], model: Path) -> None:
 
 
 def _name_dtype(model: Path) -> None:
-    """Write the weights' type to ``config.json``: verl writes bfloat16, whichever type it saved."""
+    """Correct the type of the weights in ``config.json``, where verl writes bfloat16 whatever type it saved."""
     from safetensors import safe_open
 
     with safe_open(sorted(model.glob("*.safetensors"))[0], "pt") as weights:

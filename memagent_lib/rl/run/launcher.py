@@ -85,7 +85,7 @@ def _complete(recipe: Recipe, folder: RunFolder) -> bool:
 
 
 def _lock(folder: RunFolder) -> int:
-    """Lock the run, waiting for one that has just ended to release it."""
+    """Lock the run. If the previous attempt has just ended, wait for it to release the lock."""
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
@@ -111,10 +111,10 @@ def _prepare(recipe: Recipe, trained: Recipe, folder: RunFolder, device: str, re
 
 
 def _start(folder: RunFolder, lock: int) -> None:
-    """Start the supervisor, which inherits the lock's descriptor: the run is locked for as long as it lives."""
+    """Start the supervisor. It inherits the lock's descriptor, so the run is locked as long as the supervisor lives."""
     command = [sys.executable, "-m", "memagent_lib.rl.run.supervisor", str(folder.path)]
     with folder.log.open("ab") as log:
         detached = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock]
         )
-    detached.returncode = 0  # nobody here waits for it; without one, Python warns when this object goes
+    detached.returncode = 0  # nothing here waits for the process, and without a code Python warns about that

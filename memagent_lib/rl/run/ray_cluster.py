@@ -1,6 +1,6 @@
 """Start a private Ray for a run on this machine, or join a cluster.
 
-A run's actors have their own namespace, and a second run on the same cluster is refused. Knows no algorithm.
+A run's actors have their own namespace, and a second run on the same cluster is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLAIM_WAIT_S = 30.0
 
 
 def cluster_environment(recipe: Recipe) -> dict[str, str]:
-    """Return the environment variables to set before Ray is imported; they make a private Ray listen on loopback."""
+    """Return the environment variables that make a private Ray listen on loopback, to set before Ray is imported."""
     if recipe.cluster.address != LOCAL:
         return {}
     return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
@@ -38,7 +38,7 @@ def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object
     """Start Ray or join the cluster at ``[cluster] address``, and reserve it for this run.
 
     Returns the claim; the reservation lasts until the caller drops the claim. Raises :class:`RunError` if the cluster
-    does not answer, is too small, or has another run.
+    does not answer, is too small, is reserved for another run, or cannot see the run's folder.
     """
     import ray
 
@@ -93,7 +93,8 @@ def claim_machine(folder: RunFolder) -> IO[str]:
 def claim_cluster(address: str, folder: RunFolder) -> Any:
     """Reserve the joined cluster for this run; raise :class:`RunError` if another run has it.
 
-    verl has one queue of rollouts per cluster. The claim of a killed run lasts until Ray notices its end.
+    Two runs would mix their rollouts, because verl has one queue per cluster. A killed run's claim lasts until Ray
+    notices the end of that run.
     """
     import ray
 

@@ -1,7 +1,7 @@
 """Train three real steps on this machine's devices and judge the run, before a long run is started.
 
-The policy is small and random unless a model is named: this checks the machine, not learning. It sees a run only
-through its folder and its metrics.
+The policy is small and random unless a model is named, because this checks the machine, not learning. The run is judged
+only by its folder and its metrics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from memagent_lib.rl.run.training_run import TrainingRun
 from memagent_lib.rl.verl.verl_keys import CHAT_TEMPLATE
 from memagent_lib.text import Tokenizer
 
-STEPS, PROMPTS, ROLLOUTS, CHUNKS = 3, 4, 4, 3
+STEPS = 3
+PROMPTS = 4
+ROLLOUTS = 4
+CHUNKS = 3
 PLAIN = Budget(chunk_tokens=1024, memory_tokens=256, answer_tokens=64, question_tokens=128)
 POLL_S = 0.5
 AGREEMENT = {"cpu": 1e-6, "cuda": 0.02}  # mean difference of log-probabilities: fp32 on both sides, bf16 on both
@@ -49,9 +52,11 @@ def check_training(
     report(f"{STEPS} steps of {PROMPTS} x {ROLLOUTS} rollouts on {device}, in {folder}")
     run = launch(_recipe(folder, model, settings, device), folder / "run")
     peak = 0.0
-    while not (status := run.status()).state.over:
+    status = run.status()
+    while not status.state.over:
         peak = max(peak, _memory_gb(status.pid))
         time.sleep(POLL_S)
+        status = run.status()
     run.wait()
     return list(check_run(run, device, Path(model), peak))
 
@@ -116,8 +121,9 @@ def _rate(tokens: list[float], seconds: list[float]) -> str:
 
 
 def _moved(before: Path, after: Path) -> Finding:
-    """Measure how far matrices moved. Norms are left out: small bf16 steps do not change weights near one."""
-    one, other = {name: w for name, w in weights_of(before).items() if w.dim() > 1}, weights_of(after)
+    """Measure how far matrices moved. Norms are left out, because small bf16 steps do not change weights near one."""
+    one = {name: w for name, w in weights_of(before).items() if w.dim() > 1}
+    other = weights_of(after)
     far = {name: float((tensor.float() - other[name].float()).abs().max()) for name, tensor in one.items()}
     moved = sum(distance > 0 for distance in far.values())
     found = f"{moved} of {len(far)} matrices, by at most {max(far.values()):.1e}"
@@ -126,11 +132,12 @@ def _moved(before: Path, after: Path) -> Finding:
 
 
 def _checkpoint(run: TrainingRun) -> Finding:
-    """The exported policy against the checkpoint that it came from, both read from the disk."""
+    """Compare the exported policy with the checkpoint that it came from, both as read from the disk."""
     last = run.folder.latest_checkpoint()
     if last is None:
         return Finding("checkpoint", "none", Health.FAILED, f"see {run.folder.log}")
-    saved, exported = whole_weights(last.folder / "actor"), weights_of(run.folder.model)
+    saved = whole_weights(last.folder / "actor")
+    exported = weights_of(run.folder.model)
     equal = saved.keys() == exported.keys() and all(bool((saved[name] == exported[name]).all()) for name in saved)
     size = bytes_of(last.folder)
     seconds = sum(row["metrics"].get("timing_s/save_checkpoint", 0.0) for row in run.folder.rows())
@@ -139,7 +146,7 @@ def _checkpoint(run: TrainingRun) -> Finding:
 
 
 def _memory_gb(pid: int) -> float:
-    """Return the memory of a process and its descendants; shared pages are counted once per process."""
+    """Return the memory in GB of a process and its descendants; shared pages are counted once per process."""
     import psutil
 
     total = 0

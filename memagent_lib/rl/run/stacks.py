@@ -1,4 +1,4 @@
-"""Print the stacks of the processes of a hanging run, for its log. Sees this machine only; knows no run."""
+"""Print the stacks of a hanging run's processes for its log. Processes on other machines are not covered."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The process that owns a training run, its MLflow run and its final status, and outlives terminals and notebooks.
 
-``python -m memagent_lib.rl.run.supervisor RUN_FOLDER``, started by :mod:`memagent_lib.rl.run.launcher`. It starts the
-process that trains, turns verl's metrics into status and MLflow metrics, and ends every process below it. It is the
-only writer of the MLflow store, so it needs no lock there, and training does not wait for it.
+:mod:`memagent_lib.rl.run.launcher` starts it as ``python -m memagent_lib.rl.run.supervisor RUN_FOLDER``. It starts the
+process that trains, turns verl's metrics into status and MLflow metrics, and ends all of its descendants. It is the
+only writer of the MLflow store, so the store needs no lock, and training never waits for MLflow.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MLFLOW_END = {
 def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
     """Return the MLflow run of this training: that of the previous attempt, else the one in the recipe, else a new one.
 
-    If the MLflow run joins after some steps, it gets the metrics of those steps too.
+    If training has already made some steps, an MLflow run that joins only now gets their metrics too.
     """
     ledger = Experiment.open(config.tracking.uri, config.tracking.experiment)
     note = folder.path / "mlflow_run.txt"
@@ -82,7 +82,7 @@ def close_entry(entry: Run, state: TrainingState, tags: dict[str, str]) -> None:
 
 @dataclass
 class Supervisor:
-    """Start, follow and end one training run, and record its status and metrics."""
+    """Starts, follows and ends one training run, and records its status and metrics."""
 
     folder: RunFolder
     config: Recipe
@@ -121,8 +121,8 @@ class Supervisor:
     def complete(self, entry: Run, state: TrainingState, error: str) -> str:
         """Log the remaining metrics and the readings, close the MLflow run, and return the training's error.
 
-        A failure of the store becomes the error, unless training failed first. The run's folder has everything either
-        way.
+        A failure of the store becomes the error, unless training failed first. In both cases everything is in the run's
+        folder.
         """
         tags = {TrainingState.FINISHED: {"model": str(self.folder.model)}, TrainingState.FAILED: {"error": error}}
         try:
@@ -202,7 +202,7 @@ class Supervisor:
         return offset
 
     def _to_mlflow(self, entry: Run, over: bool = False) -> None:
-        """Log the waiting steps. A store that is away for a while does not stop training; its metrics wait for it.
+        """Log the waiting steps. While the store is unavailable, training continues and the metrics wait.
 
         The last step waits for the end of the run, because its metrics belong to the exported policy.
         """

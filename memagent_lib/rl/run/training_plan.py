@@ -2,7 +2,7 @@
 
 The numbers are upper bounds from budgets and model shapes, at the utilisations below. They are for refusing runs that
 cannot fit and for comparing recipes, not for predicting speed. verl's own FLOP counter measures finished updates only;
-a plan also needs prefill and decoding. Knows verl's composed configuration; starts nothing.
+a plan also needs prefill and decoding. Planning composes verl's configuration but starts no process.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Work:
     prompt_tokens: float
     reply_tokens: float
     reply_share: float
-    """The share of reply tokens in the kind of row that has most; a micro-batch may consist of such rows alone."""
+    """The largest share of reply tokens in any kind of row, because a micro-batch may consist of that kind alone."""
     longest_row: int
     chunks_from: str
 
@@ -98,7 +98,7 @@ class Work:
 def turns_by_kind(recipe: Recipe, encoder: Encoder, chunks: float) -> dict[Kind, float]:
     """Return how many turns of each kind the recipe's reader takes for a document of ``chunks`` chunks.
 
-    Counts them by letting the reader read empty chunks with a scripted model.
+    The turns are counted by letting the reader read empty chunks with a scripted model.
     """
     whole = max(1, round(chunks))
     session = reader_named(recipe.reading.reader)("", [Chunk(i, "", i, i, 0) for i in range(whole)])
@@ -110,7 +110,7 @@ def turns_by_kind(recipe: Recipe, encoder: Encoder, chunks: float) -> dict[Kind,
 def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
     """Return the mean number of chunks per document over a run's steps, and a note on the source of the number.
 
-    Reads the first examples of each file; if the files are missing, a published value is assumed.
+    The first examples of each file are counted. If a file is missing, the published number is assumed.
     """
     missing = [path for path in recipe.data.files if not Path(path).is_file()]
     if missing:
@@ -128,7 +128,7 @@ def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
 
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
-    """Yield a line per stage: its steps, its files, and how often each example is drawn if its file is here."""
+    """Yield a line per stage: its steps, its files, and, if the files exist here, how often each example is drawn."""
     first = 1
     for stage in recipe.stages:
         prompts = stage.steps * recipe.prompts
@@ -237,7 +237,7 @@ class TrainingPlan:
         return {name: n * parameters / shards for name, n in (("weights", 4), ("gradients", 4), ("optimizer", moments))}
 
     def rollout_bytes(self) -> dict[str, float]:
-        """Return the fewest bytes that vLLM needs on one GPU, by use: weights and one row's key-value cache."""
+        """Return the least memory that vLLM needs on one GPU, in bytes by use: weights and one row's cache."""
         parallel = self.verl.actor_rollout_ref.rollout.tensor_model_parallel_size
         weights = 2 * self.shape.parameters / parallel
         return {"weights": weights, "one row's cache": self.work.longest_row * self.shape.kv_bytes / parallel}
@@ -333,8 +333,8 @@ class TrainingPlan:
 def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
     """Compose and validate verl's whole configuration for a recipe, and return the plan of the run.
 
-    Works on any machine and starts nothing; the device ``auto`` is planned as CUDA. Call :meth:`TrainingPlan.check` to
-    learn whether the run fits.
+    This works on any machine and starts no process; the device ``auto`` is planned as CUDA. Call
+    :meth:`TrainingPlan.check` to learn whether the run fits.
     """
     from verl.utils.config import validate_config
 
@@ -347,12 +347,12 @@ def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
     recipe = resolved(recipe, folder)
     encoder = window_checked(recipe)
     device = "cpu" if recipe.model.device == "cpu" else "cuda"
-    answer_for_vllm()  # verl's validation asks for its version, under a name that the CPU build does not have
+    answer_for_vllm()  # verl's validation looks up the version of "vllm", and the CPU build has another name
     verl = compose(verl_settings(recipe, folder, device))
     validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
     return TrainingPlan.of(recipe, folder, device, verl, encoder)
 
 
 def _in_letters(count: int) -> str:
-    """Write a number of parameters as the field does: 0.8M, 7.62B."""
+    """Format a number of parameters as is usual: 0.8M, 7.62B."""
     return f"{count / 1e9:.2f}B" if count >= 1e9 else f"{count / 1e6:.1f}M"

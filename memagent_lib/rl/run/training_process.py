@@ -1,7 +1,7 @@
 """The process that trains: it composes verl's configuration, starts or joins Ray, and runs verl's trainer.
 
-``python -m memagent_lib.rl.run.training_process RUN_FOLDER`` reads ``config.json`` there. The supervisor starts
-this process and sets its environment. Started by hand, it logs only to the terminal, not to MLflow.
+``python -m memagent_lib.rl.run.training_process RUN_FOLDER`` trains the recipe in the folder's ``config.json``. The
+supervisor starts this process and sets its environment. Started by hand, it logs only to the terminal, not to MLflow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memagent_lib.rl.verl.verl_settings import compose, verl_settings, write_age
 
 
 def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
-    """Train the recipe in this process to its last step. Errors of verl and Ray pass through."""
+    """Train the recipe in this process to its last step. Errors of verl and Ray are not caught."""
     import ray
     from verl.utils.config import validate_config
 
@@ -40,7 +40,7 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
 
 
 def fit(verl: Any, device: str) -> None:
-    """Build verl's trainer and its manager of rollouts, and train, like verl's task runner but in this process."""
+    """Build verl's trainer and its manager of rollouts, and train. verl's task runner does the same in a Ray actor."""
     import transfer_queue as tq
     from omegaconf import OmegaConf
 
@@ -68,9 +68,9 @@ def fit(verl: Any, device: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Train the run in the folder ``arguments[0]``; a failure is written to its ``error.txt``.
+    """Train the run in the folder ``arguments[0]``, and write a failure to ``error.txt`` there.
 
-    If ``arguments[1]`` is a process id, this process dies with that process.
+    ``arguments[1]``, if present, is the id of the parent process; this process dies with it.
     """
     folder = RunFolder(Path(arguments[0]))
     faulthandler.register(STACK_SIGNAL)

@@ -1,4 +1,4 @@
-"""Watch, wait for and stop a training run that another process carries out. Starts no run and knows no recipe."""
+"""Watch, wait for and stop a training run that another process carries out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunError(UserError, RuntimeError):
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training run, known by its folder. Any process on the machine may open one."""
+    """A training run, identified by its folder. Any process on the machine may watch or stop it."""
 
     folder: RunFolder
 

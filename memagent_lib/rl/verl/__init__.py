@@ -1,5 +1,6 @@
 """All code that depends on verl's internals: our settings under verl's names, and overrides of verl's private methods.
 
 ``VERL.md`` beside this file lists each override and each registration, with its reason and the test that fails first
-when verl changes. This ``__init__`` exports nothing: each module loads another library, so import it by its own name.
+when verl changes. This ``__init__`` exports nothing, because each module loads a different library. Import the modules
+by name.
 """

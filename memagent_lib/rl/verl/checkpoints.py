@@ -1,6 +1,6 @@
-"""Write checkpoints that are whole or absent: write aside, flush, read back, rename, and only then delete older ones.
+"""Write checkpoints that are complete or absent: write aside, flush, read back, rename, then delete older ones.
 
-Knows files and a run's folder; verl decides what a checkpoint contains.
+This module deals only with files in a run's folder; verl decides what a checkpoint contains.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CheckpointError(UserError, RuntimeError):
 
 @contextmanager
 def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
-    """Yield a temporary folder for the caller's ``global_step_N``, then move ``global_step_N`` to ``checkpoints``.
+    """Yield a temporary folder for the caller to write ``global_step_N`` in, then move that to ``checkpoints``.
 
     The move is a rename, made only once every file has been read back. Any failure removes the temporary folder and
     raises :class:`CheckpointError`, which names the checkpoint that remains.
@@ -40,7 +40,8 @@ def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
     try:
         yield unfinished
         read_back(unfinished / name)
-        shutil.rmtree(folder.checkpoints / name, ignore_errors=True)  # of the same step, by a run that was resumed
+        # A run that was resumed from an older checkpoint repeats this step and replaces its checkpoint.
+        shutil.rmtree(folder.checkpoints / name, ignore_errors=True)
         (unfinished / name).rename(folder.checkpoints / name)
         _flush(folder.checkpoints)
     except Exception as failure:
@@ -50,7 +51,10 @@ def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
 
 
 def read_back(folder: Path) -> None:
-    """Flush each file in ``folder`` to disk and read it back. Raises ``ValueError`` if a file is damaged."""
+    """Flush each file in ``folder`` to disk and read it back.
+
+    Raises ``ValueError`` if a file is damaged, or if no file has weights.
+    """
     files = [path for path in folder.rglob("*") if path.is_file()]
     if not any(path.suffix == ".pt" for path in files):
         raise ValueError(f"{folder} has no file of weights (*.pt)")

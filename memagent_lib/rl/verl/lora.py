@@ -1,6 +1,6 @@
 """Merge LoRA adapters into the weights of their model, which gives a plain model with the same outputs.
 
-Knows peft's names of weights; knows no trainer.
+Weights have the names that peft gives them. Nothing here depends on the trainer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UP = ".lora_B.default.weight"
 
 
 def merged(weights: Mapping[str, torch.Tensor], scale: float) -> dict[str, torch.Tensor]:
-    """Return all weights by the plain model's names, with ``W + scale B A`` in place of each ``W`` that has an adapter.
+    """Return all weights under the plain model's names, each ``W`` that has an adapter replaced by ``W + scale B A``.
 
     ``scale`` is alpha / rank (arXiv 2106.09685, equation 3). The product is computed in fp32, then rounded to the
     weight's own type.

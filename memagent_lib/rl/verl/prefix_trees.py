@@ -2,7 +2,7 @@
 
 The rollouts of a group share question and chunk, and often the memory. Each token is a node; rows share a node if they
 agree up to and including that token. A node attends only to its ancestors, so every row's results are the same as
-without sharing. Knows only tokens.
+without sharing. The functions here depend only on tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ SHARED = 0.3  # rows with less in common than this share of the shorter one are 
 class Tree:
     """A tree of tokens. ``paths[i]`` lists the nodes of row ``rows[i]`` from its first token to its last.
 
-    Nodes are numbered in the order in which they were added.
+    Nodes are numbered in the order of addition: node ``k`` has the token ``ids[k]`` and is token ``depths[k]`` of its
+    rows, counted from 0.
     """
 
     rows: list[int] = field(default_factory=list)
@@ -54,7 +55,7 @@ class Tree:
 def attends_to_everything(config: Any) -> bool:
     """Return whether every layer of a model attends to all earlier tokens, as trees require.
 
-    Layers with a sliding window or linear attention do not.
+    A layer with a sliding window or linear attention does not.
     """
     kinds = getattr(config, "layer_types", None)
     if kinds:
@@ -103,7 +104,11 @@ def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[
 
 @dataclass(frozen=True)
 class Forest:
-    """Several trees as one batch of the model's inputs, of shape (trees, nodes of the largest tree)."""
+    """Several trees as one padded batch of the model's inputs.
+
+    ``ids`` and ``positions`` have the shape (trees, nodes of the largest tree); ``sees``, the attention mask, has one
+    more dimension for the nodes attended to.
+    """
 
     ids: torch.Tensor
     positions: torch.Tensor
@@ -113,7 +118,7 @@ class Forest:
 
 
 def forest(trees: Sequence[Tree]) -> Forest:
-    """Return trees as one padded batch. Padding attends to itself, so that no row of the attention mask is empty."""
+    """Pack trees into one batch. Padding attends to itself, so that no row of the attention mask is empty."""
     shape = len(trees), max(len(tree.ids) for tree in trees)
     ids = torch.zeros(shape, dtype=torch.long)
     positions = torch.zeros(shape, dtype=torch.long)
@@ -129,7 +134,7 @@ def forest(trees: Sequence[Tree]) -> Forest:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens two rows have in common at their beginning."""
+    """Return the length of the longest common prefix of two rows."""
     for at, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return at

@@ -1,15 +1,16 @@
-"""verl's FSDP engine, changed to compute logits of reply tokens only, and shared beginnings of rows only once.
+"""verl's FSDP engine, changed to compute only the logits of reply tokens, and prefixes shared by rows only once.
 
 verl computes logits of every token of a micro-batch. With a vocabulary of 152,000, the logits of 16,384 tokens and
 their log-probabilities take 25 GB, more than a 7B model's weights. Nine tenths of the tokens are prompt tokens, which
 are not in the loss; here the output head sees only the positions that predict reply tokens.
 
-Packed rows (``use_remove_padding``) are laid end to end as verl lays them, for flash-attention. Rows that are not
-packed are laid out as trees (:mod:`memagent_lib.rl.verl.prefix_trees`) for PyTorch's attention. Either way losses and
-gradients are verl's up to rounding; ``tests/rl/test_objective.py`` proves it. If a layout does not fit (sliding
-windows, fused kernels, Ulysses, padding), verl's own path is used and the log gives the reason.
+Packed rows (``use_remove_padding``) are laid end to end, as in verl, for flash-attention. Rows that are not packed are
+laid out as trees (:mod:`memagent_lib.rl.verl.prefix_trees`) for PyTorch's attention. In both layouts, losses and
+gradients equal verl's up to rounding; ``tests/rl/test_objective.py`` proves it. If neither can be used (sliding
+windows, fused kernels, Ulysses, padding), verl's own path is, and the log gives the reason.
 
-verl's workers import this module as ``actor_rollout_ref.model.external_lib``; it registers itself for NVIDIA's GPUs.
+verl's workers import this module as ``actor_rollout_ref.model.external_lib``; importing it registers the engine for
+NVIDIA's GPUs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from memagent_lib.rl.verl.prefix_trees import attends_to_everything, forest, mic
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cuda", vendor="nvidia")
 class ReplyEngine(FSDPEngineWithLMHead):
-    """Compute the results of :class:`FSDPEngineWithLMHead` for reply tokens; all other tokens get zero."""
+    """Computes what :class:`FSDPEngineWithLMHead` does, but for reply tokens only; all other tokens get zero."""
 
     def _build_module(self) -> torch.nn.Module:
         module = super()._build_module()
@@ -46,7 +47,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
         return module
 
     def _in_the_way(self, module: torch.nn.Module) -> dict[str, bool]:
-        """Return the reasons to stay on verl's own path, and whether each applies."""
+        """Map each reason to stay on verl's own path to whether it applies."""
         trees = not self.use_remove_padding
         config = module.config.get_text_config()
         return {
@@ -61,10 +62,10 @@ class ReplyEngine(FSDPEngineWithLMHead):
     def forward_backward_batch(
         self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False
     ) -> Any:
-        """Run all micro-batches as verl does. With trees, rows with a common beginning share a micro-batch.
+        """Run all micro-batches as verl does, but with trees, so that rows with a common prefix share a micro-batch.
 
-        The loss is normalised over all ranks. Columns that are not tensors are dropped: verl copies every column to the
-        device, which takes an eighth of an update on a CPU.
+        The loss is normalised over all ranks. Columns that are not tensors are left out: verl would copy them to the
+        device with the others, which takes an eighth of an update on a CPU.
         """
         if not self.in_trees:
             return super().forward_backward_batch(data, loss_function, forward_only)
@@ -88,7 +89,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
         return postprocess_batch_func(output_lst=outputs, indices=batches, data=data)
 
     def _cut(self, data: TensorDict, group: Any) -> list[list[int]]:
-        """Make the same number of micro-batches on every rank: FSDP's ranks run their forward passes together."""
+        """Make equally many micro-batches on every rank, because FSDP's ranks run their forward passes together."""
         limit = data["max_token_len_per_gpu"]
         trees = prefix_trees(_rows(data), limit)
         most = torch.tensor(len(micro_batches(trees, limit)), device=get_device_id())
@@ -114,9 +115,9 @@ class ReplyEngine(FSDPEngineWithLMHead):
 
 
 def tree_inputs(micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the model's inputs, and the positions that predict reply tokens.
+    """Return the model's inputs, and where in its logits each reply token is predicted.
 
-    The positions are ``trees`` and ``nodes``, with an entry for each reply token in row order.
+    The second dict has ``trees`` and ``nodes``: indices into the logits, with an entry per reply token in row order.
     """
     packed = forest(prefix_trees(_rows(micro_batch)))
     device = micro_batch["input_ids"].device
@@ -140,7 +141,7 @@ def _rows(data: TensorDict) -> list[list[int]]:
 
 
 def before_replies(micro_batch: TensorDict) -> torch.Tensor:
-    """Return the position that predicts each reply token: the one before the token in the packed rows."""
+    """Return the position in the packed rows that predicts each reply token: the one before the token."""
     ends = micro_batch["input_ids"].offsets()[1:]
     lengths = micro_batch["responses"].offsets().diff()
     spans = zip(ends.tolist(), lengths.tolist(), strict=True)

@@ -1,7 +1,7 @@
 """verl's worker of agent loops, changed to send all rows of a prompt's rollouts to the transfer queue in one message.
 
 verl sends every rollout by itself with all columns of the data, even the document, which takes a quarter of the
-worker's time. Knows the queue and the columns of a row; knows no reader.
+worker's time. The worker depends on the queue and the columns of a row, but on no reader.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-COLUMNS = ("uid", "session_id", "global_steps", "data_source", "reward_model")  # of the data, those read again later
+COLUMNS = ("uid", "session_id", "global_steps", "data_source", "reward_model")  # the columns that verl reads later
 
 
 class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """verl's worker, which collects the rows of a prompt until its last rollout has ended."""
+    """verl's worker, changed to collect a prompt's rows until the last of its rollouts has ended."""
 
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
@@ -86,7 +86,7 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
 
 @dataclass
 class _Group:
-    """The rows of one prompt's rollouts; ``missing`` rollouts have not ended yet."""
+    """The rows of one prompt's rollouts; ``missing`` is the number of rollouts that have not ended yet."""
 
     missing: int
     keys: list[str] = field(default_factory=list)

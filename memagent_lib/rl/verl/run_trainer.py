@@ -1,7 +1,7 @@
-"""verl's synchronous trainer, changed to stop on request and to write whole checkpoints.
+"""verl's synchronous trainer, changed to stop on request and to write only complete checkpoints.
 
-Stops the run if a validation reading fails or too many rollouts fail. Knows a run's folder; the algorithm is in
-:mod:`memagent_lib.rl.trainer`.
+The run also stops if a validation reading fails or too many rollouts fail. The algorithm is in
+:mod:`memagent_lib.rl.trainer`; this module adds only what concerns the run's folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class StopRequested(Exception):
 
 
 class RunTrainer(PPOTrainerSync):
-    """verl's trainer with our own settings, which it reads from ``trainer.v1.memagent`` of verl's configuration."""
+    """verl's trainer with our own settings, which are in ``trainer.v1.memagent`` of verl's configuration."""
 
     def __init__(self, config: Any):
         self.settings = config.trainer.v1.memagent
@@ -52,7 +52,10 @@ class RunTrainer(PPOTrainerSync):
             raise
 
     def _require_few_failures(self, failed: int) -> None:
-        """Stop the run if all of a step's prompts failed, or more than ``failed_share`` of them, rounded up."""
+        """Raise :class:`RolloutError` if all of a step's prompts failed, or more than ``failed_share`` of them.
+
+        The number that may fail is rounded up.
+        """
         prompts = self.config.data.train_batch_size
         share = self.settings.failed_share
         most = min(math.ceil(share * prompts), prompts - 1)
@@ -63,9 +66,9 @@ class RunTrainer(PPOTrainerSync):
             )
 
     def _validate(self) -> dict[str, float]:
-        """Validate as verl does, and note the mean score beside the step's checkpoint.
+        """Validate as verl does, and save the mean score in the step's checkpoint.
 
-        A score over fewer documents would not compare, so a failed reading stops the run.
+        A failed reading stops the run, because a mean over fewer documents could not be compared with the others.
         """
         metrics = super()._validate()
         failed = self.replay_buffer.failure_keys["val"]
@@ -80,7 +83,7 @@ class RunTrainer(PPOTrainerSync):
         return metrics
 
     def _save_checkpoint(self) -> None:
-        """Have verl write the checkpoint aside, read it back and rename it; only then delete older ones."""
+        """Let verl write the checkpoint to a temporary folder, check and rename it, and then delete older ones."""
         trainer = self.config.trainer
         with whole_checkpoint(self.folder, self.global_steps) as unfinished:
             trainer.default_local_dir = str(unfinished)

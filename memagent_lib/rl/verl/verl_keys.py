@@ -1,6 +1,6 @@
 """The settings of verl that a recipe sets: their defaults, and the values that are refused.
 
-Does not load verl. The names are those of verl's configuration (``verl/trainer/config/ppo_trainer.yaml``).
+The names are those of verl's configuration (``verl/trainer/config/ppo_trainer.yaml``), but verl is not loaded.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ RENAMED = {
 
 
 def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``chosen`` with :data:`DEFAULTS` for every setting that it leaves out.
+    """Return ``chosen``, completed with :data:`DEFAULTS`.
 
-    Raises ``ValueError``, with verl's name for the setting, if its value rules out training.
+    Raises ``ValueError``, which names the setting, if a value is missing, of the wrong type, or unusable for training.
     """
     values = DEFAULTS | dict(chosen)
     if STEPS not in values:

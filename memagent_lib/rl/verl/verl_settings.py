@@ -1,6 +1,7 @@
 """Turn a recipe into verl's configuration: our settings for the device, overridden by the recipe's ``[verl]`` table.
 
-Also writes the file from which verl builds agent loops. Starts nothing, and loads verl only to compose.
+The module also writes the file from which verl builds agent loops. It starts no process, and loads verl only in
+:func:`compose`.
 """
 
 from __future__ import annotations
@@ -114,10 +115,10 @@ def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
 
 
 def leave_out_slow_imports(folder: RunFolder) -> None:
-    """Hide a slow module from the run's processes. It takes 1.6 of ``import ray``'s 2.2 processor seconds.
+    """Hide a slow module from the run's processes; it takes 1.6 of the 2.2 processor seconds of ``import ray``.
 
-    Ray imports jsonschema, which builds a grammar of web addresses if Jupyter's package for that is installed. A dozen
-    processes would build the grammar, and Ray never uses it.
+    Ray imports jsonschema, which builds a grammar of web addresses if the package ``rfc3987_syntax``, a dependency of
+    Jupyter, is installed. A dozen processes would build the grammar, and Ray never uses it.
     """
     text = 'raise ImportError("left out: nothing in a training run checks web addresses")\n'
     write_atomically(folder.left_out / "rfc3987_syntax.py", text)
@@ -227,8 +228,8 @@ def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
 def _sharding(recipe: Recipe) -> dict[str, Any]:
     """Choose how weights, gradients and moments (16 bytes a parameter in all) are sharded, and what is offloaded.
 
-    Shards span one machine: weights are gathered at every layer, and only gradients cross the network. All of them are
-    on the host while vLLM samples if vLLM would have too little memory, and always if the update would.
+    A shard group is one machine, so weights are gathered within it and only gradients cross the network. All three move
+    to the host while vLLM samples if vLLM would have too little memory, and stay there if the update would.
     """
     import torch
 
