@@ -1,7 +1,7 @@
 """Convert other projects' files to data sets: select questions, and lay out documents of a requested length.
 
 Questions are in the files' own order, or in an order that depends only on a seed and the questions' ids. A data set is
-a stretch of that order, so stretches that do not overlap share no question, whatever the length.
+a contiguous range of that order, so data sets from disjoint ranges share no question, whatever their lengths.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
 Filter = Callable[[Sequence[Question]], Sequence[bool | None]]
-"""For each question, returns whether it is known without its document, or ``None`` if that could not be determined."""
-_LEAST_BATCH = 32  # the filter's models answer side by side: a request for the last missing question wastes them
+"""A function that returns, for each question, whether it is known without its document; ``None`` means undetermined."""
+_LEAST_BATCH = 32  # the filter sends requests in parallel, so a batch of only the missing few would waste its models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which questions to select: ``n`` of them (``None``: all), starting at number ``first``, in the order of ``seed``.
 
-    ``seed=None`` means the files' own order. A question is skipped and replaced by a later one if it occurs in a
-    data set of ``apart_from``, or if the filter ``known`` finds that it is known.
+    ``seed=None`` means the files' own order. A question is skipped, and a later one selected in its place, if it occurs
+    in a data set of ``apart_from``, or if the filter ``known`` finds that it is known or cannot tell.
     """
 
     first: int = 0
@@ -76,7 +76,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Selected:
-    """The selected questions in order, the number of skipped questions by reason, and notes on how files were read."""
+    """The selected questions in order, how many were skipped for each reason, and notes on how files were read."""
 
     in_other_files: int
     questions: list[Question] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Selected:
         self.failed += sum(verdict is None for verdict in known)
 
     def summary(self) -> str:
-        """Return a sentence with the number of skipped questions for each reason."""
+        """Return a phrase with the number of skipped questions for each reason."""
         counts = (
             ("left out as unanswerable", self.unanswerable),
             ("in another data set", self.in_other_files),
@@ -112,10 +112,11 @@ def convert(
     rule: str | None = None,
     **options: Any,
 ) -> tuple[Selected, Iterator[Example]]:
-    """Convert files of one of :data:`memagent_lib.data.FORMATS`; return the selection and an iterator of its examples.
+    """Convert files in the format ``form``; return the selected questions and an iterator over their examples.
 
-    With a ``length``, each document is built from the file's documents; only formats with a pool allow a ``length``.
-    ``rule`` replaces the judge. ``options`` are the format's own.
+    ``form`` is a key of :data:`memagent_lib.data.FORMATS`, and ``options`` are the format's own. With a ``length``,
+    each document is built from the documents of its file, which only formats with a pool allow. ``rule`` replaces the
+    judge.
     """
     known = format_named(form)
     if rule:
@@ -142,7 +143,7 @@ def convert(
 def _as_they_are(
     form: str, paths: Sequence[str | Path], selection: Selection, options: dict[str, Any]
 ) -> tuple[Selected, Iterator[Example]]:
-    """Read the files twice, first for the questions alone, so that all documents are never in memory at once."""
+    """Read the files twice, first for the questions alone, so that the documents are never all in memory at once."""
 
     def read() -> Iterator[Example]:
         for path in paths:

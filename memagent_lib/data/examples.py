@@ -1,6 +1,7 @@
 """Examples: a question, a document, accepted answers, and the positions of the evidence in the document.
 
-An example's record has the columns that verl reads, so one file serves training and evaluation. Knows no storage.
+An example's record has the columns that verl reads, so one file serves training and evaluation. How records are stored
+is not decided here.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Span(NamedTuple):
 class Example:
     """One question about one document.
 
-    ``rule`` names the judge; ``metadata`` may contain anything. ``document`` is empty if only the question matters,
-    as in tables of results.
+    ``rule`` names the judge, and ``metadata`` holds any JSON values. ``document`` is empty if only the question
+    matters, as in tables of results.
     """
 
     id: str

@@ -24,8 +24,8 @@ def known_without_document(
 ) -> list[bool | None]:
     """For each question, return whether any agent answers it without the document in any of ``samples`` tries.
 
-    The result is ``None`` if no reply answers the question and a request failed. The agents must use the reader
-    ``blind``. The samples of one agent differ only at a temperature above 0.
+    The result is ``None`` if no reply answers the question but a request failed. The agents must use the reader
+    ``blind``. An agent's samples differ only at a temperature above 0.
     """
     if not agents:
         raise ValueError("the no-context filter needs at least one agent, got none")
@@ -39,7 +39,7 @@ def known_without_document(
 
 def knows(reply: str, answers: Sequence[str]) -> bool:
     """Return whether a reply has an accepted answer, in a box or anywhere in its text."""
-    # MemAgent's two rules, whatever judge the data set has: the filter asks what a model knows, not how it is scored.
+    # MemAgent's two rules, whatever judge the data set has: the filter finds what a model knows, not how it is scored.
     return any(score(rule, reply, answers).value for rule in ("boxed", "match_part"))
 
 

@@ -27,12 +27,12 @@ COLUMNS = {
 
 
 def data_files(paths: Iterable[str | Path], tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
-    """Return three frames that describe files of examples. Only one example is in memory at a time.
+    """Return three frames that describe files of examples, read one example at a time.
 
-    ``examples`` has a row per example, with its question and length (``tokenizer`` counts the tokens of an example that
-    does not record them). ``depths`` has a row per piece of evidence, with its text and its depth as a share of the
-    document's characters. ``gold`` has a row per gold document, with its position among the documents, counted from 0.
-    ``file`` is the stem of each row's file.
+    ``examples`` has a row per example, with its question and length. If an example does not record its length in
+    tokens, ``tokenizer`` counts them. ``depths`` has a row per piece of evidence, with its text and its depth as a
+    share of the document's characters. ``gold`` has a row per gold document, with its position among the documents,
+    counted from 0. The column ``file`` has the name of the row's file without its suffix.
     """
     import pandas as pd
 

@@ -1,8 +1,8 @@
 """Questions over a pool of documents: the RULER-HQA construction, and RULER's qa_1 and qa_2.
 
-The document of an example consists of numbered documents of the pool: the gold documents (with the answer), the
-question's other documents (hard distractors), and random ones. In the reference, all examples have their gold
-documents at the same ten positions; here each gold document has a random depth.
+An example's document consists of numbered documents from the pool: the gold documents (with the answer), the question's
+other documents (hard distractors), and random ones. MemAgent's own files have the gold documents of all examples at the
+same ten positions; here each gold document has a random depth.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memagent_lib.data.layout import DOCUMENT_SEPARATOR, DocumentPlan, ExampleKe
 
 
 class PoolSpan(NamedTuple):
-    """A piece of evidence in a pool: the characters ``start`` to ``end`` of document number ``document``."""
+    """A piece of evidence in a pool: ``text[start:end]``, where ``text`` is document number ``document``."""
 
     document: int
     start: int
@@ -27,7 +27,7 @@ class PoolSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolQuestion:
-    """A question about a pool. ``gold`` lists the documents with the answer, ``own`` all documents of its source."""
+    """A question about a pool. ``gold`` lists the documents with the answer; ``own`` lists all that came with it."""
 
     id: str
     question: str
@@ -44,7 +44,7 @@ AnyQuestion = TypeVar("AnyQuestion", Example, PoolQuestion)
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The documents of a file, without repeats, and its questions in the file's order."""
+    """The distinct documents of a file, and its questions in the file's order."""
 
     documents: tuple[str, ...] = field(repr=False)
     questions: tuple[PoolQuestion, ...] = field(repr=False)
@@ -69,8 +69,8 @@ class Pool:
         )
 
     def plan(self, question: PoolQuestion, key: ExampleKey, rule: str) -> DocumentPlan:
-        """Plan a document: gold documents at random depths, then as many of the question's own and others as fit."""
-        # By the question's id, not its index: its depths are the same in every stretch of the order.
+        """Plan a document: the gold documents at random depths, and as many other documents as fit, hard ones first."""
+        # Seeded by the question's id, not its index, so its depths are the same in every data set that selects it.
         rng = random.Random(f"{key.name} places/{key.seed}/{question.id}")
         statements = [Statement(self.documents[i], rng.random(), self._evidence(question, i)) for i in question.gold]
         near = [i for i in question.own if i not in question.gold]
@@ -88,7 +88,7 @@ class Pool:
         )
 
     def _evidence(self, question: PoolQuestion, document: int) -> tuple[Span, ...]:
-        """Return a question's spans in a gold document, or the whole document if the source names no span."""
+        """Return the question's spans in a gold document, or the whole document if the source marks no span in it."""
         spans = [Span(start, end) for number, start, end in question.evidence if number == document]
         return tuple(spans or [Span(0, len(self.documents[document]))])
 
@@ -96,7 +96,10 @@ class Pool:
 def other_documents(
     documents: Sequence[str], taken: Iterable[int], seed: int, first: Sequence[int] = ()
 ) -> Callable[[], Iterator[str]]:
-    """Return filler units: the documents numbered ``first``, then all others except ``taken`` in random order."""
+    """Return the units of a :class:`Filler`: the documents numbered ``first``, then others in random order.
+
+    The documents numbered ``taken`` are left out.
+    """
     used = {*taken, *first}
 
     def units() -> Iterator[str]:
@@ -108,6 +111,6 @@ def other_documents(
 
 
 def shuffled(questions: Sequence[AnyQuestion], seed: int) -> list[AnyQuestion]:
-    """Return questions in an order that depends only on the seed and their ids, not on their order in the file."""
+    """Return ``questions`` in an order that depends only on ``seed`` and their ids, not on their order in the file."""
     # Not by hash(), which differs from process to process.
     return sorted(questions, key=lambda question: hashlib.sha256(f"{seed}/{question.id}".encode()).digest())

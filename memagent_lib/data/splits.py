@@ -27,8 +27,9 @@ def make_splits(
 ) -> pd.DataFrame:
     """Write one file per split and length, such as ``train_4.parquet``, and return a row per file.
 
-    ``splits`` maps a name to ``(lengths in chunks, number of examples per length)``. ``settings`` are the task's own
-    parameters. Each split has its own seed, so no document is in two splits; the lengths of a split share its seed.
+    ``splits`` maps a name to ``(lengths in chunks, numbers of examples)``, where a single number applies to every
+    length. ``settings`` are the task's own parameters. Each split has its own seed, so no document is in two splits.
+    All lengths of a split share its seed.
     """
     import pandas as pd
 
@@ -44,7 +45,7 @@ def make_splits(
 
 
 def split_file(folder: str | Path, split: str, chunks: int) -> Path:
-    """Return the path of the file that :func:`make_splits` writes for ``split`` at a length of ``chunks`` chunks."""
+    """Return the path to which :func:`make_splits` writes ``split`` at a length of ``chunks`` chunks."""
     return absolute(folder) / f"{split}_{chunks}.parquet"
 
 

@@ -1,10 +1,10 @@
-"""Write and read parquet files of examples as a stream. Consecutive questions about one document store it only once.
+"""Write and read parquet files of examples as a stream. A document with several consecutive questions is stored once.
 
 The ``document`` column is dictionary encoded: a row group stores each distinct text once and its rows refer to it, so
 a thousand questions about one book take the space of one book. Any parquet reader, verl's included, sees a plain string
 column. A row group ends only at a new document, unless its rows would expand to more than a billion characters. A
 text is stored again after such a cut, or if its questions resume after 16 million characters of other documents.
-Storing a text once per file, in any order, would need a column of references, which verl does not resolve.
+Storing each text exactly once per file would need a column of references, which verl does not resolve.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from memagent_lib.paths import replacing
 
 GROUP_ROWS = 4096
 GROUP_CHARS = 1 << 24
-"""A row group closes before a new document that would exceed this much text, to bound memory in reading and writing."""
+"""A row group ends before a new document that would take its stored text beyond this, which bounds memory."""
 READ_CHARS = 1 << 30
-"""A row group always closes before its expanded rows exceed this, because some readers stop at 2 GB."""
+"""A row group always ends before its expanded rows exceed this, because some readers stop at 2 GB."""
 COLUMNS = ("data_source", "agent_name", "ability", "prompt", "reward_model", "document", "extra_info")
 
 
 def save(examples: Iterable[Example], path: str | Path) -> Path:
-    """Write examples to a parquet file, atomically, by row groups. Raises ``ValueError`` for a repeated id."""
+    """Write examples to a parquet file, atomically and one row group at a time; return its path.
+
+    Raises ``ValueError`` if an id is repeated, there is no example, or the name does not end in ``.parquet``.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -46,7 +49,7 @@ def save(examples: Iterable[Example], path: str | Path) -> Path:
 
 
 def require_parquet(path: str | Path) -> None:
-    """Raise ``ValueError`` if the name of a file to write does not end in ``.parquet``."""
+    """Raise ``ValueError`` unless ``path``, a file to write, ends in ``.parquet``."""
     if Path(path).suffix != ".parquet":
         raise ValueError(
             f"examples are written as parquet, which verl and pandas read; end the name {path} in .parquet"
@@ -54,18 +57,24 @@ def require_parquet(path: str | Path) -> None:
 
 
 def load(path: str | Path, limit: int | None = None) -> list[Example]:
-    """Return the examples of a parquet file, in order. Examples about one document share one string."""
+    """Return the examples of a parquet file in order, at most ``limit`` of them.
+
+    Examples in one row group that have the same document share one string.
+    """
     return list(stream(path, limit))
 
 
 def question_ids(path: str | Path) -> list[str]:
-    """Return the ids of a file's questions: the ids in the source if they are recorded, else the examples' ids."""
+    """Return the ids of a file's questions: those in its source if they are recorded, else the examples' ids."""
     extras = (record["extra_info"] for record in stream_records(path))
     return [json.loads(extra["metadata"]).get("question_id", extra["id"]) for extra in extras]
 
 
 def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
-    """Yield the examples of a parquet file in order. At most one row group's documents are in memory."""
+    """Yield the examples of a parquet file in order, at most ``limit`` of them.
+
+    Only one row group's documents are in memory at a time. Raises ``ValueError`` if the file is damaged.
+    """
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
@@ -82,7 +91,7 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
 
 
 def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file unchanged, except that documents are not read."""
+    """Yield the rows of a file as records, without the documents, which are not read."""
     import pyarrow.parquet as pq
 
     columns = [name for name in COLUMNS if name != "document"]
@@ -91,7 +100,7 @@ def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def is_as_saved(path: str | Path) -> bool:
-    """Whether a file has the columns and types that :func:`save` writes, and no others.
+    """Return whether a file has exactly the columns and types that :func:`save` writes.
 
     verl loads several files as one through Hugging Face datasets, so all files need the same schema. A file that pandas
     rewrote has a different one (large strings, sometimes an index).
@@ -104,7 +113,10 @@ def is_as_saved(path: str | Path) -> bool:
 
 
 def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> Path:
-    """Copy a file to ``target`` in the schema of :func:`save`, without the rows in ``ids``. Rows are not validated."""
+    """Copy a file to ``target`` in the schema of :func:`save`, without the examples whose id is in ``ids``.
+
+    Rows are not validated.
+    """
     import pyarrow.parquet as pq
 
     schema = _schema()
@@ -119,7 +131,7 @@ def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> P
 
 
 def count(path: str | Path) -> int:
-    """Return the number of examples in a parquet file, without reading them."""
+    """Return the number of examples in a parquet file, from its metadata alone."""
     import pyarrow.parquet as pq
 
     return pq.read_metadata(_checked(path)).num_rows
@@ -137,7 +149,7 @@ _WRITER: dict[str, Any] = {
 
 
 def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Cut examples into row groups, each stored and read as a whole."""
+    """Divide examples into row groups, each of which is stored and read as a whole."""
     ids: set[str] = set()
     group: list[Example] = []
     documents: set[str] = set()
@@ -194,7 +206,7 @@ def _read_group(file: Any, group: int) -> Iterator[Example]:
 
 
 def _checked(path: str | Path) -> Path:
-    """Return the path of a file if it has the columns of examples; else raise an error with advice."""
+    """Return ``path`` if the file has the columns of examples; otherwise raise an error that says what to do."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -225,7 +237,7 @@ def _begins_like_parquet(path: Path) -> bool:
 
 
 def _conversion(path: Path) -> str:
-    """Return the command that converts another project's file."""
+    """Return a phrase with the command that converts another project's file."""
     form = likely_format(path)
     looks = f"it looks like {FORMATS[form].files}" if form else "if it is another project's (memagent data --list)"
     return f"{looks}, convert it: memagent data --from {form or 'FORMAT'} {path} --out {path.stem}_examples.parquet"

@@ -1,7 +1,7 @@
 """Lay out statements in a document of a requested length.
 
 A task decides what a document states and what surrounds it; this package joins text, finds positions, counts tokens and
-reports spans for every task. Knows tokenizers; knows no task and no file.
+reports spans for every task. It uses tokenizers, but no task and no file.
 """
 
 from memagent_lib.data.layout.lengths import Length, Meter, end_of_chunks, longest

@@ -12,8 +12,8 @@ from memagent_lib.text import Tokenizer, chunk_stream, chunks
 
 BLOCK_CHARS = 1 << 20
 """Long text is tokenised in blocks of about this many characters, which bounds memory."""
-_ANCHOR = "so."  # ends in a full stop, as units of filler do: tokens depend on the text before them
-_KNOWN_UNITS = 200_000  # bounds the cache: units of endless filler never come again
+_ANCHOR = "so."  # ends in a full stop, as units of filler do, because a text's tokens depend on what precedes it
+_KNOWN_UNITS = 200_000  # bounds the cache, because units of endless filler may never repeat
 _ROUNDS = 24
 # The tokenizers of today's models begin a word with its space: no token spans a cut before one.
 _SPACE = re.compile(r"(?<=\S) (?=\S)")
@@ -71,7 +71,7 @@ def end_of_chunks(text: str, length: Length, tokenizer: Tokenizer) -> int:
 
 
 class Meter:
-    """Count the tokens of running text. Counts of short, repeated units are cached."""
+    """Counts the tokens of a text, or of a unit that is appended to a text. Counts of units are cached."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
@@ -108,7 +108,7 @@ def longest(
     meter: Meter,
     fixed_tokens: int = 0,
 ) -> tuple[int, int]:
-    """Find about the largest ``n`` whose text ``build(n)`` is within ``length``; return ``n`` and its token count.
+    """Find nearly the largest ``n`` whose text ``build(n)`` is within ``length``; return ``n`` and its token count.
 
     ``measure(n)`` counts or estimates the tokens of ``build(n)``; it is ``fixed_tokens`` at 0 and grows about linearly.
     The search begins at ``guess``. A length in tokens is met to within half a percent or one unit; a text measured in
@@ -133,7 +133,10 @@ def longest(
 
 
 def _within(measure: Callable[[int], int], guess: int, limit: int, fixed_tokens: int) -> tuple[int, int]:
-    """Find about the largest ``n`` that measures at most ``limit``, by steps of the average unit, then by bisection."""
+    """Find nearly the largest ``n`` that measures at most ``limit``; return ``n`` and its measure.
+
+    Each step assumes units of average size; bounds found on the way narrow the search.
+    """
     low = -1
     high = None
     best = 0

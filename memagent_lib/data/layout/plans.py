@@ -1,7 +1,7 @@
 """Documents of any length: a plan names the statements and their depths, and filler takes up the rest.
 
-A long document is never tokenised to find its length. Each unit of filler is counted once, in context, and the counts
-are summed. The tokenizer then corrects the sum: it reads all of a short document, but only a sample of a long one.
+The length of a document is estimated as the sum of its units' token counts, each counted once and cached. A short
+document is then tokenised as a whole. For a long one, only a sample is tokenised, and corrects the estimate.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from memagent_lib.data.layout.lengths import Length, Meter, longest
 from memagent_lib.data.layout.positions import Layout, Statement, heading, insert, numbered_documents
 
 COUNTED_TOKENS = 1 << 17
-"""The longest document that is tokenised as a whole, in tokens. A longer one is sampled at half this size."""
-_MARGIN = 1.0005  # if token counts do not simply add up, an estimate stays below the limit rather than above
+"""The longest document that is tokenised as a whole, in tokens. The sample of a longer one has half this size."""
+_MARGIN = 1.0005  # if token counts do not simply add up, a document is rather too short than too long
 _NOISE = 2e-4  # the first unit of a sample has no separator before it
 
 
 class ExampleKey(NamedTuple):
     """The identity of an example: its task's ``name``, its data set's ``seed`` and ``length``, and its ``index`` there.
 
-    Except in needle tasks, the length only adds filler: a seed yields the same questions at every length. Any worker
-    can make any example from its key.
+    Except in needle tasks, a greater length only adds filler, so a seed yields the same questions at every length. Any
+    worker can make any example from its key.
     """
 
     name: str
@@ -61,9 +61,9 @@ class ExampleKey(NamedTuple):
 
 
 class Filler(NamedTuple):
-    """The text around the statements, in units. Every call of ``units`` yields the same units from the beginning.
+    """The text around the statements, in units. Every call of ``units`` starts the same sequence of units again.
 
-    If the filler runs out, the error names its ``source`` and ends with the advice in ``help``.
+    If the filler is too short for a document, the error names its ``source`` and ends with the advice in ``help``.
     """
 
     units: Callable[[], Iterator[str]]
@@ -104,9 +104,9 @@ class DocumentPlan:
                 raise ValueError(f"a depth is a share of the document between 0 and 1, got {statement.depth}")
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        """Return the example with the longest document within the length of ``key``.
+        """Return the example, with about the longest document that fits into the length of ``key``.
 
-        Raises ``ValueError`` if the statements alone are longer.
+        Raises ``ValueError`` if the statements alone are longer, or if the filler runs out.
         """
         draft = _Draft(self, meter)
         if key.length.documents is not None and self.numbered:
@@ -138,7 +138,7 @@ class DocumentPlan:
 
 
 class _Draft:
-    """A plan with the filler used so far, and the running sum of that filler's tokens."""
+    """A plan with the units of filler taken so far, and the running sums of their tokens."""
 
     def __init__(self, plan: DocumentPlan, meter: Meter):
         self.plan = plan
@@ -166,7 +166,7 @@ class _Draft:
         return True
 
     def affordable(self, tokens: int) -> int:
-        """Return how many units of filler fit into ``tokens``."""
+        """Return how many units of filler fit into ``tokens`` tokens."""
         while self.sums[-1] <= tokens:
             if not self._take_unit():
                 if self.sums[-1] < 0.98 * tokens:  # a pool that is almost long enough fills the length well enough

@@ -1,4 +1,4 @@
-"""Join statements and filler into a text, and report the position and the span of every statement in it.
+"""Join statements and filler into a text, and report the position and the span of each statement in the text.
 
 Statements are inserted between units of filler (:func:`insert`) or replace some of them (:func:`replace_units`).
 :func:`fill_chunks` cuts the result at the end of its last chunk.
@@ -19,7 +19,7 @@ DOCUMENT_SEPARATOR = "\n\n"
 class Statement(NamedTuple):
     """A text that a document must contain, at ``depth`` (0 is the beginning, 1 the end).
 
-    ``evidence`` lists the spans of the text that are evidence. In a numbered plan the text is a whole document.
+    ``evidence`` lists the spans of ``text`` that are evidence. In a numbered plan, ``text`` is a whole document.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Layout(NamedTuple):
 
 
 def heading(number: int) -> str:
-    """Return the heading of document ``number``, counted from 1, as RULER and MemAgent write it."""
+    """Return the heading of document ``number`` (from 1), in the form that RULER and MemAgent use."""
     return f"Document {number}:\n"
 
 
@@ -74,9 +74,9 @@ def insert(
     numbered: bool = False,
     among: int | None = None,
 ) -> Layout:
-    """Insert each statement between units of filler, at its depth. Statements of equal depth stay in order.
+    """Insert each statement between units of filler, at its depth. Statements of equal depth keep their order.
 
-    Depths are relative to the first ``among`` units of filler, or to all units without ``among``.
+    A depth is a share of the first ``among`` units of filler; by default, of all units.
     """
     count = len(fillers) if among is None else among
     parts: list[str] = []
@@ -96,14 +96,14 @@ def insert(
 def free_positions(depths: Sequence[float], count: int, used: set[int], ordered: bool = False) -> list[int]:
     """Return a position among ``count`` units for each depth, and add the positions to ``used``.
 
-    A depth whose position is in ``used`` gets the next free one. With ``ordered``, positions increase.
+    If a depth's position is already in ``used``, the next free position is taken. With ``ordered``, positions increase.
     """
     found: list[int] = []
     for depth in depths:
         position = int(depth * count)
         if ordered and found:
             position = max(position, found[-1] + 1)
-        # The next free one, not a new draw: a crowded document still needs no more randomness than an empty one.
+        # Not a new draw, so that the random numbers that follow do not depend on how crowded the document is.
         while position in used:
             position += 1
         used.add(position)
@@ -126,8 +126,9 @@ def fill_chunks(
 ) -> Layout:
     """Return a document cut at the end of its last chunk, with every statement before the cut.
 
-    ``lay_out(n)`` returns a text longer than ``length``, with the statements among its first ``n`` units. ``n`` falls
-    from ``count`` to ``least`` until they fit. Raises ``ValueError`` if a statement still ends after the cut.
+    ``lay_out(n)`` returns a text longer than ``length``, with the statements among its first ``n`` units. ``n`` is
+    lowered from ``count`` to ``least`` until every statement ends before the cut. Raises ``ValueError`` if one never
+    does.
     """
     for n in range(count, min(count, least) - 1, -1):  # at least once: a short statement may fit even if no unit does
         found = lay_out(n)

@@ -1,7 +1,7 @@
 """Tasks that generate their examples: an example is a pure function of task, seed, index and length.
 
 A family is a module with tasks (frozen dataclasses that plan an example) and a table ``PRESETS``, and one entry in
-``FAMILIES`` (``catalog.py``). Knows no model, and uses a tokenizer only to count.
+``FAMILIES`` (``catalog.py``). No task uses a model, and a tokenizer only counts.
 """
 
 from memagent_lib.data.tasks.catalog import TASKS, configured, make, preset

@@ -1,7 +1,8 @@
 """Small stories of people who walk about and carry things, hidden in prose (tasks qa1 to qa5).
 
-The five kinds of question are those of bAbI (Weston et al. 2015) that BABILong hides in books, and need the same kinds
-of event. People, rooms and sentences are ours, and there are more rooms, so that guessing pays less.
+The five kinds of question are those of bAbI (Weston et al. 2015) that BABILong hides in books; their answers follow
+from the same kinds of event. People, rooms and sentences are our own. There are more rooms than in bAbI, which lowers
+the score of a guess.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ _SIDES = {"north": "south", "south": "north", "east": "west", "west": "east"}
 
 
 class Plot(NamedTuple):
-    """A story: its events in order, the indices of the events needed for the answer, and the score of a good guess."""
+    """A story: its ``events`` in order, a question about them, and the answer.
+
+    ``needed`` has the indices of the events that the answer requires; ``chance`` is the score of the best guess.
+    """
 
     events: list[str]
     needed: set[int]
@@ -76,11 +80,10 @@ def _sentence(rng: random.Random, forms: tuple[str, ...], **words: str) -> str:
 
 
 def _where_is_who(rng: random.Random, events: int) -> Plot:
-    """Plan qa1. At the end no two people are in the same room, so that no room stands out."""
+    """Plan qa1. At the end no two people are in the same room, so no room is a better guess than the others."""
     last: dict[str, tuple[int, str]] = {}
-    while (
-        len({room for _, room in last.values()}) < 4
-    ):  # drawn again as a whole: to mend single moves would favour some rooms
+    # The whole story is drawn again, because correcting single moves would favour some rooms.
+    while len({room for _, room in last.values()}) < 4:
         people = rng.sample(PEOPLE, 4)
         moves: list[str] = []
         last = {}
@@ -95,9 +98,10 @@ def _where_is_who(rng: random.Random, events: int) -> Plot:
 
 
 class _Walk:
-    """Four people walk about and carry things. ``tracks`` lists for each thing the events that moved it, and the rooms.
+    """Four people who walk about and carry things. ``tracks`` maps each thing to its rooms in order.
 
-    A thing's first room is the one in which it is first picked up; its event is the carrier's move to that room.
+    Each room comes with the event that brought the thing there. A thing's first room is the one in which it is first
+    picked up, and its event is the carrier's move to that room.
     """
 
     def __init__(self, rng: random.Random, events: int):
@@ -126,7 +130,7 @@ class _Walk:
             self._move(who, carried)
 
     def _can_take(self, thing: str, who: str) -> bool:
-        """Whether nobody carries the thing, and it is in the same room or no event has named its room yet."""
+        """Return whether nobody carries ``thing``, and it is in the room of ``who`` or its room is not yet fixed."""
         room = self.room_of.get(who)
         track = self.tracks[thing]
         return room is not None and thing not in self.carrier and (not track or track[-1][1] == room)
@@ -148,9 +152,9 @@ class _Walk:
 
 
 def _carried(rng: random.Random, events: int, stops: int) -> tuple[_Walk, str]:
-    """Draw a walk and a thing that was in at least ``stops`` rooms.
+    """Draw a walk, and a thing in it that was in at least ``stops`` rooms and entered its last room only once.
 
-    At least three such things enter their last room only once, and differ in their last and last but one rooms.
+    At least three things of the walk qualify, and no two of them share their last or their last but one room.
     """
     while True:
         walk = _Walk(rng, events)
@@ -191,7 +195,7 @@ def _what_lies_where(rng: random.Random, events: int) -> Plot:
 
 
 def _who_gave_what(rng: random.Random, events: int) -> Plot:
-    """Plan qa5. Everybody gives once and receives once, so that no name stands out."""
+    """Plan qa5. Each giver gives once and each receiver receives once, so no name is a better guess than the others."""
     circle = rng.sample(PEOPLE, len(PEOPLE))
     ahead = rng.randrange(1, len(PEOPLE))
     sentences: list[str] = []

@@ -1,4 +1,4 @@
-"""All generated data sets by name, and :func:`make`, which makes any of them."""
+"""All generated data sets by name, and :func:`make`, which generates them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _preset_in_file(name: str) -> Preset:
 
 
 def configured(name: str, **parameters: Any) -> Task:
-    """Return the task called ``name``, with ``parameters`` instead of its defaults."""
+    """Return the task called ``name``, with ``parameters`` in place of its preset values."""
     task = preset(name).task
     if not parameters:
         return task
@@ -80,7 +80,8 @@ def make(
     """Return an iterator over ``n`` examples of a task. The length is in tokens, chunks or, for a pool, documents.
 
     A seed yields the same examples for any number of ``workers`` and, except in needle tasks, the same questions at
-    every length. ``rule`` replaces the task's judge. Wrong arguments raise an error at once, not at the first example.
+    every length. ``rule`` replaces the task's judge. Invalid arguments raise an error at once, not at the first
+    example.
     """
     configured(name, **parameters)
     for argument, value in (("n", n), ("workers", workers)):
@@ -122,7 +123,7 @@ def _in_this_process(job: _Job, n: int, tokenizer: Tokenizer) -> Iterator[Exampl
 
 
 def _in_processes(job: _Job, n: int, tokenizer: Tokenizer, workers: int) -> Iterator[Example]:
-    """Yield examples in order. At most two per worker are under way, so workers wait for a slow consumer."""
+    """Yield examples in order. At most two per worker are made in advance, so workers wait for a slow consumer."""
     backend = tokenizer.backend
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of a notebook or a trainer
     with ProcessPoolExecutor(workers, context, _start_worker, (job, backend, os.getpid())) as pool:

@@ -1,6 +1,6 @@
 """RULER's counting tasks: name the most common words of a list (cwe), or of a text of made-up words (fwe).
 
-By construction, an overwritten memory is weak at counting; a benchmark must report that too.
+A memory that is overwritten at every chunk is bad at counting by design, and a benchmark must show that too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memagent_lib.data.tasks.presets import AtLeastOne, Preset
 from memagent_lib.data.tasks.words import compound, distinct, english
 
 SHORT_TOKENS = 4096
-"""Documents shorter than this repeat cwe's words less often, as in RULER."""
+"""In documents shorter than this, the words of cwe are repeated less often, as in RULER."""
 _SHORT_REPEATS = (6, 1)
 _FULL_STOPS = "...."  # the most frequent word of fwe is noise
 _QUESTION = "The document is a {}. Which {} {} occur most often in it? Name all {}.{}"
@@ -26,10 +26,10 @@ _QUESTION = "The document is a {}. Which {} {} occur most often in it? Name all 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordsPlan:
-    """A text of words that grows to any length; the answers are its most frequent words.
+    """A text of words that can have any length; the answers are its most frequent words.
 
-    ``build(n)`` returns the text, and its length grows about linearly with ``n``. ``runner_up`` is the most frequent
-    word after the answers; a text is too short if ``runner_up`` is as frequent in it as the last answer.
+    ``build(n)`` returns a text whose length grows about linearly with ``n``. ``runner_up`` is the most frequent word
+    after the answers; a text in which it is as frequent as the last answer is too short.
     """
 
     question: str
@@ -40,9 +40,9 @@ class WordsPlan:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        guess = max(
-            1, key.length.limit // 32
-        )  # low, because too high a guess builds and counts longer texts than needed
+        """Return the example. Raises ``ValueError`` if its text is too short to separate the answers from the rest."""
+        # A low guess, because a high one builds and counts texts that are longer than needed.
+        guess = max(1, key.length.limit // 32)
         n, tokens = longest(self.build, lambda n: meter.count(self.build(n)), guess, key.length, meter)
         text = self.build(n)
         counts = Counter(text.split())
@@ -66,7 +66,7 @@ class WordsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonWords:
-    """RULER's cwe: a list with ``common`` words ``common_repeats`` times each, and others ``other_repeats`` times."""
+    """RULER's cwe: a list with ``common`` words ``common_repeats`` times each, others ``other_repeats`` times."""
 
     common: AtLeastOne = 10
     common_repeats: int = 30

@@ -1,4 +1,4 @@
-"""RULER's qa_1 and qa_2, and RULER-HQA with 50 to 25,600 documents, made from files that the user names."""
+"""RULER's qa_1 and qa_2, and RULER-HQA with 50 to 25,600 documents, from the user's copies of SQuAD and HotpotQA."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentQuestions:
-    """The questions of a file, each about as many of the file's documents as the length requires.
+    """The questions of a file, each asked about as many of the file's documents as the length requires.
 
     The seed determines the order of the questions, and the examples begin with question number ``first`` of that order.
-    Stretches of the order that do not overlap share no question.
+    Data sets of one seed share no question if their ranges of numbers do not overlap.
     """
 
     kind: Literal["squad", "hotpot"]

@@ -1,7 +1,7 @@
 """KeyChain (LoongRL, Wang et al. 2025): the true question is hidden in the document, at the end of a chain of keys.
 
-It builds on tasks whose documents answer several questions. Each entry of a chain links a key to the next. One chain
-ends in the true question; other chains end in other questions that the document also answers.
+Each entry of a chain links a key to the next. One chain ends in the true question, the others in different questions
+that the document answers too. Tasks whose documents answer several questions provide both questions and documents.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INNER = multihop.PRESETS | changes.PRESETS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyChain:
-    """Questions of ``task``, each hidden behind a chain of ``links`` keys; ``decoys`` chains end in other questions."""
+    """Questions of ``task``, each at the end of a chain of ``links`` keys; ``decoys`` chains end in other questions."""
 
     task: Literal["multihop_2", "multihop_3", "multihop_4", "updates"] = "multihop_2"
     links: AtLeastOne = 4

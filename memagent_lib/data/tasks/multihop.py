@@ -1,7 +1,7 @@
 """Multi-hop questions about a generated world, in HotpotQA's shape: bridges, chains and comparisons.
 
-A document has the chain of documents that answers its question, and decoys: complete chains of the same relations
-with similar names and other answers. Only the name in the question distinguishes its chain from the decoys.
+An example has the chain of documents that answers its question, and decoys: complete chains of the same relations, with
+similar names and other answers. Only the name in the question distinguishes its chain from the decoys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memagent_lib.data.tasks.presets import NotNegative, Preset
 from memagent_lib.data.tasks.worlds import World, world
 
 TOKENS_PER_DOCUMENT = 64
-"""A low estimate, so that a world always has more documents than the longest example."""
+"""An underestimate, so that a world always has more documents than the example that is made from it."""
 QUESTIONS_PER_WORLD = 500
 
 
@@ -67,7 +67,7 @@ COMPARISONS = (
     Route("person", ("birth year",), "Who was born {when}, {a} or {b}?"),
     Route("film", ("directed by", "birth year"), "Which film has the director who was born {when}, {a} or {b}?"),
 )
-"""Routes from two entities of one kind; the question compares the years at their ends."""
+"""Routes that two entities of one kind follow; the question compares the years at which they end."""
 HOPS = {"bridge": (2,), "chain": (3, 4), "comparison": (2, 4)}
 
 
@@ -86,7 +86,7 @@ class Walk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiHop:
-    """Questions that need ``hops`` documents to answer. Each example also has ``decoys`` chains about other things."""
+    """Questions that need ``hops`` documents to answer, each among ``decoys`` similar chains about other entities."""
 
     hops: int = 2
     shape: Literal["bridge", "chain", "comparison"] = "bridge"
@@ -101,7 +101,7 @@ class MultiHop:
         """Plan a question about a world. Each world serves :data:`QUESTIONS_PER_WORLD` consecutive examples."""
         number, index = divmod(key.index, QUESTIONS_PER_WORLD)
         documents = key.length.documents
-        # Twice the documents, as those of the question and its decoys are not filler.
+        # Twice as many, because the documents of the question and of its decoys are not filler.
         size = key.length.limit // TOKENS_PER_DOCUMENT if documents is None else 2 * documents
         of = world(key.seed, number, size)
         rng = key.rng(f"{self.shape} {self.hops}")
@@ -128,7 +128,11 @@ class MultiHop:
         )
 
     def _comparison(self, of: World, rng: random.Random, seed: int, index: int) -> DocumentPlan:
-        """Plan a comparison. No pair is repeated: the second is less than half a circle ahead of the first."""
+        """Plan a comparison of two entities, never of the same two again within a world.
+
+        The entities form a circle. The second of a pair is less than half a circle ahead of the first, so no pair
+        occurs in both orders.
+        """
         route = rng.choice([route for route in COMPARISONS if 2 * len(route.relations) == self.hops])
         circle = list(of.by_kind[route.kind])
         random.Random(f"circle/{seed}/{route.kind}").shuffle(circle)
@@ -138,12 +142,13 @@ class MultiHop:
         while len(pair) < 2:
             pair = different([first, rng.choice(ahead)], of, route.relations, 2)
         decoys = alike_walks(of, route, pair[0].steps[0].document, self.decoys + 1, rng, pair)[: self.decoys]
-        # In four consecutive examples each habit is right twice: picking the first name, or the first in the alphabet.
+        # In four consecutive examples, picking the first name is right twice, and so is the first in the alphabet.
         block = random.Random(f"habits/{seed}/{index // 4}").sample([(a, b) for a in (0, 1) for b in (0, 1)], 4)
         by_name, named_first = block[index % 4]
         right, wrong = sorted(pair, key=lambda walk: walk.name, reverse=bool(by_name))
         when = "earlier" if int(right.value) < int(wrong.value) else "later"
-        a, b = (right, wrong) if named_first else (wrong, right)
+        a = right if named_first else wrong
+        b = wrong if named_first else right
         return self._plan(
             of,
             rng,
@@ -196,9 +201,9 @@ class MultiHop:
 def alike_walks(
     of: World, route: Route, center: int, n: int, rng: random.Random, beside: Sequence[Walk] = ()
 ) -> list[Walk]:
-    """Return up to ``n`` :func:`different` walks of a route.
+    """Return up to ``n`` walks along a route that are :func:`different` from each other and from ``beside``.
 
-    The walks start at ``center``, then at entities that share a word of its name, then at any entity of its kind.
+    Candidates start at ``center``, then at entities that share a word of its name, then at random ones of its kind.
     """
     alike = of.alike(center)
     rng.shuffle(alike)
@@ -208,7 +213,7 @@ def alike_walks(
 def different(
     starts: Sequence[int], of: World, relations: tuple[str, ...], n: int, beside: Sequence[Walk] = ()
 ) -> list[Walk]:
-    """Return the first ``n`` walks that share no document or value with each other or with walks in ``beside``."""
+    """Return up to ``n`` walks from ``starts`` that share no document or value with each other or with ``beside``."""
     found: list[Walk] = []
     values = {walk.value for walk in beside}
     used = {document for walk in beside for document in walk.documents}
@@ -225,7 +230,7 @@ def different(
 
 
 def walked(of: World, start: int, relations: tuple[str, ...]) -> Walk | None:
-    """Return the walk from entity ``start`` along relations, or ``None`` if it ends early or repeats a document."""
+    """Return the walk from entity ``start`` along ``relations``, or None if it ends early or repeats a document."""
     steps: list[PoolSpan] = []
     at = start
     value = ""

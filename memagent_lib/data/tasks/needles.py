@@ -1,6 +1,6 @@
-"""Needle tasks: find one item's code among filler sentences and the codes of other items.
+"""Needle tasks: find the code of one thing among filler sentences and the codes of other things.
 
-The needle's position is drawn uniformly from the document.
+The needle, the sentence with the answer, is at a uniformly random position in the document.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _SENTENCES_PER_TOKEN = 1 / 11  # on average, of filler and codes
 class NeedleTask:
     """Questions about the code of one thing. On average, a chunk also states the codes of ``distractors`` other things.
 
-    ``half_matching`` is the share of other things whose name has the needle's adjective or noun, but not both.
-    ``half_alike`` is the share of other codes that begin with one or more of the answer's digits.
+    ``half_matching`` is the share of other things whose name has the adjective or the noun of the thing in question,
+    but not both. ``half_alike`` is the share of other codes that begin with one or more of the answer's digits.
     """
 
     distractors: Annotated[float, Ge(0)] = 3.0
@@ -61,9 +61,9 @@ class NeedleTask:
         return self
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        """Return an example whose document fills its last chunk to the last possible character."""
+        """Return an example whose document ends at the end of its last chunk."""
         length = key.length
-        # Unlike in other tasks the question depends on the length: existing data sets depend on this seed.
+        # Unlike in other tasks, the question depends on the length, because existing data sets depend on this seed.
         rng = random.Random(f"needle {key.seed}-{key.index} {length.whole_chunks} {length.chunk_tokens}")
         name = random_name(rng)
         code = random_code(rng, self.digits)
@@ -103,7 +103,7 @@ def sentence(name: tuple[str, str], code: str) -> str:
 
 
 def _sentences_within(sentences: list[str], chars: int) -> int:
-    """Return the number of sentences that end, with the space after them, within the first ``chars`` characters."""
+    """Return how many sentences, each with the space after it, fit into the first ``chars`` characters."""
     count = 0
     end = 0
     for text in sentences:
@@ -135,7 +135,7 @@ def random_code(rng: random.Random, digits: int) -> str:
 
 
 def other_code(rng: random.Random, code: str, half_alike: float) -> str:
-    """Draw a code for another thing. With probability ``half_alike`` it begins like ``code``.
+    """Draw a code for another thing. With probability ``half_alike`` it begins with some of the digits of ``code``.
 
     The remaining digits are random, so the result may by chance equal ``code``.
     """

@@ -1,4 +1,4 @@
-"""Types: a task, its plan of an example, and its entry in the catalogue.
+"""The types of a task, of the plan that it makes of an example, and of its entry in the catalogue.
 
 A parameter's type states its bounds, which ``memagent_lib.settings`` checks when a task is configured.
 """
@@ -19,12 +19,14 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 class Plan(Protocol):
-    """The plan of an example before its document is written, such as a :class:`memagent_lib.data.DocumentPlan`.
+    """An example before its document is written, such as a :class:`memagent_lib.data.DocumentPlan`."""
 
-    Evidence is only what the final memory needs for the answer. Of several updates, only the last is evidence.
-    """
+    def example(self, key: ExampleKey, meter: Meter) -> Example:
+        """Return the example.
 
-    def example(self, key: ExampleKey, meter: Meter) -> Example: ...
+        Its evidence is only what the final memory needs for the answer: if a value changes, only the last change.
+        """
+        ...
 
 
 class Task(Protocol):
@@ -52,5 +54,5 @@ class Preset:
 
     @property
     def parameters(self) -> str:
-        """The task's parameters with their values, in the syntax of ``memagent data``."""
+        """The task's parameters with their values, as ``memagent data`` accepts them."""
         return ", ".join(f"{field.name}={getattr(self.task, field.name)!r}" for field in fields(self.task))

@@ -1,4 +1,4 @@
-"""RULER's retrieval and tracing tasks (Hsieh et al. 2024, arXiv 2404.06654), with its parameters and our sentences."""
+"""RULER's retrieval and tracing tasks (arXiv 2404.06654), with RULER's parameters and our own sentences."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _ESSAY_HELP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Niah:
-    """RULER's niah: ``keys`` needles with ``values`` values each. The question names ``queries`` keys.
+    """RULER's niah: ``keys`` keys with ``values`` values each. The question names ``queries`` of the keys.
 
-    ``depth`` (0 to 1) fixes the depth of all needles; without it each depth is drawn uniformly.
+    Each value has its own needle, a sentence. ``depth`` (0 to 1) fixes the depth of all needles; without it, each depth
+    is uniformly random.
     """
 
     haystack: Literal["noise", "needles", "essays", "prose"] = "noise"
@@ -95,7 +96,7 @@ class Niah:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracing:
-    """RULER's vt: ``chains`` chains of variables. Each passes a value on to ``hops`` more variables, one by one.
+    """RULER's vt: ``chains`` chains of variables. In each, one variable gets a value, and ``hops`` others copy it.
 
     The question is which variables have the first chain's value.
     """
@@ -126,7 +127,7 @@ class Tracing:
 
 
 def essays(path: str | None, repeat: bool) -> Filler:
-    """Return the sentences of a text file or folder as filler, in order. With ``repeat``, they never end."""
+    """Return the sentences of a text file or folder as filler, in order, and again and again if ``repeat`` is set."""
     sentences = essay_sentences(path)
 
     def units() -> Iterator[str]:
@@ -140,7 +141,7 @@ def essays(path: str | None, repeat: bool) -> Filler:
 
 @lru_cache(maxsize=4)
 def essay_sentences(path: str | None) -> tuple[str, ...]:
-    """Return the sentences of a text file, or of all .txt files in a folder, ordered by name."""
+    """Return the sentences of a text file, or of all .txt files in a folder in order of their names."""
     if path is None:
         raise ValueError(f"this task hides its needles in essays, and no file is named; {_ESSAY_HELP}")
     source = Path(path)

@@ -20,7 +20,7 @@ NOISE_LINE = "The pond is still. The gate is open. The lamp is lit. Nobody comes
 
 
 def terms(text: str) -> tuple[str, ...]:
-    """Split a text into a list of terms: at vertical bars if it has any, else at white space."""
+    """Split a text into terms, at vertical bars if it has any, else at white space."""
     parts = text.split("|") if "|" in text else text.split()
     return tuple(part.strip() for part in parts)
 
@@ -60,7 +60,7 @@ def english(*categories: str) -> tuple[str, ...]:
 
 
 def compound(rng: random.Random) -> str:
-    """Draw an adjective and a noun, joined by a hyphen. There are about six million of them."""
+    """Draw an adjective and a noun, joined by a hyphen. There are about six million such pairs."""
     return f"{rng.choice(english('adjective'))}-{rng.choice(english('noun'))}"
 
 
@@ -75,9 +75,9 @@ def identifier(rng: random.Random) -> str:
 
 
 def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, taken: Sequence[str] = ()) -> list[str]:
-    """Draw ``n`` different words, none of them in ``taken``.
+    """Draw ``n`` different words, none of which is in ``taken``.
 
-    Raises ``ValueError`` after :data:`MOST_IN_VAIN` draws in a row without a new word.
+    Raises ``ValueError`` if :data:`MOST_IN_VAIN` draws in a row yield no new word.
     """
     seen = set(taken)
     found: list[str] = []
@@ -96,7 +96,7 @@ def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, t
 
 
 def listed(things: Sequence[str]) -> str:
-    """Join words as an English list: ``a``, ``a and b``, ``a, b and c``."""
+    """Join words into an English list: ``a``, ``a and b``, ``a, b and c``."""
     if len(things) == 1:
         return things[0]
     return f"{', '.join(things[:-1])} and {things[-1]}"

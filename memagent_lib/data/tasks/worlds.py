@@ -32,9 +32,9 @@ _CITY_ENDS = terms("ford ton mere wick haven stead burgh minster dale port")
 
 
 class Relation(NamedTuple):
-    """A relation of an entity to a ``value``, stated in ``document[start:end]``.
+    """A relation of an entity to a ``value``, stated in ``document[start:end]`` of the entity.
 
-    ``target`` is the number of the entity that the value names, or None if it names none.
+    ``target`` is the number of the entity that ``value`` names, or None if ``value`` is not an entity's name.
     """
 
     value: str
@@ -45,7 +45,7 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A thing of the world. Its document is its name, followed by sentences that state its ``relations``."""
+    """A person or thing in a world. Its document is its name, followed by sentences that state its ``relations``."""
 
     name: str
     kind: str
@@ -57,7 +57,7 @@ class World:
     """A world of ``blocks`` blocks of entities. ``documents[i]`` is the document of entity number ``i``.
 
     ``entities``, ``by_kind`` and :meth:`alike` cover the first block only. Relations stay within a block, and a larger
-    world begins with the smaller one, so questions about the first block are the same for every size.
+    world begins with the same blocks as a smaller one, so questions about the first block are the same at every size.
     """
 
     def __init__(self, seed: int, number: int, blocks: int):
@@ -83,10 +83,7 @@ def _own_words(name: str) -> list[str]:
 
 
 def world(seed: int, number: int = 0, size: int = 1) -> World:
-    """Return the world with index ``number`` for a seed, with at least ``size`` entities.
-
-    The two most recent worlds are cached.
-    """
+    """Return world ``number`` of a seed, with at least ``size`` entities. The two most recent worlds are cached."""
     return _world(seed, number, max(1, -(-size // BLOCK)))
 
 
@@ -107,7 +104,7 @@ def _blocks(seed: str) -> Iterator[list[Entity]]:
 
 
 def _names(first: Sequence[str], last: Sequence[str], rng: random.Random) -> dict[str, Callable[[], str]]:
-    """Return a function per kind that draws a name, from so few words that many names are half alike."""
+    """Return a function per kind that draws a name. It uses so few words that many names have a word in common."""
     adjectives = rng.sample(english("adjective"), 100)
     nouns = rng.sample(english("noun"), 400)
     houses = rng.sample(last, 150)
@@ -137,7 +134,10 @@ def _syllables(rng: random.Random) -> str:
 
 
 def _links(by_kind: dict[str, list[int]], rng: random.Random) -> dict[str, dict[int, int]]:
-    """Draw who is related to whom. A founder has one company, so that the way back from a founder is unique too."""
+    """Draw who is related to whom, as a table per relation from one entity's number to another's.
+
+    Nobody founds two companies, so that the inverse relation also has one value.
+    """
     people = by_kind["person"]
     cities = by_kind["city"]
 
@@ -240,7 +240,7 @@ _ABOUT: dict[str, tuple[Draws, tuple[tuple[str, str | None], ...]]] = {
         ),
     ),
 }
-"""For each kind of entity, the random values of its document, and its sentences with the relations that they state.
+"""For each kind of entity: the random values of its document, and its sentences, each with the relation that it states.
 
-A document has no sentence for a relation that its entity lacks.
+If an entity lacks a relation, its document lacks the sentence.
 """
