@@ -1,8 +1,8 @@
 """Read other projects' files as published, without changing their wording.
 
 A format is a module that defines ``FORMAT``, and one entry in ``FORMATS`` (``originals.py``). HotpotQA's and SQuAD's
-files also have a pool of documents, from which longer documents are built. Knows examples and pools; knows no generated
-task, no model and no tokenizer.
+files also have a pool of documents, from which longer documents are built. Reading needs no generated task, no model
+and no tokenizer.
 """
 
 from memagent_lib.data.formats.originals import (

@@ -1,4 +1,4 @@
-"""Turn the accepted answers of a record, in any shape that data sets use, into one tuple of texts.
+"""Turn a record's accepted answers, in any of the shapes that data sets use, into one tuple of texts.
 
 ========================================================  ==========================================================
 shape                                                     accepted answers
@@ -6,15 +6,15 @@ shape                                                     accepted answers
 a text, or a list of texts                                the texts
 a number                                                  its digits: ``3.0`` is ``3``, ``0.1`` is ``0.1``
 a truth value                                             ``yes`` and ``true``, or ``no`` and ``false``
-an object with ``text``, ``value``, ``answer`` or         its value, and its ``aliases``; a list of such
-``spans``                                                 objects adds up (SQuAD, TriviaQA, Natural Questions, DROP)
+an object with ``text``, ``value``, ``answer`` or         its value, and its ``aliases``; the answers of a list of such
+``spans``                                                 objects are joined (SQuAD, TriviaQA, Natural Questions, DROP)
 an object with ``extractive_spans`` (Qasper)              as in Qasper's evaluator: the spans joined by commas, else
                                                           yes or no, else the free answer
 a text that is one of these lists or objects in JSON,     the answers in that list or object
 Python or NumPy notation
 ========================================================  ==========================================================
 
-Everything else is refused, such as null, NaN, an empty text, a list of lists, or a text split into its letters.
+Everything else raises an error, such as null, NaN, an empty text, a list of lists, or a text split into its letters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from typing import Any
 
 _KEYS = ("text", "value", "answer", "spans")
 _ALIASES = "aliases"
-# A bracket, what begins an entry (a quote, a number, an inner bracket, null), and at the end the other bracket.
+# An opening bracket, then the beginning of an entry (a quote, a number, another bracket, null), and at the end the
+# closing bracket.
 _NOTATION = re.compile(
     r"""(\[\s*(?:['"\[{\d\]-]|array\(|null|None|nan).*(?<=\])|\{\s*['"}].*(?<=\})|\(\s*['"].*(?<=\))|array\(.*\))$""",
     re.DOTALL,
@@ -46,7 +47,7 @@ class NoAnswer(ValueError):
 
 
 def accepted_answers(value: Any, where: str) -> tuple[str, ...]:
-    """Return the answers in ``value``, without repeats. ``where`` is its position, for error messages.
+    """Return the distinct answers in ``value``. ``where`` is the position of ``value`` in words, for error messages.
 
     Raises :class:`NoAnswer` for the empty ``text`` of SQuAD v2 and for a question that Qasper calls unanswerable, and
     ``ValueError`` for any other shape without an answer.
@@ -102,7 +103,7 @@ def _of_list(values: Sequence[Any], where: str) -> Iterator[str]:
 
 
 def _of_objects(values: Sequence[Mapping[str, Any]], where: str) -> Iterator[str]:
-    """Yield the answers of several annotators. An annotator without an answer counts only if nobody has one."""
+    """Yield the answers of several annotators. Raises :class:`NoAnswer` only if none of them has an answer."""
     found = False
     for value in values:
         try:
@@ -154,7 +155,10 @@ def _digits(value: float | Decimal) -> str:
 
 
 def _noted(text: str, where: str) -> Any:
-    """Return the list or object that a text spells in JSON, Python or NumPy notation, else the text."""
+    """Return the list or object that ``text`` contains in JSON, Python or NumPy notation, or ``text`` if it has none.
+
+    Raises ``ValueError`` if it looks like one but cannot be read.
+    """
     stripped = text.strip()
     if not _NOTATION.match(stripped):
         return text  # brackets of its own included, such as [redacted]
@@ -172,12 +176,15 @@ def _noted(text: str, where: str) -> Any:
 
 
 def _is_numbers(value: Any) -> bool:
-    """Whether a list has only numbers: ``[1, 2]`` may also be an interval, and thus one answer."""
+    """Return whether a list has only numbers. It is then ambiguous: ``[1, 2]`` may be an interval, a single answer."""
     return bool(value) and isinstance(value, list | tuple) and all(isinstance(part, int | float) for part in value)
 
 
 def _python_value(text: str) -> Any:
-    """Evaluate literals and NumPy's arrays. NumPy prints no commas, and Python would join texts without one."""
+    """Evaluate Python literals and printed NumPy arrays.
+
+    Commas are inserted between texts, because NumPy prints none, and Python would join the texts.
+    """
     words: list[tuple[int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.STRING and words and words[-1][0] == tokenize.STRING:

@@ -1,4 +1,4 @@
-"""BABILong (Kuratov et al. 2024), as its Hugging Face data sets export it: ``input``, ``question``, ``target``."""
+"""BABILong (Kuratov et al. 2024), as exported from Hugging Face: records with ``input``, ``question``, ``target``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LABELS = {
     "qa19": "e,e e,n e,s n,e n,n n,w s,e s,s s,w w,n w,s w,w",
     "qa20": "bedroom bored garden hungry kitchen thirsty tired",
 }
-"""The closed sets of answers in BABILong's metric."""
+"""The possible answers of each task, as in BABILong's metric."""
 
 
 def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """Yield a BABILong file's examples. ``task`` (``qa1``, ...) defaults to that in the file's or folder's name."""
+    """Yield the examples of a BABILong file. ``task`` (``qa1``, ...) is by default the one that its path names."""
     name = task or _task_of(Path(path))
     if name not in _LABELS:
         known = ", ".join(sorted(_LABELS, key=lambda label: int(label.removeprefix("qa"))))

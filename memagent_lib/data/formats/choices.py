@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 LETTERS = "ABCD"
-"""The letters that the judge ``choice`` knows."""
+"""The letters that the judge ``choice`` recognises."""
 
 
 def with_options(question: str, options: Sequence[str]) -> str:

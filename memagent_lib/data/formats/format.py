@@ -1,4 +1,4 @@
-"""The declaration of a format. Each module that reads a format has one."""
+"""The type in which each module that reads a format declares it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Format:
 
     ``files`` describes its files in words. A record is recognised by its ``fields`` and by ``fits``, which checks
     their values if many projects use the same names. ``read`` yields the examples of a file; its parameters after
-    the path are the format's options. ``pool`` reads all documents of a file, to build longer documents.
-    ``unanswerable`` and ``note`` take the same options: ``unanswerable`` counts the questions of a file without an
-    answer, and ``note`` returns a remark on how the file was read, or an empty text.
+    the path are the format's options. ``pool`` reads all documents of a file, so that longer ones can be built from
+    them. ``unanswerable`` and ``note`` take the same options as ``read``: the first counts a file's questions that have
+    no answer, the second returns a remark on how the file was read, or an empty text.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Format:
     unanswerable: Callable[..., int] = lambda path, **options: 0
 
     def recognises(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record has the form of this format."""
+        """Return whether a record looks like one of this format."""
         return set(self.fields) <= record.keys() and self.fits(record)
 
     @property

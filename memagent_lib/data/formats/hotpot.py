@@ -1,4 +1,4 @@
-"""HotpotQA (Yang et al. 2018), distractor setting: the project's own JSON, and the Hub's parquet or JSON lines."""
+"""HotpotQA (Yang et al. 2018), distractor setting: the project's JSON, and Hugging Face's parquet or JSON lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan
 
 
 class _Paragraph(NamedTuple):
-    """A title with its sentences, and their text as MemAgent writes it."""
+    """A title and its sentences. ``text`` joins them in MemAgent's format."""
 
     title: str
     sentences: tuple[str, ...]
@@ -32,13 +32,13 @@ class _Paragraph(NamedTuple):
 
 
 def read_hotpot(path: str | Path) -> Iterator[Example]:
-    """Yield one example per question. Its document is the ten paragraphs; its evidence is the supporting sentences."""
+    """Yield one example per question. The document has the question's paragraphs; supporting sentences are evidence."""
     pool = read_hotpot_pool(path)
     return (pool.own_example(question, "hotpotqa") for question in pool.questions)
 
 
 def read_hotpot_pool(path: str | Path) -> Pool:
-    """Return a file's questions and all its paragraphs, without repeats and in MemAgent's order."""
+    """Return a file's questions and its distinct paragraphs, which are in MemAgent's order."""
     found = list(records(path, "HotpotQA's questions, as in hotpot_dev_distractor_v1.json or the Hub's parquet"))
     own = [_paragraphs(record) for record in found]
     # MemAgent's evaluation files point into this order by number.
@@ -99,7 +99,7 @@ def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int
 
 
 def _has_paragraphs(fields: Mapping[str, Any]) -> bool:
-    """Whether ``context`` has titled paragraphs: in many data sets, ``context`` is a single text."""
+    """Return whether ``context`` has titled paragraphs, because in many data sets ``context`` is a single text."""
     try:
         return bool(_paragraphs(Record(dict(fields), 1, "record 1")))
     except (ValueError, TypeError):

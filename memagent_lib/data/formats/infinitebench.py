@@ -1,7 +1,7 @@
 """InfiniteBench's jsonl (Zhang et al. 2024): ``id``, ``context`` (or ``content``), ``input``, ``answer``, ``options``.
 
-The judges look for the same parts of a reply as InfiniteBench's own (the first number, a word, a letter), but score
-summaries by ROUGE-L instead of ROUGE-Lsum.
+The judges score the same parts of a reply as InfiniteBench's own metrics (the first number, a word, a letter), except
+that summaries are scored by ROUGE-L instead of ROUGE-Lsum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RULES = {
     "number_string": "first_number",
     "passkey": "first_number",
 }
-"""The judge of each task. The file's name is the task."""
+"""The judge of each task. A file is named after its task."""
 _QUESTIONS = {
     "code_debug": "Which of these functions has a deliberate error?",
     "longbook_sum_eng": "Summarise the book.",
@@ -38,7 +38,7 @@ _QUESTIONS = {
 
 
 def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """Yield the examples of an InfiniteBench file. Without ``task``, the task is read from the file's name."""
+    """Yield the examples of an InfiniteBench file. ``task`` is the file's name without its suffix by default."""
     name = task or Path(path).stem
     if name not in RULES:
         raise ValueError(f"{path}: no InfiniteBench task {name!r}; set task= to one of {', '.join(RULES)}")

@@ -1,7 +1,7 @@
-"""LongBench (Bai et al. 2023): its own jsonl, and the Hub's parquet mirror that lm-eval loads (Xnhyacinth/LongBench).
+"""LongBench (Bai et al. 2023): its own jsonl, and the parquet mirror on Hugging Face that lm-eval loads.
 
-The mirror has ``question`` instead of ``input``, surrounded by the words of LongBench's prompt; ``context`` has the
-beginning of that prompt.
+In the mirror (Xnhyacinth/LongBench), the field ``question`` has the text of ``input`` with the surrounding words of
+LongBench's prompt, and ``context`` includes the beginning of that prompt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RULES = {
     "repobench-p": "similar",
     "trec": "classes",
 }
-"""LongBench's own metric for each English and code task; ``_e`` in a name is LongBench-E's, with the same metric."""
+"""LongBench's own metric for each English and code task. LongBench-E's tasks (``_e``) have the same metrics."""
 _MIRRORED = "question"
 _CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
 _QUESTIONS = {
@@ -41,13 +41,13 @@ _QUESTIONS = {
     "triviaqa": "The document shows how questions are answered from a passage. Answer this one in the same way.",
     "samsum": "The document shows dialogues with their summaries. Summarise this dialogue in the same way.",
 }
-"""The question in our own words, for data sets whose ``input`` is empty or only the subject of the question."""
+"""Questions in our own words, for data sets whose ``input`` is empty or only a question's subject."""
 
 
 def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Example]:
-    """Yield the examples of a file. Their judge is LongBench's metric for the data set, or ``rule``.
+    """Yield the examples of a file. Their judge is ``rule``, or by default LongBench's metric for the data set.
 
-    MemAgent scores LongBench with the rules ``contains`` and ``rouge_recall``.
+    MemAgent's own evaluation of LongBench uses the rules ``contains`` and ``rouge_recall``.
     """
     for record in records(path, "LongBench's JSON lines with input, context and answers"):
         dataset = record.get("dataset", str)

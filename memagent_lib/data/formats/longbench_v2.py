@@ -20,7 +20,7 @@ _RECORDED = ("domain", "sub_domain", "difficulty", "length")
 
 
 def read_longbench_v2(path: str | Path, rule: str = "choice") -> Iterator[Example]:
-    """Yield the examples of a file: JSON, JSON lines or parquet. The question includes the options."""
+    """Yield the examples of a JSON, JSON lines or parquet file. Each question includes its options."""
     for record in records(path, "LongBench v2's records with question, context, options and answer"):
         options = _options(record)
         yield Example(

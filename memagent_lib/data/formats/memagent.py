@@ -1,7 +1,8 @@
-"""MemAgent's files (Yu et al. 2025): its training parquet, ``eval_50.json``, ``eval_niah_single_1_8192.json``.
+"""MemAgent's files (Yu et al. 2025): training parquet, and evaluation JSON such as ``eval_50.json``.
 
-All of them have ``context``. The parquet also has verl's columns; the evaluation files have ``input`` and ``answers``,
-or ``outputs`` for RULER's tasks. In long examples ``context`` lists document numbers of HotpotQA's or SQuAD's pool.
+All of them have ``context``. The parquet also has verl's columns. The evaluation files have ``input`` and ``answers``,
+or ``outputs`` for RULER's tasks. In long examples ``context`` is a list of numbers, which refer to documents of
+HotpotQA or SQuAD.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _RULER_FILE = re.compile(r"eval_(.+)_\d+$")
 def read_memagent(path: str | Path, pool: str | Path | None = None) -> Iterator[Example]:
     """Yield the examples of a file in any of MemAgent's forms.
 
-    Document numbers refer to the file ``pool``. The judges are MemAgent's own: ``boxed`` for training files; for
-    evaluation files ``match_all`` for RULER's tasks except qa, else ``lenient`` on the first answer.
+    Document numbers refer to the documents in the file ``pool``. The judges are MemAgent's own: ``boxed`` for training
+    files, ``match_all`` for RULER's tasks except qa, and ``lenient`` with the first answer for all others.
     """
     for record in records(path, _EXPECTED):
         if "reward_model" in record.fields:
@@ -74,7 +75,7 @@ def _evaluation_example(record: Record, path: Path, pool: str | Path | None) -> 
 
 
 def _task(path: Path) -> str:
-    """Return RULER's task from the file's name (``eval_niah_single_1_8192.json``)."""
+    """Return the RULER task that a file's name contains, as in ``eval_niah_single_1_8192.json``."""
     found = _RULER_FILE.match(path.stem)
     return found[1] if found else "ruler"
 
@@ -89,7 +90,11 @@ def _document(record: Record, question: str, pool: str | Path | None) -> str:
 
 
 def _pool_document(numbers: Sequence[Any], question: str, path: str | Path | None, where: str) -> str:
-    """Join the documents with these numbers. The question must be in the pool, and its gold documents among them."""
+    """Join the pool's documents with the given numbers.
+
+    Raises ``ValueError`` unless the pool has the question and ``numbers`` include its gold documents, because another
+    pool would silently give other documents.
+    """
     if path is None:
         raise ValueError(
             f"{where}: 'context' lists {len(numbers):,} numbers of documents instead of their text; "
@@ -119,7 +124,7 @@ def _pool(path: str) -> Pool:
 
 
 def _is_memagent(fields: Mapping[str, Any]) -> bool:
-    """Whether a record with ``context`` also has verl's messages, or the example number of evaluation files."""
+    """Return whether a record with ``context`` also has verl's messages, or an evaluation file's example number."""
     return isinstance(fields.get("prompt"), list) or {"input", "index"} <= fields.keys()
 
 

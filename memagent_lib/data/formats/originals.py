@@ -1,4 +1,4 @@
-"""All formats by name. Recognise a file's format, and read the file or refuse it with advice."""
+"""All formats by name. Recognise a file's format, and read the file or raise an error that says what to do."""
 
 from __future__ import annotations
 
@@ -39,13 +39,16 @@ def format_named(name: str) -> Format:
 
 
 def likely_format(path: str | Path) -> str | None:
-    """Return the name of the format that recognises a file's first record; if several do, the one with most fields."""
+    """Return the name of the format that recognises a file's first record, or None.
+
+    If several formats do, the one that declares the most fields is returned.
+    """
     fitting = _recognising(path)
     return fitting[0].name if fitting else None
 
 
 def _recognising(path: str | Path) -> list[Format]:
-    """Return the formats that recognise a file's first record: those with the most fields first, ``plain`` last."""
+    """Return the formats that recognise a file's first record, those with the most fields first and ``plain`` last."""
     try:
         first = next(table_records(path, "records"), None)
     except ValueError:
@@ -55,14 +58,18 @@ def _recognising(path: str | Path) -> list[Format]:
 
 
 def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Example]:
-    """Yield the examples of a file in one of :data:`FORMATS`, in order. Raises ``ValueError`` for a repeated id."""
+    """Yield the examples of a file in the format ``form``, a key of :data:`FORMATS`, in order.
+
+    Wrong options and missing files raise an error at once. Iteration raises ``ValueError`` for a record that cannot be
+    read and for a repeated id.
+    """
     require_options(form, options)
     require_file(path, form)
     return _examples(format_named(form), path, options)
 
 
 def require_options(form: str, options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if the format does not accept an option. The error lists the format's options."""
+    """Raise ``ValueError``, which lists the format's options, if the format does not accept one of ``options``."""
     known = format_named(form)
     wrong = sorted(set(options) - set(known.options))
     if wrong:
@@ -72,7 +79,7 @@ def require_options(form: str, options: Mapping[str, Any]) -> None:
 
 
 def require_file(path: str | Path, form: str) -> None:
-    """Raise an error with advice if ``path`` is not a regular file."""
+    """Raise an error that says what to do if ``path`` is not a regular file."""
     file = Path(path)
     if file.is_file():
         return
@@ -87,7 +94,7 @@ def require_file(path: str | Path, form: str) -> None:
 
 
 def read_pool(path: str | Path, form: str) -> Pool | None:
-    """Return the pool of a file's documents and questions, or ``None`` if its format has no pool."""
+    """Return a file's documents and questions as a pool, or None if its format has no pool."""
     known = format_named(form)
     with _errors_name(path, known):
         return known.pool(path) if known.pool else None
@@ -100,7 +107,10 @@ def _examples(known: Format, path: str | Path, options: Mapping[str, Any]) -> It
 
 @contextmanager
 def _errors_name(path: str | Path, known: Format) -> Iterator[None]:
-    """Turn any error of a reader into a ``ValueError`` that names the file, as odd records can break it anywhere."""
+    """Turn any error of a format's reader into a ``ValueError`` that names the file.
+
+    A record of an unexpected shape can make the reader fail anywhere.
+    """
     try:
         yield
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:

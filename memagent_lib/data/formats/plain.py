@@ -1,6 +1,6 @@
 """A user's own file: records with a question, a document, accepted answers, and optionally an ``id``.
 
-:data:`NAMES` lists the field names that are recognised; the first record decides for the whole file. A document may
+:data:`NAMES` lists the recognised field names; the first record decides which ones the whole file uses. A document may
 also be a list of texts, or of objects with ``text`` and optionally ``title``, which are joined by empty lines.
 """
 
@@ -20,15 +20,15 @@ NAMES = {
     "document": ("document", "context", "passage", "article", "text", "documents", "contexts", "passages", "input"),
     "answers": ("answers", "answer", "outputs", "output", "target", "gold", "references", "reference"),
 }
-"""The field names of each part. A part's first name wins. ``input`` (a question, or its document) is used only if no
-other name is present. Two other names at once are refused, because either could be meant."""
+"""The recognised names of each field. The first name always wins. ``input`` (a question or a document) is used only if
+no other name is present. Two other names in one record are an error, because either could be meant."""
 _IDS = ("id", "_id", "qid", "question_id")
 _CHOICES = ("choices", "options", "choice_A", "answerKey")
 _EXPECTED = "records with question, document and answers"
 
 
 class Fields(NamedTuple):
-    """The names of the fields with the question, document and answers of an example."""
+    """The names of the fields that contain the question, the document and the answers."""
 
     question: str
     document: str
@@ -36,9 +36,10 @@ class Fields(NamedTuple):
 
     @classmethod
     def of(cls, record: Record, **stated: str | None) -> Fields:
-        """Find which fields of a record hold the question, the document and the answers.
+        """Find the fields of a record that contain the question, the document and the answers.
 
-        Fields named in ``stated`` are used as they are. Raises ``ValueError`` if a part has no field.
+        ``stated`` names fields that need not be found. Raises ``ValueError`` if one is not found, or if two fields
+        could be meant.
         """
         taken = {name for name in stated.values() if name}
         found: dict[str, str | None] = {}
@@ -72,8 +73,9 @@ def read_plain(
 ) -> Iterator[Example]:
     """Yield the examples of a file: JSON, parquet, CSV, TSV or a spreadsheet.
 
-    ``question``, ``document`` and ``answers`` name fields that are not recognised; ``sheet`` names a sheet.
-    Records that state, as in SQuAD v2, that they have no answer are left out; :func:`unanswerable` counts them.
+    ``question``, ``document`` and ``answers`` name the fields if they are not to be recognised by :data:`NAMES`;
+    ``sheet`` names a spreadsheet's sheet. Records that are marked as unanswerable, as in SQuAD v2, are left out;
+    :func:`unanswerable` counts them.
     """
     name = Path(path).stem
     fields = None
@@ -95,7 +97,7 @@ def read_plain(
 
 
 def unanswerable(path: str | Path, rule: str | None = None, sheet: str | None = None, **stated: str | None) -> int:
-    """Return the number of records that state that there is no answer. The options are those of :func:`read_plain`."""
+    """Return the number of records that are marked as unanswerable. The options are those of :func:`read_plain`."""
     count = 0
     fields = None
     for record in table_records(path, _EXPECTED, sheet):
@@ -108,7 +110,7 @@ def unanswerable(path: str | Path, rule: str | None = None, sheet: str | None = 
 
 
 def fields_note(path: str | Path, rule: str | None = None, sheet: str | None = None, **stated: str | None) -> str:
-    """Return a sentence with the names of the fields that were read, or "" if they are our own names.
+    """Return a note of the fields that were read, or "" if they have our own names.
 
     The options are those of :func:`read_plain`.
     """
@@ -119,7 +121,7 @@ def fields_note(path: str | Path, rule: str | None = None, sheet: str | None = N
 
 
 def is_plain(fields: Mapping[str, Any]) -> bool:
-    """Return whether a record has a question, a document and readable answers, under any known field names."""
+    """Return whether a record has a question, a document and readable answers, under any recognised field names."""
     if {"question", "document"} <= fields.keys():
         return True
     record = Record(dict(fields), 1, "record 1")
@@ -137,7 +139,7 @@ def is_plain(fields: Mapping[str, Any]) -> bool:
 
 
 def _id(record: Record) -> str:
-    """Return the id that a record states, if any."""
+    """Return the id in a record, or "" if it has none."""
     values = (record.fields.get(name) for name in _IDS)
     return next((str(value) for value in values if value is not None), "")
 
@@ -167,7 +169,7 @@ def _passage(value: Any, name: str, where: str) -> str:
 
 
 def _refuse_choices(record: Record, fields: Sequence[str]) -> None:
-    """Refuse a multiple-choice record: nobody could answer with a letter if the question lacks the options."""
+    """Raise ``ValueError`` for a multiple-choice record, because the question would lack its options."""
     for name in _CHOICES:
         if name not in fields and record.fields.get(name):
             raise ValueError(

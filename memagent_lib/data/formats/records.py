@@ -1,6 +1,7 @@
 """Read the records of other projects' files: JSON, JSON lines or parquet.
 
-Every error names the file, the line or record, and the value found."""
+Every error names the file, the line or record, and the value that was found.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 
 
 class Record(NamedTuple):
-    """One record of a file, with its number (from 1) and its position in words, for error messages."""
+    """One record of a file, with its ``number`` (from 1), and its position in words (``where``) for error messages."""
 
     fields: dict[str, Any]
     number: int
@@ -32,7 +33,10 @@ class Record(NamedTuple):
         return field_of(self.fields, name, kind, self.where)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return the field ``name`` as a non-empty list of texts. A single value becomes a list of one."""
+        """Return the field ``name`` as one or more texts; it may be a list or a single value.
+
+        Raises ``ValueError`` if the list or one of its texts is empty.
+        """
         values = self.get(name, object)
         found = tuple(
             scalar_answer(value, f"{self.where}, {name!r}")
@@ -45,15 +49,15 @@ class Record(NamedTuple):
         return found
 
     def answers(self, name: str) -> tuple[str, ...]:
-        """Return the accepted answers in the field ``name``, in any of the shapes of :mod:`.answers`."""
+        """Return the accepted answers in the field ``name``, which may have any of the shapes in :mod:`.answers`."""
         return accepted_answers(self.get(name, object), f"{self.where}, {name!r}")
 
 
 def records(path: str | Path, expected: str) -> Iterator[Record]:
-    """Yield the records of a file: parquet, JSON lines or a JSON list. Errors describe the file as ``expected``."""
+    """Yield the records of a file: parquet, JSON lines or a JSON list. ``expected`` describes the file in errors."""
     path = Path(path)
     with open(path, "rb") as file:
-        head = file.read(1 << 16)  # content decides, as downloads are often renamed
+        head = file.read(1 << 16)  # the content decides, not the suffix, because downloads are often renamed
     if path.suffix.lower() in SHEET_SUFFIXES:
         raise ValueError(f"{path}: expected {expected}, found a spreadsheet")
     for mark, name in _PACKED.items():
@@ -99,7 +103,7 @@ def table_records(path: str | Path, expected: str, sheet: str | None = None) -> 
 
 
 def json_value(path: str | Path, kind: type[T], expected: str) -> T:
-    """Return the JSON value of a whole file. Raises ``ValueError`` unless its type is ``kind``."""
+    """Return the JSON value in a file. Raises ``ValueError`` if the file is not JSON or the value not a ``kind``."""
     text = utf8_text(Path(path))
     if not text.strip():
         raise ValueError(f"{path}: expected {expected}, found an empty file")
@@ -131,7 +135,7 @@ def field_of(record: Any, name: str, kind: type[T], where: str) -> T:
 
 
 def unique(questions: Iterable[AnyQuestion], path: str | Path) -> Iterator[AnyQuestion]:
-    """Yield the questions or examples of a file. Raises ``ValueError`` for a repeated id."""
+    """Yield the questions or examples of a file unchanged. Raises ``ValueError`` at the first repeated id."""
     seen: set[str] = set()
     for question in questions:
         if question.id in seen:
@@ -141,7 +145,7 @@ def unique(questions: Iterable[AnyQuestion], path: str | Path) -> Iterator[AnyQu
 
 
 def utf8_text(path: Path) -> str:
-    """Return the text of a file. Raises ``ValueError``, with the line, if a byte is not UTF-8."""
+    """Return the text of a file. Raises ``ValueError``, which names the line, if a byte is not UTF-8."""
     raw = path.read_bytes()
     try:
         return raw.decode("utf-8-sig")
@@ -180,7 +184,7 @@ def _parquet(path: Path) -> Iterator[Record]:
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path}: begins like a parquet file and cannot be read as one ({error})") from error
     number = 0
-    for batch in file.iter_batches(batch_size=16):  # few, as a row may be a book
+    for batch in file.iter_batches(batch_size=16):  # few rows, because each may be a book
         for record in batch.to_pylist():
             number += 1
             yield Record(record, number, f"{path}, row {number}")
@@ -192,8 +196,8 @@ def _why(error: Exception) -> str:
 
 
 def _refuse_half_characters(value: Any, text: str, where: str) -> None:
-    """Raise ``ValueError`` if a JSON text escapes half a surrogate pair, as no file can store it."""
-    if "\\ud" not in text.lower():  # an escape is the only way in, and rare
+    """Raise ``ValueError`` if a JSON text escapes half a surrogate pair, which no UTF-8 file can store."""
+    if "\\ud" not in text.lower():  # half a pair can only come from an escape, and escapes are rare
         return
     decoded = json.dumps(value, ensure_ascii=False)
     if whole_characters(decoded) != decoded:

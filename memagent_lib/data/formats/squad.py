@@ -16,13 +16,13 @@ _EXPECTED = "an object with 'data', as in dev-v2.0.json"
 
 
 def read_squad(path: str | Path) -> Iterator[Example]:
-    """Yield one example per answerable question. Its document is the question's own paragraph."""
+    """Yield one example per answerable question, with the paragraph that the question is about as its document."""
     pool = read_squad_pool(path)
     return (pool.own_example(replace(question, own=question.gold), "squad") for question in pool.questions)
 
 
 def read_squad_pool(path: str | Path) -> Pool:
-    """Return all paragraphs, sorted, and the answerable questions; a question's own paragraphs are its article's."""
+    """Return all paragraphs, sorted, and the answerable questions, whose ``own`` paragraphs are their article's."""
     data = field_of(json_value(path, dict, _EXPECTED), "data", list, str(path))
     articles = []
     for number, article in enumerate(data, 1):
@@ -44,7 +44,7 @@ def read_squad_pool(path: str | Path) -> Pool:
 
 
 def unanswerable(path: str | Path) -> int:
-    """Return the number of questions of a file that have no answer and are left out."""
+    """Return how many questions of a file have no answer, and are therefore left out."""
     articles = json_value(path, dict, _EXPECTED)["data"]
     entries = (entry for article in articles for paragraph in article["paragraphs"] for entry in paragraph["qas"])
     return sum(bool(entry.get("is_impossible", False)) for entry in entries)

@@ -1,6 +1,6 @@
-"""Tables as records: CSV and TSV files, or a spreadsheet's sheet (read by calamine). The first row names the columns.
+"""Read tables as records: CSV and TSV files, or a spreadsheet's sheet. The first row names the columns.
 
-Cells of a CSV file stay texts, because ``00123`` would be 123 as a number. An empty cell is a missing field.
+Cells of a CSV file stay texts, because ``00123`` would become 123 as a number. An empty cell becomes None.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the line number and the fields of each row. The row of names decides the delimiter.
+    """Yield the line number and the fields of each row.
 
-    Raises ``ValueError`` if a row does not match the number of names, or if a quote is not closed.
+    Excel's ``sep=`` line sets the delimiter. Without it, a TSV file has tabs, and a CSV file the most frequent of the
+    usual delimiters in its first line. Raises ``ValueError`` if a row has more or fewer cells than there are names, or
+    if a quote is not closed.
     """
     with open(path, "rb") as file:
         encoding = "utf-16" if file.read(2) in _UTF16_MARKS else "utf-8-sig"
@@ -51,7 +53,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def sheet_rows(path: Path, sheet: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the fields of each row of ``sheet``, or of the only sheet that is not empty."""
+    """Yield the row number and the fields of each row of ``sheet``, by default the only sheet that is not empty."""
     names = None
     for number, row in enumerate(_sheet(path, sheet), 1):
         where = f"{path}, row {number}"
@@ -76,7 +78,7 @@ def _sheet(path: Path, sheet: str | None) -> list[list[Any]]:
         sheets = {name: workbook.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in names}
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic of Rust is no Exception
+    except BaseException as error:  # a panic in calamine, which is written in Rust, is not an Exception
         raise ValueError(f"{path}: no spreadsheet that can be read ({error}); save it again, or as CSV") from error
     if sheet is not None:
         if sheet not in sheets:
