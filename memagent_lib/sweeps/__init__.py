@@ -1,6 +1,6 @@
 """Sweeps: run notebooks with papermill over a grid, a list of points or stages, and continue after any interruption.
 
-Every point has its own MLflow run. Knows a notebook's parameters; does not know what it computes or writes.
+Every point has its own MLflow run. A sweep uses only a notebook's parameters, whatever the notebook computes.
 """
 
 from memagent_lib.sweeps.runner import (

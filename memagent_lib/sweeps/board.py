@@ -18,7 +18,7 @@ _COLOURS = {PointState.FINISHED: "green", PointState.RUNNING: "cyan", PointState
 
 
 class SweepBoard:
-    """Print a line for every change of a point's state, and in a terminal a progress bar below."""
+    """Prints a line for every change of a point's state and, in a terminal, a progress bar below the lines."""
 
     def __init__(self, stages: Sequence[Sequence[SweepPoint]], quiet: bool = False):
         self._states = {point: PointState.WAITING for points in stages for point in points}
@@ -34,7 +34,7 @@ class SweepBoard:
 
     @property
     def count(self) -> str:
-        """The number of finished points out of the total: ``3/12``."""
+        """The number of finished points and the total, such as ``3/12``."""
         return f"{sum(state is PointState.FINISHED for state in self._states.values())}/{len(self._states)}"
 
     def set(self, point: SweepPoint, state: PointState, how: str) -> None:
@@ -45,6 +45,7 @@ class SweepBoard:
         self.say(f"[{self.count}] {point.name} {how}")
 
     def say(self, line: str) -> None:
+        """Print a line above the progress bar, unless the board is quiet."""
         if not self._quiet:
             tqdm.write(line, file=sys.stdout)  # print() would break the bar
             sys.stdout.flush()
@@ -55,7 +56,7 @@ class SweepBoard:
 
 
 _COLUMNS_WITHOUT_TERMINAL = 320
-"""Outside a terminal, wide enough that each point is one line, so that grep works."""
+"""The table's width outside a terminal, large enough that each point is one line and grep finds it."""
 
 
 def show_states(rows: Iterable[Mapping[str, Any]], title: str) -> None:

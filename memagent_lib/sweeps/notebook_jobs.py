@@ -1,8 +1,8 @@
-"""Run notebooks with papermill, each in its own process, several at a time. Knows no sweep and no MLflow.
+"""Run notebooks with papermill, each in its own process, several at a time.
 
 Because each notebook has its own process, a kernel killed for lack of memory does not end the others. A worker that
-gets SIGTERM, or whose parent has ended, interrupts the running cell as Ctrl-C does, lets it clean up, and ends its
-kernel.
+gets SIGTERM, or whose parent has ended, interrupts the running cell as Ctrl-C does, lets the cell clean up, and ends
+the kernel. Nothing here depends on sweeps or MLflow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import psutil
 from memagent_lib.processes import SESSION
 
 KERNEL_STARTS = 3
-"""How many times to start a kernel that dies before its first cell."""
+"""The most times that a kernel is started if it dies before its first cell."""
 _BEFORE_ANY_CELL = "Kernel died before replying"  # jupyter_client's words
 STOP_GRACE_S = 100.0  # a cell that stops a training run waits for a checkpoint
 
@@ -53,7 +53,7 @@ class NotebookJob:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The outcome of a job. ``error`` is a message of one or more lines, or ``None`` after success."""
+    """The outcome of a job. ``error`` is a message, which may have several lines, or None after success."""
 
     job: NotebookJob
     seconds: float
@@ -67,10 +67,10 @@ def run_jobs(
     on_end: Callable[[JobOutcome], None],
     on_stop: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Run jobs in order, ``workers`` at a time.
+    """Run jobs in order, up to ``workers`` at a time.
 
-    ``on_start`` returns the job to run, so it can change the job. ``on_end`` gets each outcome. Any exception, Ctrl-C
-    included, stops the running jobs and their kernels before it is raised; ``on_stop`` gets the number of these jobs. A
+    ``on_start`` receives each job and returns the job to run, which may differ. ``on_end`` receives each outcome. An
+    exception, such as Ctrl-C, first stops the running jobs and their kernels, whose number ``on_stop`` receives. A
     second Ctrl-C kills them at once.
     """
     waiting = deque(jobs)
@@ -127,7 +127,7 @@ def _stop(processes: Collection[psutil.Popen], on_stop: Callable[[int], None]) -
 
 
 def _error(job: NotebookJob, status: int) -> str | None:
-    """Return why a worker failed: its own message, or what its exit status means."""
+    """Return why a worker failed (its own message, or what its exit status means), or None if it did not."""
     if status == 0:
         return None
     if job.error_file.exists():
@@ -141,7 +141,7 @@ def _error(job: NotebookJob, status: int) -> str | None:
 
 
 def _work(job: NotebookJob, stop: _Stop) -> str | None:
-    """Run the notebook, in the worker; return an error message, or ``None``."""
+    """Run the job's notebook in this process, the worker; return an error message, or None after success."""
     from papermill import PapermillExecutionError
 
     try:
@@ -182,14 +182,14 @@ def _execute(job: NotebookJob, stop: _Stop) -> None:
 
 @contextmanager
 def _kernel_start_lock(folder: Path) -> Iterator[Callable[[], None]]:
-    """One kernel starts at a time: kernels that start together can pick the same port."""
+    """Let only one kernel start at a time, because kernels that start together can pick the same port."""
     with open(folder / ".kernel-start", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lambda: fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 class _Stop:
-    """A handler that turns SIGTERM into an interrupt of the running cell, once, so that its clean-up can finish."""
+    """A handler that turns the first SIGTERM into an interrupt of the running cell, and lets its clean-up finish."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -210,13 +210,13 @@ class _Stop:
 
 
 def _stop_when_alone() -> None:
-    """Stop when standard input ends: the parent has the other end open for as long as it lives."""
+    """Stop this process when standard input ends, because the parent keeps its other end open as long as it lives."""
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:
-    """Run the job that standard input describes in JSON; return the exit status. A failure writes the error file."""
+    """Run the job that standard input describes in JSON; return the exit status. An error goes to the error file."""
     stop = _Stop()
     signal.signal(signal.SIGTERM, stop)
     record = json.loads(sys.stdin.readline())

@@ -1,7 +1,7 @@
 """Run, resume and inspect sweeps. A sweep has one folder and one MLflow run; each point is a child run.
 
 A finished point runs again only if its notebook, its parameters, the library's code or an earlier stage has changed.
-All state is in the sweep's folder, so the same command continues after any interruption.
+The sweep's folder has all of its state, so the same command continues after any interruption.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class SweepResult:
 def run_sweep(
     sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False, quiet: bool = False
 ) -> SweepResult:
-    """Run the unfinished points of a sweep. Points that have failed are run again only with ``retry``.
+    """Run the unfinished points of a sweep. Points that failed earlier are run again only with ``retry``.
 
-    A failed point does not stop its own stage, but no later stage begins. Raises :class:`SweepError` for a faulty
-    sweep before anything starts, and ``KeyboardInterrupt`` when stopped.
+    After a failed point, the rest of its stage runs, but no later stage. Raises :class:`SweepError` for a faulty sweep
+    before anything starts, and ``KeyboardInterrupt`` when stopped.
     """
     spec = sweep if isinstance(sweep, SweepSpec) else SweepSpec.load(sweep)
     if workers is not None:
@@ -101,10 +101,10 @@ def show_sweep(folder: str | Path) -> bool:
 
 
 def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataFrame:
-    """Return the rows of ``table`` that all finished points logged to their runs or to child runs.
+    """Return the rows of the artifact ``table`` from the runs, and their child runs, of all finished points.
 
-    The parameters that vary become columns. If a column of that name exists with other values, the parameter's column
-    gets the prefix ``param.``.
+    The parameters that vary become columns. If the rows already have a column of the same name with other values, the
+    parameter's column gets the prefix ``param.``.
     """
     import pandas as pd
 
@@ -124,7 +124,7 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataF
 
 
 def _columns(varied: Mapping[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
-    """Return the parameters that vary as columns to add to ``rows``."""
+    """Return the columns to add to ``rows``: a point's varying parameters, renamed where ``rows`` differ from them."""
     columns = {}
     for name, value in varied.items():
         cell = json.dumps(value) if isinstance(value, list | dict) else value
@@ -162,7 +162,7 @@ def _sweep_of(folder: Path) -> dict[str, Any]:
 
 
 def _recorded(folder: Path, sweep: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield each point as the sweep listed it, with its record."""
+    """Yield each point, as listed in the sweep's file, with its record of status, time and error."""
     return ((point, _record(folder / point["record"], point["key"])) for point in sweep["points"])
 
 
@@ -215,7 +215,7 @@ class _SweepRun:
         return all(_state(p) == PointState.FINISHED for p in points)
 
     def _wants(self, point: SweepPoint) -> bool:
-        """Return whether a point has to run; print a line for one that has not."""
+        """Return whether a point has to run. If not, print why."""
         record = _record(_record_file(point), point.key)
         if record["status"] == PointState.FINISHED and point.output.exists():
             self.board.set(point, PointState.FINISHED, "was finished before")
@@ -248,7 +248,7 @@ class _SweepRun:
         self.board.set(point, state, how)
 
     def _end(self, run: Run, status: RunStatus) -> None:
-        """End a run after a failure; a store that fails too must not hide what is being raised."""
+        """End a run after a failure. If that fails too, only print why, so that the first failure is the one raised."""
         try:
             run.end(status)
         except TrackingError as failure:
@@ -256,7 +256,7 @@ class _SweepRun:
 
 
 def _literal(text: str) -> Any:
-    """Return a parameter's default as a value, or as text when it is an expression."""
+    """Return a parameter's default as a Python value, or as text if it is an expression."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -264,7 +264,7 @@ def _literal(text: str) -> Any:
 
 
 def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
-    """Return the sweep's own run, that of an earlier call if there was one, so that all children stay together."""
+    """Return the sweep's own run: that of an earlier call if there was one, so that all children have one parent."""
     try:
         run = experiment.join(_read(spec.path / SWEEP_FILE)["run_id"])
     except (KeyError, TrackingError):
@@ -318,7 +318,7 @@ def _state(point: SweepPoint) -> str:
 
 
 def _record(file: Path, key: str) -> dict[str, Any]:
-    """Return a point's record; of a run with another key only its time remains, as an estimate."""
+    """Return a point's record. If the record has another key, only its time is used, as an estimate."""
     saved = _read(file)
     known = saved if saved.get("key") == key else {"seconds": saved.get("seconds")}
     return {"status": PointState.WAITING, "seconds": None, "run_id": None, "error": None} | known
@@ -343,7 +343,7 @@ def _write(file: Path, record: Mapping[str, Any]) -> None:
 
 
 def _listed(stages: Sequence[Sequence[SweepPoint]]) -> list[dict[str, Any]]:
-    """Return what :func:`show_sweep` and :func:`gather_sweep` need of each point."""
+    """Return what :func:`show_sweep` and :func:`gather_sweep` need to know about each point."""
     return [
         {
             "stage": point.stage,
@@ -357,7 +357,7 @@ def _listed(stages: Sequence[Sequence[SweepPoint]]) -> list[dict[str, Any]]:
 
 
 def _frame(stages: Sequence[Sequence[SweepPoint]]) -> pd.DataFrame:
-    """Return a row per point; a parameter named like one of the columns gets the prefix ``param.``."""
+    """Return a row per point. A parameter with the name of another column gets the prefix ``param.``."""
     import pandas as pd
 
     rows = []

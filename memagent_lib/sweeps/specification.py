@@ -1,7 +1,7 @@
 """The definition of a sweep, from which its points are derived.
 
-A sweep is a grid, a list of points or a sequence of stages over notebooks. Knows the parameters of a notebook from
-papermill; knows no process and no MLflow.
+A sweep is a grid, a list of points or a sequence of stages over notebooks. papermill infers the parameters of a
+notebook. Nothing here starts a process or uses MLflow.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": l
 
 
 class SweepError(UserError, ValueError):
-    """A sweep cannot start. It is raised before any notebook runs."""
+    """A sweep cannot start or be read. It is raised before any notebook runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepStage:
-    """One notebook, run for every combination of an entry of ``points`` and values of ``grid``.
+    """One notebook, run once for every combination of an entry of ``points`` with values from ``grid``.
 
     All points share ``parameters``, which ``points`` and ``grid`` override.
     """
@@ -68,9 +68,10 @@ class SweepStage:
 class SweepSpec:
     """A sweep: stages that run one after the other, with up to ``workers`` points of a stage at a time.
 
-    A sweep of one notebook may set ``notebook``, ``grid`` and ``points`` instead of ``stage``. Every notebook gets the
-    ``parameters`` that it declares. In text parameters, ``{folder}`` stands for the sweep's folder, and ``{point}`` for
-    a file name made of the values that vary. ``tracking`` is an MLflow store: a folder or an address.
+    A sweep of one notebook may set ``notebook``, ``grid`` and ``points`` instead of ``stage``. Every notebook gets
+    those of ``parameters`` that it declares. In parameters that are texts, ``{folder}`` stands for the sweep's folder,
+    and ``{point}`` for a file name made of the values that vary. ``tracking`` is an MLflow store: a folder or an
+    address.
     """
 
     name: str
@@ -106,7 +107,7 @@ class SweepSpec:
 
     @classmethod
     def load(cls, file: str | Path) -> SweepSpec:
-        """Read a sweep from a TOML file with the fields of this class. The default for ``name`` is the file's name."""
+        """Read a sweep from a TOML file with the fields of this class. ``name`` is the file's name by default."""
         try:
             return parse(cls, {"name": Path(file).stem} | read_toml(file, "sweep file"), str(file))
         except SettingsError as failure:
@@ -114,7 +115,7 @@ class SweepSpec:
 
 
 class PointState(StrEnum):
-    """The state of a point. Once the point has an MLflow run, the state is named as in MLflow."""
+    """The state of a point. Once a point has an MLflow run, its state has MLflow's name."""
 
     WAITING = "not run"
     RUNNING = "RUNNING"
@@ -127,7 +128,7 @@ class SweepPoint:
     """One notebook with one set of parameters.
 
     ``varied`` has the parameters that differ within the stage; ``defaults`` has the notebook's own values as text.
-    ``key`` is a hash that changes whenever the result might.
+    ``key`` is a hash of everything that the result depends on, except the contents of data files.
     """
 
     stage: str
@@ -169,7 +170,7 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
     if unused:
         raise SweepError(f"no notebook of the sweep {spec.name!r} has the parameter {', '.join(unused)}")
     planned = []
-    before = code_hash()  # grows into a chain: a stage's points depend on all stages before it
+    before = code_hash()  # extended after every stage, because points depend on all stages before theirs
     for stage in spec.stages:
         points = [_point(spec, stage, varied, declared[stage.name], before) for varied in stage.varied()]
         if len({point.output for point in points}) < len(points):
@@ -200,7 +201,7 @@ def _point(
 
 
 def _source_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
-    """Return text, type and tags of each cell: outputs and widget state of a notebook change no result."""
+    """Return the text, type and tags of each cell, and leave out outputs and widget state, which change no result."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     return [("".join(cell["source"]), cell["cell_type"], cell.get("metadata", {}).get("tags", [])) for cell in cells]
 
@@ -233,7 +234,7 @@ def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:
 def _check(
     stage: SweepStage, notebook: Path, known: Mapping[str, dict[str, str]], parameters: Mapping[str, Any]
 ) -> None:
-    """Raise for an unknown parameter or a wrong type: papermill only warns of one and accepts the other."""
+    """Raise :class:`SweepError` for an unknown parameter, of which papermill only warns, or a wrong type."""
     unknown = sorted(set(parameters) - set(known))
     if unknown:
         raise SweepError(f"{notebook.name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
@@ -249,7 +250,7 @@ def _check(
 
 
 def _filled(value: Any, marks: Mapping[str, str]) -> Any:
-    """Replace each mark in every text of a value, at any depth."""
+    """Return ``value`` with each mark replaced by its text, in every string at any depth."""
     if isinstance(value, str):
         for mark, text in marks.items():
             value = value.replace(mark, text)
@@ -262,14 +263,14 @@ def _filled(value: Any, marks: Mapping[str, str]) -> Any:
 
 
 def _label(varied: Mapping[str, Any]) -> str:
-    """Return what varies in one line, with paths relative to the sweep's folder."""
+    """Return the parameters that vary as one line, with paths relative to the sweep's folder."""
     values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in varied.items()}
     label = ", ".join(f"{name}={value}" for name, value in values.items())
     return label.replace(f"{FOLDER_MARK}/", "")
 
 
 def _file_name(label: str) -> str:
-    """Return a readable file name for a label, different for every label; of paths it has the last part."""
+    """Return a readable file name for a label, different for every label. Only the last part of a path is used."""
     without_folders = re.sub(r"[^=, ]*/", "", label)
     plain = re.sub(r"[^\w=.,-]+", "_", without_folders)
     if plain == label and len(plain) <= 80:

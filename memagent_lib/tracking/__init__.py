@@ -1,4 +1,7 @@
-"""MLflow: one explicit store, its experiments and runs, and the results in them. Knows no notebook and no widget."""
+"""MLflow: one explicit store, its experiments and runs, and the results in them.
+
+The room depends on no notebook and no widget.
+"""
 
 from memagent_lib.tracking.evaluations import (
     choose,

@@ -1,7 +1,7 @@
 """Evaluations in MLflow: log results, load them again, and choose two evaluations that can be compared.
 
 A run has its results in four forms: files of records (:mod:`memagent_lib.evaluation`), a table, metrics with the length
-as their step, and MLflow traces. Knows runs and results; knows no notebook.
+as their step, and MLflow traces.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
     """Log the rows, metrics and readings of an evaluation; return the rows with the labels as columns.
 
     Metrics are logged per reader, with the length in chunks as MLflow's step (0 if the length is unknown). If ``model``
-    is set, they are also attached to that model in MLflow. ``labels`` such as ``policy="trained"`` become columns, and
-    so does ``run_id``, which names each row's run. The column ``flops`` is filled if the model's shape is known.
+    is set, they are also attached to that model in MLflow. ``labels`` such as ``policy="trained"`` become columns, as
+    do the ids of the run and of each reading's trace. The column ``flops`` is filled if the model's shape is known.
     """
     traces = [trace_id_of(run, result) for result in results]
     frame = to_frame(results).assign(**labels, run_id=run.id, trace_id=traces, flops=_flops(results, model))
@@ -70,9 +70,10 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
 
 
 def _flops(results: Sequence[Result], model: str) -> list[float | None]:
-    """Return the arithmetic of each reading; ``None`` where it failed or the model's shape is unknown.
+    """Return the FLOPs of each reading, or None for one that failed; all None if the model's shape is unknown.
 
-    The hub is never queried: an engine here has the model's files, and a server may call its model anything.
+    The shape is never downloaded: an engine in this process already has the model's files, and a server's name for its
+    model need not be its name on the hub.
     """
     shape = None
     if model:
@@ -94,9 +95,9 @@ def evaluate_files(
     """Evaluate an agent on data files and log the results; return the results and their rows.
 
     ``memagent evaluate`` and the notebook 03_evaluate call this. Finished turns and results are saved below ``folder``,
-    so the same call continues after a crash. The rows are saved there as ``POLICY.parquet``, so that figures
-    can compare several policies. With ``add``, earlier rows in that file remain unless the new rows have the same
-    reader and data file.
+    so the same call continues after a crash. The rows are saved there as ``POLICY.parquet``, so that figures can
+    compare several policies. With ``add``, earlier rows in that file remain, except those with the reader and the data
+    file of new rows.
     """
     policy = policy or policy_name(model)
     run.data(*plan.files)
@@ -107,15 +108,15 @@ def evaluate_files(
 
 
 def rows_file(policy: str) -> str:
-    """Return the name of the file for the rows of ``policy``, without its suffix."""
+    """Return the name of the file with the rows of ``policy``, without its suffix."""
     return "".join(c if c.isalnum() or c in "-_. " else "-" for c in policy)
 
 
 def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 20, **tags: Any) -> None:
-    """Log readings to a run, as files of whole records and as thinned MLflow traces.
+    """Log readings to a run, as files of complete records and as MLflow traces, which may lack turns.
 
-    The files are limited to ``limit_bytes``; wrong and right readings alternate, so that both are present. Metrics
-    count the readings and turns that were left out.
+    The files have at most ``limit_bytes`` in total, and take wrong and right readings in turn, so that both are
+    present. Metrics count the readings and turns that were left out.
     """
     results = list(results)
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +133,7 @@ def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 2
 
 
 def load_results(run: Run) -> list[Result]:
-    """Return the results that were logged to a run, with their examples and documents."""
+    """Return the results that were logged to a run, with their examples. Raises :class:`TrackingError` without any."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             return read_results(run.fetch(RESULTS_FOLDER, folder))
@@ -145,8 +146,8 @@ def load_readings(
 ) -> dict[str, list[Result]]:
     """Load the readings that result rows describe, from the runs that the rows name; return them by policy.
 
-    ``reader`` and ``chunks`` (the length) select rows. Raises :class:`TrackingError` if a policy has no reading among
-    the selected rows.
+    ``reader`` and ``chunks`` (the length) select rows. Raises :class:`TrackingError` if a policy has no reading in such
+    a selection.
     """
     selected = rows
     if reader:
@@ -185,9 +186,9 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
 def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> pd.DataFrame:
     """Choose the two newest evaluations with a document in common, and return their result rows.
 
-    Only documents with a length in chunks count. ``left`` and ``right`` restrict the choice to a run (its id or the
-    beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The column ``policy``
-    differs between the two, even if both evaluate the same policy.
+    Only documents with a length in chunks count. ``left`` and ``right`` each restrict the choice to a run (its id or
+    the beginning of the id) or to the runs of a policy. The left evaluation's rows come first. If both evaluate the
+    same policy, part of the run's id is added to the column ``policy`` to tell them apart.
     """
     runs = evaluations(experiment)
     recent = runs.head(_RUNS_TRIED).to_dict("records")
@@ -214,7 +215,7 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
 
 
 def differing(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the parameters in which the runs of result rows differ: a row per parameter, a column per policy."""
+    """Return the parameters in which the runs that ``rows`` come from differ: a row each, with a column per policy."""
     policies = rows.groupby("run_id", sort=False)["policy"].first()
     params = load_runs(experiment).set_index("run_id").loc[policies.index].filter(like="params.").fillna("")
     params = params.rename(columns=lambda name: name.removeprefix("params.")).set_axis(policies.to_list()).T
@@ -232,7 +233,7 @@ def _named(runs: pd.DataFrame, name: str) -> list[dict]:
 
 
 def _names(left: dict, right: dict) -> dict[str, str]:
-    """Return the names of two runs in tables and figures: their policies, with part of the id where these agree."""
+    """Return the names of two runs in tables and figures: their policies, with part of the id if both are the same."""
     names = {}
     for run in (left, right):
         name = run["policy"]

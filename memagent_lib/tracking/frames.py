@@ -15,7 +15,7 @@ def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
     """Return one row per run, newest first.
 
     Columns: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (a file's hash), ``metrics.*``,
-    ``params.*`` and ``tags.*``. ``where`` is a filter in MLflow's language, such as ``"params.model = 'x'"``.
+    ``params.*`` and ``tags.*``. ``where`` is in MLflow's filter language, such as ``"params.model = 'x'"``.
     """
     query = {"max_results": 1000, "order_by": ["start_time DESC"]}
     found = all_pages(experiment.client.search_runs, [experiment.experiment_id], where, **query)
@@ -25,7 +25,7 @@ def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
 
 
 def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a run's metrics over its steps, in long form.
+    """Return a run's metrics at each step in long form, one row per value. By default, all metrics are returned.
 
     Columns: ``run_id, metric, step, value, seconds`` (since the run began).
     """

@@ -1,9 +1,9 @@
 """MLflow experiments and runs: start, join and end runs, and log to them.
 
-There is one explicit store, by default a SQLite file in the workspace. There is no environment variable and no global
-active run. The process that starts a job opens the experiment and creates its runs; workers receive ids and call
-:meth:`Experiment.join`. A run records the process that owns it. If that process was killed, the run is ended when the
-experiment is next opened on the same machine.
+The store is always passed explicitly, by default as a SQLite file in the workspace. There is no environment variable
+and no global active run. The process that starts a job opens the experiment and creates its runs; workers receive ids
+and call :meth:`Experiment.join`. A run records the process that owns it. If that process is killed, the run is ended
+when the experiment is next opened on the same machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXPERIMENT = "memagent"
 PARENT_TAG = "mlflow.parentRunId"
 OWNER_TAG = "owner"
 SAMPLE_S = 5.0  # between two measurements of the machine
-COPIED_WHOLE_BYTES = 64 << 20  # of a policy; a larger one stays where it is, and only its folder is logged
+COPIED_WHOLE_BYTES = 64 << 20  # a larger policy stays where it is, and only its folder is logged
 _PARAM_CHARS = 6000  # MLflow's limit for the value of a parameter
 
 
@@ -57,9 +57,10 @@ class Experiment:
 
     @classmethod
     def open(cls, where: str | Path, experiment: str = EXPERIMENT) -> Experiment:
-        """Open an experiment in the store of a workspace folder or at an address.
+        """Open an experiment in a store, named by a workspace folder or an address.
 
-        The store and the experiment are created if they are missing.
+        The store and the experiment are created if they are missing. Raises :class:`TrackingError` if the store cannot
+        be used or the experiment was deleted.
         """
         uri = store_uri(where)
         prepare(uri)
@@ -102,7 +103,7 @@ class Experiment:
         return run
 
     def join(self, run_id: str) -> Run:
-        """Return a run that another process or an earlier call has started."""
+        """Return a run that was started before. Raises :class:`TrackingError` if the store has no run ``run_id``."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -117,13 +118,13 @@ class Experiment:
     ) -> Iterator[Run]:
         """Start a run for a ``with`` block, and end it with the block.
 
-        The status becomes FINISHED, FAILED, or KILLED after Ctrl-C or SIGTERM. Meanwhile the use of processor, memory,
-        disk, network and GPU is logged as metrics ``system/...``. With ``run_id`` the block joins that run instead and
-        does not end it; its creator (a sweep, the launcher) does.
+        The status becomes FINISHED, FAILED, or KILLED after Ctrl-C or SIGTERM. During the block, the use of processor,
+        memory, disk, network and GPU is logged as metrics ``system/...``. With ``run_id``, the block joins that run
+        instead and does not end it, because its creator (a sweep, the launcher) does.
         """
         if run_id:
             run = self.join(run_id)
-            logged = run._call("get_run").data.params  # a sweep logs its point's; MLflow lets nobody change one
+            logged = run._call("get_run").data.params  # a sweep has logged its own, and MLflow allows no change
             flat = _flat(params or {})
             run.params({name: value for name, value in flat.items() if not _is_logged(name, value, logged)})
             with run.measured():
@@ -159,7 +160,7 @@ class Run:
     id: str
 
     def params(self, params: Mapping[str, Any]) -> None:
-        """Log parameters; nested tables get dotted names. Values too long for MLflow go to ``parameters.json``."""
+        """Log parameters, those of nested tables under dotted names. Too long values go to ``parameters.json``."""
         from mlflow.entities import Param
 
         flat = _flat(params)
@@ -172,7 +173,7 @@ class Run:
             self._call("log_batch", params=batch)
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
-        """Log numbers at a step, and also for ``model`` if it is set (an id from :meth:`model` or :meth:`uses`)."""
+        """Log numbers at a step. With ``model``, an id from :meth:`model` or :meth:`uses`, log them for it too."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -197,7 +198,7 @@ class Run:
         self._call("log_text", text, name)
 
     def table(self, frame: pd.DataFrame, name: str) -> None:
-        """Log a frame as an artifact; ``name`` ends in ``.parquet`` or ``.csv``."""
+        """Log a frame as the artifact ``name``: as CSV if ``name`` ends in ``.csv``, else as parquet."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / Path(name).name
             if path.suffix == ".csv":
@@ -207,11 +208,11 @@ class Run:
             self.file(path, str(Path(name).parent) if "/" in name else None)
 
     def figure(self, figure: Figure, name: str) -> None:
-        """Log a figure as the image ``name``."""
+        """Log a figure as an image, the artifact ``name``."""
         self._call("log_figure", figure, name, save_kwargs={"dpi": 150, "bbox_inches": "tight"})
 
     def data(self, *files: str | Path, use: str = "evaluation") -> None:
-        """Log the run's input files as MLflow datasets, with their hashes. ``use`` names their purpose."""
+        """Log the run's input files as MLflow datasets, with their hashes. ``use`` states what they are for."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         from memagent_lib.data import data_hash
@@ -225,8 +226,9 @@ class Run:
     def model(self, folder: str | Path, name: str, step: int = 0) -> str:
         """Log a policy that this run made at ``step`` as an MLflow model; return the model's id, for :meth:`metrics`.
 
-        The model's tags name its ``folder`` and the hash of its ``weights``. A policy up to :data:`COPIED_WHOLE_BYTES`
-        is copied to the store; a larger one is not, because a copy would take tens of gigabytes more.
+        The model's tags name its ``folder`` and the hash of its ``weights``. A policy of up to
+        :data:`COPIED_WHOLE_BYTES` is copied to the store; of a larger one, which may have tens of gigabytes, only the
+        folder is logged.
         """
         from mlflow.entities import LoggedModelOutput
 
@@ -240,9 +242,9 @@ class Run:
         return made
 
     def uses(self, model: str | Path) -> str:
-        """Log a policy as the input of this run; return the id of the MLflow model that has its weights.
+        """Log a policy as an input of this run; return the id of the MLflow model with its weights.
 
-        If there is no such model, it is created.
+        The model is created if the experiment has none with these weights.
         """
         from mlflow.entities import LoggedModelInput
 
@@ -259,7 +261,7 @@ class Run:
         return used
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the client on this run."""
+        """Call a method of MLflow's client with this run's id, and with retries."""
         return with_retries(getattr(self.experiment.client, method), self.id, *arguments, **options)
 
     def _register(self, folder: str | Path, name: str, tags: Mapping[str, str]) -> str:
@@ -272,8 +274,8 @@ class Run:
     def measured(self) -> Iterator[None]:
         """Measure the machine during a ``with`` block. A block shorter than :data:`SAMPLE_S` is not measured.
 
-        Measurements are logged only after the run has another metric, or at the end, because MLflow's comparison of
-        runs opens with the metric that was logged first.
+        Measurements are logged only once the run has another metric, or at the end, because MLflow's comparison of runs
+        first displays the metric that was logged first.
         """
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
@@ -301,7 +303,10 @@ class Run:
         return RunStatus(self._call("get_run").info.status)
 
     def fetch(self, artifact: str, into: str | Path) -> Path:
-        """Return the path of an artifact; if the store is not on this machine, copy the artifact to ``into`` first."""
+        """Return the path of an artifact, copied to ``into`` if the store is not on this machine.
+
+        Raises :class:`TrackingError` if the run has no such artifact.
+        """
         from mlflow.exceptions import MlflowException
 
         address = urlsplit(self._call("get_run").info.artifact_uri)
@@ -320,7 +325,7 @@ class Run:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return a table as it is logged: under dotted names that MLflow allows, with plain strings as values."""
+    """Return a nested table as MLflow logs it: dotted names in allowed characters, and strings as values."""
     flat: dict[str, str] = {}
     for key, value in table.items():
         if is_dataclass(value):
@@ -353,15 +358,15 @@ def _status_of(failure: BaseException) -> RunStatus:
 
 
 def _is_logged(name: str, value: str, logged: Mapping[str, str]) -> bool:
-    """Whether a run has a parameter already, or its value under the last part of its name (``chunk_tokens``)."""
+    """Return whether a parameter is logged already, under its name or, with the same value, the last part of it."""
     return name in logged or logged.get(name.rpartition(".")[2]) == value
 
 
 def policy_name(model: str | Path) -> str:
     """Return a model's default name in tables and figures: the last part of its folder or hub name.
 
-    Every training run exports to a folder called ``model``, and every checkpoint is in ``actor/huggingface``; such a
-    model is named by the two parts of the path before that.
+    Every training run exports to a folder called ``model``, and every checkpoint is in ``actor/huggingface``. These
+    models are named after the two path components before that.
     """
     parts = [part for part in Path(model).parts if part not in ("model", "actor", "huggingface", "/")]
     is_of_a_run = Path(model).name in ("model", "huggingface")
@@ -369,7 +374,7 @@ def policy_name(model: str | Path) -> str:
 
 
 def allowed_name(name: str) -> str:
-    """Return ``name`` in the characters that MLflow allows: letters, digits and ``_-. :/``."""
+    """Return ``name`` with ``_`` for each character that MLflow refuses: all but letters, digits and ``_-. :/``."""
     return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in name)
 
 

@@ -1,4 +1,4 @@
-"""Find and open the MLflow store, and deal with a store that is busy, full or unreachable. Knows no run."""
+"""Find and open the MLflow store, and deal with a store that is busy, full or unreachable."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class TrackingError(UserError, ValueError):
-    """The store cannot be used, or lacks the experiment, run or artifact that was requested."""
+    """The store cannot be used, or does not have the requested experiment, run or artifact."""
 
 
 def store_uri(where: str | Path) -> str:
-    """Return the address of a store: an address unchanged, or for a folder the address of its ``mlflow.db``."""
+    """Return the address of a store. ``where`` is the address itself, or a folder that contains ``mlflow.db``."""
     return str(where) if "://" in str(where) else f"sqlite:///{absolute(where) / 'mlflow.db'}"
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """Return the file of a SQLite address, or ``None`` for any other store."""
+    """Return the file at a SQLite address, or None for any other address."""
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 
 def prepare(uri: str) -> None:
     """Make a store ready for use, or raise :class:`TrackingError`.
 
-    A SQLite store gets its tables, and the mode in which readers do not block the writer.
+    A SQLite store gets its tables, and write-ahead logging, with which readers do not block the writer.
     """
     file = sqlite_file(uri)
     if file:
@@ -79,9 +79,9 @@ def _prepare_file(uri: str, file: Path) -> None:
 
 
 def _make_tables(file: Path) -> None:
-    """Make a new store appear with all its tables: MLflow could never open one that was interrupted half way.
+    """Create a new store with all its tables in one step, because MLflow could never open one that is half made.
 
-    Where several processes make one at once, the first to finish wins.
+    If several processes create the store at once, the first to finish wins.
     """
     if file.exists():
         return
@@ -102,9 +102,9 @@ def _make_tables(file: Path) -> None:
 
 
 def _require_same_schema(uri: str, file: Path) -> None:
-    """Raise for a store that another version of MLflow wrote.
+    """Raise :class:`TrackingError` if another version of MLflow wrote the store.
 
-    MLflow's own error says "out-of-date, run mlflow db upgrade" of a newer store too, where that command fails.
+    MLflow's own error always suggests ``mlflow db upgrade``, which fails if the store is newer than MLflow.
     """
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=30)) as database:
         try:
@@ -134,22 +134,22 @@ def _require_same_schema(uri: str, file: Path) -> None:
 
 
 def count_spans(uri: str) -> None:
-    """Update SQLite's statistics of the spans table.
+    """Update SQLite's statistics of the table of spans.
 
-    Without current statistics, SQLite's planner rereads all spans for every trace that MLflow searches for text.
+    With outdated statistics, SQLite reads all spans once per trace when MLflow searches traces for a text.
     """
     file = sqlite_file(uri)
     if file:
-        # Where the store is busy or full, the readings logged next bring the statistics up to date.
+        # If the store is busy or full now, the next call updates the statistics.
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(file, timeout=5)) as database, database:
             database.execute("PRAGMA analysis_limit=400")  # rows read per index
             database.execute("BEGIN IMMEDIATE")
-            database.execute("DROP TABLE IF EXISTS sqlite_stat1")  # or open connections go by the old counts
+            database.execute("DROP TABLE IF EXISTS sqlite_stat1")  # else open connections keep using the old counts
             database.execute("ANALYZE spans")
 
 
 def _require_answer(uri: str) -> None:
-    """Raise at once where no server answers: MLflow itself tries for minutes."""
+    """Raise :class:`TrackingError` at once if no server answers; MLflow itself would keep trying for minutes."""
     try:
         urllib.request.urlopen(uri, timeout=10).close()
     except urllib.error.HTTPError:
@@ -179,7 +179,7 @@ def _unusable(uri: str, failure: Exception) -> TrackingError:
 
 @lru_cache(maxsize=8)
 def client_of(uri: str) -> MlflowClient:
-    """Return MLflow's client of a store. There is one per process and address."""
+    """Return MLflow's client for the store at ``uri``. It is created once per process."""
     _quieten()
     from mlflow import MlflowClient
 
@@ -187,7 +187,7 @@ def client_of(uri: str) -> MlflowClient:
 
 
 def _quieten() -> None:
-    """Turn off MLflow's telemetry, progress bars and chatter; call it before MLflow is imported."""
+    """Turn off MLflow's telemetry, progress bars and routine log messages. Call this before MLflow is imported."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
@@ -196,9 +196,10 @@ def _quieten() -> None:
 
 
 def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call ``call``, and repeat it after a wait if another process is writing or a server is overloaded.
+    """Call ``call``, and call it again after a wait if another process is writing or a server is overloaded.
 
-    Raises :class:`TrackingError` if the store is still not available after :data:`RETRY_S` seconds.
+    Raises :class:`TrackingError` if the store is still unavailable after :data:`RETRY_S` seconds, or if the disk is
+    full.
     """
     from mlflow.exceptions import MlflowException
 
@@ -223,7 +224,7 @@ def with_retries(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 
 def all_pages(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
-    """Yield all items of a search whose results the store returns page by page."""
+    """Yield all items of a search, whose results the store returns in pages."""
     page = with_retries(call, *args, **kwargs, page_token=None)
     yield from page
     while page.token:
@@ -232,7 +233,7 @@ def all_pages(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[A
 
 
 def _busy(failure: BaseException) -> bool:
-    """Whether the store may take the call in a moment. A full disk will not."""
+    """Return whether the same call may succeed in a moment. On a full disk it will not."""
     text = str(failure)
     if "disk I/O error" in text or "disk is full" in text or _gave_up(failure):
         return False
@@ -240,9 +241,9 @@ def _busy(failure: BaseException) -> bool:
 
 
 def _overtaken(failure: BaseException) -> bool:
-    """Whether another process logged the same dataset or tag between MLflow's query and its insert.
+    """Return whether another process inserted the same dataset or tag between MLflow's query and its own insert.
 
-    The next query finds it.
+    A second try finds what the other process inserted, and succeeds.
     """
     text = str(failure).lower()
     is_duplicate = "unique constraint" in text or "duplicate entry" in text
@@ -250,5 +251,5 @@ def _overtaken(failure: BaseException) -> bool:
 
 
 def _gave_up(failure: BaseException) -> bool:
-    """Whether MLflow has tried a server for long enough itself."""
+    """Return whether MLflow itself has retried a request to a server and given up."""
     return str(failure).startswith("API request to")

@@ -1,9 +1,8 @@
-"""Memory traces in MLflow: a trace per reading, a span per turn, searchable there and read back as a frame.
+"""Memory traces in MLflow: a trace per reading and a span per turn, which can be searched and read back as a frame.
 
-Turns and chunks are counted from 1. A span has the position and the hash of its chunk, not the text; its time is the
-time that the model took. Long traces are thinned to the turns that people look for (:func:`selected_turns`); each gap
-has one span that states how many turns are missing. Whole readings are in the run's artifacts. Knows results and a
-store; knows no notebook.
+Turns and chunks are counted from 1. A span has the position and the hash of its chunk, not the text, and lasts as long
+as the model took. A long trace has only the turns that people look for (:func:`selected_turns`); each gap has one span
+that states how many turns are missing. Complete readings are in the run's artifacts.
 
 Use MLflow's filter language to find traces: ``tags.question ILIKE '%owl%'`` · ``feedback.score < 1`` ·
 ``tags.finish_reason = 'length'`` · ``tags.fate = 'noted and lost'`` · ``tags.memories ILIKE '%a word of some memory%'``
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
 
     from memagent_lib.tracking.runs import Experiment, Run
 
-MAX_TRACES = 500  # of one call
-MAX_TURNS = 48  # of one trace
-SPANS_AT_ONCE = 2000  # in one transaction
+MAX_TRACES = 500  # per call
+MAX_TURNS = 48  # per trace
+SPANS_AT_ONCE = 2000  # per transaction
 TAG_CHARS = 1000
 MEMORIES_CHARS = 4000
 SELECTION = (
@@ -56,7 +55,7 @@ def tag_columns() -> list[str]:
 
 
 def trace_columns() -> list[str]:
-    """Return the columns of the frame that :func:`search_traces` returns; a newly declared tag comes last."""
+    """Return the columns of the frame that :func:`search_traces` returns. Newly declared tags come last."""
     return list(dict.fromkeys([*_FRAME_COLUMNS, *tag_columns()]))
 
 
@@ -72,9 +71,8 @@ def log_traces(
 ) -> TracesLeftOut:
     """Log readings as traces of the run, with ``tags`` on each; return how much was left out.
 
-    If there are more than ``max_traces`` readings, every reader and length gets an equal share, with wrong and right
-    readings alternating. All traces have been written when this returns. Raises :class:`TrackingError` if the store
-    rejects spans.
+    If there are more than ``max_traces`` readings, those of every reader, length and verdict are taken in turn. All
+    traces have been written when this returns. Raises :class:`TrackingError` if the store accepts no spans.
     """
     traced = [r for r in results if r.trace is not None]
     chosen = list(islice(_fairly(traced), max_traces))
@@ -96,7 +94,7 @@ def log_traces(
 
 
 def trace_id_of(run: Run, result: Result) -> str:
-    """Return the id of a reading's trace. It depends on run and reading, so logging a reading twice gives one trace."""
+    """Return the id of a reading's trace, a hash of run and reading, so a reading logged twice has one trace."""
     metadata = result.example.metadata
     parts = (run.id, result.reader, result.key, metadata.get("step"), metadata.get("greedy"))
     return f"tr-{digest(' '.join(map(str, parts)))}"
@@ -124,8 +122,8 @@ def selected_turns(result: Result, limit: int) -> list[int]:
 def search_traces(experiment: Experiment, where: str = "", run: Run | None = None, limit: int = 10_000) -> pd.DataFrame:
     """Return a row per trace of the experiment, or of one run, newest first. Columns: :func:`trace_columns`.
 
-    ``where`` is in MLflow's filter language; the module's docstring has examples. No spans are read. Raises
-    :class:`TrackingError` if there are more than ``limit`` traces.
+    ``where`` is in MLflow's filter language; the module's docstring has examples. Spans are not read. Raises
+    :class:`TrackingError` if more than ``limit`` traces match.
     """
     clauses = [where] if where else []
     if run:
@@ -141,7 +139,7 @@ def search_traces(experiment: Experiment, where: str = "", run: Run | None = Non
 
 
 def _to_store(experiment: Experiment, method: str, *arguments: Any) -> None:
-    """Call a method of MLflow's tracing client: its exporter would log a failure and return."""
+    """Call a method of MLflow's tracing client. MLflow's exporter is not used, because it only logs a failure."""
     from mlflow.tracing.client import TracingClient
 
     try:
@@ -153,7 +151,7 @@ def _to_store(experiment: Experiment, method: str, *arguments: Any) -> None:
 
 
 def _fairly(results: Sequence[Result]) -> Iterator[Result]:
-    """Yield one result of each reader, length and verdict in turn, wrong ones first."""
+    """Yield results of each reader, length and verdict in turn, wrong ones first."""
     groups = defaultdict(list)
     for result in results:
         groups[result.correct, result.reader, result.example.metadata.get("chunks")].append(result)
@@ -206,7 +204,7 @@ def _assessments(result: Result) -> list[Any]:
 
 
 def _memories(result: Result) -> str:
-    """Return the lines of the memories, each once, newest first: the tag in which a search for their words looks."""
+    """Return the distinct lines of all memories, newest first, for the tag in which memories are searched."""
     lines = (line.strip() for memory in reversed(result.trace.memories) for line in memory.splitlines())
     chars = 0
     selected = []
@@ -229,7 +227,7 @@ def _usage(prompt_tokens: int, reply_tokens: int) -> dict[str, int]:
 
 
 def _spans(info: TraceInfo, result: Result, selected: Sequence[int]) -> list[Span]:
-    """Return the root, a span per selected turn, and one per gap between them."""
+    """Return the root span, a span per selected turn, and one per gap between selected turns."""
     turns = result.trace.turns
     times = _times(info, turns)
     left_out = len(turns) - len(selected)
@@ -253,7 +251,7 @@ def _spans(info: TraceInfo, result: Result, selected: Sequence[int]) -> list[Spa
 
 
 class _SpanText(NamedTuple):
-    """What a span displays; ``times`` are its begin and end in nanoseconds."""
+    """What a span displays; ``times`` are its start and end in nanoseconds."""
 
     name: str
     kind: str
@@ -316,7 +314,7 @@ def _outputs(turn: Turn) -> dict[str, str]:
 
 
 def _span(info: TraceInfo, before: Sequence[Span], text: _SpanText) -> Span:
-    """Return a span of a trace after those ``before`` it: the first is the root, the others are its children."""
+    """Return the next span of a trace after those in ``before``. The first is the root and the parent of the others."""
     from mlflow.entities import Span
 
     attributes = {
@@ -340,9 +338,10 @@ def _span(info: TraceInfo, before: Sequence[Span], text: _SpanText) -> Span:
 
 
 def _times(info: TraceInfo, turns: Sequence[Turn]) -> list[tuple[int, int]]:
-    """Return when each turn began and ended, in nanoseconds, as measured.
+    """Return the measured start and end of each turn, in nanoseconds.
 
-    A turn without a measured time takes none and begins a microsecond after the one before it, to stay in order.
+    A turn without a measured time gets no duration, and a start one microsecond after the previous turn, which
+    preserves the order.
     """
     times = []
     before = info.request_time * 1_000_000
