@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.errors import UserError
-from memagent_lib.trace import REPLY_FIELDS, Prompt, Reply
+from memagent_lib.trace import Prompt, Reply
 
 VERSION = 2
 _LONGEST_HEADER = 1 << 22
@@ -82,8 +82,7 @@ class Journal:
 
     def append_reply(self, key: str, turn: str, reply: Reply) -> None:
         """Store a reply to the prompt with the digest ``turn`` in the reading ``key``."""
-        stored = {name: getattr(reply, name) for name in REPLY_FIELDS}
-        self._write({"reading": key, "turn": turn, "reply": stored})
+        self._write({"reading": key, "turn": turn, "reply": reply.to_record()})
 
     def finish(self, key: str, record: Mapping[str, Any], failed: bool = False) -> None:
         """Store the record of a finished reading. A later record with the same key replaces it.

@@ -136,6 +136,8 @@ class Thoughts:
     family: Tags | Channels | None = None
     opened: bool = False
     closed: bool = False
+    special: bool = False
+    """Whether the marks are special tokens, which servers remove from a reply unless told otherwise."""
 
     @classmethod
     def of(cls, chat_template: str, added_tokens: Container[str], prompt_end: str) -> Thoughts:

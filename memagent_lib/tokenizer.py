@@ -12,6 +12,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import takewhile
@@ -287,7 +288,10 @@ class Tokenizer:
         _, after = self._chat_frame
         prompt_end = self.backend.decode(after, skip_special_tokens=False)
         added = {token.content for token in self._added_tokens.values()}
-        return Thoughts.of(str(self.source.chat_template or ""), added, prompt_end)
+        thoughts = Thoughts.of(str(self.source.chat_template or ""), added, prompt_end)
+        return replace(
+            thoughts, special=thoughts.family is not None and self._marks.issuperset(thoughts.family.vocabulary)
+        )
 
     def still_thinking(self, reply: str) -> bool:
         """Return whether a reply ends inside a thought that the reply or the chat template opened."""

@@ -74,8 +74,9 @@ class Reply:
     A backend returns the raw text; :meth:`memagent_lib.prompts.Encoder.interpret` then moves a reasoning model's
     thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` if the token limit
     truncated the reply. Token counts are the engine's. ``signal`` is the command that the reader found in the reply:
-    ``"keep"``, ``"done"`` or ``"recall: words"``. ``started`` (Unix time) and ``seconds`` measure the backend's work,
-    including its queue; comparisons of replies ignore both.
+    ``"keep"``, ``"done"`` or ``"recall: words"``. ``sampling_left_out`` names the sampling settings that the server
+    refuses, such as ``"temperature=0.3"``; it used its own. ``started`` (Unix time) and ``seconds`` measure the
+    backend's work, including its queue; comparisons of replies ignore both.
     """
 
     text: str
@@ -85,6 +86,7 @@ class Reply:
     cached_tokens: int = 0
     thinking: str = ""
     signal: str = ""
+    sampling_left_out: str = ""
     started: float = field(default=0.0, compare=False)
     seconds: float = field(default=0.0, compare=False)
     # What training needs and records do not: the exact ids, and their log-probabilities under the sampler.
@@ -95,6 +97,13 @@ class Reply:
     @property
     def cut(self) -> bool:
         return self.finish_reason == "length"
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields that journals and records store, as plain JSON types; ``Reply(**record)`` restores them."""
+        record = {name: getattr(self, name) for name in REPLY_FIELDS}
+        if not self.sampling_left_out:  # so are nearly all
+            del record["sampling_left_out"]
+        return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,11 @@ class Trace:
         """How many memories were truncated at their token limit."""
         return sum(t.reply.cut for t in self.reads)
 
+    @property
+    def sampling_left_out(self) -> str:
+        """The sampling settings that the server refused in any turn, or ""."""
+        return ", ".join(sorted({turn.reply.sampling_left_out for turn in self.turns} - {""}))
+
     def lean(self) -> Trace:
         """Return the trace with :meth:`Turn.lean` applied to every turn; it is small even for a gigabyte of text."""
         return replace(self, turns=tuple(turn.lean() for turn in self.turns))
@@ -215,7 +229,7 @@ def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
         record["chunk"] = asdict(prompt.chunk)
     if prompt.kind.answers and prompt.kind.name not in _TEMPLATE_KINDS:
         record["answers"] = True
-    return record | {"reply": {name: getattr(turn.reply, name) for name in REPLY_FIELDS}}
+    return record | {"reply": turn.reply.to_record()}
 
 
 def _turn(record: Mapping[str, Any], question: str) -> Turn:

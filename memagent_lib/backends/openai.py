@@ -14,6 +14,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import replace
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -23,6 +24,7 @@ from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, 
 from memagent_lib.backends.server_dialect import Dialect
 from memagent_lib.backends.server_models import Card, cards_in, name_in, window_of
 from memagent_lib.backends.server_replies import ATTEMPTS_WITHOUT_TEXT, error_in, reply_in, require_whole_prompt
+from memagent_lib.backends.server_streams import is_stream, joined
 from memagent_lib.prompts import Request
 from memagent_lib.trace import Reply
 
@@ -142,16 +144,21 @@ class OpenAICompatible:
             )
         return name
 
-    def _page(self, path: str) -> Any:
-        """Return the JSON at a path beside the API, or ``None`` if the server has none."""
+    def _page(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON at a path beside the API, or ``None`` if the server has none. With ``body``, send that."""
         try:
-            return self._get(self.base_url.removesuffix("/v1") + path)
+            return self._get(self.base_url.removesuffix("/v1") + path, body)
         except (OSError, ValueError, RecursionError, HTTPException):
             return None
 
-    def _get(self, address: str) -> Any:
+    def _get(self, address: str, body: Mapping[str, Any] | None = None) -> Any:
+        timeout_s = min(FIRST_ANSWER_S, self._policy.attempt_s)
         page = urllib.request.Request(address, headers=self._headers)
-        with urllib.request.urlopen(page, timeout=min(FIRST_ANSWER_S, self._policy.attempt_s)) as answer:
+        if body is not None:
+            page.data = json.dumps(body).encode()
+            page.add_header("Content-Type", "application/json")
+            timeout_s = self._policy.attempt_s  # a model may be loaded first
+        with urllib.request.urlopen(page, timeout=timeout_s) as answer:
             return json.load(answer)
 
     async def _once(self, request: Request) -> Reply:
@@ -163,7 +170,7 @@ class OpenAICompatible:
         if status >= 400:
             raise self._refused(status, headers, content)
         try:
-            body = json.loads(content)
+            body = joined(content) if is_stream(content) else json.loads(content)
         except (ValueError, RecursionError) as broken:
             raise RetryableError(f"half a reply: {_begins(content)}") from broken
         failure = error_in(body)
@@ -175,7 +182,8 @@ class OpenAICompatible:
             why = f"a reply of another form: {_begins(content)}"
             raise RetryableError(why, attempts=ATTEMPTS_WITHOUT_TEXT) from odd
         require_whole_prompt(body, len(request.ids), self._api == "completions", self._owner)
-        return reply
+        missing = [f"{name}={value}" for name, value in self._dialect.left_out.items() if name not in sent]
+        return replace(reply, sampling_left_out=", ".join(missing)) if missing else reply
 
     async def _sent(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
         """Send a request's body once, and return the response's status, headers and content."""
@@ -192,7 +200,7 @@ class OpenAICompatible:
             raise RetryableError(_describe(failure)) from failure
 
     def _body(self, request: Request) -> dict[str, Any]:
-        body = {"model": self._name} | self._dialect.fields(request)
+        body = {"model": self._name} | self._dialect.fields(request, self._api == "completions")
         if self._api == "completions":
             body["prompt"] = request.ids
         else:

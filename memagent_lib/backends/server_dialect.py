@@ -27,11 +27,19 @@ NEUTRAL = {
 }
 """Sampling settings that change nothing, by vLLM's names. If a server refuses one, it can be left out."""
 LLAMA_CPP = {"repeat_penalty": 1.0, "typical_p": 1.0}
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 HOSTED = ("openai.com", "openai.azure.com")  # servers that never take a field beyond OpenAI's own
+RAW = "skip_special_tokens"
+"""A field of vLLM and SGLang. Without it, they remove the marks of a thought that are special tokens."""
 LIMITS = ("max_tokens", "max_completion_tokens")
 _REFUSED = re.compile(
     r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|extra_forbidden|cannot both"
     r"|(invalid|not allowed).{0,20}(parameter|argument|field|property)|only the default",
+    re.IGNORECASE,
+)
+_STREAMS_ONLY = re.compile(
+    r"\bstream\W+(must|has to|should)\b.{0,20}\btrue|only support.{0,20}stream|non-?stream(ing)?\b"
+    r"|enable.{0,20}\bstream",
     re.IGNORECASE,
 )
 _TOO_LONG = re.compile(r"context.?(length|size|window)", re.IGNORECASE)  # names max_tokens too, and refuses no field
@@ -56,13 +64,17 @@ class Dialect:
         if owner == "llamacpp":
             self._sampled |= LLAMA_CPP
         self._sampled |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        self._stream: dict[str, Any] = {}
 
-    def fields(self, request: Request) -> dict[str, Any]:
+    def fields(self, request: Request, completions: bool = False) -> dict[str, Any]:
+        """Return a request's fields, for the completions API or for the chat API."""
         fields = {self._limit: request.max_tokens} | self._sampled
         seed = self._sampling.seed_for(request)
         if seed is not None and "seed" not in self._refused:
             fields["seed"] = seed
-        return fields
+        if request.thoughts.special and completions and RAW not in self._refused:
+            fields[RAW] = False
+        return fields | self._stream
 
     def learn(self, sent: Collection[str], refusal: bytes) -> bool:
         """Change the fields according to ``refusal``, and return whether to send the request again.
@@ -71,6 +83,9 @@ class Dialect:
         is dropped if the refusal names it, any other field only if the refusal also reports it as unsupported.
         """
         words = _words(refusal)
+        if not self._stream and _STREAMS_ONLY.search(words):
+            self._stream = dict(STREAM)
+            return True
         named = [name for name in sent if re.search(rf"(?<!\w){name}(?!\w)", words)]
         neutral = [name for name in named if self._is_neutral(name)]
         if neutral:
@@ -88,13 +103,14 @@ class Dialect:
     def _is_neutral(self, name: str) -> bool:
         if name == "top_p":
             return self._sampling.top_p == 1
-        return name in NEUTRAL or name in LLAMA_CPP
+        return name in NEUTRAL or name in LLAMA_CPP or name in (RAW, "stream_options")
 
     def _leave_out(self, names: Iterable[str]) -> None:
         for name in names:
             if name in self._refused:
                 continue  # another request in flight learnt it already
             self._refused.add(name)
+            self._stream.pop(name, None)
             value = self._sampled.pop(name, self._sampling.seed)
             if not self._is_neutral(name):
                 self.left_out[name] = value

@@ -5,14 +5,18 @@ The formats of common servers are known here; this module opens no connection.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Card = Mapping[str, Any]
+Page = Callable[..., Any]
+"""Returns the JSON at a path of the server, or ``None``. With a second argument, it sends that to the path."""
 _SERVED = (
     "max_model_len", "loaded_context_length", "context_length", "context_window", "max_context_length",
     "inputTokenLimit", "n_ctx",
 )  # fmt: skip
+_NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
 _TRAINED = "n_ctx_train"
 """The window used in training. llama.cpp and Ollama usually serve a much smaller one."""
 
@@ -47,7 +51,7 @@ def name_in(cards: Mapping[str, Card], model: str) -> str | None:
     return None
 
 
-def window_of(cards: Mapping[str, Card], name: str, page: Callable[[str], Any]) -> int | None:
+def window_of(cards: Mapping[str, Card], name: str, page: Page) -> int | None:
     """Return the largest total of prompt and reply tokens; ``None`` if the server does not report it.
 
     An adapter without a window of its own has that of its parent. ``page`` returns the JSON at a path of the server, or
@@ -86,17 +90,35 @@ def _stated(card: Card) -> int | None:
     return None
 
 
-def _llama_cpp(page: Callable[[str], Any], name: str) -> int | None:
+def _llama_cpp(page: Page, name: str) -> int | None:
     return _tokens(_table(page("/props"), "default_generation_settings"), "n_ctx")
 
 
-def _ollama(page: Callable[[str], Any], name: str) -> int | None:
-    """Return the window of a loaded model; for other models, Ollama reports only the window used in training."""
+def _ollama(page: Page, name: str) -> int | None:
+    """Return ``num_ctx`` of the model's own settings, or the window with which Ollama loads the model.
+
+    The default window depends on the server's settings and on the machine's memory, and is stated only for a loaded
+    model. So the model is loaded, as the first request would do.
+    """
+    running = page("/api/ps")
+    if not isinstance(running, Mapping) or "models" not in running:
+        return None
+    shown = page("/api/show", {"model": name})
+    settings = shown.get("parameters") if isinstance(shown, Mapping) else ""
+    own = _NUM_CTX.search(str(settings))
+    if own:
+        window = int(own[1])
+        model = _table(shown, "model_info")
+        trained = [_tokens(model, key) for key in model if key.endswith(".context_length")]
+        return min([window, *filter(None, trained)])  # Ollama serves no more than that
+    page("/api/generate", {"model": name})
     loaded = _listed(page("/api/ps"), "models")
-    return next((_tokens(card, "context_length") for card in loaded if card.get("name") == name), None)
+    return next(
+        (_tokens(card, "context_length") for card in loaded if name in (card.get("name"), card.get("model"))), None
+    )
 
 
-def _lm_studio(page: Callable[[str], Any], name: str) -> int | None:
+def _lm_studio(page: Page, name: str) -> int | None:
     loaded = _listed(page("/api/v0/models"), "data")
     return next((_tokens(card, "loaded_context_length") for card in loaded if card.get("id") == name), None)
 

@@ -48,7 +48,7 @@ class FileReading:
 
         This list names only the first few files of each kind; the page names all of them.
         """
-        return _cut_memories(self.trace) + self.document.warnings
+        return _of_trace(self.trace) + self.document.warnings
 
     def save(self, path: str | Path) -> Path:
         """Save this reading, so that a later :func:`read_files` can continue it as ``previous``."""
@@ -73,7 +73,7 @@ class FileReading:
             "documents/file_reading.html",
             answers=[_answer(self, question) for question in self.questions],
             numbers=_numbers(self),
-            warnings=_cut_memories(self.trace) + self.document.warned(),
+            warnings=_of_trace(self.trace) + self.document.warned(),
             history=_history(self),
         )  # fmt: skip
 
@@ -84,10 +84,14 @@ def plain(answer: str) -> str:
     return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)
 
 
-def _cut_memories(trace: Trace) -> list[str]:
-    if not trace.cut_memories:
-        return []
-    return [f"{trace.cut_memories:,} memories were cut at their token limit"]
+def _of_trace(trace: Trace) -> list[str]:
+    warnings = []
+    if trace.cut_memories:
+        warnings.append(f"{trace.cut_memories:,} memories were cut at their token limit")
+    if trace.sampling_left_out:
+        turns = sum(bool(turn.reply.sampling_left_out) for turn in trace.turns)
+        warnings.append(f"the server refused {trace.sampling_left_out} in {turns:,} turns and used its own setting")
+    return warnings
 
 
 def _answer(reading: FileReading, question: str) -> dict[str, Any]:

@@ -240,6 +240,9 @@ COLUMNS: dict[str, Column] = {
         "memories that hit their token limit",
         "memories", int, mean=True, tag=True,
     ),
+    "sampling_left_out": Column(
+        _of_trace(lambda r: r.trace.sampling_left_out or None), "sampling settings that the server refused",
+    ),
     "prompt_tokens": Column(_of_trace(lambda r: r.trace.prompt_tokens), "of all prompts", "tokens", int, mean=True),
     "reply_tokens": Column(_of_trace(lambda r: r.trace.reply_tokens), "of all replies", "tokens", int),
     "cached_tokens": Column(

@@ -203,7 +203,11 @@ def failure_reasons(results: pd.DataFrame) -> list[str]:
 
 
 def mixtures(results: pd.DataFrame) -> list[str]:
-    """Return warnings about rows that were judged by several rules for one task, or by several versions of the code."""
+    """Return warnings about rows that differ in more than their columns say.
+
+    They were judged by several rules for one task, or by several versions of the code, or a server refused a sampling
+    setting.
+    """
     warnings = []
     for task, rows in results.groupby("task", sort=False):
         rules = sorted(rows["rule"].dropna().unique())
@@ -212,6 +216,9 @@ def mixtures(results: pd.DataFrame) -> list[str]:
     codes = sorted(results["code"].dropna().unique())
     if len(codes) > 1:
         warnings.append(f"results of {len(codes)} versions of the code are mixed: {', '.join(codes)}")
+    if "sampling_left_out" in results:  # earlier files lack it
+        for settings, count in results["sampling_left_out"].value_counts().items():
+            warnings.append(f"the server refused {settings} in {count:,} of {len(results):,} readings")
     return warnings
 
 

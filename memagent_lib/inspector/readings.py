@@ -18,7 +18,7 @@ from memagent_lib.evaluation import Result
 from memagent_lib.inspector.word_changes import word_changes
 from memagent_lib.plots import line_name
 from memagent_lib.readers import can_continue
-from memagent_lib.trace import Kind, Trace, Turn
+from memagent_lib.trace import Kind, Reply, Trace, Turn
 
 
 class FateOnPage(NamedTuple):
@@ -149,7 +149,7 @@ class Readings:
             "changes": changes,
             "after": reply.text,
             "thinking": reply.thinking,
-            "signal": SIGNALS.get(reply.signal, reply.signal.replace("recall: ", "looks back for: ")),
+            "signal": _signal(reply),
             "cut": reply.cut,
             "edited": reply.finish_reason == "edited",
             "tokens": [reply.prompt_tokens, reply.cached_tokens, reply.reply_tokens],
@@ -303,6 +303,12 @@ def _tags(result: Result) -> list[str]:
     if any(turn.reply.cut for turn in result.trace.turns):
         tags.append(CUT)
     return tags
+
+
+def _signal(reply: Reply) -> str:
+    signal = SIGNALS.get(reply.signal, reply.signal.replace("recall: ", "looks back for: "))
+    refused = f"the server refused {reply.sampling_left_out}" if reply.sampling_left_out else ""
+    return "; ".join(filter(None, (signal, refused)))
 
 
 def _memory_before(turn: Turn) -> str | None:

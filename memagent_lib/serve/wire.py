@@ -76,6 +76,7 @@ def usage(trace: Trace) -> dict[str, Any]:
 
 def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fields: Sequence[str]) -> dict[str, Any]:
     """Return the ``memagent`` field of a complete reply: what was read, by which rule, in how many turns."""
+    refused = {"sampling_left_out": trace.sampling_left_out} if trace.sampling_left_out else {}
     return {
         "trace_id": trace_id,
         "rule": task.rule,
@@ -85,7 +86,7 @@ def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fie
         "turns": len(trace.turns),
         "cut_memories": trace.cut_memories,
         "ignored": list(ignored_fields),
-    }
+    } | refused
 
 
 def progress_metadata(trace_id: str, task: ReadingTask, turns: int, turn: Turn) -> dict[str, Any]:

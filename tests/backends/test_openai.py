@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import math
 import socket
 import time
@@ -12,17 +13,21 @@ from hostile import ODD_REPLIES, fates, faults, serving
 from hostile import completion as reply_of
 from tenacity import AsyncRetrying, RetryCallState
 
-from memagent_lib.agent import Agent, gather
+from memagent_lib.agent import Agent, Observer, gather
 from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, open_backend
 from memagent_lib.backends.openai import OpenAICompatible
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying, seconds_of
 from memagent_lib.backends.server_dialect import Dialect
 from memagent_lib.backends.server_replies import ATTEMPTS_WITHOUT_TEXT
 from memagent_lib.cli import main
+from memagent_lib.data import Example
+from memagent_lib.documents import read_files
+from memagent_lib.evaluation import evaluate, mixtures, to_frame
+from memagent_lib.journal import Journal
 from memagent_lib.prompts import Request
 from memagent_lib.readers import READERS
 from memagent_lib.thinking import Thoughts
-from memagent_lib.trace import Reply
+from memagent_lib.trace import Reply, Trace
 
 QUICK = RetryPolicy(attempt_s=60, deadline_s=60, first_wait_s=0.01, longest_wait_s=0.05)
 PATIENT = RetryPolicy(attempt_s=60, deadline_s=300, first_wait_s=0.01, longest_wait_s=0.05)
@@ -356,6 +361,22 @@ WINDOWS = {
         {"/api/ps": {"models": [{"name": "small:latest", "context_length": 4096}]}},
         4096,
     ),
+    "ollama, num_ctx": (  # ollama#17417: another client's options made it load with a larger one
+        {"data": [{"id": "small:latest", "owned_by": "library"}]},
+        {
+            "/api/ps": {"models": [{"name": "small:latest", "context_length": 65536}]},
+            "/api/show": {"parameters": 'stop "x"\nnum_ctx                        8192\ntop_k 20'},
+        },
+        8192,
+    ),
+    "ollama, num_ctx past the model": (
+        listed(),
+        {
+            "/api/ps": {"models": []},
+            "/api/show": {"parameters": "num_ctx 65536", "model_info": {"qwen3.context_length": 40960}},
+        },
+        40960,
+    ),
     "lm studio": (  # lmstudio-bug-tracker#2139
         listed(),
         {"/api/v0/models": {"data": [{"id": "small", "loaded_context_length": 6000, "max_context_length": 9000}]}},
@@ -683,6 +704,159 @@ def error(message: str, **more: str) -> dict:
     return {"error": {"message": message} | more}
 
 
+LIMIT_REFUSED = ("max_tokens", error(UNKNOWN, param="max_tokens", code="unsupported_parameter"))
+HEAT_REFUSED = ("temperature", error(DEFAULT_ONLY, param="temperature", code="unsupported_value"))
+
+
+def events(*chunks: object, end: str = "data: [DONE]\n\n") -> bytes:
+    """Return a stream of server-sent events with a sign of life between its chunks."""
+    return ": alive\n\n".join([*(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks), end]).encode()
+
+
+def delta(finish_reason: str | None = None, **parts: object) -> dict:
+    return {"choices": [{"index": 0, "delta": parts, "finish_reason": finish_reason}], "usage": None}
+
+
+USAGE = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+STREAMS = {
+    "chat": events(delta(role="assistant", content=""), delta(content="the "), delta("stop", content="code"), USAGE),
+    "no end mark": events(delta(content="the code"), delta("stop"), USAGE, end=""),
+    "no reason": events(delta(content="the code"), USAGE),
+    "thoughts": events(delta(reasoning_content="h"), delta(reasoning_content="m"), delta("stop", content="the code")),
+    "parts": events(delta(content=[{"type": "text", "text": "the "}]), delta("stop", content="code")),
+    "completions": events({"choices": [{"text": "the "}]}, {"choices": [{"text": "code", "finish_reason": "stop"}]}),
+    "named events": b"event: message\r\ndata: " + events(delta("stop", content="the code"))[6:].replace(b"\n", b"\r\n"),
+    "a whole message": events({"choices": [{"message": {"content": "the code"}, "finish_reason": "stop"}]}),
+    "two replies": events({"choices": [{"index": 1, "delta": {"content": "no"}}]}, delta("stop", content="the code")),
+}
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+async def test_a_stream_that_nobody_requested_is_joined(name):  # unsloth#6570, inspect_ai#2915
+    with serving() as server:
+        server.reply = lambda body: STREAMS[name]
+        reply = await ask(opened(server, api="chat", retry_policy=PATIENT))
+    assert (reply.text, reply.finish_reason, server.posts) == ("the code", "stop", 1)
+    assert reply.thinking == ("hm" if name == "thoughts" else "")
+    assert reply.prompt_tokens == 3
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        events(delta(content="the co"), end=""),
+        events(delta(content="the co"), end="data: {"),
+        events(delta(content="x"), {"error": {"message": "overloaded", "code": 503}}),
+        events(delta("stop")),
+        events("x"),
+        b"data: [DONE]\n\n",
+    ],
+)
+async def test_a_broken_stream_is_tried_again(stream):
+    with serving() as server:
+        server.reply = lambda body: stream if server.posts == 1 else STREAMS["chat"]
+        assert (await ask(opened(server, api="chat", retry_policy=PATIENT))).text == "the code"
+    assert server.posts == 2
+
+
+async def test_a_refusal_inside_a_stream_has_the_servers_words():
+    with serving() as server:
+        server.reply = lambda body: events(delta(content="x"), {"error": {"message": "no such tool", "code": 400}})
+        with pytest.raises(BackendError, match=r"\(status 400\): no such tool"):
+            await ask(opened(server, api="chat", retry_policy=PATIENT))
+    assert server.posts == 1
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        {"detail": "Stream must be set to true"},  # llm_wiki#594, chatwise-releases#1338
+        error("This model only support stream mode, please enable the stream parameter to access the model."),
+        error("parameter.enable_thinking must be set to false for non-streaming calls"),  # DashScope, Qwen3
+    ],
+)
+async def test_a_server_that_only_streams_is_asked_for_a_stream(refusal):
+    with serving() as server:
+        server.refuse = lambda body: None if body.get("stream") else (400, refusal)
+        server.reply = lambda body: STREAMS["chat"]
+        backend = opened(server, api="chat", retry_policy=PATIENT)
+        replies = [await backend.complete(Request((1, 2, number), "", 5)) for number in range(3)]
+        await backend.close()
+    assert [reply.text for reply in replies] == ["the code"] * 3
+    assert server.posts == 1 + 3, "what was learnt is remembered"
+    assert server.bodies[-1]["stream_options"] == {"include_usage": True} and backend.left_out == {}
+
+
+async def test_stream_options_are_left_out_where_refused():
+    with serving() as server:
+        stream = ("model", {"detail": "Stream must be set to true"})
+        options = ("stream_options", error("Unknown parameter: stream_options"))
+        server.refuse = lambda body: refusing(options, *([] if body.get("stream") else [stream]))(body)
+        server.reply = lambda body: STREAMS["chat"]
+        assert (await ask(opened(server, api="chat", retry_policy=PATIENT))).text == "the code"
+    assert server.bodies[-1]["stream"] is True and "stream_options" not in server.bodies[-1]
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_marks_that_are_special_tokens_are_requested(api):  # macprovider#743: gpt-oss without its channels
+    thoughts = Thoughts(special=True)
+    with serving() as server:
+        server.refuse = refusing(("min_p", error("Unknown parameter: min_p")))
+        backend = opened(server, api=api, retry_policy=PATIENT)
+        for request in (Request((1,), "", 5), Request((2,), "", 5, thoughts=thoughts)):
+            await backend.complete(request)
+        server.refuse = refusing(("skip_special_tokens", error("Unknown parameter: skip_special_tokens")))
+        await backend.complete(Request((3,), "", 5, thoughts=thoughts))
+        await backend.close()
+    sent = [body.get("skip_special_tokens") for body in server.bodies[-3:]]
+    assert sent == ([False, False, None] if api == "completions" else [None, None, None])
+
+
+def test_a_model_that_ollama_has_not_loaded_is_loaded_first():
+    running = []
+    with serving() as server:
+        server.cards = {"data": [{"id": "small", "owned_by": "library"}]}
+        server.pages = {
+            "/api/ps": lambda _: {"models": running},
+            "/api/show": {"parameters": "top_k 20", "model_info": {"qwen3.context_length": 40960}},
+            "/api/generate": lambda body: running.append({"model": body["model"], "context_length": 4096}) or {},
+        }
+        assert opened(server).window == 4096  # the default, not the 40,960 that it was trained with
+
+
+async def test_refused_sampling_is_in_replies_traces_and_journals(encoder, tmp_path):
+    with serving() as server:
+        server.refuse = refusing(HEAT_REFUSED)
+        backend = opened(server, sampling=Sampling(temperature=0.3), retry_policy=PATIENT)
+        agent = Agent(encoder, backend)
+        with Journal(tmp_path / "j.jsonl", {}) as journal:
+            trace = await agent.aread(DOCUMENT, "Which note?", observer=Observer(store=journal.reading()))
+        await backend.close()
+    assert trace.sampling_left_out == "temperature=0.3"
+    assert {turn.reply.sampling_left_out for turn in trace.turns} == {"temperature=0.3"}
+    assert Trace.from_record(trace.to_record()) == trace
+    with Journal(tmp_path / "j.jsonl", {}) as journal:
+        again = await Agent(encoder, Calm()).aread(DOCUMENT, "Which note?", observer=Observer(store=journal.reading()))
+    assert again.sampling_left_out == "temperature=0.3"
+    assert "sampling_left_out" not in Reply("x").to_record()
+
+
+def test_refused_sampling_is_named_in_pages_rows_and_warnings(encoder, tmp_path):
+    (tmp_path / "a.txt").write_text(DOCUMENT)
+    with serving() as server:
+        server.refuse = refusing(HEAT_REFUSED)
+        agent = Agent(encoder, opened(server, sampling=Sampling(temperature=0.3), retry_policy=PATIENT))
+        reading = read_files(agent, [tmp_path / "a.txt"], ["Which note?"])
+        example = Example(id="1", task="own", question="Which note?", document=DOCUMENT, answers=("note",))
+        rows = to_frame(evaluate(agent, [example], progress=False))
+        agent.close()
+    says = f"the server refused temperature=0.3 in {len(reading.trace.turns)} turns"
+    assert says in reading.warnings[0]
+    assert says in reading.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert list(rows["sampling_left_out"]) == ["temperature=0.3"]
+    assert mixtures(rows) == ["the server refused temperature=0.3 in 1 of 1 readings"]
+
+
 async def test_all_sampling_is_stated_to_a_server_that_takes_it():
     with serving() as server:
         await ask(opened(server))
@@ -697,10 +871,6 @@ def test_hosted_openai_never_gets_a_field_that_is_not_its_own():
         assert fields == {"max_tokens": 5, "temperature": 0.3, "top_p": 1.0}
     assert "top_k" in Dialect(Sampling(), "https://myopenai.com/v1").fields(Request((1,), "", 5))
     assert Dialect(Sampling(), "http://x/v1", "llamacpp").fields(Request((1,), "", 5))["repeat_penalty"] == 1
-
-
-LIMIT_REFUSED = ("max_tokens", error(UNKNOWN, param="max_tokens", code="unsupported_parameter"))
-HEAT_REFUSED = ("temperature", error(DEFAULT_ONLY, param="temperature", code="unsupported_value"))
 
 
 @pytest.mark.parametrize("refusals", [(LIMIT_REFUSED, HEAT_REFUSED), (HEAT_REFUSED, LIMIT_REFUSED)])

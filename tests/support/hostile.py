@@ -76,7 +76,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
             return self._say(401, {"error": {"message": "bad key"}})
         if self.path in self.server.pages:
-            return self._say(200, self.server.pages[self.path])
+            page = self.server.pages[self.path]
+            return self._say(200, page(None) if callable(page) else page)
         if not self.path.endswith("/models"):
             return self._say(404, {"error": {"message": "no such address"}})
         if self.server.cards is not None:
@@ -86,6 +87,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.path.endswith("/completions"):
+            page = self.server.pages.get(self.path)
+            return self._say(404, {}) if page is None else self._say(200, page(body) if callable(page) else page)
         with self.server.lock:
             number = self.server.posts
             self.server.posts += 1
@@ -120,8 +124,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.answered[key] += 1
             self._say(200, self.server.reply(body))
 
-    def _say(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        self._raw(status, json.dumps(body).encode(), headers or {})
+    def _say(self, status: int, body: dict[str, Any] | bytes, headers: dict[str, str] | None = None) -> None:
+        self._raw(status, body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
 
     def _raw(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
