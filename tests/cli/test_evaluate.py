@@ -116,7 +116,7 @@ def test_an_empty_answer_of_a_server_is_failed_and_not_wrong(needles, tokenizer_
         assert server.posts == posts + 1, "the same command asks the missing answer alone"
     said = capsys.readouterr()
     assert "100.0 % [51.0, 100.0] (n=4), 1 failed" in said.out and "(n=5)" in said.out
-    assert "warning: 1 failed (overwrite): BackendError: no reply after 5 attempts" in said.err
+    assert "warning: 1 failed (overwrite): BackendError: no reply after 10 attempts" in said.err
 
 
 def test_wrong_examples_become_data_and_failed_ones_do_not(needles, tokenizer_folder, workspace, tmp_path, capsys):
