@@ -136,7 +136,9 @@ def _tokenizer(model: str, named: bool) -> Tokenizer:
         raise
     except OSError as unknown:
         # A server's own name for its model is no hub name, so its tokenizer cannot be found by it.
-        hint = "" if named else ", or name the tokenizer (--tokenizer) of a model that only a server has a name for"
+        hint = ""
+        if not named:
+            hint = ", or name the tokenizer (--tokenizer) of a model that only a server has a name for"
         raise OSError(f"{unknown}{hint}") from unknown
 
 
@@ -199,7 +201,9 @@ class _Session:
         except StopIteration as done:
             return done.value
         self._parallel = isinstance(prompts, tuple)
-        return [self._prepare(prompt) for prompt in (prompts if self._parallel else (prompts,))]
+        if not self._parallel:
+            prompts = (prompts,)
+        return [self._prepare(prompt) for prompt in prompts]
 
     def settle(self, pending: _Pending) -> Reply:
         """Interpret what the backend returned, store the reply and return it. A second call returns the same reply."""

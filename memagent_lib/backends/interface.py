@@ -48,7 +48,9 @@ class Sampling:
 
         Without ``self.seed``, return ``None``.
         """
-        return None if self.seed is None else hash((self.seed, request.ids)) & 0x7FFFFFFF
+        if self.seed is None:
+            return None
+        return hash((self.seed, request.ids)) & 0x7FFFFFFF
 
 
 def require_room(request: Request, window: int) -> None:

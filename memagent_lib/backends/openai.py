@@ -260,8 +260,9 @@ def _error_message(body: bytes) -> str:
         message = error.get("message", "") if isinstance(error, dict) else str(error)
     except (ValueError, AttributeError):
         message = body.decode(errors="replace")
-    message = " ".join(message.split()) if isinstance(message, str) else ""
-    return f": {message[:300]}" if message else ""
+    if not isinstance(message, str) or not message.strip():
+        return ""
+    return f": {' '.join(message.split())[:300]}"
 
 
 def _begins(body: bytes) -> str:

@@ -116,7 +116,9 @@ class Circuit:
     @property
     def pause_s(self) -> float:
         """For how many more seconds no request will be sent; 0 if one may be sent now."""
-        return max(0.0, self._closed_again - self._clock()) if self._verdict is not None else 0.0
+        if self._verdict is None:
+            return 0.0
+        return max(0.0, self._closed_again - self._clock())
 
     def check(self) -> None:
         """Raise :class:`BackendUnavailable` if the circuit is open, unless it is time to try the server again."""
@@ -160,7 +162,9 @@ class Circuit:
         server that refuses one request is available for others.
         """
         self._verdict = None
-        self._refusals = self._refusals + 1 if str(refusal) == self._last_refusal else 1
+        if str(refusal) != self._last_refusal:
+            self._refusals = 0
+        self._refusals += 1
         self._last_refusal = str(refusal)
         if self._refusals >= self._policy.same_refusals and not self.strangers:
             self.open(f"{self._refusals} requests in a row met the same refusal: {refusal}; mend that and run again")

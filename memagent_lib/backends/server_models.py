@@ -124,13 +124,15 @@ def _lm_studio(page: Page, name: str) -> int | None:
 
 
 def _listed(table: Any, key: str) -> list[Card]:
-    cards = table.get(key) if isinstance(table, dict) else None
-    return [card for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
+    if not isinstance(table, dict) or not isinstance(table.get(key), list):
+        return []
+    return [card for card in table[key] if isinstance(card, dict)]
 
 
 def _table(table: Any, key: str) -> Card:
-    inner = table.get(key) if isinstance(table, Mapping) else None
-    return inner if isinstance(inner, Mapping) else {}
+    if not isinstance(table, Mapping) or not isinstance(table.get(key), Mapping):
+        return {}
+    return table[key]
 
 
 def _tokens(table: Card, field: str) -> int | None:

@@ -95,8 +95,9 @@ def error_in(body: Any) -> tuple[int, bytes] | None:
         return None
     error = body["error"]
     code = error.get("code") if isinstance(error, dict) else None
-    status = code if isinstance(code, int) and 400 <= code < 600 else 500
-    return status, json.dumps(body).encode()
+    if not isinstance(code, int) or not 400 <= code < 600:
+        code = 500
+    return code, json.dumps(body).encode()
 
 
 def _require_finished(finish_reason: Any, message: dict[str, Any]) -> None:
@@ -122,11 +123,13 @@ def _joined(content: Any) -> Any:
 
 
 def _cached_tokens(usage: Any) -> int:
-    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
-    return _token_count(details, "cached_tokens")
+    if not isinstance(usage, dict):
+        return 0
+    return _token_count(usage.get("prompt_tokens_details"), "cached_tokens")
 
 
 def _token_count(table: Any, name: str) -> int:
     """Return a number of tokens from a server's table; 0 if it is missing or not a positive integer."""
-    count = table.get(name) if isinstance(table, dict) else 0
-    return count if isinstance(count, int) and count > 0 else 0
+    if not isinstance(table, dict) or not isinstance(table.get(name), int):
+        return 0
+    return max(0, table[name])

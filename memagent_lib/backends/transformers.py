@@ -211,4 +211,6 @@ def _hand_out(batch: list[tuple[Request, asyncio.Future]], replies: Sequence[Rep
 def _best_device(torch: Any) -> str:
     if torch.cuda.is_available():
         return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+    if torch.backends.mps.is_available():
+        return "mps"
+    return "cpu"

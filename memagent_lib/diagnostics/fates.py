@@ -232,8 +232,12 @@ def _history(
     # Blanks around words, so that 12 is not found in 312.
     needles = [_comparable(word) for word in words]
     in_memory = [signature.enough(needle in memory for needle in needles) for memory in memories]
-    captured = None if span is None else due is not None and in_memory[due]
-    retained = in_memory[-1] if captured is not False else None
+    captured = None
+    if span is not None:
+        captured = due is not None and in_memory[due]
+    retained = None
+    if captured is not False:
+        retained = in_memory[-1]
     return EvidenceHistory(span, words, read, _fates(in_memory, due, first), captured, retained)
 
 
@@ -310,4 +314,6 @@ def _plain(text: str) -> str:
 
 def _share(values: Iterable[bool | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    if not known:
+        return None
+    return sum(known) / len(known)

@@ -325,7 +325,9 @@ def _pieces(text: str, origins: array, fresh: Sequence[bool]) -> tuple[MemoryPie
     pieces: list[MemoryPiece] = []
     for word, origin, new in zip(WORD.finditer(text), origins, fresh, strict=True):
         last = pieces[-1] if pieces else None
-        source = None if origin == _OWN else (origin, origin + len(word.group()))
+        source = None
+        if origin != _OWN:
+            source = (origin, origin + len(word.group()))
         if last and last.fresh == new and _adjoins(last.source, source):
             joined = (last.source[0], source[1]) if source else None
             pieces[-1] = MemoryPiece(last.start, word.end(), new, joined)

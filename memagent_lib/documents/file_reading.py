@@ -107,17 +107,24 @@ def read_files(
     other settings is refused. Raises :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``,
     ``JournalError`` (all ``ValueError``), ``BackendError`` or ``BackendUnavailable``.
     """
-    saved = SavedReading.load(previous) if previous else None
-    read_before = saved.end if saved else 0
+    saved = None
+    read_before = 0
+    parts_before: tuple[Part, ...] = ()
+    provenance = Provenance()
+    if previous:
+        saved = SavedReading.load(previous)
+        read_before = saved.end
+        parts_before = saved.parts
+        provenance = saved.provenance
     questions = questions_to_answer(questions, saved, agent.reader.name)
     if len(questions) > 1:
         agent = replace(agent, reader=several_questions(questions))
     identity = agent.identity
     # ``settings`` may name the model, but a folder's weights change when it is trained again.
     settings = {"questions": list(questions)} | identity | (settings or {}) | {"weights": identity["model"]}
-    is_read = isinstance(paths, Document)
-    document = paths if is_read else Document(paths, read_before, saved.parts if saved else ())
-    provenance = saved.provenance if saved else Provenance()
+    document = paths
+    if not isinstance(document, Document):
+        document = Document(document, read_before, parts_before)
     observed = _Observed(provenance, on_turn)
     started = time.monotonic()
     # The same files at another position get other memories, so they need another journal.

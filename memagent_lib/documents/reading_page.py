@@ -81,7 +81,9 @@ class FileReading:
 def plain(answer: str) -> str:
     r"""Return an answer as a person would read it, with its last ``\boxed{...}`` unwrapped."""
     inside = boxed(answer)
-    return answer if inside is None else answer.replace(f"\\boxed{{{inside}}}", inside)
+    if inside is None:
+        return answer
+    return answer.replace(f"\\boxed{{{inside}}}", inside)
 
 
 def _of_trace(trace: Trace) -> list[str]:
@@ -147,12 +149,15 @@ def _history(reading: FileReading) -> dict[str, Any]:
 
 
 def _turn(reading: FileReading, change: MemoryChange) -> dict[str, Any]:
+    notes = [change.signal] if change.signal else []
+    if change.cut:
+        notes.append("cut at its limit")
     return {
         "number": change.turn + 1,
         "position": str(reading.document.locate(change.chunk[0])),
         "gains": sum(piece.fresh for piece in change.pieces),
         "dropped": change.dropped,
-        "notes": [note for note in (change.signal, "cut at its limit" if change.cut else "") if note],
+        "notes": notes,
         "runs": [run for run in _runs(change.memory, change.pieces) if run.text],
     }
 

@@ -43,7 +43,9 @@ class SourcePosition(NamedTuple):
     where: str = ""
 
     def __str__(self) -> str:
-        file = f"{self.where} of {self.name}" if self.where else self.name
+        file = self.name
+        if self.where:
+            file = f"{self.where} of {file}"
         return f"{file}, character {self.offset:,}"
 
 
@@ -74,7 +76,9 @@ class Part:
         """
         rest = dict(record)
         page = rest.pop("page", None)
-        return cls(**({"where": f"page {page}"} if page else {}), **rest)
+        if page:
+            rest["where"] = f"page {page}"
+        return cls(**rest)
 
 
 class Document:
@@ -172,8 +176,9 @@ class Document:
 
     def _no_text(self) -> DocumentError:
         names = ", ".join(repr(name) for name, _ in self._files[:3])
-        is_scan = any("(a scan?)" in note for note in self.notes)
-        hint = "; a scanned PDF needs text recognition (OCR): --ocr eng" if is_scan else ""
+        hint = ""
+        if any("(a scan?)" in note for note in self.notes):
+            hint = "; a scanned PDF needs text recognition (OCR): --ocr eng"
         return DocumentError(f"{names}: no text at all{hint}")
 
     def locate(self, offset: int) -> SourcePosition:
@@ -205,7 +210,9 @@ def _files(paths: Sequence[Path], options: ConverterOptions) -> tuple[list[_File
     left_out: list[SkippedFile] = []
     for path in paths:
         if not path.exists():
-            stdin = "; a pipe is not read: write its output to a file and give that" if str(path) == "-" else ""
+            stdin = ""
+            if str(path) == "-":
+                stdin = "; a pipe is not read: write its output to a file and give that"
             raise DocumentError(f"no file or folder {str(path)!r}{stdin}")
         if path.is_dir():
             _add_folder(path, options, files, left_out)
@@ -273,4 +280,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
 def _listed(paths: Sequence[Path]) -> str:
     named = ", ".join(repr(str(path)) for path in paths[:3])
     more = len(paths) - 3
-    return f"{named} and {more} more" if more > 0 else named
+    if more > 0:
+        named += f" and {more} more"
+    return named

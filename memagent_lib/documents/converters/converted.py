@@ -16,7 +16,9 @@ LONGEST_REASON = 300
 def printable(text: object) -> str:
     """Return ``text`` on one readable line, with line breaks and bytes that are not text escaped."""
     line = str(text)
-    return line if line.isprintable() else repr(line)[1:-1]
+    if line.isprintable():
+        return line
+    return repr(line)[1:-1]
 
 
 class Unreadable(ValueError):
@@ -88,4 +90,6 @@ class Lazily:
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 page``, ``1,200 pages``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}s"

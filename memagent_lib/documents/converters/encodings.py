@@ -70,7 +70,9 @@ def codec_of(label: str) -> str | None:
         b"a".decode(name, "ignore")  # Python calls base64 and others codecs, too
     except (LookupError, ValueError):
         return None
-    return None if name in _NOT_FOR_FILES else _WIDER.get(name, name)
+    if name in _NOT_FOR_FILES:
+        return None
+    return _WIDER.get(name, name)
 
 
 def marked_encoding(head: bytes) -> str | None:
@@ -155,7 +157,9 @@ def invalid_characters(file: BinaryIO, codec: str) -> int:
     if _decodes(file, codec):
         return 0
     replaced = sum(block.count("\ufffd") for block in decoded(file, codec))
-    return replaced - _written_replacements(file) if codec.startswith("utf-8") else replaced
+    if codec.startswith("utf-8"):
+        replaced -= _written_replacements(file)
+    return replaced
 
 
 def _written_replacements(file: BinaryIO) -> int:
@@ -175,7 +179,11 @@ def _has_zero_character(raw: bytes) -> bool:
 def _not_quite_utf8(file: BinaryIO) -> Encoding:
     invalid = invalid_characters(file, "utf-8")
     valid = sum(_beyond_ascii(block.replace("\ufffd", "")) for block in decoded(file, "utf-8"))
-    if valid >= _VALID_PER_INVALID * invalid or (invalid == 1 and _cut_bytes(file) >= (1 if valid else 2)):
+    # The only invalid character may be one that the file's end cuts. In a file without other UTF-8, one byte of a
+    # character proves nothing, because single-byte encodings have the same letters.
+    least_cut = 1 if valid else 2
+    is_cut = invalid == 1 and _cut_bytes(file) >= least_cut
+    if is_cut or valid >= _VALID_PER_INVALID * invalid:
         return Encoding("utf-8", invalid)
     sample = _sample(file)
     guesses = _guesses(sample)
@@ -183,9 +191,11 @@ def _not_quite_utf8(file: BinaryIO) -> Encoding:
     codec = next((codec for codec in _accepted(sample, guesses, mixed) if _decodes(file, codec)), None)
     if codec:
         return Encoding(codec)
-    best = ", ".join(codec for codec, _ in guesses[:3])
+    perhaps = ""
+    if guesses:
+        perhaps = f" (perhaps {', '.join(codec for codec, _ in guesses[:3])})"
     raise UnknownEncoding(
-        f"not UTF-8 ({invalid:,} invalid bytes), and its encoding is uncertain{f' (perhaps {best})' if best else ''}; "
+        f"not UTF-8 ({invalid:,} invalid bytes), and its encoding is uncertain{perhaps}; "
         "save it as UTF-8, or name its encoding with --encoding"
     )
 
@@ -203,7 +213,8 @@ def _cut_bytes(file: BinaryIO) -> int:
     try:
         tail[start:].decode("utf-8")
     except UnicodeDecodeError as error:
-        return len(tail) - start if start >= 0 and error.reason == "unexpected end of data" else 0
+        if start >= 0 and error.reason == "unexpected end of data":
+            return len(tail) - start
     return 0
 
 

@@ -158,7 +158,9 @@ def _format_of_archive(stream: BinaryIO) -> str:
     for name, kind in _IN_ARCHIVES.items():
         if name in names:
             return kind
-    declared = member(archive, "mimetype")[:200].decode("ascii", "replace").strip() if "mimetype" in names else ""
+    declared = ""
+    if "mimetype" in names:
+        declared = member(archive, "mimetype")[:200].decode("ascii", "replace").strip()
     if declared.startswith("application/vnd.oasis.opendocument.spreadsheet"):
         return "spreadsheet"
     known = {name.lower() for name in names} | {declared}
@@ -202,7 +204,9 @@ def _format_of_text(source: Source, head: bytes) -> str:
         return "html"
     if suffix == ".ipynb" or (text.lstrip().startswith("{") and _is_notebook(source, text)):
         return "ipynb"
-    return "csv" if suffix in (".csv", ".tsv", ".tab") else "text"
+    if suffix in (".csv", ".tsv", ".tab"):
+        return "csv"
+    return "text"
 
 
 def _headers(text: str) -> str:

@@ -18,6 +18,7 @@ from html import unescape
 from html.parser import HTMLParser
 from typing import NamedTuple
 
+from memagent_lib.documents.converters.converted import counted
 from memagent_lib.documents.converters.encodings import decode
 
 MAX_SPAN = 100
@@ -80,9 +81,9 @@ def html_text(page: bytes | str, charset: str | None = None) -> PageText:
     reader = _PageReader(NESTED_FRAMES)
     reader.read(page)
     text = "".join(f"{line}\n" for line in reader.lines)
-    count = reader.hidden
-    plural = "" if count == 1 else "s"
-    notes = [f"{count:,} hidden passage{plural} ({reader.hidden_chars:,} characters) left out"] * bool(count)
+    notes = []
+    if reader.hidden:
+        notes.append(f"{counted(reader.hidden, 'hidden passage')} ({reader.hidden_chars:,} characters) left out")
     return PageText(text, notes)
 
 
@@ -250,9 +251,10 @@ class _PageReader(HTMLParser):
         if not self.rawdata.startswith("<![CDATA[", i):
             return self.parse_bogus_comment(i)
         end = self.rawdata.find("]]>", i)
-        if end >= 0:
-            self.handle_data(self.rawdata[i + len("<![CDATA[") : end])
-        return end + 3 if end >= 0 else -1
+        if end < 0:
+            return -1
+        self.handle_data(self.rawdata[i + len("<![CDATA[") : end])
+        return end + 3
 
     # Lines and words.
 
@@ -303,7 +305,8 @@ class _PageReader(HTMLParser):
             self._add(_AROUND[tag][0])
         elif tag == "img" or (tag == "input" and attributes.get("type") == "image"):
             alternative = attributes.get("alt", "").strip()
-            self._add(f"[image: {alternative}]" if alternative else "")
+            if alternative:
+                self._add(f"[image: {alternative}]")
         elif tag == "input":
             self._add(_input_text(attributes))
         elif tag == "option":
@@ -379,8 +382,9 @@ class _PageReader(HTMLParser):
         raised = " ".join("".join(self._words[element.first_word :]).split())
         if not raised:
             return
-        is_one_word = raised.isalnum() or not re.search(r"\s", raised)
-        self._words[element.first_word :] = [f"{_RAISED[element.tag]}{raised if is_one_word else f'({raised})'}"]
+        if re.search(r"\s", raised):
+            raised = f"({raised})"
+        self._words[element.first_word :] = [f"{_RAISED[element.tag]}{raised}"]
 
     def _part_of_formula(self, parent: _Element) -> None:
         """Put a sign, or a space, between the parts of a formula: ``<mfrac>1 2</mfrac>`` is ``1/2``."""
@@ -434,11 +438,15 @@ def _input_text(attributes: Attributes) -> str:
     kind = attributes.get("type", "text").lower()
     if kind in ("checkbox", "radio"):
         return "[x] " if "checked" in attributes else "[ ] "
-    return "" if kind in _NO_VALUE else attributes.get("value", "")
+    if kind in _NO_VALUE:
+        return ""
+    return attributes.get("value", "")
 
 
 def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and re.fullmatch(r"\s*-?[0-9]{1,9}\s*", text) else otherwise
+    if text and re.fullmatch(r"\s*-?[0-9]{1,9}\s*", text):
+        return int(text)
+    return otherwise
 
 
 def _list_label(number: int, kind: str) -> str:

@@ -153,5 +153,8 @@ def _charset(part: EmailMessage) -> str | None:
         charset = part.get_param("charset")
     except Exception:  # as for headers
         return None
-    label = charset[2] if isinstance(charset, tuple) else charset
-    return label if isinstance(label, str) and codec_of(label) else None
+    if isinstance(charset, tuple):  # charset, language and value of an encoded parameter (RFC 2231)
+        charset = charset[2]
+    if not isinstance(charset, str) or not codec_of(charset):
+        return None
+    return charset

@@ -25,7 +25,9 @@ def notebook_text(source: Source, _: ConverterOptions) -> Converted:
             pieces, silent = _cells(nbformat.reads(text, as_version=4).cells)
     except Exception as broken:  # nbformat checks little: a cell of another form is an error of any kind
         raise Unreadable(f"no notebook that nbformat can read ({str(broken)[:120]}); save it again") from broken
-    notes = [f"{counted(silent, 'output')} of {source.name} left out (pictures, or no text)"] if silent else []
+    notes = []
+    if silent:
+        notes.append(f"{counted(silent, 'output')} of {source.name} left out (pictures, or no text)")
     return Converted(pieces, notes)
 
 

@@ -72,7 +72,9 @@ def _around(archive: zipfile.ZipFile, kind: str) -> Iterator[str]:
 def _run_text(element: ElementTree.Element) -> str:
     if element.tag == f"{_WORD}t":
         return element.text or ""
-    return " " if element.tag in (f"{_WORD}tab", f"{_WORD}br") else ""
+    if element.tag in (f"{_WORD}tab", f"{_WORD}br"):
+        return " "
+    return ""
 
 
 def _prepared(archive: zipfile.ZipFile) -> tuple[io.BytesIO, int]:
@@ -116,9 +118,11 @@ def _linear(element: ElementTree.Element) -> str:
     if kind == "t":
         return element.text or ""
     parts = [text for text in (_linear(child) for child in element) if text]
+    if kind == "rad":
+        return f"√({''.join(parts)})"
     signs = _BETWEEN_PARTS.get(kind)
     if signs is None:
-        return ("√(" + "".join(parts) + ")") if kind == "rad" else "".join(parts)
+        return "".join(parts)
     parts = [part if part.isalnum() else f"({part})" for part in parts]
     joined = parts[0] if parts else ""
     for number, part in enumerate(parts[1:]):
@@ -138,7 +142,9 @@ def rtf_text(source: Source, _: ConverterOptions) -> Converted:
     markup, hidden = _rewritten(markup, re.compile(r"\{\\v(?![a-z0-9])"))
     markup = markup.replace(r"\ansicpg10000", "")  # Macintosh, which Python knows by another name
     page = re.search(r"\\(mac|pca|pc)\b", markup[:400])
-    encoding = _RTF_PAGES[page[1]] if page and r"\ansicpg" not in markup[:400] else "cp1252"
+    encoding = "cp1252"
+    if page and r"\ansicpg" not in markup[:400]:
+        encoding = _RTF_PAGES[page[1]]
     try:
         text = rtf_to_text(markup, encoding=encoding, errors="replace")
     except Exception as broken:
@@ -150,7 +156,9 @@ def rtf_text(source: Source, _: ConverterOptions) -> Converted:
     invalid = text.count("\ufffd")
     if invalid:
         notes.append(f"{counted(invalid, 'character')} of {source.name} could not be read")
-    return Converted([Piece(text if text.endswith("\n") else f"{text}\n")], notes)
+    if not text.endswith("\n"):
+        text += "\n"
+    return Converted([Piece(text)], notes)
 
 
 def _rewritten(markup: str, start: re.Pattern[str], begin: str = "", end: str = "") -> tuple[str, int]:

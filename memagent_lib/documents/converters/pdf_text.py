@@ -40,7 +40,10 @@ def pdf_text(source: Source, options: ConverterOptions) -> Converted:
         is_xfa = _is_xfa(reader)
         for page in _pages(reader):
             warnings.clear()
-            pages.append(_read(page) if not isinstance(page, str) else _Page("", failure=page))
+            if isinstance(page, str):
+                pages.append(_Page("", failure=page))
+            else:
+                pages.append(_read(page))
             if warnings and not pages[-1].text and not pages[-1].is_scan and not pages[-1].failure:
                 pages[-1] = pages[-1]._replace(failure=warnings[0])
     texts = [page.text for page in pages]
@@ -125,7 +128,9 @@ def _read(page: PageObject) -> _Page:
     except Exception as broken:
         written = [f"[a form or note of this page cannot be read: {_one_line(broken)}]"]
     text = "\n".join([printed.rstrip(), *written]).strip("\n")
-    return _Page(text if text.strip() else "", bool(not text.strip() and _has_image(page)))
+    if text.strip():
+        return _Page(text)
+    return _Page("", is_scan=_has_image(page))
 
 
 def _has_image(page: PageObject) -> bool:
@@ -158,7 +163,10 @@ def _field(widget: Any) -> Iterator[str]:
     value = _inherited(family, "/V")
     if kind == "/Btn":
         state = str(widget.get("/AS", value) or "").removeprefix("/")
-        text = "" if not state else f"[ ] ({state})" if state == "Off" else f"[x] ({state})"
+        text = ""
+        if state:
+            mark = "[ ]" if state == "Off" else "[x]"
+            text = f"{mark} ({state})"
     elif kind == "/Ch":
         text = ", ".join(_choices(value, _inherited(family, "/Opt") or []))
     elif kind == "/Sig":
@@ -188,7 +196,11 @@ def _choices(value: Any, options: Any) -> list[str]:
         pair = option.get_object()
         if isinstance(pair, list):
             visible[str(pair[0])] = str(pair[1])
-    selected = value if isinstance(value, list) else [value] if value is not None else []
+    selected = []
+    if isinstance(value, list):
+        selected = value
+    elif value is not None:
+        selected = [value]
     return [visible.get(str(item), str(item)) for item in selected]
 
 
@@ -236,8 +248,14 @@ def page_numbers(numbers: Sequence[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    listed = ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
-    return f"{'page' if len(numbers) == 1 else 'pages'} {listed}"
+    listed: list[str] = []
+    for run in runs:
+        if len(run) > 2:
+            listed.append(f"{run[0]} to {run[-1]}")
+        else:
+            listed += map(str, run)
+    noun = "page" if len(numbers) == 1 else "pages"
+    return f"{noun} {', '.join(listed)}"
 
 
 def _one_line(error: Exception) -> str:

@@ -45,7 +45,8 @@ def encoding_of(source: Source, options: ConverterOptions) -> tuple[Encoding, li
             encoding = Encoding(codec, invalid_characters(stream, codec))
     if not encoding.invalid:
         return encoding, []
-    characters = "a character" if encoding.invalid == 1 else f"{encoding.invalid:,} characters"
-    verb = "stands" if encoding.invalid == 1 else "stand"
-    note = f"{characters} of {source.name} {verb} for bytes that are not valid {encoding.codec.upper()}"
-    return encoding, [note]
+    if encoding.invalid == 1:
+        characters = f"a character of {source.name} stands"
+    else:
+        characters = f"{encoding.invalid:,} characters of {source.name} stand"
+    return encoding, [f"{characters} for bytes that are not valid {encoding.codec.upper()}"]

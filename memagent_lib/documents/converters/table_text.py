@@ -169,16 +169,20 @@ def _cell(value: Any) -> str:
         return "TRUE" if value else "FALSE"
     if isinstance(value, float):
         return _digits(value)
-    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
-        return value.date().isoformat()
-    return value.isoformat(" ") if isinstance(value, datetime.datetime) else str(value)
+    if isinstance(value, datetime.datetime):
+        if value.time() == datetime.time():
+            return value.date().isoformat()
+        return value.isoformat(" ")
+    return str(value)
 
 
 def _digits(value: float) -> str:
     """Return a number with the 15 digits that spreadsheets store, without an exponent if it is readable so."""
     text = f"{value:.15g}"
     # 0.1 + 0.2 is 0.3 in a spreadsheet, and so it is here.
-    return f"{Decimal(text):f}" if 1e-6 <= abs(value) < 1e21 else text
+    if 1e-6 <= abs(value) < 1e21:
+        return f"{Decimal(text):f}"
+    return text
 
 
 def _formulas_without_value(stream: BinaryIO) -> int:
