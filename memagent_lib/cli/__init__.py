@@ -1,4 +1,4 @@
-"""The command line: one module per verb. Knows every room; no room knows it."""
+"""The command line: one module per verb. It may import every other room, and none imports it."""
 
 from memagent_lib.cli.main import main, parser
 

@@ -1,4 +1,4 @@
-"""``python -m memagent_lib.cli``."""
+"""Run the command line as ``python -m memagent_lib.cli``."""
 
 import sys
 

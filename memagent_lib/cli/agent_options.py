@@ -1,4 +1,4 @@
-"""The options that describe an agent: model, backend, reader, prompts and sampling. Every verb that reads has them."""
+"""The options that describe an agent: model, backend, reader, prompts and sampling. Every verb that reads uses them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZES = {
 def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = False) -> None:
     """Add the options from which :func:`agent_of` opens an agent.
 
-    With ``several_readers``, ``--reader`` can be repeated and its value is a list.
+    With ``several_readers``, ``--reader`` may be repeated, and its value is a list.
     """
     from memagent_lib.backends import BACKENDS
     from memagent_lib.prompts import TEMPLATE_FOLDER, Budget
@@ -72,17 +72,18 @@ def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = Fal
 
 
 def add_chat_template_option(group: argparse._ArgumentGroup) -> None:
-    """Add ``--chat-template``; :func:`chat_template_of` reads it."""
+    """Add ``--chat-template``, whose value :func:`chat_template_of` returns."""
     switches = "an argument of the model's chat template, such as enable_thinking=false; repeat it for more"
     option(group, "--chat-template", "KEY=VALUE", switches, action="append", default=[])
 
 
 def chat_template_of(a: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of the model's chat template that the options set."""
     return dict(key_value(text) for text in a.chat_template)
 
 
 def agent_of(a: argparse.Namespace) -> Agent:
-    """Open the agent that the options of :func:`add_agent_options` describe, and load its model."""
+    """Open the agent that the options of :func:`add_agent_options` describe. This loads the model."""
     from memagent_lib.agent import open_agent
 
     sizes = {f"{name}_tokens": getattr(a, f"{name}_tokens") for name in SIZES}
@@ -106,13 +107,14 @@ def agent_of(a: argparse.Namespace) -> Agent:
 
 
 def sampling_of(a: argparse.Namespace) -> Sampling:
+    """Return the sampling settings that the options of :func:`add_agent_options` describe."""
     from memagent_lib.backends import Sampling
 
     return Sampling(temperature=a.temperature, top_p=a.top_p, seed=a.seed)
 
 
 def _extra(pairs: list[str]) -> dict[str, Any]:
-    """Read ``key=value`` pairs; a value that is not JSON is a string."""
+    """Return ``KEY=VALUE`` pairs as a dict. Values are read as JSON, or as strings if they are not JSON."""
     extra = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Helpers to declare verbs and options: an option is one line, and its help shows its default."""
+"""Helpers that declare a verb or an option in one line, and show its default in the help."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 Verbs = argparse._SubParsersAction
-# Top-level keys that only a recipe of `memagent train`, or only a file of `memagent sweep`, has.
+# Top-level keys that only recipes (`memagent train`) or only sweep files (`memagent sweep`) have.
 _FILE_KEYS = {"train": {"model", "data", "reading", "train"}, "sweep": {"notebook", "stage", "grid", "points"}}
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Show every default that is not empty, and preserve the line breaks of an epilog."""
+    """Formats help with every default that is not empty, and with the line breaks of the epilog."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         # Not `in (None, False, [], "")`: 0 equals False, and a default of 0 has to be visible.
@@ -24,14 +24,14 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
 
 
 class VerbParser(argparse.ArgumentParser):
-    """Accept positional arguments anywhere, so that ``key=value`` may follow an option."""
+    """A parser that accepts positional arguments anywhere, so that ``key=value`` may follow an option."""
 
     _intermixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
         words = [action for action in self._actions if not action.option_strings]
         nested = any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in words)
-        # argparse intermixes by calling this very method again, and refuses where a parser has sub-parsers.
+        # argparse intermixes by calling this method again, and raises an error for a parser with sub-parsers.
         if self._intermixing or nested:
             return super().parse_known_args(args, namespace)
         self._intermixing = True
@@ -49,10 +49,10 @@ def add_verb(
     examples: str = "",
     how_to_continue: Callable[[argparse.Namespace], str] = lambda a: "",
 ) -> argparse.ArgumentParser:
-    """Declare a verb with a one-line summary, and with ``examples`` below its options.
+    """Declare a verb with a one-line summary, and with ``examples`` below its options; return the verb's parser.
 
-    ``run`` executes the verb. After Ctrl-C the command prints what ``how_to_continue`` returns. Both receive the
-    parsed options.
+    ``run`` executes the verb and returns the exit status. After Ctrl-C, the command prints what ``how_to_continue``
+    returns. Both receive the parsed options.
     """
     verb = verbs.add_parser(
         name, formatter_class=HelpFormatter, help=summary, description=summary, epilog=examples or None
@@ -65,13 +65,13 @@ def add_verb(
 
 
 def option(target: argparse._ActionsContainer, flag: str, metavar: str, text: str, **more: Any) -> None:
-    """Add an option with a value. The metavar sets its type: ``N`` an integer, ``X`` a float, any other a string."""
+    """Add an option with a value. ``metavar`` sets its type: ``N`` an integer, ``X`` a float, any other a string."""
     kind = {"N": int, "X": float}.get(metavar, str)
     target.add_argument(flag, metavar=metavar, help=text, type=kind, **more)
 
 
 def require_port(flag: str, port: int, free: bool = False) -> None:
-    """Raise ``ValueError`` unless ``port`` is from 1 to 65535. With ``free``, 0 is valid too: any free port."""
+    """Raise ``ValueError`` unless ``port`` is from 1 to 65535, or 0 (any free port) if ``free`` is set."""
     lowest = 0 if free else 1
     if not lowest <= port <= 65535:
         any_free = " (0 for any free one)" if free else ""
@@ -79,9 +79,9 @@ def require_port(flag: str, port: int, free: bool = False) -> None:
 
 
 def file_of(verb: str, path: str) -> Path:
-    """Return the absolute path of a TOML file, looked up in the working directory, then in the checkout's root.
+    """Return the absolute path of a TOML file, looked up in the working directory and then in the checkout's root.
 
-    Raises ``ValueError``, which names the right command, if ``train`` gets a sweep or ``sweep`` gets a recipe.
+    Raises ``ValueError``, which names the right verb, if ``train`` gets a sweep file or ``sweep`` gets a recipe.
     """
     from memagent_lib.paths import absolute
     from memagent_lib.settings import read_toml
@@ -102,5 +102,5 @@ def port_refused(host: str, port: int, failure: OSError) -> str:
 
 
 def switch(target: argparse._ActionsContainer, flag: str, text: str) -> None:
-    """Add an option without a value: True when it is present, else False."""
+    """Add an option without a value, which is True if it is present and False otherwise."""
     target.add_argument(flag, action="store_true", help=text)

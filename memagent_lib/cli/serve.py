@@ -1,4 +1,4 @@
-"""``memagent serve``: an OpenAI-compatible endpoint that reads requests of any length with memory."""
+"""``memagent serve``: an OpenAI-compatible endpoint that reads requests of any length with a memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memagent sweep``: run notebooks over a grid, a list of points or stages, or show the progress of a sweep."""
+"""``memagent sweep``: run notebooks over a grid, a list of points or stages, or show a sweep's progress."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_parser(verbs: Verbs) -> None:
         EXAMPLES,
         how_to_continue=_how_to_continue,
     )
-    # argparse would show one line with all options, and not that --status stands alone.
+    # argparse's own usage line would not show that --status is used without the other options.
     verb.usage = "memagent sweep FILE.toml [--workers N] [--retry]\n       memagent sweep --status FOLDER"
     verb.add_argument("file", nargs="?", metavar="FILE.toml", help="the notebooks and their points")
     option(verb, "--workers", "N", "points run at the same time (default: the file's own number)")

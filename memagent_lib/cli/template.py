@@ -1,8 +1,8 @@
 """``memagent template import``: make a template from the prompts in another project's source file.
 
-Parses the file and never runs it. Recognises the two prompts among its string constants by their placeholders. If none
-of our readers fills a placeholder, such as ReMemR1's ``recalled_memory``, the file's own text for an empty value
-replaces it.
+The file is parsed and never run. The two prompts are recognised among its string constants by their placeholders. A
+placeholder that none of our readers fills, such as ReMemR1's ``recalled_memory``, is replaced by the file's own text
+for an empty value.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ example:
 
 
 class FoundPrompt(NamedTuple):
-    """A prompt found in a source file: the constant's name, its text with our placeholders, and the parts in order.
+    """A prompt found in a source file: the constant's name, its text with our placeholders, and their names in order.
 
-    ``fixed`` maps each placeholder that none of our readers fills to the constant that replaces it.
+    ``fixed`` maps each placeholder that none of our readers fills to the name of the constant that replaces it.
     """
 
     name: str
@@ -87,8 +87,7 @@ def run(a: argparse.Namespace) -> int:
 def string_constants(path: Path) -> dict[str, str]:
     """Return the string constants of a Python file, by name, at any depth. The last assignment to a name wins.
 
-    Includes attributes (``self.NO_MEMORY = "none"``) and texts that are encoded
-    (``NO_MEMORY = tokenizer.encode("none")``).
+    Attributes (``self.NO_MEMORY = "none"``) and encoded texts (``NO_MEMORY = tokenizer.encode("none")``) are included.
     """
     if not path.is_file():
         what = f"{path} is a folder" if path.is_dir() else f"no file at {path}"
@@ -110,7 +109,7 @@ def string_constants(path: Path) -> dict[str, str]:
 
 
 def _text(node: ast.expr | None) -> str | None:
-    """Return the string of a constant, of constants joined with ``+``, or of one that is encoded."""
+    """Return the text of a string constant, of several joined with ``+``, or of one passed to ``encode``; else None."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "encode":
         return _text(node.args[0]) if node.args else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -126,8 +125,8 @@ def template_texts(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the texts of a template by key, and one line per text that names the constant it comes from.
 
-    ``read`` and ``answer`` name constants, ``empty_memory`` names one or is the text itself; each is needed only if no
-    constant fits, or several do.
+    ``read`` and ``answer`` name constants, ``empty_memory`` names one or is the text itself. Each is needed only if no
+    constant fits, or if several do; without it, ``ValueError`` is raised then.
     """
     prompts = list(_prompts(constants))
     reading = _chosen(prompts, {"question", "chunk", "memory"}, read, "--read")
@@ -170,7 +169,7 @@ def _escaped(literal: str) -> str:
 
 
 def _nothing_in(field: str, constants: Mapping[str, str]) -> str | None:
-    """Return the constant for a placeholder with nothing in it: ``NO_RECALLED_MEMORY`` for ``recalled_memory``."""
+    """Return the name of the constant for an empty value: ``NO_RECALLED_MEMORY`` for ``recalled_memory``."""
     words = {"no", *field.lower().split("_")}
     return next((name for name in constants if words <= set(name.lower().split("_"))), None)
 
@@ -188,10 +187,10 @@ def _chosen(prompts: list[FoundPrompt], parts: set[str], name: str | None, optio
 
 
 def _empty_memory(constants: Mapping[str, str], stated: str | None) -> tuple[str, str]:
-    """Return the text for an empty memory and its source: ``stated``, else the only text named like NO_MEMORY."""
+    """Return the source and the text of an empty memory: ``stated``, else the only constant named like NO_MEMORY."""
     if stated in constants:
         return stated, constants[stated]
-    # A name in capitals is not a text: it is misspelt, and the prompt would contain the name.
+    # A word in capitals is a misspelt name rather than a text; as a text, the prompt would contain the name.
     if stated and not re.fullmatch(r"[A-Z0-9]*_[A-Z0-9_]*", stated):
         return "--empty-memory", stated
     fitting = {}
@@ -207,7 +206,7 @@ def _empty_memory(constants: Mapping[str, str], stated: str | None) -> tuple[str
 
 
 def _losses(template) -> list[str]:
-    """Name the tags that a prompt wants around the memory; no reader extracts the memory from tags."""
+    """Return a warning if a prompt requests tags around the memory, because no reader extracts a memory from tags."""
     tags = re.findall(r"<(update|new_memory|updated_memory|memory_update)>", template.read)
     if not tags:
         return []
@@ -233,7 +232,7 @@ def differences(template, ours) -> list[str]:
 
 
 def to_toml(template, source: str) -> str:
-    """Return a template as TOML text. Its key ``verbatim`` preserves white space around the prompts."""
+    """Return a template as TOML text. The key ``verbatim`` in it preserves white space around the prompts."""
     lines = [f"# The prompts of {Path(source).name}, by `memagent template import`.", "verbatim = true"]
     for name in ("empty_memory", "read", "answer", "direct", "blind"):
         lines.append(f"{name} = {_toml_text(getattr(template, name))}")
@@ -241,7 +240,7 @@ def to_toml(template, source: str) -> str:
 
 
 def _toml_text(text: str) -> str:
-    # TOML's long strings take no control characters; json escapes all of them but DEL, which TOML refuses too.
+    # TOML's long strings allow no control characters. JSON escapes all of them except DEL, which TOML forbids too.
     if "\n" not in text or any(not c.isprintable() and c not in "\n\t" for c in text):
         return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
     return '"""\n' + text.replace("\\", "\\\\").replace('"', '\\"') + '"""'

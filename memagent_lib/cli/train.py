@@ -47,7 +47,7 @@ def run(a: argparse.Namespace) -> int:
 
     recipe = file_of("train", a.recipe)
     if a.dry_run:
-        _print_loaded(recipe, a.settings)  # before the recipe is loaded: its reader's file runs then
+        _print_loaded(recipe, a.settings)  # first, because loading the recipe runs its reader's file
     config = panel.load_recipe(recipe, a.settings)
     out = a.out or f"runs/{Path(a.recipe).stem}"
     if a.dry_run:
