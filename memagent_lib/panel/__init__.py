@@ -1,7 +1,7 @@
 """Start a training run, attach to one, and watch it. The run is detached and outlives the process that watches it.
 
-:func:`show` is the live panel of a notebook, and :func:`report` the same as a page that needs no kernel. Knows a run's
-files. Knows no trainer.
+:func:`show` returns the live panel for a notebook, and :func:`report` the same as a page that needs no kernel. Both
+read only a run's files.
 """
 
 from memagent_lib.panel.live import settle, show

@@ -1,4 +1,4 @@
-"""Small line charts for a live page: SVG in the page's text colour, one dot per step, values on hover. Knows no run."""
+"""Small line charts for a live page: SVG in the page's text colour, one dot per step, values on hover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memagent_lib.plots import COLOURS, WINDOW, running_mean, svg_markup
 
 Points = Sequence[tuple[int, float]]
 MOST_POINTS = 200
-_INK = "#010203"  # replaced by "currentColor", which matplotlib does not know
+_INK = "#010203"  # later replaced by "currentColor", which matplotlib does not accept
 # matplotlib writes these into an SVG; a date would make the same chart differ on every draw.
 _METADATA = ("Creator", "Date", "Format", "Type")
 _SIZE_INCHES = (3.0, 1.3)
@@ -26,21 +26,21 @@ _SETTINGS = {
 
 
 def smoothed(points: Points) -> bool:
-    """Return whether :func:`svg_chart` draws the running mean of these points, that is, if there are ten or more."""
+    """Return whether there are enough points (ten) for :func:`svg_chart` to draw their running mean."""
     return len(points) >= 2 * WINDOW
 
 
 def svg_chart(lines: Mapping[str, Points], write: Callable[[float], str], most: float | None = None) -> str:
-    """Draw each line's steps as dots, and a line through their running mean, or through the dots if there are few.
+    """Return a chart as SVG: for each of ``lines`` a dot per step, and a line along their running mean.
 
-    ``write`` formats a value as text; ``most`` is the largest possible value. The axis extends below 0 only for
-    negative values.
+    If there are only a few dots (:func:`smoothed`), the line connects them instead. ``write`` formats a value as text;
+    ``most`` is the largest possible value. The axis extends below 0 only for negative values.
     """
     thinned = tuple((name, tuple(_thinned(points))) for name, points in lines.items())
     return _draw(thinned, write, most)
 
 
-@lru_cache(maxsize=64)  # a live page asks every second, and most charts have not changed
+@lru_cache(maxsize=64)  # a live page is drawn every second, and most charts have not changed
 def _draw(lines: tuple[tuple[str, Points], ...], write: Callable[[float], str], most: float | None) -> str:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ def _draw(lines: tuple[tuple[str, Points], ...], write: Callable[[float], str], 
 
 
 def _line(ax: Any, number: int, name: str, points: Points, write: Callable[[float], str]) -> list[str]:
-    """Draw one line; return the text that each of its dots has on hover."""
+    """Draw one line; return the texts that its dots display on hover."""
     steps, values = zip(*points, strict=True)
     colour = COLOURS[number % len(COLOURS)]
     ax.plot(steps, values, "o", color=colour, alpha=0.65, markersize=2.8, markeredgewidth=0, gid=f"dots-{number}")
@@ -70,7 +70,7 @@ def _style(ax: Any, lines: Sequence[tuple[str, Points]], write: Callable[[float]
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     values = [value for _, points in lines for _, value in points]
-    spread = (max(values) - min(values)) or abs(values[0]) * 0.1 or 1.0  # of equal values there is none
+    spread = (max(values) - min(values)) or abs(values[0]) * 0.1 or 1.0  # equal values have no spread
     low = min(values) - spread * 0.08
     high = max(values) + spread * 0.08
     if min(values) >= 0:
@@ -104,7 +104,7 @@ def _with_titles(svg: str, titles: Sequence[Sequence[str]]) -> str:
 
 
 def _thinned(points: Points) -> Iterator[tuple[int, float]]:
-    """Yield at most :data:`MOST_POINTS`: the means of equal stretches of steps, each at its last step."""
+    """Yield at most :data:`MOST_POINTS` points, each the mean of equally many points, at the last one's step."""
     size = -(-len(points) // MOST_POINTS)
     for at in range(0, len(points), size):
         stretch = points[at : at + size]

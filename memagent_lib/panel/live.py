@@ -1,4 +1,4 @@
-"""The live panel of a notebook: widgets that display a run's files. The run does not depend on it and outlives it."""
+"""The live panel in a notebook: widgets that display a run's files. The run does not depend on the panel."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ RESUMABLE = (TrainingState.STOPPED, TrainingState.FAILED, TrainingState.DIED)
 def show(run: TrainingRun | str | Path) -> VBox | Page:
     """Return the panel of a run, or of the run in a folder. Every call for one folder returns the same panel.
 
-    Outside Jupyter, for example when papermill executes the notebook, it is a page of the run's current state, because
-    widgets do not outlive their kernel.
+    Outside Jupyter, for example when papermill executes the notebook, a page of the run's current state is returned
+    instead, because widgets do not outlive their kernel.
     """
     if not isinstance(run, TrainingRun):
         run = attach(run)
@@ -35,10 +35,9 @@ def show(run: TrainingRun | str | Path) -> VBox | Page:
 
 
 def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
-    """Wait for the run's end and return its status; in Jupyter, return the current status at once.
+    """Wait with :func:`watch` until the run is over and return its status; in Jupyter, return the status at once.
 
-    A reopened tab displays its widgets only while the kernel is idle, so a cell must not wait there. See
-    :func:`memagent_lib.panel.watch`.
+    In Jupyter a cell must not wait, because a reopened tab displays its widgets only while the kernel is idle.
     """
     return run.status() if in_jupyter() else watch(run, stop_on_interrupt)
 
@@ -51,7 +50,7 @@ def _panel(folder: Path) -> TrainingPanel:
 class TrainingPanel:
     """The widgets, and the thread that updates them.
 
-    A widget changes only if its value does, so that nothing flickers.
+    A widget is updated only if its value has changed, so that nothing flickers.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -77,7 +76,7 @@ class TrainingPanel:
         self.box = w.VBox([self.head, w.HBox([self.stop, self.resume, self.message]), self.curves, self.rollouts])
         self.stop.on_click(lambda _: self._do("stopping", "stopped", TrainingRun(folder).stop))
         self.resume.on_click(lambda _: self._do("resuming", "resumed", self._resume))
-        # Without the lock: refresh holds it while it sets the index, and setting the index calls this.
+        # The callback must not take the lock: refresh has it when it sets the index, which calls the callback.
         self.list.observe(lambda _: self._update_rollout(), "index")
         self.refresh()
         threading.Thread(target=self._follow, name=f"panel of {folder.path.name}", daemon=True).start()
@@ -88,7 +87,7 @@ class TrainingPanel:
             self._update(self.follower.look())
 
     def close(self) -> None:
-        """Stop following the run. The run itself continues."""
+        """Close the widgets and stop following the run, which itself continues."""
         self.closed.set()
         self.box.close()
 
@@ -123,7 +122,7 @@ class TrainingPanel:
                 if gone:
                     self._say("")
                 gone = False
-            except FileNotFoundError as failure:  # the run's folder was removed, and may be made again
+            except FileNotFoundError as failure:  # the run's folder was removed, and may be created again
                 self._say(str(failure))
                 gone = True
 
@@ -131,7 +130,7 @@ class TrainingPanel:
         launch(Recipe.from_tables(recorded_config(self.folder)), self.folder.path, resume=True)
 
     def _do(self, doing: str, done: str, action: Callable[[], object]) -> None:
-        """Run ``action`` in a thread of its own, because stopping waits for the end of a step."""
+        """Run ``action`` in its own thread, because stopping a run waits for the end of a step."""
 
         def work() -> None:
             try:

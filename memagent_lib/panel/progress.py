@@ -1,4 +1,4 @@
-"""The progress of a training run, read from its files: status, metrics by step, saved rollouts, why it failed."""
+"""The progress of a training run, read from its files: status, metrics by step, saved rollouts, reason of a failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class RunProblem(NamedTuple):
-    """Why a run ended: the error, the line of code that raised it ("" if unknown), and the end of the log."""
+    """Why a run failed: the error, the line of code that raised it ("" if unknown), and the end of the log."""
 
     error: str
     source: str
@@ -58,14 +58,14 @@ class Progress:
 
     @property
     def turns_left(self) -> int:
-        """An estimate of the remaining turns, from the last ten steps; 0 before the first step."""
+        """The estimated number of remaining turns, based on the last ten steps; 0 before the first step."""
         recent = [value for _, value in self.points.get(TURNS, ())[-10:]]
         if not recent:
             return 0
         return round(statistics.mean(recent) * (self.status.steps - self.status.step))
 
     def silent_s(self, now: float | None = None) -> float | None:
-        """Return the seconds since a running run's last step if that is unusually long, else ``None``."""
+        """Return the seconds since the last step of an active run if they are unusually many, else None."""
         usual = self.seconds_per_step
         if self.status.state is not TrainingState.RUNNING or usual is None or self.last_step_at is None:
             return None
@@ -75,7 +75,7 @@ class Progress:
 
 
 class Follower:
-    """Follows a run's folder and reads only what is new, so that it can be called every second of a long run."""
+    """Follows a run's folder. It reads only what is new, so :meth:`look` can be called every second of a long run."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -117,7 +117,7 @@ class Follower:
                     self._points[name].append((row["step"], value))
 
     def _rollouts(self) -> tuple[Result, ...]:
-        """Return the newest rollouts: the last step first, and in each step wrong ones before right ones."""
+        """Return the newest rollouts: the latest step first and, within a step, wrong ones before right ones."""
         newest: list[Result] = []
         for file in sorted(self.folder.traces.glob("step_*.jsonl"), reverse=True):
             newest += reversed(self._of(file))
@@ -153,5 +153,5 @@ def _end_of(log: Path) -> str:
 
 
 def recorded_config(folder: RunFolder) -> dict:
-    """Return the tables of the configuration with which the run was started."""
+    """Return the tables of the recipe that the run was started with."""
     return json.loads(folder.config.read_text(encoding="utf-8"))["config"]

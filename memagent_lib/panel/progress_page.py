@@ -1,4 +1,4 @@
-"""A run's progress as HTML: state, curves, rollouts. Text that a run wrote is escaped. Knows no widget."""
+"""A run's progress as HTML: state, curves, rollouts. Text that a run wrote is escaped."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LONGEST_CHUNK = 1500
 
 
 class Tile(NamedTuple):
-    """A chart: its metrics and the names of their lines.
+    """A chart: its metrics, each with the name of its line.
 
-    A ``*`` in a metric stands for any task; each task's name then names its line.
+    A ``*`` in a metric stands for any task; the lines then have the tasks' names.
     """
 
     title: str
@@ -75,7 +75,7 @@ def report(run: TrainingRun | str | Path) -> Page:
 
 
 def styled(body: Markup | str) -> str:
-    """Return a part of the panel with the panel's style sheet. Plain text is escaped."""
+    """Return a part of the panel together with the panel's style sheet. Plain text is escaped."""
     return render("panel/run_part.html", body=body)
 
 
@@ -120,7 +120,7 @@ def _numbers(progress: Progress, frozen: bool) -> list[str]:
 
 
 def curves(progress: Progress) -> Markup:
-    """Return the charts of the metrics that the run logged, and the titles of charts without any."""
+    """Return the charts of the metrics that the run logged, and the titles of those that have no metric yet."""
     charts = []
     missing = []
     any_smoothed = False
@@ -141,7 +141,7 @@ def curves(progress: Progress) -> Markup:
 
 
 def rollout(result: Result) -> Markup:
-    """Return a rollout turn by turn: the memory after each chunk, with the chunk folded, and then the answer."""
+    """Return a rollout turn by turn: the memory after each chunk, with the chunk folded away, and then the answer."""
     turns = [_turn(number, turn) for number, turn in enumerate(result.trace.turns, start=1)]
     return render("panel/rollout.html", question=result.trace.question, turns=turns)
 
@@ -167,7 +167,7 @@ def label(result: Result) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a duration in the unit that people use: 40 s, 12 min, 3 h 20 min."""
+    """Return a duration in the units that people would use: 40 s, 12 min, 3 h 20 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -177,9 +177,9 @@ def span(seconds: float) -> str:
 
 
 def _lines(points: Mapping[str, Points], metric: str, name: str) -> dict[str, Points]:
-    """Return the lines of a metric that the run logged; with ``*`` one for each task.
+    """Return the lines of a metric, by name; none if the run has not logged it, and one per task for a ``*``.
 
-    A first word that all of the tasks' names share is left out.
+    A first word that all tasks' names have in common is left out.
     """
     before, star, after = metric.partition("*")
     if not star:

@@ -1,4 +1,4 @@
-"""Start or find a run and wait for it, for notebooks and the command line. Knows no widget and no page."""
+"""Start or find a run and wait for it, for notebooks and the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
     """Load a training recipe and apply ``table.key=value`` settings to it.
 
-    Paths in it are relative to the repository.
+    Relative paths in the recipe start at the repository's root.
     """
     config = Recipe.load(absolute(recipe), settings)
     data = config.data.with_paths(lambda path: str(absolute(path)))
@@ -47,10 +47,10 @@ def attach(folder: str | Path) -> TrainingRun:
 
 
 def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> TrainingRun:
-    """Start a run in ``folder``, attach to the run there if it is active or finished, or resume it if it stopped.
+    """Start a run in ``folder``; if there is one, attach to it if it is active or finished, else resume it.
 
     A run in the folder must have this configuration, except for its tracking store; otherwise the launcher raises an
-    error. With ``stop_at_exit`` the run does not outlive this process, wherever the process is interrupted.
+    error. With ``stop_at_exit`` the run is stopped when this process ends, wherever it is interrupted.
     """
     files = RunFolder(absolute(folder))
     if not files.config.is_file():
@@ -59,8 +59,8 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     if recorded_config(files) | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
         return launch(config, files.path)
     state = run.status().state
-    if not state.over and files.stop_request.exists():  # on its way to a checkpoint to resume from
-        *_, last = run.follow()  # until the process has ended
+    if not state.over and files.stop_request.exists():  # the run is stopping; wait for the checkpoint to resume from
+        *_, last = run.follow()
         state = last.state
     if state.over and state is not TrainingState.FINISHED:
         return launch(config, files.path, resume=True, stop_at_exit=stop_at_exit)
@@ -70,10 +70,10 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
 
 
 def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
-    """Display a bar in a terminal, or else a line per event, until the run is over; return the run's last status.
+    """Display a progress bar, or outside a terminal a line per change, until the run is over; return its last status.
 
     Interrupting this call only stops watching. With ``stop_on_interrupt``, Ctrl-C or SIGTERM (a scheduler's signal to
-    end a job) stops the run after a checkpoint. Raises the launcher's ``RunError`` if the run did not finish.
+    end a job) stops the run after a checkpoint. Raises ``RunError`` if the run did not finish.
     """
     from tqdm import tqdm
 
@@ -124,18 +124,21 @@ def _stop(run: TrainingRun) -> None:
 
 
 def curve(run: TrainingRun) -> pd.DataFrame:
-    """Return a run's metrics over steps in long form (``run_id, metric, step, value``), from the run's own files."""
+    """Return a run's metrics at each step in long form, from the run's own files.
+
+    Columns: ``run_id, metric, step, value``.
+    """
     name = run.status().mlflow_run or run.folder.path.name
     rows = [(name, metric, row["step"], value) for row in run.folder.rows() for metric, value in row["metrics"].items()]
     return pd.DataFrame(rows, columns=["run_id", "metric", "step", "value"]).astype({"metric": str})
 
 
 def log_training(experiment: Experiment, run_id: str, training: TrainingRun, figure: Figure) -> None:
-    """Log the curves to the training's MLflow run, as a figure and as the table ``curve.parquet``.
+    """Log the curves to the training's MLflow run, as ``figure`` and as the table ``curve.parquet``.
 
     If a notebook joined an existing training, ``run_id`` is the notebook's own MLflow run. That run gets the figure,
-    the table and the metrics too, and the training's id as a tag. Nothing is logged while a training that is still
-    starting has no MLflow run.
+    the table and the metrics too, and the training's id as a tag. Nothing is logged if the training is still starting
+    and has no MLflow run yet.
     """
     own = training.status().mlflow_run
     if not own:

@@ -1,7 +1,7 @@
 """The web application: it answers chat and text completions by reading with a memory.
 
-A client that disconnects ends its reading. The server sets the sampling, so a request's own settings are reported back
-as ignored. Knows an agent and OpenAI's formats. Knows no file.
+If a client disconnects, its reading ends. The server sets the sampling, so a request's own settings are reported back
+as ignored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from memagent_lib.trace import Trace, Turn
 
 Form = TypeVar("Form", ChatRequest, CompletionRequest)
 QUIET_S = 15.0
-"""After this long without a turn, a comment in the stream stops proxies from closing the connection."""
+"""After this long without a turn, a comment is sent in the stream, so that proxies do not close the connection."""
 EXPECTED = (BudgetError, BackendError, BackendUnavailable)
 STORED_TRACES = 64
 CLIENT_GONE = 499  # nginx's code; only a log sees it
@@ -44,9 +44,10 @@ CLIENT_GONE = 499  # nginx's code; only a log sees it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """How a server answers: ``readings`` run concurrently, ``waiting`` more may queue, others get status 429.
+    """How a server answers: ``readings`` requests run concurrently, ``waiting`` more may queue, others get status 429.
 
-    ``allowed_hosts`` are further names of this machine besides localhost, such as a proxy's.
+    ``split`` is the default rule for dividing a message (:data:`~memagent_lib.serve.conversation.SPLITS`).
+    ``allowed_hosts`` are names of this machine besides localhost, such as a proxy's.
     """
 
     name: str
@@ -62,10 +63,10 @@ class ServeSettings:
 
 
 def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = None) -> Starlette:
-    """Create the application. Closing it closes the agent's backend.
+    """Create the application. When it shuts down, it closes the agent's backend.
 
     It accepts only requests for this machine's own host names and the allowed ones, so that no web page can reach it
-    through the browser. If the model's server was unavailable, it is tried again.
+    through the browser. After the model's server was unavailable, later requests try it again.
     """
     if isinstance(agent.backend, Remote):
         agent.backend.expect_strangers()
@@ -84,7 +85,7 @@ def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = 
         Route("/v1/traces/{trace_id}", server.trace),
         Route("/health", server.health),
     ]
-    # Starlette looks a handler up along an exception's base classes, so Exception catches bugs.
+    # Starlette looks up the handlers of an exception's base classes too, so the one for Exception gets bugs.
     handlers = dict.fromkeys((ChatError, HTTPException, *EXPECTED, Exception), _failed) | {ClientDisconnect: _gone}
     guard = [Middleware(Guard, allowed=settings.allowed_hosts)]
     return Starlette(routes=routes, exception_handlers=handlers, middleware=guard, lifespan=lifespan)
@@ -115,7 +116,7 @@ class ReadingServer:
         return JSONResponse(wire.completion(reading.id, self._settings.name, text, traces[0], metadata))
 
     async def text_completions(self, request: Request) -> Response:
-        """Read each prompt of a request as a chat with one message; return all replies together, in order."""
+        """Read each prompt of a request as a chat with one message, and return all replies together, in order."""
         form = await self._parsed(request, CompletionRequest)
         prompts = form.texts(self._agent.encoder.tokenizer)
         most = self._settings.readings + self._settings.waiting
@@ -150,8 +151,7 @@ class ReadingServer:
                 "try again later",
                 status=429,
             )
-        reading = _Reading(self, self._agent_for(chat, task), task)
-        return reading
+        return _Reading(self, self._agent_for(chat, task), task)
 
     async def models(self, _: Request) -> Response:
         return JSONResponse({"object": "list", "data": [self._card()]})
@@ -167,7 +167,7 @@ class ReadingServer:
         return JSONResponse(found)
 
     async def health(self, _: Request) -> Response:
-        """Report the queue, and whether the model replies: ``ok``, ``retrying``, or ``unavailable`` (status 503)."""
+        """Report the queue and the state of the model: ``ok``, ``retrying``, or ``unavailable`` (with status 503)."""
         settings = self._settings
         reading = min(self._requests, settings.readings)
         state = {
@@ -199,7 +199,7 @@ class ReadingServer:
         self._unavailable = str(failure)
 
     def admit(self, work: asyncio.Task[Trace]) -> None:
-        """Count a reading, whether waiting or running, until it ends."""
+        """Count a reading as a request, waiting or running, until it ends."""
         self._requests += 1
         work.add_done_callback(self._dismiss)
 
@@ -207,7 +207,7 @@ class ReadingServer:
         self._requests -= 1
 
     def slot(self) -> asyncio.Semaphore:
-        """Return the semaphore for the ``readings`` that run concurrently, first come first served."""
+        """Return the semaphore that admits ``readings`` requests at a time, in order of arrival."""
         return self._slots
 
     def store(self, trace_id: str, task: ReadingTask, trace: Trace) -> None:
@@ -252,18 +252,22 @@ class ReadingServer:
             "object": "model",
             "created": 0,
             "owned_by": "memagent",
-            "max_model_len": self._settings.body_mb << 20,  # clients refuse longer prompts; the body is our only limit
+            # Clients refuse prompts longer than this, and the size of a body is our only limit.
+            "max_model_len": self._settings.body_mb << 20,
         }
 
     def _fits(self, text: str) -> bool:
         encoder = self._agent.encoder
         most = encoder.budget.question_tokens
-        if len(text) > 32 * most:  # far too long: save the time to tokenise it
+        if len(text) > 32 * most:  # far too long, so tokenising it would only take time
             return False
         return encoder.tokenizer.count(text) <= most
 
     def _agent_for(self, chat: ChatRequest, task: ReadingTask) -> Agent:
-        """Return the server's agent with the request's limit on the answer's length."""
+        """Return the server's agent, with the request's limit on the answer's length.
+
+        Without a document, its reader is ``blind``.
+        """
         encoder = self._agent.encoder
         most = chat.max_completion_tokens or chat.max_tokens
         if most is not None and most < encoder.budget.answer_tokens:
@@ -279,7 +283,7 @@ class ReadingServer:
         return wire.reading_metadata(reading.id, reading.task, trace, ignored)
 
     async def _finished(self, request: Request, readings: list[_Reading]) -> list[Trace] | None:
-        """Wait for the readings. If the client disconnects first, end them and return ``None``."""
+        """Wait for the readings and return their traces. If the client disconnects first, end them and return None."""
         gone = asyncio.create_task(_disconnected(request))
         finished = asyncio.gather(*(reading.work for reading in readings))
         try:
@@ -291,7 +295,7 @@ class ReadingServer:
                 reading.work.cancel()
 
     async def _events(self, chat: ChatRequest, reading: _Reading) -> AsyncIterator[str]:
-        """Stream the role, an event without text per turn, the answer, the reason for its end, and the usage."""
+        """Yield the events of a streamed reply: role, one without text per turn, answer, finish reason, usage."""
         head = (reading.id, self._settings.name)
         try:
             yield wire.chunk_event(*head, {"role": "assistant", "content": ""})
@@ -314,7 +318,7 @@ class ReadingServer:
 
 
 class _Reading:
-    """A reading in progress: its task, and its turns as they finish."""
+    """A reading in progress. ``work`` is its asyncio task; :meth:`progress` follows its turns."""
 
     def __init__(self, server: ReadingServer, agent: Agent, task: ReadingTask):
         self.id = uuid.uuid4().hex
@@ -344,7 +348,7 @@ class _Reading:
         self._turns.put_nowait(turn)
 
     async def progress(self) -> AsyncIterator[dict[str, Any] | None]:
-        """Yield the metadata of each finished turn, and ``None`` after :data:`QUIET_S` without one."""
+        """Yield the metadata of each turn as it finishes, and None whenever none has finished for :data:`QUIET_S`."""
         count = 0
         while True:
             try:
@@ -367,7 +371,7 @@ async def _disconnected(request: Request) -> None:
 
 
 def _error(failure: Exception) -> tuple[dict[str, Any], int]:
-    """Return an error in OpenAI's form, and its status; the message of a bug stays in the log."""
+    """Return an error in OpenAI's format, and its HTTP status. A bug's message is not sent; it is in the log."""
     match failure:
         case ChatError():
             return wire.error(str(failure), failure.status, failure.param, failure.code), failure.status

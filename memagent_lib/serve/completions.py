@@ -1,7 +1,7 @@
-"""The older form of a request: ``/v1/completions``, whose prompts are texts or token ids.
+"""The older kind of request, ``/v1/completions``, whose prompts are texts or token ids.
 
 Each prompt is read as a chat with one message, by the rules of :mod:`conversation`. Probabilities of a prompt's tokens
-are not available, because the model never sees the prompt as one text. Knows no web server and no model.
+are not available, because the model never sees the prompt as one text. Nothing here depends on the web server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_LOGPROBS = (
 
 
 class CompletionRequest(BaseModel):
-    """The body of ``/v1/completions``. All other fields are the same as in a chat request."""
+    """The body of ``/v1/completions``. Fields not listed here are treated as in a chat request."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -36,11 +36,11 @@ class CompletionRequest(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
 
     def texts(self, tokenizer: Tokenizer) -> list[str]:
-        """Return the prompts as texts; token ids are decoded by the policy's tokenizer.
+        """Return the prompts as texts. ``tokenizer`` decodes those that are token ids.
 
-        Raises :class:`ChatError` for options that are not supported.
+        Raises :class:`ChatError` for options that are not supported, and for ids that the tokenizer does not have.
         """
-        if self.logprobs is not None and self.logprobs is not False:  # 0 asks for the chosen tokens' own
+        if self.logprobs is not None and self.logprobs is not False:  # 0 still requests those of the chosen tokens
             raise ChatError(_NO_LOGPROBS, "logprobs")
         if self.suffix:
             raise ChatError("this server appends to a prompt and has no insertion before a suffix", "suffix")

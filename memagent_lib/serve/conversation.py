@@ -1,14 +1,14 @@
-"""Find the document and the question in a chat request, by one rule that every reply names.
+"""Find the document and the question in a chat request, by the first rule that applies; every reply names that rule.
 
-1. The fields ``document`` and ``question`` of the request's body come first; the messages supply an unset field.
-2. Else the last message is the question, and the messages before it are the document.
-3. Else a single message that fits ``question_tokens`` is a question without a document.
-4. Else a named split divides the single message: the request's ``split``, or the server's.
+1. The fields ``document`` and ``question`` of the request's body are used; the messages supply a field that is not set.
+2. The last message is the question, and the messages before it are the document.
+3. A single message that fits ``question_tokens`` is a question without a document.
+4. A named split divides the single message: the request's ``split``, or the server's.
 
 A cue for the reply ("Answer:", or a last message of the assistant) is never the question: :mod:`message` states how
 cues are recognised and how the default split finds the question. System messages are instructions, and other messages
-may contain some. Instructions go before the question if both fit ``question_tokens``, else before the document. Knows
-no web server and no model.
+may contain some. Instructions go before the question if both fit ``question_tokens``, else before the document. Nothing
+here depends on the web server or the model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memagent_lib.serve.message import MessageParts, divide_message, set_aside_c
 
 MARK = "mark:"
 CUE_CONTEXT = 1000
-"""How much of the message before is looked at to see whether a short last message is its cue."""
+"""How many characters of the previous message decide whether a short last message is a cue."""
 SPLITS = {
     "last_paragraph": "the last paragraph, or the line in it that asks; options belong to it, a cue does not",
     "first_paragraph": "the text before the first empty line is the question",
@@ -39,7 +39,7 @@ _INSTRUCTIONS = ("system", "developer")
 
 
 class ChatError(ValueError):
-    """A request cannot be answered. ``param`` names the field that is wrong."""
+    """A request cannot be answered. ``param`` names the field that is wrong, and ``status`` is the HTTP status."""
 
     def __init__(self, message: str, param: str | None = None, status: int = 400, code: str | None = None):
         super().__init__(message)
@@ -49,9 +49,9 @@ class ChatError(ValueError):
 
 
 def _text(content: Any) -> Any:
-    """Join content that is sent in parts; return other content as it is, which pydantic then checks.
+    """Join content that is sent as a list of parts. Other content is returned unchanged, for pydantic to check.
 
-    Each part is a paragraph of its own, so that a question in the last part is found.
+    Each part becomes a separate paragraph, so that a question in the last part is found.
     """
     if content is None:
         return ""
@@ -76,7 +76,7 @@ def _field_text(content: Any) -> Any:
 
 
 class ChatMessage(BaseModel):
-    """One message of text, sent whole or as a list of parts."""
+    """One text message. Clients send ``content`` as a text or as a list of parts."""
 
     role: str
     content: Annotated[str, BeforeValidator(_text)] = ""
@@ -100,7 +100,7 @@ class ChatRequest(BaseModel):
 
 
 class ReadingTask(NamedTuple):
-    """The question and the document; the document is ``None`` if there is only a question.
+    """The question and the document of a request. The document is None if there is only a question.
 
     ``rule`` names the rule that found them.
     """
@@ -112,14 +112,15 @@ class ReadingTask(NamedTuple):
 
     @property
     def prompt(self) -> str:
-        """The question as the model reads it, after the instructions for the answer."""
+        """The instructions for the answer, followed by the question: what the model reads as the question."""
         return _joined([self.instructions, self.question])
 
 
 def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_paragraph") -> ReadingTask:
     """Find the question and the document in a chat request, following the rules in this module's docstring.
 
-    ``fits`` returns whether a text is short enough to be a question.
+    ``fits`` returns whether a text is short enough to be a question. Raises :class:`ChatError` if there is no question,
+    or if it is too long.
     """
     system = _joined([m.content for m in chat.messages if m.role in _INSTRUCTIONS])
     messages = [m for m in chat.messages if m.role not in _INSTRUCTIONS and m.content.strip()]
@@ -143,7 +144,7 @@ def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_p
 def _divided(
     chat: ChatRequest, messages: Sequence[ChatMessage], fits: Callable[[str], bool], split: str
 ) -> ReadingTask:
-    """Return the task without the system's instructions."""
+    """Return the task before the system messages are added to it."""
     require_split(split)
     if chat.document is not None and chat.question:
         return ReadingTask(chat.question, chat.document, "field document")
@@ -166,7 +167,10 @@ def _divided(
 
 
 def _without_cues(messages: Sequence[ChatMessage]) -> tuple[Sequence[ChatMessage], str]:
-    """Return the messages up to the last that is no cue: a reply begun by the client, or a short "Answer:"."""
+    """Return the messages without cues at their end, and the first of these cues.
+
+    A cue is a message of the assistant, with which the client begins the reply, or a short one such as "Answer:".
+    """
     cue = ""
     while len(messages) > 1:
         last = messages[-1].content.strip()
@@ -179,7 +183,7 @@ def _without_cues(messages: Sequence[ChatMessage]) -> tuple[Sequence[ChatMessage
 
 
 def _whole_question(question: str, document: str | None, rule: str, cue: str) -> ReadingTask:
-    """Return a task whose question is a whole message, up to a cue in it."""
+    """Return a task whose question is a whole message, without a cue at its end."""
     text, own_cue = set_aside_cue(question)
     cue = cue or own_cue
     if own_cue:
@@ -188,12 +192,12 @@ def _whole_question(question: str, document: str | None, rule: str, cue: str) ->
 
 
 def _with_cue(rule: str, cue: str) -> str:
-    """Name the cue in the rule, so that a client sees what was not read as a question."""
+    """Return ``rule`` with the cue added, so that a client sees what was not read as a question."""
     return f"{rule}, cue {cue!r} set aside" if cue else rule
 
 
 def split_message(text: str, split: str, fits: Callable[[str], bool], cue: str = "") -> MessageParts:
-    """Divide one text into question and document, returned in this order, by a named split."""
+    """Divide one text into its parts by a named split. Raises :class:`ChatError` if the split does not apply."""
     require_split(split)
     if split == "last_paragraph":
         parts = divide_message(text, fits, cue)
@@ -207,7 +211,7 @@ def split_message(text: str, split: str, fits: Callable[[str], bool], cue: str =
 
 
 def _divided_at(text: str, split: str, cue: str) -> MessageParts | None:
-    """Divide a text at a mark, or at its first or last break of a kind."""
+    """Divide a text at the last mark, or at its first or last break between lines or paragraphs, or return None."""
     if split.startswith(MARK):
         at = text.rfind(split.removeprefix(MARK))
         return MessageParts(text[at:], text[:at], cue=cue) if at > 0 else None
@@ -221,14 +225,14 @@ def _divided_at(text: str, split: str, cue: str) -> MessageParts | None:
 
 
 def require_split(split: str) -> None:
-    """Raise :class:`ChatError` if there is no split with this name."""
+    """Raise :class:`ChatError` if no split is called ``split``."""
     is_mark = split.startswith(MARK) and len(split) > len(MARK)
     if split not in SPLITS and not is_mark:
         raise ChatError(f"no split {split!r}; choose from {', '.join(SPLITS)}", "split")
 
 
 def _transcript(messages: Sequence[ChatMessage]) -> str:
-    """Join messages, each after its role; a single message has no role."""
+    """Join messages into one text, each after its role. The role of a single message is left out."""
     if len(messages) == 1:
         return messages[0].content
     return _joined([f"{m.role}: {m.content}" for m in messages])

@@ -1,7 +1,7 @@
 """Decide which requests are answered, so that no page of another site can start a reading through the browser.
 
 Such a page can make a browser send requests to this machine, under a host name of its own that resolves to this
-machine, or in a form that browsers send without a preflight request. Knows headers. Knows no agent and no body.
+machine, or in a form that browsers send without a preflight request. Only a request's method and headers are examined.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from memagent_lib.serve import wire
 
 
 class Guard:
-    """Middleware that refuses requests with a foreign Host or Origin, and POST requests that are not JSON, with the
-    reason.
+    """Middleware that refuses requests with a foreign Host or Origin, and POST requests that are not JSON.
 
-    ``localhost`` and the loopback addresses are this machine's own names; ``allowed`` adds more.
+    The response states the reason. ``localhost`` and the loopback addresses are this machine's own names; ``allowed``
+    adds more.
     """
 
     def __init__(self, app: ASGIApp, allowed: Collection[str] = ()):
@@ -36,8 +36,8 @@ class Guard:
         await JSONResponse(wire.error(message, status), status)(scope, receive, send)
 
     def _refusal(self, method: str, headers: Headers) -> tuple[str, int] | None:
-        """Return the message and the status of a refusal, or ``None`` if the request is allowed."""
-        host = headers.get("host", "localhost")  # HTTP/1.0 has none, and no browser speaks it
+        """Return the message and the status of a refusal, or None if the request is allowed."""
+        host = headers.get("host", "localhost")  # HTTP/1.0 has no such header, but browsers do not use HTTP/1.0
         if not self._is_own(f"//{host}"):
             name = _name(f"//{host}") or "NAME"
             return (
@@ -65,7 +65,7 @@ class Guard:
 
 
 def _name(address: str) -> str | None:
-    """Return the host in an address, without port and final dot, or ``None`` if there is no host."""
+    """Return the host in an address, without port and final dot, or None if there is no host."""
     try:
         parts = urlsplit(address)
         name = parts.hostname

@@ -7,14 +7,14 @@ words that its parts share, so they hold in any language:
 1. A *cue* is an unfinished sentence at the end that is short and ends in a colon, or that follows a question and ends
    in a colon or repeats the question's words. A cue is never the question.
 2. Tags on lines of their own around most of the message enclose the document. Headings may also divide a message.
-3. The question is the last example, if the cue follows earlier examples; else the last line, if it has a label
-   ("Question:") or a question mark; else, before a cue, a question that stands by itself at the beginning, or the first
+3. The question is the last example, if earlier, answered examples have the same cue; else the last line, if it has a
+   label ("Question:") or a question mark; else, if there is a cue, a question by itself at the beginning, or the first
    line if the cue repeats its words; else the last paragraph. Options ("A) ...") and a line below a question
    ("Be brief.") belong to the question.
-4. Short paragraphs before the question that repeat the words of the first line are instructions. Before options and
-   after examples, the first line is the instruction.
+4. Short paragraphs before the question that repeat the words of the first line are instructions. If the message has
+   options or examples, its first line is an instruction.
 
-Knows no chat and no model.
+Nothing here depends on the chat protocol or a model.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ CUE_WORDS = 5
 INSTRUCTION_CHARS = 800
 OPTIONS_CHARS = 20_000
 CLOSING_PARAGRAPHS = 3
-"""How far above the question an instruction may begin: "The following is an abstract.", the abstract, what to do."""
+"""The most paragraphs above the question that can be instructions, such as an introduction, an abstract, a request."""
 REPEATED = 0.2
-"""Words in common of all words of two instructions; prose has under a tenth in common with an instruction."""
+"""The share of common words, of all words of two texts, from which one repeats the other; in prose it is under 0.1."""
 
 _BREAK = re.compile(r"\n[^\S\n]*\n\s*")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\w+")  # in scripts without spaces a character counts as a word
@@ -52,7 +52,7 @@ _OPENING_TAG = re.compile(r"^<([\w-]+)>[^\S\n]*\n", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class MessageParts:
-    """The parts of a message. ``cue`` is the part at its end that only prompts the reply."""
+    """The parts of a message. ``cue`` is the end of the message, which only prompts the reply."""
 
     question: str
     document: str
@@ -61,9 +61,9 @@ class MessageParts:
 
 
 def divide_message(message: str, fits: Fits, cue: str = "") -> MessageParts | None:
-    """Divide a message by this module's rules; ``None`` if no part of it is short enough to be a question.
+    """Divide a message by this module's rules. Returns None if no part of it is short enough to be a question.
 
-    A ``cue`` may also come from outside the message: from a last message of the assistant.
+    ``cue`` is a cue that was found outside the message, in a later message of the assistant.
     """
     body, own_cue = set_aside_cue(message.strip())
     cue = cue or own_cue
@@ -78,7 +78,7 @@ def divide_message(message: str, fits: Fits, cue: str = "") -> MessageParts | No
 
 
 def set_aside_cue(text: str) -> tuple[str, str]:
-    """Return the text without the cue at its end, and the cue. If the text is only a cue, it is not divided."""
+    """Return the text without the cue at its end, and the cue. A text that consists only of a cue is not divided."""
     text = text.rstrip()
     start = max(0, len(text) - CUE_CHARS)
     ends = [end.end() for end in _SENTENCE_END.finditer(text, start) if end.end() < len(text)]
@@ -96,7 +96,7 @@ def set_aside_cue(text: str) -> tuple[str, str]:
 def without_label(question: str) -> str:
     """Return the question without a label such as "Question:" at its beginning.
 
-    A question with other labels is returned unchanged.
+    If the question has further labels, it is returned unchanged.
     """
     labels = list(_LABEL.finditer(question))
     if len(labels) != 1 or labels[0].start() > 0:
@@ -117,7 +117,7 @@ def _is_cue(tail: str, before: str) -> bool:
 
 
 def _divide_at_tags(body: str, has_cue: bool, fits: Fits) -> MessageParts | None:
-    """Divide a message in which tags enclose the document."""
+    """Divide a message in which tags enclose the document; return None if they do not."""
     tag = _OPENING_TAG.search(body, 0, INSTRUCTION_CHARS)
     end = body.rfind(f"\n</{tag[1]}>") if tag else -1
     if tag is None or 2 * (end - tag.end()) < len(body):
@@ -135,7 +135,7 @@ def _divide_at_tags(body: str, has_cue: bool, fits: Fits) -> MessageParts | None
 
 
 def _divide_at_headings(body: str, cue: str, fits: Fits) -> MessageParts | None:
-    """Divide "### Instruction: ... ### Input: ... ### Response:", the form of Alpaca's training data."""
+    """Divide a message like "### Instruction: ... ### Input: ... ### Response:", as in Alpaca's training data."""
     headings = list(islice(_HEADING.finditer(body), 2)) if cue.startswith("#") else []
     if len(headings) < 2:
         return None
@@ -179,7 +179,7 @@ def _divide_body(body: str, cue: str, has_options: bool, fits: Fits) -> MessageP
 
 
 def _question_start(body: str, cue: str, has_options: bool, fits: Fits) -> int | None:
-    """Return where the question at the end begins, ``None`` if no part of the end is short enough."""
+    """Return where the question at the end begins, or None if no part of the end is short enough."""
     paragraph = _last_paragraph_start(body)
     line = body.rfind("\n", paragraph) + 1 or paragraph
     labels = list(_LABEL.finditer(body, paragraph))
@@ -197,14 +197,14 @@ def _question_start(body: str, cue: str, has_options: bool, fits: Fits) -> int |
 
 
 def _is_marked(text: str, has_options: bool) -> bool:
-    """Whether a label or a question mark, or before options a colon, states that this is a question."""
+    """Return whether a label, a question mark or, if options follow, a colon marks the text as a question."""
     first_line = text.partition("\n")[0]
     has_mark = _is_question(text) or _is_question(first_line)
     return bool(has_mark or _LABEL.match(text) or (has_options and _COLON_END.search(text)))
 
 
 def _first_question(body: str) -> re.Match[str] | None:
-    """Return a question that stands by itself in one of the first two paragraphs."""
+    """Return the first or second paragraph if it is a single line that ends as a question."""
     line = re.compile(r"[^\n]+")
     first = line.match(body)
     pause = _BREAK.match(body, first.end()) if first else None
@@ -216,7 +216,7 @@ def _first_question(body: str) -> re.Match[str] | None:
 
 
 def _opening_asks(body: str, opening: str, cue: str, fits: Fits) -> bool:
-    """Whether the first line is the request that a cue belongs to, rather than the last paragraph."""
+    """Return whether the request that the cue belongs to is the first line rather than the last paragraph."""
     if not _instruction(opening) or not fits(opening):
         return False
     is_document_up_to_cue = "\n" in body[_last_paragraph_start(body) :].strip()
@@ -224,13 +224,16 @@ def _opening_asks(body: str, opening: str, cue: str, fits: Fits) -> bool:
 
 
 def _cue_prefers(first: str, body: str, cue: str) -> int:
-    """Return how many more words a cue shares with a first line than with the last paragraph."""
+    """Return how many more words a cue shares with ``first``, a first line, than with the last paragraph."""
     last = body[_last_paragraph_start(body) :]
     return len(_words(cue) & _words(first)) - len(_words(cue) & _words(last))
 
 
 def _last_example_start(body: str, cue: str) -> int | None:
-    """Return where the text after the last answered example begins, if no empty line follows the example."""
+    """Return where the text after the last answered example begins, or None if there is no example.
+
+    The text after the example must not contain an empty line.
+    """
     label = cue.strip()
     at = body.rfind(f"\n{label}") + 1
     if not at or not _COLON_END.search(label):
@@ -244,7 +247,7 @@ def _last_example_start(body: str, cue: str) -> int | None:
 def _closing_start(document: str, opening: str) -> int | None:
     """Return where the instruction at the end begins: short paragraphs that repeat the words of the first line.
 
-    If all paragraphs do, or the second one does, the document itself repeats its lines.
+    Returns None if the second or all of the last paragraphs repeat these words, because the document then does.
     """
     found = []
     end = len(document)
@@ -266,7 +269,7 @@ def _is_question(text: str) -> bool:
 
 
 def _instruction(text: str) -> str:
-    """Return the text if it can be an instruction, else an empty one: it is a short line and does not announce more."""
+    """Return the text if it can be an instruction (one short line that does not end in a colon), else ""."""
     text = text.strip()
     fits = len(text) <= INSTRUCTION_CHARS and "\n" not in text
     return text if fits and not _COLON_END.search(text) else ""
@@ -280,13 +283,13 @@ def _repeats(paragraph: str, opening: str) -> bool:
 
 
 def _second_paragraph_repeats(document: str, opening: str) -> bool:
-    """Whether a document's paragraphs resemble each other, so that the first line is one of them."""
+    """Return whether the second paragraph repeats the first line, which is then a part of the document."""
     pause = _BREAK.search(document)
     return pause is not None and _repeats(document[pause.end() :].partition("\n")[0], opening)
 
 
 def _set_aside_options(body: str) -> tuple[str, str]:
-    """Return the text before a list of options A, B, ... at the end, and the list with the line that announces it."""
+    """Return the text before a list of options A, B, ... at the end, and the list with its heading ("Choices:")."""
     options = list(_OPTION.finditer(body, max(0, len(body) - OPTIONS_CHARS)))
     first = max((i for i, option in enumerate(options) if option[1] == "A"), default=len(options))
     options = options[first:]
@@ -303,7 +306,7 @@ def _set_aside_options(body: str) -> tuple[str, str]:
 
 def _last_paragraph_start(text: str) -> int:
     size = 4096
-    while True:  # the tail is enough for nearly all, and a document may have a gigabyte
+    while True:  # only the tail is searched at first, because a document may have a gigabyte
         from_ = max(0, len(text) - size)
         ends = [found.end() for found in _BREAK.finditer(text, from_) if found.end() < len(text)]
         if ends or from_ == 0:

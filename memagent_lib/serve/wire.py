@@ -1,4 +1,4 @@
-"""OpenAI's JSON formats for a reply, the events of a stream, and an error. Knows traces. Knows no web server."""
+"""OpenAI's JSON formats for a reply, the events of a stream, and an error. Nothing here depends on the web server."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _REFUSED = {
     "tools": "tools", "functions": "functions", "logprobs": "log-probabilities", "audio": "audio",
     "prediction": "predicted outputs",
 }  # fmt: skip
-# Fields that never change a reply, here or at OpenAI; to report them as ignored would be noise.
+# Fields that never change a reply, here or at OpenAI, so they are not worth reporting as ignored.
 _WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 
 
 def parsed(body: bytes) -> Any:
-    """Return the JSON of a request. Raises ``ValueError`` if it is not JSON or contains half a surrogate pair."""
+    """Parse the body of a request as JSON. Raises ``ValueError`` if it is not JSON or has half a surrogate pair."""
     text = body.decode("utf-8-sig")
     table = json.loads(text)
     if _SURROGATE.search(text):
@@ -30,7 +30,7 @@ def parsed(body: bytes) -> Any:
 
 
 def require_supported(chat: ChatRequest) -> None:
-    """Raise :class:`ChatError` for an option that would change the reply and is not supported here."""
+    """Raise :class:`ChatError` for an option that would change the reply but is not supported."""
     extra = chat.model_extra or {}
     for name, what in _REFUSED.items():
         if extra.get(name):
@@ -45,17 +45,17 @@ def require_supported(chat: ChatRequest) -> None:
 
 
 def ignored(chat: ChatRequest, sampling: Mapping[str, Any]) -> list[str]:
-    """Return the fields of a request that have no effect because the server sets the sampling."""
+    """Return the fields of a request that have no effect here, such as sampling settings that differ from ours.
+
+    ``sampling`` has the server's own settings.
+    """
     extra = {name: value for name, value in (chat.model_extra or {}).items() if name not in _WITHOUT_EFFECT}
     in_effect = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, **sampling}
     return sorted(name for name, value in extra.items() if value is not None and in_effect.get(name) != value)
 
 
 def cut_at(text: str, stop: str | Sequence[str] | None) -> str:
-    """Return the text up to the first stop word.
-
-    A line break before the first word of the text is not a stop word.
-    """
+    """Return the text up to the first stop word. White space at the beginning does not count as one."""
     if stop:
         text = text.lstrip()
     words = [stop] if isinstance(stop, str) else stop or ()
@@ -64,7 +64,7 @@ def cut_at(text: str, stop: str | Sequence[str] | None) -> str:
 
 
 def usage(trace: Trace) -> dict[str, Any]:
-    """Return the token counts of all turns together, as the engine counted them."""
+    """Return the engine's token counts, summed over all turns."""
     cached = sum(turn.reply.cached_tokens for turn in trace.turns)
     return {
         "prompt_tokens": trace.prompt_tokens,
@@ -75,7 +75,7 @@ def usage(trace: Trace) -> dict[str, Any]:
 
 
 def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fields: Sequence[str]) -> dict[str, Any]:
-    """Return the ``memagent`` field of a complete reply: what was read, by which rule, in how many turns."""
+    """Return the ``memagent`` field of a complete reply: what was read, by which rule, and in how many turns."""
     refused = {"sampling_left_out": trace.sampling_left_out} if trace.sampling_left_out else {}
     return {
         "trace_id": trace_id,
@@ -90,7 +90,7 @@ def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fie
 
 
 def progress_metadata(trace_id: str, task: ReadingTask, turns: int, turn: Turn) -> dict[str, Any]:
-    """Return the ``memagent`` field of the event after a turn: the turns so far, and how much has been read."""
+    """Return the ``memagent`` field of the event after a turn: the number of turns and of characters read so far."""
     metadata = {"trace_id": trace_id, "turns": turns, "document_chars": len(task.document or "")}
     if turn.prompt.chunk:
         metadata["read_chars"] = turn.prompt.chunk.end
@@ -117,7 +117,7 @@ def text_choice(index: int, text: str, trace: Trace, metadata: Mapping[str, Any]
 def text_completion(
     trace_id: str, model: str, choices: Sequence[Mapping[str, Any]], traces: Sequence[Trace]
 ) -> dict[str, Any]:
-    """Return the replies to all prompts of a text completion, with the token counts of all their turns."""
+    """Return the replies to all prompts of a text completion, with token counts summed over all turns."""
     prompt_tokens = sum(trace.prompt_tokens for trace in traces)
     reply_tokens = sum(trace.reply_tokens for trace in traces)
     total = {
