@@ -121,7 +121,7 @@ def _save_wrong(plan: EvaluationPlan, results: Sequence[Result], path: str) -> N
 
 
 def _require_same_chunks(folder: Path, policy: str, chunk_tokens: int) -> None:
-    """Raise ``ValueError`` if ``folder`` has rows of this policy for another chunk size, as all rows share one table."""
+    """Raise ``ValueError`` if ``folder`` has rows of this policy for another chunk size: one table has all rows."""
     import pandas as pd
 
     from memagent_lib.tracking import rows_file
