@@ -1,12 +1,12 @@
 """Measure how often one hard turn loses a value, notes a false one, or fails to correct a false one.
 
-``python -m experiments.pocket.lookups MODEL [MODEL ...]``. The questions are about one code, two, or the last of
-several; nearly all of the ten statements of a chunk share a word with a key of the question.
+Run it as ``python -m experiments.pocket.lookups MODEL [MODEL ...]``. The questions are about one code, two codes, or
+the last of several; nearly all of the ten statements in a chunk share a word with a key in the question.
 
-- *Lost*: the memory has the answer, in the policy's own words, but at the position of the value in the next memory
+- *Lost*: the memory has the answer, in the policy's own words, but where the next memory should repeat the value,
   another token is likelier.
-- *False*: no text has stated the answer, but the next memory gives a key of the question a value.
-- *Not taken*: the memory has a false value and the chunk states the true one, but the next memory lacks it.
+- *False*: no text has stated the answer, but the next memory states a value for a key in the question.
+- *Not taken*: the memory has a false value and the chunk states the true one, but the next memory lacks the true one.
 
 Three thousand turns take minutes; counting losses in documents of 256 chunks takes an hour.
 """
@@ -57,7 +57,7 @@ class Lookup:
 
 
 def lookups(n: int, seed: int) -> list[Lookup]:
-    """Return ``n`` look-ups that depend on ``seed`` alone; their questions are in turn of the three kinds."""
+    """Return ``n`` look-ups that depend only on ``seed``. Their questions cycle through the three kinds."""
     rng = random.Random(seed)
     made = []
     for i in range(n):
@@ -74,9 +74,9 @@ def batches(turns: list[Lookup]) -> Iterator[list[Lookup]]:
 
 
 def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
-    """Return a row per turn with its ``kind`` and its ``margin`` in nats. Below 0 the value is lost.
+    """Return a row per turn with its ``kind`` and its ``margin`` in nats. A value with a margin below 0 is lost.
 
-    The margin is the log-probability of the value less that of the likeliest other token at its position. A turn with
+    The margin is the log-probability of the value minus that of the likeliest other token at its position. A turn with
     two values gets the smaller margin.
     """
     import torch
@@ -105,14 +105,14 @@ def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
 
 
 def plain(turn: Lookup) -> str:
-    """Return the statements that answer the question, in the words of a document."""
+    """Return the statements that answer a turn's question, worded as in a document."""
     return " ".join(triple.text for triple in turn.triples)
 
 
 def noted(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Lookup]) -> list[str]:
-    """Return for each turn the policy's greedy memory after a chunk that states only the answer.
+    """Return, for each turn, the policy's greedy memory after a chunk that states only the answer.
 
-    If that memory lacks a value, as the random choice of a warm start may, the chunk's own words replace it.
+    A memory that lacks a value is replaced by the chunk's own words: a warm start chooses statements at random.
     """
     memories = replies(model, tokenizer, template, [turn.prompt("", f" {plain(turn)}") for turn in turns])
     return [
@@ -124,15 +124,15 @@ def noted(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Look
 def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     """Return a row per turn with its ``kind``, and whether its greedy memory is ``false``.
 
-    A false memory gives a key of the question a value that neither the chunk nor the previous memory stated. The policy
-    wrote that previous memory after a chunk of nothing but filler.
+    A false memory states a value for a key in the question, although no chunk has stated one. The previous memory is
+    the one that the policy writes after a chunk with only filler.
     """
     tokenizer = Tokenizer(build_tokenizer())
     template = Template.load("short")
     found = []
     for batch in batches(turns):
         memories = [""] * len(batch)
-        # First a chunk of filler, so that the memory before is one that the policy writes when nothing is stated.
+        # First a chunk of filler, so that the previous memory is what the policy writes if nothing is stated.
         for texts in ([f" {world.FILLER[0]}"] * len(batch), [turn.text for turn in batch]):
             prompts = [turn.prompt(memory, text) for turn, memory, text in zip(batch, memories, texts, strict=True)]
             memories = replies(model, tokenizer, template, prompts)
@@ -149,8 +149,8 @@ def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
 def not_taken(model: Any, turns: list[Lookup]) -> pd.DataFrame:
     """Return a row per turn with its ``kind``, and whether the true value is ``not taken``.
 
-    The memory (see :func:`noted`) has a false value for a key of the question, or for one of two keys, and the chunk
-    states the true value. The value is not taken if the next memory lacks it.
+    The memory (see :func:`noted`) has a false value for a key in the question, or for one of its two keys, and the
+    chunk states the true value. That value is not taken if the next memory lacks it.
     """
     tokenizer = Tokenizer(build_tokenizer())
     template = Template.load("short")

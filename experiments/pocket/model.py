@@ -1,4 +1,4 @@
-"""The pocket policy's network: a small Qwen2, initialised with or without the beginnings of a look-up circuit."""
+"""The pocket policy's network: a small Qwen2, initialised at random or with the beginnings of a look-up circuit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def build_model(tokenizer: Any, seed: int = 0, *, planted: bool = True) -> Any:
-    """Return a network of 0.8M parameters, initialised from ``seed``; ``planted`` adds the look-up circuit."""
+    """Return a network of 0.8M parameters, initialised from ``seed``. With ``planted``, it has the look-up circuit."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -24,8 +24,8 @@ def build_model(tokenizer: Any, seed: int = 0, *, planted: bool = True) -> Any:
         bos_token_id=None,
         eos_token_id=tokenizer.convert_tokens_to_ids("<|im_end|>"),
         pad_token_id=tokenizer.pad_token_id,
-        # Planted heads compare words at any distance, in the many dimensions that hardly turn; a random start needs
-        # those that do.
+        # Planted heads compare words at any distance, for which they need many dimensions that hardly rotate; a random
+        # start needs dimensions that do.
         rope_parameters={"rope_type": "default", "rope_theta": 1e8 if planted else 1e5},
         initializer_range=0.04,
     )
@@ -40,8 +40,9 @@ def build_model(tokenizer: Any, seed: int = 0, *, planted: bool = True) -> Any:
 def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
     """Initialise head h of the first layer to attend to the token h + 1 positions back.
 
-    Rotary embeddings turn a query at q and a key at k by the angle (q - k) f relative to each other. So a constant key
-    and a constant query that is turned by -(h + 1) f agree best at exactly that distance. All weights stay trainable.
+    Rotary embeddings rotate a query at position q and a key at position k by the angle (q - k) f relative to each
+    other, where f is a dimension's frequency. A constant key and a constant query that is rotated by -(h + 1) f
+    therefore agree best at a distance of h + 1. All weights remain trainable.
     """
     import torch
 
@@ -60,15 +61,16 @@ def look_back(model: Any, strength: float = 6.0, pairs: int = 6) -> None:
 def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6, heads: int = 3) -> None:
     """Initialise heads of the second layer as induction heads: they attend to earlier uses of the last two words.
 
-    This finds keys of two words before a verb (Olsson et al. 2022, arXiv 2209.11895). A head compares the words one and
-    two back with those two and three back of every earlier position. For that, each head of the first layer copies the
-    word it attends to into a subspace of its own. A head compares words in a few dimensions, where some pairs look
-    alike, so each of the ``heads`` uses other dimensions.
+    This finds a key of two words before a verb (Olsson et al. 2022, arXiv 2209.11895). A head compares the words one
+    and two positions back with the words two and three positions back from every earlier position. For this purpose,
+    each head of the first layer copies the word it attends to into its own subspace. A head compares words in only a
+    few dimensions, in which some pairs look alike, so each of the ``heads`` uses different dimensions.
     """
     import torch
 
     config = model.config
-    width, size = config.hidden_size, model.model.layers[0].self_attn.head_dim
+    width = config.hidden_size
+    size = model.model.layers[0].self_attn.head_dim
     generator = torch.Generator().manual_seed(seed)
     basis = torch.linalg.qr(torch.randn(width, width, generator=generator))[0]
     read = torch.linalg.qr(torch.randn(width, size, generator=generator))[0].T
@@ -78,7 +80,7 @@ def compare_words(model: Any, seed: int, gain: float = 0.15, match: float = 1.6,
         rows = slice(head * size, (head + 1) * size)
         first.v_proj.weight[rows] = read
         first.o_proj.weight[:, rows] = gain * basis[:, rows]
-    slow = list(range(5, size // 2))  # rotary pairs that hardly turn within a prompt
+    slow = list(range(5, size // 2))  # rotary pairs that hardly rotate within a prompt
     for head, (shift, back) in product(range(heads), ((0, 1), (size // 2, 2))):
         dimensions = [head * size + shift + i for i in slow]
         turn = torch.linalg.qr(torch.randn(size, len(dimensions), generator=generator))[0].T

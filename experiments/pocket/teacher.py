@@ -1,10 +1,10 @@
 """Supervised turns that teach a policy to copy statements into a new memory, and to answer from a memory.
 
 The target of a read turn ignores the question: it is a random subset of the statements in old memory and chunk, in
-order, of at most as many as a memory holds. So the policy learns neither what to remember nor how much. An ``aware``
-teacher, for the upper bound, writes the ideal memory instead: the statements read so far that the answer would recite,
-and nothing else. The target of an answer turn looks the needed statements up in memory, follows links, or answers
-unknown.
+order, and at most as many as a memory has room for. The policy thus learns neither what to remember nor how much. For
+the upper bound, an ``aware`` teacher writes the ideal memory instead: those statements read so far that the answer
+would recite, and nothing else. The target of an answer turn looks up the needed statements in memory, follows links,
+or answers unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STATEMENT = re.compile(r"The (\w+) of (?:the )?([\w ]+?) is (\w+)\.")
 
 
 class Supervised(NamedTuple):
-    """A supervised conversation as token ids. ``weights`` has the loss weight of each id of the reply."""
+    """A supervised conversation as token ids. ``weights`` has the loss weight of each token of the reply."""
 
     kind: str
     prompt: list[int]
@@ -40,10 +40,10 @@ class Supervised(NamedTuple):
 class Shares:
     """The mix of turns, as shares from 0 to 1.
 
-    ``direct``: of all turns, those that answer from a chunk. ``answers``: of the others, those that answer from a
-    memory; the rest are read turns. ``several``: of read turns, and half as many of answer turns, those in which the
-    question's key has several values, so that the policy must copy the one not copied yet. ``twice``: turns whose
-    memory repeats statements; replies never do.
+    ``direct`` is the share of turns that answer from a chunk. Of the others, ``answers`` is the share that answer from
+    a memory; the rest are read turns. ``several`` is the share of read turns, and half of it the share of answer turns,
+    in which the question's key has several values, so that the policy must copy the one that it has not copied yet.
+    ``twice`` is the share of turns whose memory repeats statements, which replies never do.
     """
 
     answers: float = 0.4
@@ -53,7 +53,7 @@ class Shares:
 
 
 class Teacher:
-    """Write supervised turns in the wording of a template. A turn depends only on the generator passed to the call."""
+    """Writes supervised turns in a template's wording. Each depends only on the random generator passed to the call."""
 
     def __init__(self, tokenizer: Tokenizer, aware: bool = False, template: str = "short"):
         self.tokenizer = tokenizer
@@ -65,7 +65,7 @@ class Teacher:
         self.costs = {text: tokenizer.count(f" {text}") for text in world.FILLER}
 
     def turn(self, rng: random.Random, width: int, shares: Shares = Shares()) -> Supervised:
-        """Draw a turn of a kind drawn by ``shares``. A chunk has at most ``width`` tokens."""
+        """Draw a turn, of a kind drawn according to ``shares``. Its chunk has at most ``width`` tokens."""
         if shares.direct and rng.random() < shares.direct:
             return self.direct(rng, width)
         if rng.random() < shares.answers:
@@ -76,7 +76,7 @@ class Teacher:
     def read(self, rng: random.Random, width: int, several: float = 0.0, twice: float = 0.0) -> Supervised:
         """Draw a read turn whose reply is a random subset of the statements in memory and chunk, in order.
 
-        Half of the turns contain statements that the question needs; these are treated like any other.
+        Half of the turns contain statements that the question needs, which are treated like any other.
         """
         of_one_key = several > 0 and rng.random() < several
         question = world.random_question(rng.choice(_OF_ONE_KEY if of_one_key else list(QuestionKind)), rng)
@@ -95,9 +95,10 @@ class Teacher:
         return self._read_turn("read", question, memory, text, reply)
 
     def ideal_read(self, rng: random.Random, width: int, several: float = 0.0, twice: float = 0.0) -> Supervised:
-        """Draw a read turn whose reply is the ideal memory. Its old memory is ideal or crowded, its chunk crowded.
+        """Draw a read turn whose reply is the ideal memory.
 
-        In four turns of five, memory or chunk has something that the question needs, usually among complete decoys.
+        The old memory is ideal, or crowded like the chunk. In up to four of five turns, memory or chunk has something
+        that the question needs, usually among complete decoys.
         """
         of_one_key = several > 0 and rng.random() < several
         kind = rng.choice(_OF_ONE_KEY if of_one_key else list(QuestionKind))
@@ -116,8 +117,8 @@ class Teacher:
         return self._read_turn("ideal", question, memory, text, ideal(question, [*memory, *statements_in(text)]))
 
     def answer(self, rng: random.Random, several: float = 0.0, twice: float = 0.0) -> Supervised:
-        """Draw an answer turn. Two of three memories contain something that the question needs."""
-        # Of updates only the last value counts, so only several values ask for a choice in the answer.
+        """Draw an answer turn. About two of three memories contain something that the question needs."""
+        # For updates only the last value counts, so only the other kind makes an answer copy several values of a key.
         kinds = [QuestionKind.MULTIVALUE] if several and rng.random() < several else list(QuestionKind)
         question = world.random_question(rng.choice(kinds), rng)
         chance = rng.random()
@@ -133,9 +134,9 @@ class Teacher:
         return self._turn(str(question.kind), prompt, answer_from(question, memory))
 
     def direct(self, rng: random.Random, width: int) -> Supervised:
-        """Draw a turn that answers from a chunk, crowded with statements about half-matching keys and the key itself.
+        """Draw a turn that answers from a chunk, which is crowded with statements about half-matching keys.
 
-        Half of the chunks lack all or some of what the question needs.
+        Half of the chunks lack some or all of what the question needs.
         """
         question = world.random_question(rng.choice(list(QuestionKind)), rng)
         whole = rng.random() < 0.5
@@ -146,7 +147,7 @@ class Teacher:
         return self._turn("direct", prompt, answer_from(question, statements_in(text)))
 
     def drill(self, rng: random.Random, size: int = 6) -> Supervised:
-        """Draw statements, then the same ones in another order: every value must be looked up by its whole key."""
+        """Draw statements to be repeated in another order, so that every value must be looked up by its whole key."""
         adjectives = rng.sample(world.ADJECTIVES, 3)
         nouns = rng.sample(world.NOUNS, 3)
         keys = rng.sample([f"{adjective} {noun}" for adjective in adjectives for noun in nouns], size)
@@ -160,9 +161,9 @@ class Teacher:
         return Supervised("drill", self.tokenizer.encode("".join(statements)), reply, weights)
 
     def repeat(self, rng: random.Random, length: int) -> Supervised:
-        """Draw random words and repeat them, which is the densest lesson in copying."""
+        """Draw random words to be repeated: the lesson with the most copied tokens per turn."""
         words = [rng.choice(self.words) for _ in range(length)]
-        # The first word repeats nothing that was begun, so it cannot be foreseen.
+        # Nothing before the first word shows that the repetition begins, so it cannot be predicted.
         return Supervised("repeat", words, words[:], [0.0, *[1.0] * (length - 1)])
 
     def _read_turn(
@@ -176,7 +177,7 @@ class Teacher:
         return Supervised(kind, self.tokenizer.chat(self.template.render(prompt)), ids, [1.0] * len(ids))
 
     def _memory(self, rng: random.Random, question: Question, remembered: Sequence[Triple], twice: float) -> list[str]:
-        """Return the statements of a memory: those ``remembered`` in order, among others that fill it up."""
+        """Return the statements of a memory: ``remembered`` ones in order, with others between them up to its size."""
         size = rng.randint(0, MEMORY_STATEMENTS)
         crowd = Crowd(density=1.0, half_matching=0.5)
         others = crowd.sentences(rng, question, (), max(0, size - len(remembered)))
@@ -194,7 +195,7 @@ class Teacher:
         crowd: Crowd,
         decoys: Sequence[Question] = (),
     ) -> str:
-        """Return a text of about ``width`` tokens with all ``stated`` triples in order."""
+        """Return a text of about ``width`` tokens that states all triples in ``stated``, in order."""
         needed = {triple.text for triple in stated}
         others = crowd.sentences(rng, question, decoys, width // 6)
         room = width - sum(self._cost(text) for text in needed)
@@ -207,12 +208,12 @@ class Teacher:
         return " ".join(chosen)
 
     def _cost(self, text: str) -> int:
-        """Return the tokens of a sentence; every word of a statement and its full stop are one token each."""
+        """Return how many tokens a sentence has; in a statement, each word and the full stop is one token."""
         return self.costs.get(text, 9 if " the " in text else 7)
 
 
 def _dealt(question: Question, rng: random.Random) -> tuple[list[Triple], list[Triple]]:
-    """Deal the needed triples to memory and chunk: some of the earlier ones, and some of the later ones."""
+    """Draw which of the triples that a question needs are in memory (earlier ones) and in the chunk (later ones)."""
     cut = rng.randint(0, len(question.triples))
     remembered = [triple for triple in question.triples[:cut] if rng.random() < 0.8]
     new = [triple for triple in question.triples[cut:] if rng.random() < 0.8]
@@ -220,12 +221,12 @@ def _dealt(question: Question, rng: random.Random) -> tuple[list[Triple], list[T
 
 
 def _hard_crowd(rng: random.Random) -> Crowd:
-    """Draw a crowd of up to nothing but statements, most about half-matching keys and some about the key itself."""
+    """Draw a crowd that may have no filler, with many half-matching keys and some statements about the key itself."""
     return Crowd(density=rng.uniform(0.3, 1.0), half_matching=rng.uniform(0.35, 0.95), same_key=0.1)
 
 
 def merged(one: Sequence[T], other: Sequence[T], rng: random.Random) -> list[T]:
-    """Merge two lists at random, without changing the order within either."""
+    """Merge two lists in random order, without changing the order within either list."""
     total = len(one) + len(other)
     from_one = set(rng.sample(range(total), len(one)))
     first = iter(one)
@@ -234,13 +235,13 @@ def merged(one: Sequence[T], other: Sequence[T], rng: random.Random) -> list[T]:
 
 
 def with_repeats(statements: Sequence[str], rng: random.Random) -> list[str]:
-    """Draw a full memory from one to three of the statements, some of them repeated, in any order."""
+    """Draw a full memory that has one to three of the statements, some of them repeated, in any order."""
     few = rng.sample(statements, min(len(statements), rng.randint(1, MEMORY_STATEMENTS - 1)))
     return rng.sample([*few, *rng.choices(few, k=MEMORY_STATEMENTS - len(few))], MEMORY_STATEMENTS)
 
 
 def without_repeats(statements: Sequence[str]) -> list[str]:
-    """Return the statements without repeats. Of equal statements the last one stays."""
+    """Return the statements without repeats. Of equal statements, the last one remains."""
     return list(dict.fromkeys(reversed(statements)))[::-1]
 
 
@@ -250,7 +251,7 @@ def subset(known: Sequence[str], rng: random.Random, most: int = MEMORY_STATEMEN
 
 
 def ideal(question: Question, known: Sequence[str]) -> list[str]:
-    """Return the ideal memory for a question: the statements that the answer would recite, from ``known`` ones.
+    """Return the ideal memory for a question: those of the ``known`` statements that the answer would recite.
 
     A missing statement is included with the value unknown. For a bridge whose first hop is not known yet, the last
     :data:`MEMORY_STATEMENTS` - 1 codes of people are added.
@@ -264,12 +265,12 @@ def ideal(question: Question, known: Sequence[str]) -> list[str]:
 
 
 def statements_in(text: str) -> list[str]:
-    """Return those sentences of a text that are statements."""
+    """Return the sentences of a text that are statements."""
     return [match.group() for match in _STATEMENT.finditer(text)]
 
 
 def parsed(statements: Sequence[str]) -> list[Triple]:
-    """Return the statements as triples. Other sentences are skipped."""
+    """Return statements as triples. Other sentences are skipped."""
     matches = [_STATEMENT.fullmatch(text) for text in statements]
     return [Triple(*match.groups()) for match in matches if match]
 
@@ -295,7 +296,7 @@ def recital(question: Question, memory: Sequence[str]) -> tuple[list[Triple], li
             return codes, [triple.value for triple in codes]
     if question.kind is QuestionKind.BRIDGE:
         key = recite("keeper", key)
-    # A memory's false link may close a circle: a recital is never longer than a memory.
+    # A false link in memory may close a circle, so a recital is limited to the length of a memory.
     while question.kind is QuestionKind.CHAIN and find("friend", key) and len(recited) < MEMORY_STATEMENTS:
         key = recite("friend", key)
     if question.kind in (QuestionKind.BRIDGE, QuestionKind.CHAIN):

@@ -1,6 +1,6 @@
 """Supervised training of the pocket policy: look-ups first, then turns with longer and longer chunks.
 
-A step has :data:`BATCH` turns. It processes long and short turns in separate halves, which saves padding.
+A step has :data:`BATCH` turns. It processes the short and the long half separately, which saves padding.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEARNING_RATE = 3e-3
 class Phase:
     """A phase of supervision: ``steps`` steps with chunks of at most ``width`` tokens.
 
-    ``repeat`` and ``drill`` are the shares of those two lessons of :class:`Teacher`; ``shares`` mixes all other turns.
+    ``repeat`` and ``drill`` are the shares of these two lessons of :class:`Teacher`; ``shares`` mixes all other turns.
     """
 
     width: int
@@ -59,7 +59,7 @@ UNPLANTED = (
     Phase(64, 400, drill=0.4),
     Phase(96, 1200, drill=0.15),
 )
-"""Random weights learn to copy from dense lessons; 1,200 steps did not teach them to look values up by two words."""
+"""Phases for random weights. These learn to copy from dense lessons, but 1,200 steps do not teach them look-ups."""
 
 
 def warm_up(
@@ -72,7 +72,7 @@ def warm_up(
 ) -> None:
     """Train a model in place. Every 50 steps, print the loss and the share of faultless replies per kind of turn.
 
-    A read turn counts as faultless by its words after "is" alone, because its choice of statements is random.
+    Of a read turn's reply, only the words after "is" are judged, because the choice of its statements is random.
     """
     import torch
 
@@ -88,7 +88,7 @@ def warm_up(
             _set_learning_rate(optimizers, step, planned)
             rows = [_row(teacher, rng, phase, step_of_phase) for _ in range(BATCH)]
             rows.sort(key=lambda row: len(row.prompt) + len(row.reply))
-            for part in (rows[: BATCH // 2], rows[BATCH // 2 :]):  # short turns apart from long ones: less padding
+            for part in (rows[: BATCH // 2], rows[BATCH // 2 :]):  # short and long turns apart, for less padding
                 loss, verdicts = loss_of(model, part, teacher.verb)
                 (loss / 2).backward()
                 for row, verdict in zip(part, verdicts, strict=True):
@@ -109,7 +109,7 @@ def warm_up(
 
 
 def _optimizers(model: Any) -> list[torch.optim.Optimizer]:
-    """Return Muon for hidden matrices, which it is made for, and AdamW for embeddings and vectors."""
+    """Return Muon for the hidden matrices, for which it was designed, and AdamW for embeddings and vectors."""
     import torch
 
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
@@ -121,7 +121,7 @@ def _optimizers(model: Any) -> list[torch.optim.Optimizer]:
 
 
 def _set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], step: int, planned: int) -> None:
-    """Warm up over 50 steps, then fall along a cosine to 3 %."""
+    """Set the learning rate of a step: it rises over 50 steps, then falls along a cosine to 3 %."""
     scale = min(1.0, step / 50) * (0.03 + 0.485 * (1 + math.cos(math.pi * step / planned)))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -140,9 +140,10 @@ def _row(teacher: Teacher, rng: random.Random, phase: Phase, step: int) -> Super
 def loss_of(
     model: Any, rows: list[Supervised], verb: int, prompt_weight: float = 0.02
 ) -> tuple[torch.Tensor, list[bool]]:
-    """Return the weighted cross-entropy of rows, per token of full weight, and whether each reply is faultless.
+    """Return the weighted cross-entropy of rows, and whether each reply is faultless.
 
-    Tokens of prompts have the small weight ``prompt_weight``, which helps the policy to learn copying.
+    The sum is divided by the number of tokens with weight 1. Tokens of prompts have the small weight
+    ``prompt_weight``, which helps the policy to learn copying.
     """
     import torch
     from torch.nn import functional as F
@@ -180,10 +181,10 @@ def make(
     planted: bool = True,
     threads: int = 1,
 ) -> None:
-    """Train a warm start that reads with the prompts of ``template``, and write it to ``out`` every 200 steps.
+    """Train a warm start on the prompts of ``template``, and save it in ``out`` every 200 steps and at the end.
 
-    ``out`` becomes a Hugging Face folder. With ``aware``, the folder of a warm start, training continues from that one,
-    with ideal memories and its own template. Raises ``ValueError`` for a folder that has no warm start.
+    ``out`` becomes a Hugging Face folder. With ``aware``, the folder of a warm start, training continues from that warm
+    start, with its template and with ideal memories. Raises ``ValueError`` if ``aware`` has no warm start.
     """
     import torch
     from transformers import AutoModelForCausalLM

@@ -21,7 +21,7 @@ CHAT = (
 
 
 def build_tokenizer() -> Any:
-    """Train and return the tokenizer. Every word of the world is one token, with the space before it; so is a digit."""
+    """Train and return the tokenizer. Every word of the world, with the space before it, is one token."""
     from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
     from tokenizers import Tokenizer as RawTokenizer
     from transformers import Qwen2Tokenizer
@@ -52,7 +52,7 @@ def build_tokenizer() -> Any:
 
 
 def _corpus() -> list[str]:
-    """Return every word that a prompt or a document can have, each often enough to become one token."""
+    """Return every word that a prompt or a document can contain, to train the tokenizer on."""
     template = Template.load("short")
     chunk = Chunk(0, "", 0, 0, 0)
     questions = [world.question_text(kind, ["bold owl", "bold owl"]) for kind in world.QuestionKind]

@@ -1,9 +1,9 @@
 """The pocket policy's world: things and people with codes, keepers and friends. Every statement is a short sentence.
 
-Six kinds of questions use the same sentences, so no kind of sentence is always worth remembering: one code among those
-of things with half-matching names, several codes of one thing, two things, a two-hop bridge, the last of several
-updates, a chain. Every document also states decoys, the complete answers to questions of the same kind about other
-keys, equally often, so that counting does not help. Knows the chunker; knows no model.
+Six kinds of questions use the same sentences, so no kind of sentence is always worth remembering. A question is about
+one code among those of things with half-matching names, several codes of one thing, the codes of two things, a two-hop
+bridge, the last of several updates, or a chain. Every document also states decoys equally often, so that counting does
+not help: complete answers to questions of the same kind about other keys. Nothing here depends on a model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from memagent_lib.data import (
 )
 from memagent_lib.text import Tokenizer
 
-# The committed weights know each of these words as one token: the lists are fixed, whatever the library's tasks use.
+# Each of these words is one token of the committed weights, so the lists are fixed and are not the library's own.
 ADJECTIVES = terms(
     "amber bold brave bright bronze calm clever copper coral cosy crimson curly dusty eager fancy fierce gentle golden "
     "happy hazel humble ivory jolly lively lucky mellow merry misty noble olive proud quiet rusty scarlet shy silver "
@@ -73,9 +73,9 @@ CODES = terms(
     "satin scarf shovel"
 )
 UNKNOWN = "unknown"
-"""The value in memory, and the answer, for anything that no text states."""
+"""What a memory and an answer state as the value if no text states one."""
 WORDS = (*ADJECTIVES, *NOUNS, *NAMES, *CODES)
-MOST_APART = 0.2  # of a document; a chain of four links has five statements
+MOST_APART = 0.2  # a share of the document, which must fit the five statements of a chain
 _SHORTEST_SENTENCE_TOKENS = 6
 
 
@@ -100,7 +100,7 @@ _WORDING = {
 
 @dataclass(frozen=True, slots=True)
 class Triple:
-    """A statement: ``The {relation} of {key} is {value}.`` A thing's key has two words, a person's key is one name."""
+    """A statement: ``The {relation} of {key} is {value}.`` A thing's key has two words; a person's key is a name."""
 
     relation: str
     key: str
@@ -112,20 +112,20 @@ class Triple:
 
 
 def with_article(key: str) -> str:
-    """Return a key as it stands in a sentence: a thing with its article, a person without."""
+    """Return a key as it is written in a sentence: a thing with its article, a person without one."""
     return f"the {key}" if " " in key else key
 
 
 def question_text(kind: QuestionKind, keys: Sequence[str]) -> str:
-    """Return the text of a question. The kind ``multikey`` takes two keys, every other kind one."""
+    """Return the text of a question. A question of the kind ``multikey`` has two keys, any other has one."""
     return _WORDING[kind].format(*map(with_article, keys))
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about ``keys``, the triples that it needs, and the accepted answers.
+    """A question about ``keys``, the triples that its answer requires, and the accepted answers.
 
-    The triples of an ``ordered`` question must be stated in their order.
+    The triples of an ``ordered`` question must be stated in this order.
     """
 
     kind: QuestionKind
@@ -140,7 +140,7 @@ class Question:
 
     @property
     def rule(self) -> str:
-        """The name of the judge. Of several answers, the score is the share that the reply has."""
+        """The name of the judge. If there are several answers, the score is the share of them that the reply has."""
         return "items" if self.kind in (QuestionKind.MULTIVALUE, QuestionKind.MULTIKEY) else "boxed"
 
 
@@ -149,7 +149,7 @@ def random_thing(rng: random.Random) -> str:
 
 
 def random_question(kind: QuestionKind, rng: random.Random, backward: float = 0.5) -> Question:
-    """Draw a question with its triples. ``backward`` is the share of bridges whose second hop is stated first."""
+    """Draw a question with its triples. ``backward`` is the probability that a bridge's second hop is stated first."""
     if kind is QuestionKind.BRIDGE:
         return _bridge(rng, backward)
     if kind is QuestionKind.CHAIN:
@@ -160,7 +160,7 @@ def random_question(kind: QuestionKind, rng: random.Random, backward: float = 0.
         keys = tuple(map(" ".join, zip(adjectives, nouns, strict=True)))
         codes = tuple(rng.sample(CODES, 2))
         return Question(kind, keys, tuple(Triple("code", *pair) for pair in zip(keys, codes, strict=True)), codes)
-    # Both numbers are drawn for every kind: the committed data sets follow from this order of draws.
+    # Both numbers are drawn for every kind, because the committed data sets depend on this order of draws.
     counts = {
         QuestionKind.NEEDLE: 1,
         QuestionKind.MULTIVALUE: rng.randint(2, 3),
@@ -194,11 +194,11 @@ def _chain(rng: random.Random) -> Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """The statements around a question's own. ``density`` is the share of sentences that are statements, not filler.
+    """The sentences around a question's own statements. ``density`` is the share that are statements, not filler.
 
-    Shares of the statements: ``half_matching`` are about a thing that has one word of the question's key; ``same_key``
-    have the question's key and another relation (the keeper of a thing whose code is the answer); ``repeated`` give an
-    earlier key another value.
+    The other fields are shares of these statements: ``half_matching`` ones are about a thing that has one word of the
+    question's key; ``same_key`` ones have the question's key but another relation (the keeper of a thing whose code is
+    the answer); ``repeated`` ones contradict an earlier statement about another key.
     """
 
     density: Share = 0.5
@@ -213,7 +213,7 @@ class Crowd:
 
 
 class _CrowdedText:
-    """Draws the statements around a question's own, remembering recent ones to contradict."""
+    """Draws the statements around a question's own, and remembers recent ones so that it can contradict them."""
 
     def __init__(self, crowd: Crowd, rng: random.Random, question: Question, decoys: Sequence[Question]):
         self.crowd = crowd
@@ -237,13 +237,13 @@ class _CrowdedText:
     def _new_triple(self) -> Triple:
         rng = self.rng
         kinds = (("code", True), ("keeper", True), ("code", False), ("friend", False))
-        people_codes = 0.0 if self.kind is QuestionKind.BRIDGE else 0.15  # the second hop of a bridge is such a code
+        people_codes = 0.0 if self.kind is QuestionKind.BRIDGE else 0.15  # a bridge's second hop is a person's code
         relation, is_thing = rng.choices(kinds, (0.5, 0.2, people_codes, 0.15))[0]
         key = self._thing() if is_thing else other(rng, NAMES, self.reserved)
         triple = Triple(relation, key, rng.choice(_values(relation)))
         if relation == "code" and is_thing:
             self.recent.append(triple)
-            del self.recent[:-8]  # a contradiction should be near enough to confuse a memory
+            del self.recent[:-8]  # only a contradiction of a recent statement can confuse a memory
         return triple
 
     def _thing(self) -> str:
@@ -258,9 +258,9 @@ class _CrowdedText:
 
 
 def _beside(question: Question) -> list[tuple[str, str]]:
-    """Return relations and keys of statements that share a key with the needed ones and do not bear on the answer.
+    """Return relations and keys of statements that share a key with the needed ones but do not affect the answer.
 
-    A chain has none: whatever else is stated of its people would make it longer.
+    For a chain there are none, because any other statement about its people would make it longer.
     """
     needed = {(triple.relation, triple.key) for triple in question.triples}
     if question.kind is QuestionKind.CHAIN:
@@ -286,13 +286,14 @@ def _values(relation: str) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PocketTask(Crowd):
-    """Questions of the kind ``ask``, or of a kind drawn for each example if ``ask`` lists several, with commas.
+    """Questions of the kind ``ask``, or of a kind drawn for each example if ``ask`` lists several, separated by commas.
 
-    ``backward`` is the share of bridges whose second hop is stated first; their documents state the codes of the needed
-    person and of the ``decoys``' people only, so that a memory has room for them all. ``untold`` is the share of
-    examples whose text states nothing that the question needs: the answer is ``unknown``, and a memory that takes a
-    half-matching statement for the right one is wrong. ``apart`` is the least distance between ordered statements, such
-    as the values of an update, as a share of the document. Above 1 / chunks, no chunk has two of them.
+    ``decoys`` is the number of other questions that the document answers. ``backward`` is the share of bridges whose
+    second hop is stated first. A bridge's document states codes only for the person in question and the decoys'
+    people, so that a memory has room for all of them. ``untold`` is the share of examples whose text states nothing
+    that the question needs: the answer is ``unknown``, and a memory that takes a half-matching statement for the right
+    one is wrong. ``apart`` is the least distance between ordered statements, such as the values of an update, as a
+    share of the document. If it is above 1 / chunks, no chunk has two of them.
     """
 
     ask: str = "needle"
@@ -318,7 +319,7 @@ class PocketTask(Crowd):
         rng = key.rng()
         kind = QuestionKind(rng.choice(self.ask.split(",")))
         question, decoys = disjoint_questions(kind, rng, self.decoys, self.backward)
-        untold = self.untold > 0 and rng.random() < self.untold  # no draw at 0, which keeps those documents the same
+        untold = self.untold > 0 and rng.random() < self.untold  # nothing is drawn at 0, so older documents stay
         text, evidence = document(question, decoys, self, rng, key.length, meter.tokenizer, untold, self.apart)
         if kind is QuestionKind.UPDATE:
             evidence = evidence[-1:]  # a memory does not need values that are out of date
@@ -369,8 +370,8 @@ def document(
 ) -> tuple[str, tuple[Span, ...]]:
     """Return a document of ``length``, and the spans of the question's statements in it.
 
-    Statements replace sentences at uniformly drawn positions. With ``untold`` the question's own are left out; a very
-    short document leaves out the decoys'.
+    Statements replace sentences at uniformly random positions. With ``untold``, the question's own statements are left
+    out. A very short document has no decoys.
     """
     sentences = crowd.sentences(rng, question, decoys, length.limit // _SHORTEST_SENTENCE_TOKENS + 2)
     if untold:
@@ -378,7 +379,7 @@ def document(
     text = " ".join(sentences)
     room = text.count(".", 0, end_of_chunks(text, length, tokenizer))  # every sentence ends in its only full stop
     stated = [question, *decoys]
-    # Else statements would fill most positions, and their depths would not be uniform any more.
+    # With decoys, statements would fill most positions, and their depths would no longer be uniform.
     if room < 4 * sum(len(one.triples) for one in stated):
         stated = [question]
     depths = [_depths(one, rng, apart) for one in stated]
@@ -398,11 +399,11 @@ def document(
 
 
 def _depths(question: Question, rng: random.Random, apart: float) -> list[float]:
-    """Draw a depth for each triple; those of an ordered question rise, at least ``apart`` from each other."""
+    """Draw a depth for each triple. Those of an ordered question increase by at least ``apart``."""
     depths = [rng.random() for _ in question.triples]
     if not question.ordered:
         return depths
-    # Depths are drawn in what the gaps leave free, then the gaps are put between them: uniform among valid draws.
+    # Depths are drawn from the length without the gaps, which are then inserted: this is uniform over valid depths.
     free = 1 - apart * (len(depths) - 1)
     return [depth * free + apart * before for before, depth in enumerate(sorted(depths))]
 

@@ -1,4 +1,4 @@
-"""``python -m experiments.studies.ablations [FOLDER]``: print the table of a sweep (default: runs/ablations)."""
+"""Print the table of a sweep: ``python -m experiments.studies.ablations [FOLDER]`` (default: runs/ablations)."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""``python -m experiments.studies.keys [FOLDER]``: print the table of a sweep (default: runs/keys)."""
+"""Print the table of a sweep: ``python -m experiments.studies.keys [FOLDER]`` (default: runs/keys)."""
 
 import sys
 

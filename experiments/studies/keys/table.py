@@ -1,7 +1,7 @@
 """Compare each setting of a sweep over training recipes with the unchanged recipe.
 
-Every setting is trained with the same seeds as the recipe, so differences are paired. An interval from three seeds
-would mean little, so the table lists each difference.
+Every setting is trained with the same seeds as the recipe, so differences are paired by seed. An interval from three
+seeds would mean little, so the table lists each difference.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import pandas as pd
 
 TASK_PREFIX = "held_out "
 LAST_STEPS = 3
-"""Steps that the training reward is averaged over; one step alone holds only 128 rollouts."""
+"""The number of last steps whose training reward is averaged; a single step has only 128 rollouts."""
 
 
 def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
     """Return one row per ``settings`` and ``seed``.
 
     ``reward`` is the mean training reward of the last steps, ``held_out`` the final score on held-out documents, and
-    ``held_out TASK`` that of each task. ``rollouts``, ``rows`` (trained) and ``seconds`` are totals over all steps.
+    ``held_out TASK`` the same for each task. ``rollouts``, ``rows`` (trained) and ``seconds`` are totals over all
+    steps.
     """
     groups = curves.groupby(["settings", "seed"], sort=False)[["metric", "step", "value"]]
     return groups.apply(_outcome).reset_index()
@@ -42,7 +43,10 @@ def _outcome(run: pd.DataFrame) -> pd.Series:
 
 
 def table(found: pd.DataFrame) -> str:
-    """Return Markdown with one line per setting. Differences are to the unchanged recipe (``[]``), seed by seed."""
+    """Return Markdown with one line per setting, which lists its difference from the unchanged recipe at each seed.
+
+    The unchanged recipe has the settings ``[]``.
+    """
     base = found[found["settings"] == "[]"].set_index("seed")
     lines = [
         "| settings | reward, last steps | held out | of it | difference, each seed | rollouts | rows trained | s |",

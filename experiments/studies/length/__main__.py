@@ -1,4 +1,4 @@
-"""``python -m experiments.studies.length [FOLDER] [--check]``: print the table, or compare it with the README."""
+"""Print the table, or compare it with the README: ``python -m experiments.studies.length [FOLDER] [--check]``."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ from memagent_lib.evaluation import summarise
 TASKS = ("needle", "multikey", "update", "bridge", "multivalue", "chain")
 POLICIES = ("warm start", "trained", "trained, seed 0", "trained, seed 1", "trained, seed 2", "upper bound")
 READERS = {"overwrite": "", "retrieved": ", passages retrieved", "full": ", whole document at once"}
-"""Readers that get a line, and the words added to the policy's name in it."""
+"""The readers in the table, each with the words that its lines add to the policy's name."""
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Return one line per task, policy and reader, and one column per length in chunks.
+    """Return a Markdown table with a line per task, policy and reader, and a column per length in chunks.
 
-    A cell has the mean score in percent with its 95 % Wilson interval, and is empty if nothing was read at that length.
+    A cell has the mean score in percent with its 95 % Wilson interval. It is empty if nothing was read at that length.
     """
     summary = summarise(rows[rows["reader"].isin(READERS)], by=("task", "policy", "reader", "chunks"))
     cells = {

@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def made(kind: type, texts: Sequence[str], **more: Any) -> Any:
-    """Create a bench's settings from ``key=value`` texts. An unknown key is an error that lists the known ones."""
+    """Create a bench's settings from ``key=value`` texts. The error for an unknown key lists the known ones."""
     return parse(kind, dict(map(key_value, texts)) | more, "the bench")
 
 

@@ -1,7 +1,7 @@
-"""Measure our client's processor time per turn and that of a bare loop, against a server that replies at once.
+"""Measure the processor time per turn of our client and of a bare loop, with a server that replies at once.
 
-The bare loop posts the same bodies with the same HTTP client and reads the text of the replies: no chunks, no prompts,
-no trace. Knows no engine.
+The bare loop posts the same bodies with the same HTTP client and reads the text of the replies, without chunks,
+prompts or a trace. No engine is involved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLAIMS_MS = {128: 1.5, 5000: 6.0}
 class ClientBench:
     """Sizes of the measurement: ``readings`` at a time, each of ``chunks`` chunks. ``model`` provides the tokenizer.
 
-    Memories are a fifth of a chunk, as in the paper.
+    A memory has a fifth of a chunk's length, as in the paper.
     """
 
     chunk_tokens: tuple[int, ...] = (128, 5000)
@@ -91,7 +91,7 @@ async def _spent(work: Callable[[], Awaitable[Any]], turns: int) -> float:
 
 async def _post_all(backend: Any, requests: list[Request]) -> None:
     for request in requests:
-        # The very bytes our client sends, so that the difference is everything around them.
+        # The same bytes that our client sends, so that only the work around the request differs.
         data = json.dumps(backend._body(request)).encode()
         async with backend._client.post(f"{backend.base_url}/completions", data=data) as answer:
             json.loads(await answer.read())["choices"][0]["text"]

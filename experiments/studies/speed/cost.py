@@ -1,8 +1,8 @@
 """Compare the cost of reading with a memory and of the whole document in one prompt, by length, on one engine.
 
 A decoder spends ``F(s)`` FLOPs on a prompt and reply of ``s`` tokens (:meth:`ModelShape.turn_flops`). A document of
-``n`` tokens costs ``F(n + ..)`` in one prompt, and ``n / c`` times ``F`` of one turn in chunks of ``c`` tokens: one
-grows with the square of ``n``, the other linearly, so they cross once.
+``n`` tokens costs about ``F(n)`` in one prompt, which grows with the square of ``n``. In chunks of ``c`` tokens it
+costs ``n / c`` times ``F`` of one turn, which grows linearly. The two costs are therefore equal at one length.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ SIDES = {"agent": "overwrite", "full": "full"}
 def crossover(shape: ModelShape, chunk_tokens: int, turn_tokens: float, replied: float) -> float:
     """Return the length in tokens above which reading with a memory costs less.
 
-    Each chunk takes a turn of ``turn_tokens``, of which ``replied`` are the reply. The answer turn of both sides is
-    left out.
+    Each chunk takes a turn of ``turn_tokens``, of which ``replied`` are the reply. Neither side's answer is counted.
     """
     per_token = shape.turn_flops(turn_tokens, replied) / chunk_tokens
     return (per_token - 2 * shape.body) / (2 * shape.layers * shape.hidden)
@@ -71,7 +70,7 @@ async def cost(bench: Bench) -> Measured:
 def crossing(rows: Sequence[Mapping[str, Any]], column: str) -> float:
     """Return the length at which both sides cost the same, by logarithmic interpolation between two measured lengths.
 
-    NaN if one side costs less at every length.
+    The result is NaN if one side costs less at every measured length.
     """
     spent = {side: {row["length"]: row[column] for row in rows if row["side"] == side} for side in SIDES}
     apart = [(n, math.log(spent["full"][n] / spent["agent"][n])) for n in sorted(spent["agent"])]

@@ -1,6 +1,6 @@
 """Compare our generator of long documents with a naive one, which tokenises the whole document at each bisection step.
 
-Both make the same examples; the naive generator makes fewer of them, because it is slow.
+Both make examples of the same task and seed; the naive generator makes fewer, because it is slow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from memagent_lib.text import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataBench:
-    """Sizes of the measurement: ``workers`` write ``n`` examples to parquet, the naive generator makes ``naive_n``.
+    """Sizes of the measurement: ``workers`` write ``n`` examples to parquet; the naive generator makes ``naive_n``.
 
     ``model`` provides the tokenizer.
     """
@@ -45,7 +45,7 @@ class DataBench:
 def bench_data(settings: DataBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
     """Return one row per generator: examples, tokens, seconds (ours include writing) and peak resident memory in MB.
 
-    The memory is that of the calling process and all processes it starts.
+    The memory is that of the calling process and of all processes that it starts.
     """
     s = settings
     tokenizer = Tokenizer.load(settings.model)
@@ -101,11 +101,11 @@ def naive(tokenizer: Tokenizer, task: str, length_tokens: int, n: int, seed: int
 
 
 def _naive_text(plan: DocumentPlan, tokenizer: Tokenizer, limit: int) -> str:
-    stock = list(islice(plan.filler.units(), limit // 4))  # more than fits: no unit is so short
+    stock = list(islice(plan.filler.units(), limit // 4))  # more than fit, because every unit has over four tokens
 
     def build(n: int) -> str:
         return insert(stock[:n], plan.statements, plan.separator, plan.numbered).text
 
-    # Every probe tokenises the whole document: that is what makes this generator slow.
+    # Every probe tokenises the whole document, which makes this generator slow.
     fit = bisect_right(range(len(stock) + 1), limit, key=lambda n: tokenizer.count(build(n)))
     return build(max(0, fit - 1))

@@ -1,8 +1,8 @@
-"""``python -m experiments.studies.speed draft``: measure how much time drafts save.
+"""Measure how much time drafts save: ``python -m experiments.studies.speed draft``.
 
-The draft of a reply is the memory that it replaces. The same backend without drafts and vLLM read the same documents
-for comparison, on one CPU core each. All replies must be identical, word for word. Random models are of no use here,
-because the policy determines how often a draft is right.
+The draft of a reply is the memory that it replaces. For comparison, the same backend without drafts, and vLLM, read the
+same documents, each on one CPU core. All replies must be identical, word for word. A random model would not do, because
+the policy determines how often a draft is right.
 """
 
 from __future__ import annotations

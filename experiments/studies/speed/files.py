@@ -1,6 +1,6 @@
-"""Measure reading of files: time per token against length, and a file of a gigabyte.
+"""Measure how files are read: time per token at several lengths, and a file of a gigabyte.
 
-A scripted model takes no time, so its rows are our cost alone: decoding, chunking, prompts, journal, provenance.
+A scripted model takes no time, so its rows show only our own cost: decoding, chunking, prompts, journal, provenance.
 """
 
 from __future__ import annotations
@@ -59,10 +59,7 @@ def _up_to(blocks: Iterator[str], chars: int) -> Iterator[str]:
 
 
 class Copier:
-    """A model that takes no time.
-
-    Its memory is always full; in each turn a tenth of it is replaced by words of the chunk.
-    """
+    """A model that takes no time. Its memory is always full; each turn replaces a tenth of it by words of the chunk."""
 
     window = 1 << 30
 
@@ -106,7 +103,10 @@ def length(bench: Bench) -> Measured:
 
 
 def _flatness(rows: list[dict[str, Any]], model: str, column: str) -> Ratio:
-    """Return the slowest time per token over the fastest, from 64K tokens on: start-up dominates shorter documents."""
+    """Return the ratio of the slowest time per token to the fastest, at lengths of 64K tokens or more.
+
+    At shorter lengths, the time to start up dominates.
+    """
     mine = [row for row in rows if row["model"] == model]
     counted = [row for row in mine if row["document_tokens"] >= 0.9 * FLAT_FROM_TOKENS] or mine
     costs = [row[column] / row["document_tokens"] for row in counted]

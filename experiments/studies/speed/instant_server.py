@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that sends the same reply at once to every request, so that only the client costs time.
+"""An OpenAI-compatible server that replies to every request at once and with the same text, so it takes no time.
 
 ``python instant_server.py MODEL WINDOW WORDS`` prints its port and serves until its standard input ends.
 """
@@ -13,7 +13,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d
 
 
 def answers(model: str, window: int, text: str) -> dict[bytes, bytes]:
-    """Return the complete responses to a GET and to a POST."""
+    """Return the complete responses, head and body, to a GET and to a POST."""
     usage = {"prompt_tokens": 100, "completion_tokens": 9, "total_tokens": 109}
     completion = {"choices": [{"index": 0, "text": text, "finish_reason": "stop"}], "usage": usage}
     cards = {"data": [{"id": model, "max_model_len": window}]}
@@ -36,7 +36,7 @@ async def serve(model: str, window: int, text: str) -> None:
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
-    # A backlog and limit far above 64 connections: the server must never be what is measured.
+    # Backlog and limit are far above what 64 connections need, because the server must not affect the measurement.
     server = await asyncio.start_server(answer, "127.0.0.1", 0, limit=1 << 22, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -1,4 +1,4 @@
-"""Inputs of the measurements: templates in both orders, endless prose, and the requests that an agent sends."""
+"""Inputs for the measurements: templates in both orders, endless prose, and the requests that an agent sends."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ _CHUNK_FIRST = root() / "experiments" / "pocket" / "chunk_first.toml"
 def orders() -> dict[str, Template]:
     """Return one template in both orders: memory before chunk, and chunk before memory.
 
-    It is the template ``short``, because instructions must shrink with the chunks to preserve the published
-    proportions.
+    It is the template ``short``: chunks are smaller here than published, so instructions must be shorter too.
     """
     return {"memory_first": Template.load("short"), "chunk_first": Template.load(_CHUNK_FIRST)}
 
 
 def prose(seed: int) -> Iterator[str]:
-    """Yield blocks of sentences without end. Each sentence has its own number, and every seed gives different text."""
+    """Yield endless blocks of sentences. Each sentence has a random number, and every seed gives a different text."""
     rng = random.Random(seed)
     stock = prose_stock()
     while True:
@@ -61,7 +60,7 @@ async def recorded(agent: Agent, texts: Sequence[str]) -> list[list[Request]]:
 
 
 def document(seed: int, pieces: int, tokenizer: Tokenizer, chunk_tokens: int) -> str:
-    """Return text that is cut into exactly ``pieces`` chunks."""
-    # Chunk by the tokenizer, not by characters: both sides must compute the same number of turns.
+    """Return a text of exactly ``pieces`` chunks."""
+    # Measured with the tokenizer, not in characters, because both sides must make the same number of turns.
     found = chunk_stream(prose(seed), tokenizer, chunk_tokens)
     return "".join(next(found).text for _ in range(pieces))

@@ -1,7 +1,7 @@
 """Sample the processor time of a training run's processes while it runs.
 
-Processor time depends far less than wall time on what else the machine does. Knows the command lines of our processes
-and of those of verl, vLLM and Ray.
+Processor time depends far less than wall time on what else the machine does. Processes of ours, verl, vLLM and Ray are
+recognised by their command lines.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def peak_memory() -> Iterator[Callable[[], float]]:
 
 @dataclass
 class Watched:
-    """One run: rows of metrics, when each arrived (seconds from the start), and processor seconds by role."""
+    """One run: its rows of metrics, and for each row the time of arrival and the processor seconds by role until then.
+
+    Times are in seconds from the start.
+    """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -94,13 +97,13 @@ def watch(
 ) -> Watched:
     """Run a command in ``folder`` to its end, then end the processes that it leaves behind, and no others.
 
-    Raises :class:`RuntimeError` with the log's last lines if the command fails.
+    Raises ``RuntimeError``, which has the end of the log, if the command fails.
     """
     seen = Watched()
     offset = 0
     over = False
     started = time.monotonic()
-    # Ctrl-C does not reach a command in a session of its own; the end of its standard input does.
+    # Ctrl-C does not reach a command in its own session, but the end of its standard input does.
     with (
         log.open("wb") as file,
         subprocess.Popen(
@@ -140,9 +143,9 @@ def _looker(seen: Watched, supervisor: psutil.Process) -> Callable[[], None]:
                 key = process.pid, process.create_time()
                 used = process.cpu_times()
                 found = role(" ".join(process.cmdline()))
-                # Written after both lookups, which fail when the process ends: the two tables must have the same keys.
+                # Written after both lookups, which fail if the process ends, so that both tables have the same keys.
                 spent[key] = used.user + used.system
-                # Ray renames its workers while they run; a role once found stays.
+                # Ray renames its workers while they run, so a role that was found once is not replaced by "ray".
                 roles[key] = found if found not in ("ray", "other") else roles.get(key, found)
                 memory += process.memory_info().rss
         seen.peak_mb = max(seen.peak_mb, memory / 1e6)
@@ -159,5 +162,5 @@ def role(command_line: str) -> str:
 
 
 def spent_between(seen: Watched, first: int, last: int) -> dict[str, float]:
-    """Return processor seconds by role, from the end of row ``first`` to the end of row ``last``."""
+    """Return the processor seconds by role between the arrival of row ``first`` and that of row ``last``."""
     return {name: seen.spent[last][name] - seen.spent[first][name] for name in seen.spent[last]}

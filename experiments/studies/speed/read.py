@@ -1,7 +1,7 @@
-"""``python -m experiments.studies.speed read``: measure ideas for speed, each with and without it, on one engine.
+"""Measure how much each idea for speed saves, on one engine: ``python -m experiments.studies.speed read``.
 
-The engine is vLLM with a random model, so results are ratios rather than seconds. Sizes are the published ones scaled
-down: chunk to memory as 5,000 to 1,024.
+The engine is vLLM with a random model, so results are ratios rather than seconds. Sizes are scaled down, but chunk and
+memory have the published proportion, 5,000 to 1,024.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEASURES: dict[str, Callable] = {
     "huge": huge,
     "cost": cost,
 }
-SHAPES = {  # the sizes that decide the engine's arithmetic, from the models' own config.json
+SHAPES = {  # the sizes that determine the engine's arithmetic, from the models' own config.json
     "qwen2.5-7b": {
         "hidden_size": 3584,
         "intermediate_size": 18944,
@@ -41,15 +41,15 @@ SHAPES = {  # the sizes that decide the engine's arithmetic, from the models' ow
     },
 }
 KV_CACHE_GB = "3"  # enough for a group of 16 with full memories
-BLOCK_TOKENS = 16  # a GPU's; the prefix cache shares whole blocks, and these chunks are small
+BLOCK_TOKENS = 16  # as on a GPU; the prefix cache shares only whole blocks, and these chunks are small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBench:
     """Sizes in tokens and chunks. A ``group`` of readings shares one document; ``concurrent`` readings have one each.
 
-    The model has ``width`` and ``layers``, or a ``shape`` of :data:`SHAPES`, with random weights. ``model`` provides
-    the tokenizer. ``measures`` are names of :data:`MEASURES`; empty stands for all of them.
+    The model has random weights, and ``width`` and ``layers`` or a ``shape`` of :data:`SHAPES`. ``model`` provides the
+    tokenizer. ``measures`` are names from :data:`MEASURES`; if it is empty, all of them are run.
     """
 
     chunk_tokens: int = 1000
@@ -88,7 +88,7 @@ class ReadBench:
 
     @property
     def short_memory_tokens(self) -> int:
-        """The length of a memory so short that prefill is at least half of a turn."""
+        """The length of a memory that is so short that prefill takes at least half of a turn."""
         return max(4, self.chunk_tokens // 32)
 
 
@@ -119,7 +119,10 @@ def bench_read(settings: ReadBench, report: Callable[[str], None] = print) -> di
 
 
 def _model(folder: str, s: ReadBench, window: int) -> dict[str, Any]:
-    """Write the model's folder, and return further options of the engine. Speed does not depend on the weights."""
+    """Write the model's folder, and return further options of the engine.
+
+    A large model gets no weights in its folder, because speed does not depend on them.
+    """
     if not s.shape:
         random_policy(s.model, folder, s.width, s.layers, window, s.seed)
         return {}

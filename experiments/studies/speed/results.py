@@ -1,6 +1,6 @@
 """Results of a measurement: rows, and ratios with their targets.
 
-Ratios are paired by round, so that a machine that slows down for a while slows both sides of a pair.
+Ratios are paired by round, so that a machine that is slow for a while affects both sides of a pair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One claim: a ratio per round, and the bound that their median has to meet."""
+    """One claim: a ratio per round, and the bound that the median of these ratios has to meet."""
 
     measure: str
     what: str
@@ -37,7 +37,7 @@ class Ratio:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; ``None`` without a target."""
+        """Whether the bound is met, or None if there is no bound."""
         if self.at_least is not None:
             return self.value >= self.at_least
         return None if self.at_most is None else self.value <= self.at_most
@@ -67,16 +67,16 @@ class Measured:
 
 
 def alternating(sides: Mapping[str, T], round_: int) -> dict[str, T]:
-    """Return the sides, in reverse order in every second round, so that neither benefits from being first."""
+    """Return the sides, in reverse order in every second round, so that no side benefits from its position."""
     return dict(sides if round_ % 2 == 0 else reversed(sides.items()))
 
 
 def paired(
     rows: Sequence[Mapping[str, Any]], what: str, base: str, ours: str, column: str, **only: Any
 ) -> tuple[float, ...]:
-    """Return, round by round, ``column`` of the rows whose ``what`` is ``base``, divided by that of ``ours``.
+    """Return, for each round, ``column`` of the row whose ``what`` is ``base``, divided by that of the ``ours`` row.
 
-    ``only`` selects rows by equal values.
+    ``only`` selects rows that have these values.
     """
     selected = [row for row in rows if all(row[key] == value for key, value in only.items())]
     sides = [{row["round"]: row[column] for row in selected if row[what] == name} for name in (base, ours)]

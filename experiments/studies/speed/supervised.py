@@ -1,8 +1,8 @@
 """Run a command and end every process it leaves behind: ``python -m ...speed.supervised FOLDER COMMAND ...``.
 
-This is a process of its own, because adopting orphans and ending descendants affect every child of a process. It prints
+This is a separate process, because adopting orphans and ending descendants affect all children of a process. It prints
 the command's status and runs until its standard input is closed (by its parent, or by its parent's death). Then it ends
-the command, if that still runs, and all its descendants. Knows no training.
+the command, if it is still running, and all of the command's descendants.
 """
 
 from __future__ import annotations

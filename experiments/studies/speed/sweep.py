@@ -1,4 +1,4 @@
-"""``python -m experiments.studies.speed sweep``: measure what sweeps add to papermill, and what traces cost."""
+"""Measure what sweeps add to papermill, and what traces cost: ``python -m experiments.studies.speed sweep``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WORK = f"""if log:
 class SweepBench:
     """Sizes of the measurement: ``points`` of an empty notebook, and ``logging_points`` that log a curve.
 
-    ``workers`` points run side by side.
+    ``workers`` points run at a time. ``traces`` readings of ``turns`` turns are logged.
     """
 
     points: int = 24

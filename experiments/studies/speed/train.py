@@ -1,4 +1,4 @@
-"""Measure the time of a training step part by part: ours, verl's own loop and, on request, another checkout of ours.
+"""Measure the parts of a training step, with our trainer, verl's own loop and, on request, another checkout of ours.
 
 All sides train the same policy on the same documents, one after the other, and take turns in being first. For
 comparison, the engine alone reads the same documents. The first step of a run warms up and is left out. Seconds are
@@ -34,10 +34,10 @@ PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBench:
-    """Sizes of the measurement: ``prompts`` x ``rollouts`` readings of ``chunks`` chunks a step.
+    """Sizes of the measurement: ``prompts`` x ``rollouts`` readings of ``chunks`` chunks per step.
 
-    ``base`` is a checkout to compare with. ``shared`` adds a side that computes shared prefixes once
-    (``use_remove_padding=false``), as a CPU always does.
+    ``base`` is a checkout to compare with. ``shared`` adds a side that computes shared prefixes only once
+    (``use_remove_padding=false``), which is always done on a CPU.
     """
 
     prompts: int = 8
@@ -58,7 +58,7 @@ class TrainBench:
 
 
 def bench_train(settings: TrainBench | None = None, report: Callable[[str], None] = print) -> dict[str, Measured]:
-    """Run every side in every round. Rows have all metrics and the processor seconds of every step."""
+    """Run every side in every round. The rows have all metrics and the processor seconds of each step."""
     s = settings or TrainBench()
     runs = []
     with TemporaryDirectory(prefix="memagent-bench-") as home:
@@ -72,7 +72,7 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
         )
         sides = {name: run for name, run, chosen in known if chosen}
         for round_ in range(s.rounds):
-            # Whoever runs second may find warm file caches.
+            # The side that runs second may benefit from file caches.
             for name in list(sides) if round_ % 2 == 0 else list(sides)[::-1]:
                 report(f"round {round_ + 1} of {s.rounds}: {name}")
                 path = str(absolute(s.base) if name == "base" else root())
@@ -138,7 +138,7 @@ def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
 
 
 def _engine_alone(s: TrainBench, recipe: Recipe) -> list[dict[str, Any]]:
-    """Read the documents of one step at a time, all rollouts at once, with the engine in a thread of this process."""
+    """Read each step's documents with the engine alone, all rollouts at once; return a row per step but the first."""
     examples = list(load(recipe.data.train[0]))
     sampling = Sampling(temperature=recipe.verl["actor_rollout_ref.rollout.temperature"], seed=s.seed)
     reading = recipe.reading
@@ -164,7 +164,7 @@ def _engine_alone(s: TrainBench, recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def step_rows(side: str, round: int, seen: Watched) -> list[dict[str, Any]]:
-    """Return the metrics and the processor seconds by process, for every step but the first."""
+    """Return the metrics and the processor seconds by process of every step except the first."""
     return [
         {"side": side, "round": round, "cpu": spent_between(seen, at - 1, at)} | seen.rows[at]
         for at in range(1, len(seen.rows))
@@ -172,10 +172,10 @@ def step_rows(side: str, round: int, seen: Watched) -> list[dict[str, Any]]:
 
 
 def run_ends(side: str, round: int, seen: Watched) -> dict[str, Any]:
-    """Return the seconds before the first step and after the last one, and the processor seconds of both."""
+    """Return the seconds before the first step and after the last one, and the processor seconds of both together."""
     start = seen.times[0] - seen.rows[0][STEP]
     end = seen.seconds - seen.times[-1]
-    # Processor time around the steps: all of it, less an average step for each step.
+    # The first step's processor time is unknown, so each step is counted as an average one.
     steps = sum(spent_between(seen, 0, -1).values()) / (len(seen.rows) - 1) * len(seen.rows)
     return {
         "side": side,
@@ -189,7 +189,7 @@ def run_ends(side: str, round: int, seen: Watched) -> dict[str, Any]:
 
 
 def step_ratios(rows: list[dict[str, Any]]) -> list[Ratio]:
-    """Return wall and processor seconds of a step by side, and the ratios of the other sides to ours, step by step."""
+    """Return the wall and processor seconds of a step by side, and the ratios of the other sides to ours."""
     found = [Ratio("step", f"{side}, wall", _column(rows, side, STEP), unit=" s") for side in _sides(rows)]
     found += [Ratio("step", f"{side}, processor", _cpu(rows, side), unit=" s") for side in _sides(rows)]
     for other, bound in (("base", None), ("shared", None), ("verl", 2.0)):
@@ -240,12 +240,12 @@ def _cpu(rows: list[dict[str, Any]], side: str) -> tuple[float, ...]:
 
 
 def _over(more: tuple[float, ...], less: tuple[float, ...]) -> tuple[float, ...]:
-    """Divide step by step; both sides' steps have the same documents."""
+    """Divide step by step, which is fair because both sides read the same documents in a step."""
     return tuple(a / b for a, b in zip(more, less, strict=False))
 
 
 def _parts(rows: list[dict[str, Any]]) -> str:
-    """Format wall seconds of a step's parts, the median of all steps of a side."""
+    """Format the wall seconds of a step's parts: the median over all steps of each side."""
     lines = []
     for side in _sides(rows):
         parts = {name: _column(rows, side, f"timing_s/{name}") for name in PARTS if f"timing_s/{name}" in rows[0]}
@@ -256,7 +256,7 @@ def _parts(rows: list[dict[str, Any]]) -> str:
 
 
 def _roles(rows: list[dict[str, Any]]) -> str:
-    """Format processor seconds of a step by process, the median of all steps of a side."""
+    """Format the processor seconds of a step by process: the median over all steps of each side."""
     lines = []
     for side in _sides(rows):
         spent = [row["cpu"] for row in rows if row["side"] == side]

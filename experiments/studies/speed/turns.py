@@ -1,4 +1,4 @@
-"""Measures on one engine: the order of a prompt's parts, our own overhead, and reading in lock step."""
+"""Measurements on one engine: the order of a prompt's parts, our own overhead, and reading in lock step."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Took(NamedTuple):
-    """The wall time, and the processor time of all threads of this process, which are the engine's and ours."""
+    """The wall time, and the processor time of all threads of this process, the engine's and ours."""
 
     seconds: float
     cpu_seconds: float
 
 
 class Bench:
-    """What all measures share: an engine with the model in ``folder``, the settings, and documents."""
+    """What all measurements use: an engine with the model in ``folder``, the settings, encoders and documents."""
 
     def __init__(self, settings: ReadBench, tokenizer: Tokenizer, engine: VLLM, folder: Path):
         self.settings = settings
@@ -55,7 +55,7 @@ class Bench:
 
     async def timed(self, work: Callable[[], Awaitable[Any]]) -> tuple[Took, Any]:
         """Run ``work`` with an empty prefix cache; return the time it took and its result."""
-        # Without this the second side would find the first one's prompts in the cache.
+        # Otherwise the second side would find the first side's prompts in the cache.
         await self.engine.forget_prefixes()
         wall = time.perf_counter()
         cpu = time.process_time()
@@ -93,9 +93,9 @@ async def order(bench: Bench) -> Measured:
 
 
 def _prefill(traces: Sequence[Trace]) -> dict[str, float]:
-    """Count tokens prompted, computed and found in the cache.
+    """Count the tokens that were prompted, computed, and found in the cache.
 
-    The first turn has no memory, so both orders share all of it.
+    Turns with a memory are counted apart too, because in a first turn both orders can share the whole prompt.
     """
     turns = [turn for trace in traces for turn in trace.turns]
     prompted = sum(t.reply.prompt_tokens for t in turns)
@@ -143,7 +143,7 @@ async def lock_step(bench: Bench) -> Measured:
     rows = []
     rng = random.Random(s.seed)
     texts = [bench.document(rng.randint(1, 2 * s.chunks), 300 + i) for i in range(s.group)]
-    # A random model fills every memory, which would hide what lock step costs.
+    # A random model fills every memory, which would hide the cost of lock step.
     uneven = _Uneven(bench.engine, s.seed)
     for round_ in range(s.rounds):
         for name, run in alternating({"lock step": _in_step, "memagent": _alone}, round_).items():
@@ -158,7 +158,7 @@ async def lock_step(bench: Bench) -> Measured:
 
 
 class _Uneven:
-    """A backend whose replies end early, at a length that the prompt decides, as real memories differ in length."""
+    """A backend whose replies end at a length that depends on the prompt, because real memories differ in length."""
 
     def __init__(self, backend: Backend, seed: int):
         self.backend = backend
@@ -174,7 +174,7 @@ class _Uneven:
 
 
 async def _replay(engine: VLLM, requests: Sequence[Request]) -> None:
-    """Send the requests through the engine's own interface and drop the replies."""
+    """Send the requests through the engine's own interface and discard the replies."""
     for request in requests:
         await engine.generate(request)
 
@@ -184,7 +184,7 @@ async def _alone(readings: Sequence[ReaderSession], encoder: Encoder, backend: B
 
 
 async def _in_step(readings: Sequence[ReaderSession], encoder: Encoder, backend: Backend) -> list[Trace]:
-    """Drive as the reference does: every turn waits for the slowest reading of the turn before."""
+    """Drive all readings in step, as MemAgent's code does: every turn waits for the slowest reading's previous turn."""
     traces = []
     waiting = [(reading, next(reading)) for reading in readings]
     while waiting:

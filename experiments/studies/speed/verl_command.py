@@ -1,7 +1,7 @@
-"""Run verl's own training loop on the data, policy and prompts of our recipe: the other side of ``train``.
+"""Run verl's own training loop on the data, policy and prompts of our recipe, for comparison with ``train``.
 
 ``verl.trainer.main_ppo`` runs unmodified: verl's trainer, workers, FSDP engine, rollout server and agent loop workers.
-The agent loop is ours, and so is what verl lacks for a CPU: the platform and the loading of weights into vLLM.
+The agent loop is ours, as is what verl lacks on a CPU: the platform and the loading of weights into vLLM.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OURS = (
 
 
 def arguments(recipe: Recipe, folder: RunFolder, device: str) -> list[str]:
-    """Return the arguments of ``python -m verl.trainer.main_ppo``: the recipe's settings that are verl's."""
+    """Return the arguments of ``python -m verl.trainer.main_ppo``: those of the recipe's settings that verl has."""
     folder.path.mkdir(parents=True, exist_ok=True)
     chosen = {name: value for name, value in verl_settings(recipe, folder, device).items() if name not in OURS}
     name = chosen["actor_rollout_ref.rollout.agent.default_agent_loop"]  # rows of our data name their loop so
@@ -43,7 +43,7 @@ def arguments(recipe: Recipe, folder: RunFolder, device: str) -> list[str]:
 
 
 def verl_environment(folder: RunFolder, device: str, checkout: str) -> dict[str, str]:
-    """Return the environment of that process and its children, in which our modules are imported from ``checkout``."""
+    """Return the environment variables of verl's process, in which our modules are imported from ``checkout``."""
     own = {
         "PYTHONPATH": os.pathsep.join([str(folder.left_out), checkout]),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -53,7 +53,7 @@ def verl_environment(folder: RunFolder, device: str, checkout: str) -> dict[str,
 
 
 def hydra_value(value: Any) -> str:
-    """Return a value in Hydra's override grammar: strings quoted, None as null."""
+    """Return a value in the grammar of Hydra's overrides: strings quoted, None as null."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{hydra_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):

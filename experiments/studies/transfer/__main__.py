@@ -1,4 +1,4 @@
-"""``python -m experiments.studies.transfer [FOLDER]``: print the table of a sweep (default: runs/transfer)."""
+"""Print the table of a sweep: ``python -m experiments.studies.transfer [FOLDER]`` (default: runs/transfer)."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A matrix of scores: what training on one task does to the others, on documents that no run trained on."""
+"""A matrix of scores that shows what training on one task does to the others, on documents of no training set."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _BEFORE = "nothing (warm start)"
 def transfer(curves: pd.DataFrame) -> pd.DataFrame:
     """Return one row per training set and one column per task, with final scores from 0 to 1 averaged over seeds.
 
-    The first row is the warm start, which every run evaluates before its first step. The diagonal has the scores on the
-    task that was trained.
+    The first row is the warm start, which every run evaluates before its first step. The diagonal has each policy's
+    score on the task that it was trained on.
     """
     scores = curves.assign(task=curves["metric"].str.extract(_SCORE, expand=False)).dropna(subset="task")
     trained_on = scores["train_files"].map(lambda files: Path(files.strip('[]"')).parent.name)
