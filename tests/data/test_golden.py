@@ -23,6 +23,10 @@ DIGESTS = {
     "keychain": "d5305f699537",
     "updates": "a61467157584",
     "ordering": "f925da41854f",
+    "prose_needle": "f192d3486e93",
+    "prose_update": "708f4eb0bac8",
+    "prose_hop": "b93637f1633e",
+    "prose_masked": "db0f67afa071",
 }
 NEEDLES = {1: "1830c5bb9a0d", 4: "f8446d579aea", 16: "eb339db489e9"}
 """Needle documents of so many chunks, to the last byte."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from collections import Counter
 
 import pytest
-from oracles import read
+from oracles import prose_value, read
 
 from memagent_lib.data import Example, ExampleKey, Length, make
 from memagent_lib.data.tasks.multihop import COMPARISONS, ROUTES, MultiHop
@@ -80,7 +81,31 @@ def gift_parts(question: str, document: str) -> list[str]:
     return [gift[which] for gift in gifts]
 
 
+def prose_values(question: str, document: str) -> list[str]:
+    """What the document states last of each person of whom it states something of the question's kind."""
+    names = dict.fromkeys(re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+", document))
+    found = []
+    for name in names:
+        with contextlib.suppress(IndexError):
+            found.append(prose_value(question, name, document))
+    return found
+
+
+def hop_ends(question: str, document: str) -> list[str]:
+    """The end of each chain of the question's link: who ignores the name in the question knows these."""
+    name = re.findall(r"[A-Z]\w+ [A-Z]\w+", question)[-1]
+    people = dict.fromkeys(re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+", document))
+    ends = []
+    for person in people:
+        with contextlib.suppress(IndexError, StopIteration):
+            ends.append(boxed(read("prose", question.replace(name, person), document)))
+    return ends
+
+
 CANDIDATES = {
+    "prose_needle": ({"chunks": 2, "chunk_tokens": 400}, prose_values),
+    "prose_update": ({"chunks": 2, "chunk_tokens": 500}, prose_values),
+    "prose_hop": ({"chunks": 2, "chunk_tokens": 500}, hop_ends),
     "needle": ({"chunks": 2, "chunk_tokens": 160}, all_values(r" is (\d{4})\.")),
     "niah_multikey_2": ({"length_tokens": 900}, all_values(r" is (\d+)\.")),
     "niah_multikey_3": ({"length_tokens": 1600}, all_values(r" is (\S+)\.")),

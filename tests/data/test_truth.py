@@ -21,6 +21,7 @@ SIZE = {
     "multihop_4": {"length_tokens": 7600},
     "comparison_4": {"length_tokens": 4600},
     "keychain": {"length_tokens": 6600},
+    "prose_update": {"chunks": 2, "chunk_tokens": 500},
 }
 
 

@@ -178,7 +178,42 @@ def _ordering(question: str, document: str) -> str:
     return box(re.findall(rf"A ship brought a load of (\S+) to {port}\.", document)[ordinals.index(nth)])
 
 
+_PERSON = r"[A-Z][a-z]+ [A-Z][a-z]+"
+_OPENING = {"The", "Letters", "In", "From", "As", "By", "If", "Room", "Number", "Behind", "Now"}
+
+
+def _prose(question: str, document: str) -> str:
+    if quoted := re.search(r'"(.*)____(.*)"$', question):
+        return box(re.search(rf"{re.escape(quoted[1])}(\S+){re.escape(quoted[2])}", document)[1])
+    name = re.findall(_PERSON, question)[-1]
+    of = re.search(rf"the (\w+) of {name}", question)
+    if of and of[1] not in ("town", "trade", "room"):
+        linked = next(text for text in _about(name, document) if of[1] in text)
+        name = next(person for person in re.findall(_PERSON, linked) if person != name)
+    return box(prose_value(question, name, document))
+
+
+def prose_value(question: str, name: str, document: str) -> str:
+    """Return the last value that the document states of a person, of the question's kind."""
+    return [value for text in _about(name, document) for value in _stated(question, name, text)][-1]
+
+
+def _about(name: str, document: str) -> list[str]:
+    return [text for text in re.split(r"(?<=[.?!]) |(?<=[.?!][)'\"]) ", document) if name in text]
+
+
+def _stated(question: str, name: str, text: str) -> list[str]:
+    if "room" in question:
+        return re.findall(r"\d{3}", text)
+    if "trade" in question or "work" in question:
+        return re.findall(r"\b[Aa] ([a-z]+)", text)[-1:]
+    if re.search(r"\b(teacher|neighbour|cousin|landlord|partner|doctor)\b", text):
+        return []
+    return [word for word in re.findall(r"[A-Z][a-z]+", text.replace(name, "")) if word not in _OPENING]
+
+
 _SOLVERS = {
+    "prose": _prose,
     "niah": _needle,
     "needle": _needle,
     "vt": _vt,

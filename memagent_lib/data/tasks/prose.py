@@ -1,0 +1,387 @@
+"""Questions in plain English about people whom sentences of a real text surround.
+
+Every statement and question has several wordings, so that knowing a template is not enough. People come from a grid of
+first and last names: whoever is asked about shares each of them with others. The people of a question and of its decoys
+are drawn alike, and what is stated of them is laid out alike, so only the question distinguishes them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Literal, NamedTuple
+
+from annotated_types import Interval
+
+from memagent_lib.data.layout import DocumentPlan, ExampleKey, Filler, Statement
+from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
+from memagent_lib.data.tasks.texts import sentences
+from memagent_lib.data.tasks.words import terms
+
+FIRST = terms(
+    "Ada Agnes Albert Alice Arthur Beatrice Bernard Cecil Clara Conrad Cora Daniel Dora Edgar Edith Edmund Elsie Emil "
+    "Ernest Esther Eugene Flora Frances Frank George Gerald Gilbert Grace Harold Harriet Hazel Helen Henry Hugo Irene "
+    "Ivor Jane Jasper Julia Laura Leonard Lewis Lydia Mabel Magnus Martha Maurice Mildred Miriam Nora Oliver Oscar "
+    "Paula Percy Phoebe Ralph Rosa Rupert Stella Theo Vera Victor Walter Winifred"
+)
+LAST = terms(
+    "Abbot Archer Ashby Baldwin Barlow Bennett Blake Bower Brandt Brewer Calder Carver Chandler Cole Cooper Crane "
+    "Cutler Dalton Draper Drew Dyer Ellery Farrow Fenwick Fisher Fletcher Foster Garland Gibbs Glover Grant Hale "
+    "Harper Hobbs Holt Hooper Hurst Ingram Jarvis Keller Kemp Lambert Langley Lowell Marsh Mercer Morrow Nash Norris "
+    "Osborn Parrish Pike Porter Quill Rhodes Sawyer Shaw Slater Talbot Thorne Turner Vance Webster Whitlock"
+)
+TOWNS = terms(
+    "Aldermoor Ashcombe Barrowby Bexford Birchwell Blackmere Brampton Brindle Calderby Carnforth Cheswick Coldharbour "
+    "Cranleigh Dunwick Eastholm Elmstead Fairhaven Farnley Foxbridge Glenmoor Greyfield Hartwell Hawksea Highcliff "
+    "Kelbrook Kingsmere Langport Larkhill Lindale Marlow Millbrook Netherby Newcombe Oakhurst Oldbury Otterburn "
+    "Penfold Ravensea Redcastle Rockford Saltmarsh Seaborne Sherwell Stonegate Thornbury Wexcombe Whitby Wolverley"
+)
+TRADES = terms(
+    "baker barber beekeeper blacksmith bookbinder brewer butcher carpenter clerk cobbler cook dentist driver plasterer "
+    "farmer gardener glazier goldsmith grocer hatter joiner lawyer librarian locksmith mason miller miner nurse "
+    "ropemaker painter pharmacist pilot plumber potter printer roofer saddler sailor surgeon surveyor tailor tanner "
+    "teacher translator typist chemist watchmaker weaver"
+)
+LINKS = terms("teacher neighbour cousin landlord partner doctor")
+
+
+class Relation(NamedTuple):
+    """A relation of a person to a value, with the wordings of its statements, of its changes, and of its questions."""
+
+    draw: Callable[[random.Random], str]
+    statements: tuple[str, ...]
+    changes: tuple[str, ...]
+    questions: tuple[str, ...]
+
+
+RELATIONS = {
+    "town": Relation(
+        lambda rng: rng.choice(TOWNS),
+        terms(
+            "{name} lives in {value}. | The home of {name} is in {value}. | {name} has a house in {value}. | "
+            "Letters for {name} are sent to {value}. | In {value} one may meet {name}, who lives there. | "
+            "{value} is the town where {name} lives. | {name} rents two rooms in {value}."
+        ),
+        terms(
+            "{name} has moved to {value}. | {name} has left and now lives in {value}. | {value} is where {name} lives "
+            "now. | From that day on {name} lived in {value}. | {name} sold the house and settled in {value}. | "
+            "Letters for {name} now go to {value}."
+        ),
+        terms("In which town does {name} live? | Where does {name} live? | What is the home town of {name}?"),
+    ),
+    "trade": Relation(
+        lambda rng: rng.choice(TRADES),
+        terms(
+            "{name} works as a {value}. | By trade {name} is a {value}. | {name} earns a living as a {value}. | "
+            "The trade of {name} is that of a {value}. | As a {value}, {name} is always busy. | "
+            "{name} is a {value} of good repute. | If you need a {value}, send for {name}."
+        ),
+        terms(
+            "{name} has changed trades and is now a {value}. | {name} has become a {value}. | From that day on {name} "
+            "worked as a {value}. | {name} gave up the old trade for that of a {value}. | Now {name} works as a "
+            "{value}."
+        ),
+        terms("What is the trade of {name}? | What does {name} work as? | By what trade does {name} live?"),
+    ),
+    "room": Relation(
+        lambda rng: str(rng.randrange(100, 1000)),
+        terms(
+            "{name} has room {value}. | The room of {name} is number {value}. | Behind door {value} works {name}. | "
+            "{name} can be found in room {value}. | Room {value} belongs to {name}. | The number on the door of {name} "
+            "is {value}. | Number {value} is the room of {name}."
+        ),
+        terms(
+            "{name} has moved to room {value}. | Room {value} now belongs to {name}. | The room of {name} is now "
+            "number {value}. | From that day on {name} was found in room {value}. | {name} has changed rooms and "
+            "taken number {value}."
+        ),
+        terms("What is the number of the room of {name}? | Which room does {name} have? | In which room is {name}?"),
+    ),
+}
+_LINKED = terms(
+    "The {link} of {name} is {value}. | {value} is the {link} of {name}. | {name} has a {link} called {value}. | "
+    "As everyone knows, {name}'s {link} is {value}. | {value} has been the {link} "
+    "of {name} for years."
+)
+_IN_THE_END = terms(
+    "{question} Give the latest. | After all changes: {question} | As things stand at the end: {question}"
+)
+_NEAR = 4  # the people of a question and its decoys come from a grid of so many first and last names
+_NUMBER = re.compile(r"(?<![\w.,/-])\d{2,5}(?![\w/-]|[.,]\d)")
+_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{3,}(?![\w'-])")
+
+
+class _People:
+    """The people of one example: those ``near`` the question share their names with one another, the others less."""
+
+    def __init__(self, rng: random.Random):
+        self._first = rng.sample(FIRST, len(FIRST))
+        self._last = rng.sample(LAST, len(LAST))
+        self.near = [f"{first} {last}" for first in self._first[:_NEAR] for last in self._last[:_NEAR]]
+        rng.shuffle(self.near)
+
+    def other(self, rng: random.Random) -> str:
+        """Draw a person who is not near the question. Half of them share a first or a last name with those who are."""
+        first = rng.choice(self._first[_NEAR:])
+        last = rng.choice(self._last[_NEAR:])
+        chance = rng.random()
+        if chance < 0.25:
+            first = rng.choice(self._first[:_NEAR])
+        elif chance < 0.5:
+            last = rng.choice(self._last[:_NEAR])
+        return f"{first} {last}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needles:
+    """Questions about one statement. The document states the same of ``decoys`` other people.
+
+    Of the other sentences, ``crowd`` is the share that state something of yet other people, and the rest is the text.
+    """
+
+    text: str = "opticks"
+    decoys: Annotated[int, Interval(ge=0, le=_NEAR * _NEAR - 1)] = 3
+    crowd: Share = 0.25
+
+    def plan(self, key: ExampleKey) -> DocumentPlan:
+        rng = key.rng()
+        people = _People(rng)
+        kind = rng.choice(list(RELATIONS))
+        relation = RELATIONS[kind]
+        named = people.near[: self.decoys + 1]
+        values = [relation.draw(rng) for _ in named]
+        stated = [_worded(relation.statements, rng, name, value) for name, value in zip(named, values, strict=True)]
+        wording = rng.choice(relation.questions)
+        return DocumentPlan(
+            question=wording.format(name=named[0]),
+            answers=(values[0],),
+            statements=tuple(_placed(text, rng.random(), i == 0) for i, text in enumerate(stated)),
+            filler=_filler(self.text, self.crowd, people, kind, rng.getrandbits(64)),
+            rule="boxed",
+            separator=" ",
+            metadata={"relation": kind, "text": self.text},
+            decoys=tuple(wording.format(name=name) for name in named[1:]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chronicle:
+    """Questions about a value after ``changes`` changes. The same is changed as often for ``decoys`` other people."""
+
+    text: str = "opticks"
+    changes: Annotated[int, Interval(ge=1, le=20)] = 2
+    decoys: Annotated[int, Interval(ge=0, le=_NEAR * _NEAR - 1)] = 2
+    crowd: Share = 0.1
+
+    def plan(self, key: ExampleKey) -> DocumentPlan:
+        rng = key.rng()
+        people = _People(rng)
+        kind = rng.choice(list(RELATIONS))
+        relation = RELATIONS[kind]
+        named = people.near[: self.decoys + 1]
+        statements: list[Statement] = []
+        latest: dict[str, str] = {}
+        stale: list[str] = []
+        for name in named:
+            depths = sorted(rng.random() for _ in range(self.changes + 1))
+            for number, depth in enumerate(depths):
+                value = _other_than(latest.get(name), relation.draw, rng)
+                if number and name == named[0]:
+                    stale.append(latest[name])
+                latest[name] = value
+                text = _worded(relation.changes if number else relation.statements, rng, name, value)
+                statements.append(_placed(text, depth, name == named[0] and number == self.changes))
+        wording = rng.choice(_IN_THE_END).format(question=rng.choice(relation.questions))
+        return DocumentPlan(
+            question=wording.format(name=named[0]),
+            answers=(latest[named[0]],),
+            statements=tuple(statements),
+            filler=_filler(self.text, self.crowd, people, kind, rng.getrandbits(64)),
+            rule="boxed",
+            separator=" ",
+            metadata={"relation": kind, "changes": self.changes, "stale": stale, "text": self.text},
+            decoys=tuple(wording.format(name=name) for name in named[1:]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoHops:
+    """Questions about a person who is named only by a link to another, such as the teacher of someone.
+
+    The document states ``decoys`` more chains of the same link and relation. In ``forward`` order each link comes
+    before the statement that it leads to, so a reader knows whom to look for; ``any`` order is random.
+    """
+
+    text: str = "opticks"
+    decoys: Annotated[int, Interval(ge=0, le=_NEAR * _NEAR // 2 - 1)] = 2
+    crowd: Share = 0.1
+    order: Literal["forward", "any"] = "forward"
+
+    def plan(self, key: ExampleKey) -> DocumentPlan:
+        rng = key.rng()
+        people = _People(rng)
+        kind = rng.choice(list(RELATIONS))
+        relation = RELATIONS[kind]
+        link = rng.choice(LINKS)
+        named = people.near[: self.decoys + 1]
+        linked = people.near[-self.decoys - 1 :]
+        values = [relation.draw(rng) for _ in named]
+        statements: list[Statement] = []
+        for name, other, value in zip(named, linked, values, strict=True):
+            depths = [rng.random(), rng.random()]
+            if self.order == "forward":
+                depths.sort()
+            first = rng.choice(_LINKED).format(link=link, name=name, value=other)
+            second = _worded(relation.statements, rng, other, value)
+            statements += [_placed(first, depths[0], name == named[0]), _placed(second, depths[1], name == named[0])]
+        wording = rng.choice(relation.questions)
+        return DocumentPlan(
+            question=wording.format(name=f"the {link} of {named[0]}"),
+            answers=(values[0],),
+            statements=tuple(statements),
+            filler=_filler(self.text, self.crowd, people, kind, rng.getrandbits(64)),
+            rule="boxed",
+            separator=" ",
+            metadata={"relation": kind, "link": link, "order": self.order, "text": self.text},
+            decoys=tuple(wording.format(name=f"the {link} of {name}") for name in named[1:]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Masked:
+    """Questions about a number or a name that is left out of a quoted sentence; the document has the sentence whole.
+
+    The rest of the document is other sentences of the text in order, from one before it on. The word left out occurs at
+    most ``most_uses`` times in the whole text. The idea is MemTrain's masked entities. The baseline ``blind`` measures
+    how many gaps can be filled without the document.
+    """
+
+    text: str = "opticks"
+    least_words: AtLeastOne = 8
+    most_uses: AtLeastOne = 3
+
+    def plan(self, key: ExampleKey) -> DocumentPlan:
+        rng = key.rng()
+        text = sentences(self.text)
+        order = rng.sample(range(len(text)), len(text))
+        at, masked = next(((i, found) for i in order if (found := self._mask(text[i], rng))), (0, None))
+        if masked is None:
+            raise ValueError(
+                f"{self.text} has no sentence of {self.least_words} words or more with a number or a name that occurs "
+                f"at most {self.most_uses} times; set text to a longer text, or set most_uses higher"
+            )
+        quoted, answer = masked
+        depth = rng.random()
+        start = rng.randrange(at + 1)
+
+        def units() -> Iterator[str]:
+            while True:
+                yield from text[start:at]
+                yield from text[at + 1 :]
+                yield from text[:start]
+
+        return DocumentPlan(
+            question=f"Which word stands in the place of the gap in this sentence of the text? {quoted}",
+            answers=(answer,),
+            statements=(_placed(text[at], depth, True),),
+            filler=Filler(units),
+            rule="boxed",
+            separator=" ",
+            metadata={"text": self.text},
+        )
+
+    def _mask(self, sentence: str, rng: random.Random) -> tuple[str, str] | None:
+        """Return the sentence with a gap, and the word that fills it; ``None`` if it has none that fits."""
+        if len(sentence.split()) < self.least_words:
+            return None
+        found = [*_NUMBER.finditer(sentence), *_NAME.finditer(sentence)]
+        uses = _uses(self.text)
+        rare = [
+            match for match in found if uses[match.group()] <= self.most_uses and sentence.count(match.group()) == 1
+        ]
+        if not rare:
+            return None
+        chosen = rng.choice(rare)
+        return f'"{sentence[: chosen.start()]}____{sentence[chosen.end() :]}"', chosen.group()
+
+
+@lru_cache(maxsize=4)
+def _uses(text: str) -> Counter[str]:
+    """Return how often each word and number occurs in a text."""
+    return Counter(word for sentence in sentences(text) for word in re.findall(r"\w+", sentence))
+
+
+def _worded(wordings: tuple[str, ...], rng: random.Random, name: str, value: str) -> str:
+    return rng.choice(wordings).format(name=name, value=value)
+
+
+def _other_than(value: str | None, draw: Callable[[random.Random], str], rng: random.Random) -> str:
+    drawn = draw(rng)
+    while drawn == value:
+        drawn = draw(rng)
+    return drawn
+
+
+def _placed(text: str, depth: float, needed: bool) -> Statement:
+    if needed:
+        return Statement.needed(text, depth)
+    return Statement(text, depth)
+
+
+def _filler(text: str, crowd: float, people: _People, kind: str, seed: int) -> Filler:
+    """Return the sentences of ``text`` from a random one on, and among them statements about people not near.
+
+    The text begins anew after its last sentence. Half of the statements are of the question's ``kind``. What is stated
+    of a person and a relation is always the same value.
+    """
+
+    def units() -> Iterator[str]:
+        rng = random.Random(seed)
+        prose = sentences(text)
+        at = rng.randrange(len(prose))
+        while True:
+            if rng.random() < crowd:
+                name = people.other(rng)
+                relation = rng.choice([kind, rng.choice(list(RELATIONS))])
+                value = RELATIONS[relation].draw(random.Random(f"{seed}/{name}/{relation}"))
+                yield _worded(RELATIONS[relation].statements, rng, name, value)
+            else:
+                yield prose[at % len(prose)]
+                at += 1
+
+    return Filler(units)
+
+
+PRESETS = {
+    "prose_needle": Preset(
+        task=Needles(),
+        description="one statement about a person, in real prose",
+        family="prose",
+        chance=0.04,
+        chunk_tokens=128,
+    ),
+    "prose_update": Preset(
+        task=Chronicle(),
+        description="a value after its changes, in real prose",
+        family="prose",
+        chance=0.04,
+        chunk_tokens=128,
+    ),
+    "prose_hop": Preset(
+        task=TwoHops(),
+        description="a person named by a link to another, in real prose",
+        family="prose",
+        chunk_tokens=128,
+    ),
+    "prose_masked": Preset(
+        task=Masked(),
+        description="a word left out of a sentence of real prose",
+        family="prose",
+        chance=0.04,
+        chunk_tokens=128,
+    ),
+}
