@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from memagent_lib.cli import data, demo, doctor, evaluate, lab, read, report, serve, sweep, template, train
+from memagent_lib.cli import data, demo, doctor, evaluate, lab, read, report, serve, sft, sweep, template, train
 from memagent_lib.cli.arguments import VerbParser
 from memagent_lib.errors import UserError
 from memagent_lib.processes import Terminated
 
-VERBS = (doctor, demo, data, read, evaluate, serve, train, sweep, report, template, lab)
+VERBS = (doctor, demo, data, read, evaluate, serve, sft, train, sweep, report, template, lab)
 SUMMARY = "Read documents of any length with a language model that keeps a short memory; train it; measure it."
 EPILOG = """\
 the main path:
   memagent doctor                              check this machine and its packages
   memagent read FILE --question "..." --model MODEL --html report.html
   memagent demo                                data, training, evaluation and figure at a small size
+  memagent sft RECIPE.toml                     a warm start by supervised fine-tuning
   memagent train RECIPE.toml                   train by reinforcement learning; --dry-run prints the plan
   memagent sweep experiments/demo.toml         run notebooks over a grid of parameters
   memagent report runs/demo                    write one page: figures, tables, readings

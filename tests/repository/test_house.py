@@ -33,6 +33,7 @@ ROWS = (
     ("evaluation", "documents"),
     ("tracking",),
     ("rl", "serve", "plots"),
+    ("sft",),
     ("sweeps",),
     ("inspector",),
     ("panel",),

@@ -22,7 +22,7 @@ from memagent_lib.data.tasks import (
     keychain,
     multihop,
     needles,
-    prose,
+    prose_questions,
     retrieval,
 )
 from memagent_lib.data.tasks.presets import Preset, Task
@@ -31,7 +31,7 @@ from memagent_lib.processes import die_with_parent
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
-FAMILIES = (needles, retrieval, counting, document_questions, multihop, keychain, babi, changes, prose)
+FAMILIES = (needles, retrieval, counting, document_questions, multihop, keychain, babi, changes, prose_questions)
 """All families of tasks. A new one is a module with ``PRESETS``, and an entry here."""
 TASKS: Mapping[str, Preset] = {name: preset for family in FAMILIES for name, preset in family.PRESETS.items()}
 """What ``memagent data --list`` prints."""

@@ -49,8 +49,8 @@ TRADES = terms(
 LINKS = terms("teacher neighbour cousin landlord partner doctor")
 
 
-class Relation(NamedTuple):
-    """A relation of a person to a value, with the wordings of its statements, of its changes, and of its questions."""
+class Attribute(NamedTuple):
+    """Something that can be stated of a person: its values, and how statements, changes and questions are worded."""
 
     draw: Callable[[random.Random], str]
     statements: tuple[str, ...]
@@ -59,7 +59,7 @@ class Relation(NamedTuple):
 
 
 RELATIONS = {
-    "town": Relation(
+    "town": Attribute(
         lambda rng: rng.choice(TOWNS),
         terms(
             "{name} lives in {value}. | The home of {name} is in {value}. | {name} has a house in {value}. | "
@@ -73,7 +73,7 @@ RELATIONS = {
         ),
         terms("In which town does {name} live? | Where does {name} live? | What is the home town of {name}?"),
     ),
-    "trade": Relation(
+    "trade": Attribute(
         lambda rng: rng.choice(TRADES),
         terms(
             "{name} works as a {value}. | By trade {name} is a {value}. | {name} earns a living as a {value}. | "
@@ -87,7 +87,7 @@ RELATIONS = {
         ),
         terms("What is the trade of {name}? | What does {name} work as? | By what trade does {name} live?"),
     ),
-    "room": Relation(
+    "room": Attribute(
         lambda rng: str(rng.randrange(100, 1000)),
         terms(
             "{name} has room {value}. | The room of {name} is number {value}. | Behind door {value} works {name}. | "

@@ -1,0 +1,108 @@
+"""``memagent sft``: a warm start by supervised fine-tuning, before ``memagent train``."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
+
+if TYPE_CHECKING:
+    from memagent_lib.prompts import Encoder
+    from memagent_lib.sft import Row, SftRecipe
+
+EXAMPLES = """\
+examples:
+  memagent sft experiments/recipes/smollm2_sft.toml          a teacher writes memories from the evidence
+  memagent sft R.toml sft.teacher=aware --out runs/aware     the upper bound: only the evidence
+  memagent sft R.toml 'data={traces=["runs/base"]}'          from the right readings of an evaluation
+"""
+LOGGED_STEPS = 10
+
+
+def add_parser(verbs: Verbs) -> None:
+    summary = "fine-tune a model on turns with known replies: a warm start for memagent train"
+    verb = add_verb(verbs, "sft", run, summary, EXAMPLES, lambda a: "continue with the same command and --resume")
+    verb.add_argument("recipe", metavar="FILE.toml", help="the recipe: model, data, reading and sft")
+    verb.add_argument("settings", nargs="*", metavar="table.key=value", help="settings that replace the recipe's")
+    option(verb, "--out", "FOLDER", "the run's folder (default: runs/ and the recipe's name)")
+    option(verb, "--tracking", "STORE", "the MLflow store: a folder or a server's address", default="runs")
+    switch(verb, "--dry-run", "make the lessons, print their number and two of them; train nothing")
+    switch(verb, "--resume", "continue from the folder's last checkpoint")
+
+
+def run(a: argparse.Namespace) -> int:
+    from memagent_lib.agent import AgentSettings
+    from memagent_lib.paths import absolute
+    from memagent_lib.prompts import Template
+    from memagent_lib.provenance import model_hash
+    from memagent_lib.sft import SftRecipe, fine_tune
+    from memagent_lib.tracking import Experiment
+
+    recipe = SftRecipe.load(absolute(a.recipe), a.settings)
+    out = absolute(a.out or f"runs/{Path(a.recipe).stem}")
+    if (out / "checkpoints").exists() and not a.resume and not a.dry_run:
+        raise ValueError(f"{out} has a run already; continue it with --resume, or choose another --out")
+    encoder, data = _lessons(recipe)
+    tokens = sum(len(row.prompt) + len(row.reply) for row in data)
+    turns = recipe.sft.steps * recipe.sft.batch
+    print(f"{len(data):,} lessons of {tokens:,} tokens; {turns:,} turns are trained, {turns / len(data):.1f} of each")
+    if a.dry_run:
+        _print(data, encoder)
+        return 0
+    experiment = Experiment.open(recipe.tracking.uri or a.tracking, experiment=recipe.tracking.experiment)
+    with experiment.run(recipe.tracking.run_name or f"sft {out.name}", recipe.to_tables()) as tracked:
+        started = time.monotonic()
+
+        def log(step: int, metrics: Mapping[str, float]) -> None:
+            tracked.metrics(metrics, step)
+            if step == 1 or step % LOGGED_STEPS == 0:
+                left = (time.monotonic() - started) / step * (recipe.sft.steps - step)
+                print(
+                    f"step {step:4d} of {recipe.sft.steps}  loss {metrics['loss']:.3f}  right tokens "
+                    f"{metrics['reply_accuracy']:.1%}  {left / 60:.0f} min left",
+                    flush=True,
+                )
+
+        model = fine_tune(recipe, data, encoder, out, resume=a.resume, on_log=log)
+        reading = recipe.reading
+        AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader).save(model)
+        tracked.tags({"model": str(model), "model_hash": model_hash(str(model))})
+    print(f"model in {model}; run {tracked.id} in {a.tracking}")
+    print(f"next: memagent evaluate DATA.parquet --model {model}, or memagent train RECIPE.toml model.path={model}")
+    return 0
+
+
+def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
+    from memagent_lib.data import load
+    from memagent_lib.evaluation import read_results
+    from memagent_lib.paths import absolute
+    from memagent_lib.prompts import Encoder, Template
+    from memagent_lib.sft import lessons_from_examples, lessons_from_traces, rows
+    from memagent_lib.text import Tokenizer
+
+    reading = recipe.reading
+    encoder = Encoder(Tokenizer.load(recipe.model.path), Template.load(reading.template), reading.budget)
+    if recipe.data.traces:
+        results = [result for folder in recipe.data.traces for result in read_results(absolute(folder) / "readings")]
+        found = lessons_from_traces(results)
+    else:
+        examples = (example for file in recipe.data.train for example in load(absolute(file)))
+        found = lessons_from_examples(examples, encoder, recipe.sft)
+    data = rows(found, encoder)
+    if not data:
+        raise ValueError(
+            "there is nothing to learn: no reading in data.traces is right and whole; evaluate more examples, "
+            "with several samples each (--temperature 1)"
+        )
+    return encoder, data
+
+
+def _print(data: list[Row], encoder: Encoder) -> None:
+    for row in (data[0], data[-1]):
+        prompt = encoder.tokenizer.backend.decode(row.prompt, skip_special_tokens=False)
+        reply = encoder.tokenizer.backend.decode(row.reply, skip_special_tokens=False)
+        print(f"\n--- prompt, {len(row.prompt):,} tokens\n{prompt}\n--- reply, {len(row.reply):,} tokens\n{reply}")

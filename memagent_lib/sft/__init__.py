@@ -1,0 +1,24 @@
+"""Supervised fine-tuning on turns: a warm start for reinforcement learning, for any model.
+
+Reinforcement learning cannot begin while every rollout of a group scores 0. A warm start teaches the form of a turn, so
+that some rollouts score: from a teacher that writes memories from an example's evidence, or from the right readings of
+any model (rejection sampling). The trainer is transformers', with adapters by peft.
+
+Read ``sft_recipe``, ``lessons``, ``fine_tuning`` in this order. The room depends on no task, no notebook and no engine.
+"""
+
+from memagent_lib.sft.fine_tuning import Row, fine_tune, rows
+from memagent_lib.sft.lessons import Lesson, lessons_from_examples, lessons_from_traces
+from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
+
+__all__ = [
+    "Lesson",
+    "Row",
+    "SftConfig",
+    "SftRecipe",
+    "SourceConfig",
+    "fine_tune",
+    "lessons_from_examples",
+    "lessons_from_traces",
+    "rows",
+]

@@ -1,0 +1,204 @@
+"""Train a causal language model on lessons with transformers' ``Trainer``, so that the result reads as it was trained.
+
+The loss is the mean cross-entropy of the replies' tokens, their end token included; prompts have no loss. Prompts are
+encoded by the encoder that readings use, so training and evaluation have the same tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memagent_lib.prompts import Encoder
+from memagent_lib.sft.lessons import Lesson
+from memagent_lib.sft.sft_recipe import SftRecipe
+
+if TYPE_CHECKING:
+    import torch
+
+LEAST_LR = 0.1  # of the peak; the rate falls to it along a line
+
+
+class Row(NamedTuple):
+    """A lesson as token ids. ``reply`` ends with the end token."""
+
+    prompt: list[int]
+    reply: list[int]
+
+
+def rows(lessons: Iterable[Lesson], encoder: Encoder) -> list[Row]:
+    """Encode lessons. Raises ``ValueError`` for a reply longer than its budget, or a tokenizer without an end token."""
+    ends = encoder.tokenizer.end_ids
+    if not ends:
+        raise ValueError("the tokenizer states no token that ends a reply, so a model could not learn to stop")
+    found = []
+    for prompt, reply in lessons:
+        ids = [*encoder.tokenizer.encode(reply), ends[0]]
+        limit = encoder.reply_limit(prompt.kind)
+        if len(ids) > limit:
+            raise ValueError(
+                f"a lesson's {prompt.kind} reply is {len(ids):,} tokens and the budget allows {limit:,}: {reply:.80}; "
+                "raise memory_tokens or answer_tokens to what the readings had"
+            )
+        found.append(Row(list(encoder.encode(prompt).ids), ids))
+    return found
+
+
+def fine_tune(
+    recipe: SftRecipe,
+    data: Sequence[Row],
+    encoder: Encoder,
+    out: Path,
+    *,
+    resume: bool = False,
+    on_log: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None,
+) -> Path:
+    """Train the recipe's model on ``data``; return the folder of the finished model, ``out / "model"``.
+
+    ``on_log`` receives the step and its metrics: ``loss``, ``learning_rate``, ``grad_norm`` and ``reply_accuracy``, the
+    share of reply tokens that would have been chosen greedily. With ``resume``, continue from the last checkpoint in
+    ``out``. Adapters are merged into the saved model, and also saved apart in ``out / "adapter"``.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, PrinterCallback
+
+    config = recipe.sft
+    device = recipe.model.device
+    on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    if on_cpu:
+        torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+    torch.manual_seed(config.seed)
+    # fp32 weights, because an optimizer's small steps would round to nothing in bf16; bf16 is for products only.
+    model = AutoModelForCausalLM.from_pretrained(recipe.model.path, dtype=torch.float32)
+    if config.lora_rank:
+        model = _with_adapters(model, config.lora_rank)
+    trainer = _trainer_class()(
+        model=model,
+        args=_arguments(recipe, out, on_cpu),
+        train_dataset=[row._asdict() for row in data],
+        data_collator=_Collator(model.config.pad_token_id or 0),
+        callbacks=[_log_callback(on_log)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train(resume_from_checkpoint=resume)
+    finished = out / "model"
+    trained = trainer.model
+    if config.lora_rank:
+        trained.save_pretrained(out / "adapter")
+        trained = trained.merge_and_unload()
+    trained.save_pretrained(finished)
+    encoder.tokenizer.hf.save_pretrained(finished)
+    return finished
+
+
+def _with_adapters(model: Any, rank: int) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    return get_peft_model(
+        model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
+
+
+def _arguments(recipe: SftRecipe, out: Path, on_cpu: bool) -> Any:
+    from transformers import TrainingArguments
+
+    config = recipe.sft
+    return TrainingArguments(
+        output_dir=str(out / "checkpoints"),
+        use_cpu=on_cpu,
+        bf16=True,
+        max_steps=config.steps,
+        per_device_train_batch_size=config.batch,
+        learning_rate=config.lr,
+        warmup_steps=config.warmup_steps,
+        lr_scheduler_type="polynomial",
+        lr_scheduler_kwargs={"lr_end": LEAST_LR * config.lr},
+        weight_decay=0.0,
+        adam_beta2=0.95,
+        max_grad_norm=1.0,
+        seed=config.seed,
+        data_seed=config.seed,
+        logging_steps=1,
+        save_steps=config.save_steps,
+        save_total_limit=1,
+        report_to=[],
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=not on_cpu,
+    )
+
+
+class _Collator:
+    """Pads a batch on the left, so that all replies end at the same position and the head computes only the replies."""
+
+    def __init__(self, pad: int):
+        self.pad = pad
+
+    def __call__(self, batch: Sequence[Mapping[str, list[int]]]) -> dict[str, torch.Tensor]:
+        import torch
+
+        width = max(len(row["prompt"]) + len(row["reply"]) for row in batch)
+        replies = max(len(row["reply"]) for row in batch)
+        ids = torch.full((len(batch), width), self.pad)
+        mask = torch.zeros_like(ids)
+        labels = torch.full((len(batch), replies), -100)
+        for i, row in enumerate(batch):
+            both = [*row["prompt"], *row["reply"]]
+            ids[i, width - len(both) :] = torch.tensor(both)
+            mask[i, width - len(both) :] = 1
+            labels[i, replies - len(row["reply"]) :] = torch.tensor(row["reply"])
+        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def _trainer_class() -> type:
+    """Return the trainer, defined here because importing transformers' takes seconds."""
+    import torch
+    from transformers import Trainer
+
+    class TurnTrainer(Trainer):
+        """Computes the loss of the replies only, and counts the tokens that greedy decoding would have got right."""
+
+        right = 0
+        total = 0
+
+        def compute_loss(
+            self, model: Any, inputs: Mapping[str, torch.Tensor], return_outputs: bool = False, **_: Any
+        ) -> Any:
+            labels = inputs["labels"]
+            output = model(
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                logits_to_keep=labels.shape[1] + 1,
+                use_cache=False,
+            )
+            scored = labels != -100
+            logits = output.logits[:, :-1][scored].float()
+            targets = labels[scored]
+            self.right += int((logits.argmax(-1) == targets).sum())
+            self.total += targets.numel()
+            loss = torch.nn.functional.cross_entropy(logits, targets)
+            return (loss, output) if return_outputs else loss
+
+        def log(self, logs: dict[str, float], *rest: Any, **options: Any) -> None:
+            if "loss" in logs and self.total:
+                logs["reply_accuracy"] = self.right / self.total
+                self.right = self.total = 0
+            super().log(logs, *rest, **options)
+
+    return TurnTrainer
+
+
+def _log_callback(on_log: Callable[[int, Mapping[str, float]], None]) -> Any:
+    from transformers import TrainerCallback
+
+    class Report(TrainerCallback):
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: Mapping[str, float] | None = None, **_: Any
+        ) -> None:
+            metrics = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
+            if "loss" in metrics:
+                on_log(state.global_step, metrics)
+
+    return Report()

@@ -1,0 +1,103 @@
+"""The recipe of a warm start: a TOML file of the tables ``model``, ``data``, ``reading``, ``sft``, ``tracking``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from memagent_lib.rl import ModelConfig, ReadingConfig, TrackingConfig, recipe_tables
+from memagent_lib.settings import parse, require_at_least
+
+WHOLE_SENTENCE = r"(?<![^\s])[A-Z][^.!?]*[.!?](?=\s|$)"
+"""A sentence from its capital letter to its stop; a sentence that the chunk cuts does not match."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceConfig:
+    """What the lessons are made from: ``train``, files of examples with evidence, or ``traces``, results of readings.
+
+    ``traces`` names folders that ``memagent evaluate`` wrote, of any model. Their right readings are the lessons; of
+    several right readings of one example, the one with the fewest reply tokens.
+    """
+
+    train: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.train) == bool(self.traces) or not all((*self.train, *self.traces)):
+            raise ValueError("exactly one of train (files of examples) and traces (folders of results) must be set")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftConfig:
+    """How to make lessons from examples, and how to train on them.
+
+    *Lessons.* The ``blind`` teacher ignores the question: it copies a random selection of the statements in old memory
+    and chunk, so the policy learns neither what to remember nor how much; reinforcement learning has to teach both. The
+    ``aware`` teacher copies the evidence and nothing else; use it for an upper bound. A statement is what the regular
+    expression ``statements`` matches, a whole sentence by default; a memory holds at most ``most_statements``.
+    ``known`` is the share of answer turns whose memory has all the evidence; the others are answered ``unknown`` unless
+    the memory happens to have it.
+
+    *Training.* ``steps`` optimizer steps of ``batch`` turns. The learning rate rises to ``lr`` in ``warmup_steps``,
+    then falls along a line to a tenth of it. ``lora_rank`` above 0 trains adapters of that rank on all linear layers. A
+    checkpoint to resume from is saved every ``save_steps``. ``threads`` is for a CPU; 0 takes all cores.
+    """
+
+    teacher: Literal["blind", "aware"] = "blind"
+    statements: str = WHOLE_SENTENCE
+    most_statements: int = 4
+    known: float = 0.7
+    steps: int = 200
+    batch: int = 8
+    lr: float = 2e-4
+    warmup_steps: int = 20
+    lora_rank: int = 0
+    save_steps: int = 50
+    threads: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_at_least(self, 1, "most_statements", "steps", "batch", "save_steps")
+        require_at_least(self, 0, "warmup_steps", "lora_rank", "threads", "seed")
+        if not 0 <= self.known <= 1:
+            raise ValueError(f"known must be between 0 and 1, a share of the answer turns, got {self.known}")
+        if not self.lr > 0:
+            raise ValueError(f"lr must be above 0, got {self.lr}")
+        try:
+            re.compile(self.statements)
+        except re.error as error:
+            raise ValueError(f"statements is no regular expression: {error}, in {self.statements!r}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftRecipe:
+    """All settings of a warm start. ``model`` and ``reading`` mean the same as in a recipe of ``memagent train``."""
+
+    model: ModelConfig
+    data: SourceConfig
+    reading: ReadingConfig
+    sft: SftConfig = field(default_factory=SftConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> SftRecipe:
+        """Read a recipe from a TOML file, and replace the settings named in ``overrides`` (``table.key=value``)."""
+        return cls.from_tables(recipe_tables(path, overrides))
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Any]) -> SftRecipe:
+        """Build a recipe from nested dicts in the layout of the TOML file; the error names every fault."""
+        tables = dict(tables)
+        data = tables.get("data")
+        if isinstance(data, Mapping):
+            tables["data"] = {key: [value] if isinstance(value, str) else value for key, value in data.items()}
+        return parse(cls, tables, "the recipe of a warm start")
+
+    def to_tables(self) -> dict[str, Any]:
+        """Return nested dicts, for logs."""
+        return dataclasses.asdict(self)

@@ -1,0 +1,147 @@
+"""Lessons: what a teacher writes into a memory, what an answer rests on, and which readings are worth following."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from memagent_lib.data import Example, make
+from memagent_lib.evaluation import Result
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.scoring import score
+from memagent_lib.sft import SftConfig, SftRecipe, lessons_from_examples, lessons_from_traces, rows
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+
+BUDGET = Budget(chunk_tokens=300, memory_tokens=240, answer_tokens=40, question_tokens=80)
+FACT = r"The code of the \w+ \w+ is \d+\."
+
+
+@pytest.fixture(scope="module")
+def encoder(tokenizer) -> Encoder:
+    return Encoder(tokenizer, Template.load("short"), BUDGET)
+
+
+@pytest.fixture(scope="module")
+def examples(tokenizer) -> list[Example]:
+    return list(make("needle", 40, 1, tokenizer, chunks=3, chunk_tokens=300))
+
+
+def taught(examples, encoder, **settings):
+    found = list(lessons_from_examples(examples, encoder, SftConfig(statements=FACT, **settings)))
+    return [found[i : i + 4] for i in range(0, len(found), 4)]
+
+
+def test_an_example_gives_a_lesson_per_chunk_and_an_answer(examples, encoder):
+    for lessons, example in zip(taught(examples, encoder), examples, strict=True):
+        assert [prompt.kind for prompt, _ in lessons] == [Kind.READ] * 3 + [Kind.ANSWER]
+        assert all(prompt.question == example.question for prompt, _ in lessons)
+        assert "".join(prompt.chunk.text for prompt, _ in lessons[:3]) == example.document
+
+
+def test_each_reply_is_the_next_memory(examples, encoder):
+    for lessons in taught(examples, encoder):
+        for (_, reply), (after, _) in pairwise(lessons[:3]):
+            assert after.memory == ("" if reply == encoder.template.empty_memory else reply)
+
+
+def test_the_blind_teacher_copies_whatever_is_stated(examples, encoder):
+    copied_evidence = 0
+    for lessons, example in zip(taught(examples, encoder), examples, strict=True):
+        for prompt, reply in lessons[:3]:
+            available = re.findall(FACT, f"{prompt.memory} {prompt.chunk.text}")
+            copied = re.findall(FACT, reply)
+            assert set(copied) <= set(available) and len(copied) <= 4
+            assert bool(copied) == bool(available)
+        start, end = example.evidence[0]
+        copied_evidence += example.document[start:end] in lessons[2][1]
+    assert 2 <= copied_evidence <= 25  # of 40: neither never nor knowingly
+
+
+def test_the_aware_teacher_copies_the_evidence_and_nothing_else(examples, encoder):
+    for lessons, example in zip(taught(examples, encoder, teacher="aware"), examples, strict=True):
+        start, end = example.evidence[0]
+        needle = example.document[start:end]
+        whole = any(needle in prompt.chunk.text for prompt, _ in lessons[:3])  # not cut in two by a chunk's end
+        assert lessons[2][1] == (needle if whole else encoder.template.empty_memory)
+
+
+def test_an_answer_is_right_only_if_the_memory_has_the_evidence(examples, encoder):
+    known = 0
+    for lessons, example in zip(taught(examples, encoder, known=0.5), examples, strict=True):
+        prompt, reply = lessons[3]
+        start, end = example.evidence[0]
+        has = example.document[start:end] in prompt.memory
+        known += has
+        assert reply == (f"\\boxed{{{example.answers[0]}}}" if has else "\\boxed{unknown}")
+    assert 16 <= known <= 38
+
+
+def test_lessons_are_a_function_of_seed_and_example(examples, encoder):
+    assert taught(examples, encoder) == taught(examples, encoder)
+    assert taught(examples, encoder)[7] == taught(examples[7:8], encoder)[0]
+    assert taught(examples, encoder) != taught(examples, encoder, seed=1)
+
+
+def test_a_memory_stays_within_its_budget(examples, tokenizer):
+    small = Encoder(tokenizer, Template.load("short"), replace(BUDGET, memory_tokens=60))
+    for prompt, reply in lessons_from_examples(examples, small, SftConfig(statements=FACT)):
+        assert tokenizer.count(reply) < small.reply_limit(prompt.kind)
+
+
+def test_an_example_without_evidence_is_refused_by_its_id(encoder):
+    example = Example(id="mine-3", task="own", question="Who?", document="A text.", answers=("me",))
+    with pytest.raises(ValueError, match=r"example 'mine-3' has no evidence.*set data\.traces"):
+        list(lessons_from_examples([example], encoder, SftConfig()))
+
+
+def reading(example: Example, answer: str, words: int = 1, finish_reason: str = "stop") -> Result:
+    read = Turn(Prompt(Kind.READ, example.question), Reply("note " * words, finish_reason, reply_tokens=words))
+    last = Turn(Prompt(Kind.ANSWER, example.question, "note"), Reply(f"\\boxed{{{answer}}}", reply_tokens=2))
+    verdict = score("boxed", last.reply.text, example.answers)
+    return Result(example, "overwrite", 1.0, Trace(example.question, (read, last)), verdict)
+
+
+def test_traces_teach_the_shortest_right_whole_reading(examples):
+    one, two, three = examples[:3]
+    results = [
+        reading(one, one.answers[0], words=9),
+        reading(one, one.answers[0], words=4),
+        reading(one, "wrong", words=1),
+        reading(two, "wrong"),
+        reading(three, three.answers[0], finish_reason="length"),
+    ]
+    found = list(lessons_from_traces(results))
+    assert [reply for _, reply in found] == ["note " * 4, f"\\boxed{{{one.answers[0]}}}"]
+
+
+def test_a_row_is_the_readers_prompt_and_a_reply_with_an_end(examples, encoder):
+    lesson = next(lessons_from_examples(examples, encoder, SftConfig(statements=FACT)))
+    (row,) = rows([lesson], encoder)
+    assert tuple(row.prompt) == encoder.encode(lesson.prompt).ids
+    assert row.reply == [*encoder.tokenizer.encode(lesson.reply), encoder.tokenizer.end_ids[0]]
+
+
+def test_a_reply_beyond_its_budget_is_refused_with_both_numbers(examples, encoder):
+    lesson = next(lessons_from_examples(examples, encoder, SftConfig(statements=FACT)))
+    long = lesson._replace(reply="word " * 300)
+    with pytest.raises(ValueError, match=r"a lesson's read reply is 1,201 tokens and the budget allows 240"):
+        rows([long], encoder)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"data": {}}, "exactly one of train .* and traces"),
+        ({"data": {"train": "a.parquet", "traces": "runs/b"}}, "exactly one of train .* and traces"),
+        ({"sft": {"statements": "("}}, "statements is no regular expression: .*in '\\('"),
+        ({"sft": {"known": 1.5}}, "known must be between 0 and 1"),
+        ({"sft": {"stepz": 4}}, "stepz"),
+    ],
+)
+def test_a_wrong_recipe_says_what_is_wrong(table, message):
+    tables = {"model": {"path": "m"}, "data": {"train": "a.parquet"}, "reading": {}} | table
+    with pytest.raises(ValueError, match=message):
+        SftRecipe.from_tables(tables)

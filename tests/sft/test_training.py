@@ -1,0 +1,145 @@
+"""Fine-tuning a small model on a few lessons: it learns them, continues after a stop, and reads as it was trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+from memagent_lib.cli.main import main
+from memagent_lib.data import load, make, save
+from memagent_lib.prompts import Encoder, Template
+from memagent_lib.sft import SftRecipe, fine_tune, lessons_from_examples, rows
+
+FACT = r"The code of the \w+ \w+ is \d+\."
+
+
+def recipe(model: str, data: Path, **sft: object) -> SftRecipe:
+    settings = {
+        "statements": FACT,
+        "steps": 6,
+        "batch": 4,
+        "lr": 1e-3,
+        "warmup_steps": 1,
+        "save_steps": 3,
+        "threads": 1,
+    }
+    return SftRecipe.from_tables(
+        {
+            "model": {"path": model, "device": "cpu"},
+            "data": {"train": str(data)},
+            "reading": {
+                "template": "short",
+                "chunk_tokens": 160,
+                "memory_tokens": 200,
+                "answer_tokens": 40,
+                "question_tokens": 80,
+            },
+            "sft": settings | sft,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tokenizer, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("sft") / "train.parquet"
+    save(make("needle", 8, 1, tokenizer, chunks=1, chunk_tokens=160), path)
+    return path
+
+
+def trained(settings: SftRecipe, tokenizer, out: Path, **options: object) -> list[float]:
+    reading = settings.reading
+    encoder = Encoder(tokenizer, Template.load(reading.template), reading.budget)
+    lessons = lessons_from_examples(load(settings.data.train[0]), encoder, settings.sft)
+    losses: dict[int, float] = {}
+    fine_tune(
+        settings,
+        rows(lessons, encoder),
+        encoder,
+        out,
+        on_log=lambda step, metrics: losses.update({step: metrics["loss"]}),
+        **options,
+    )
+    return [losses[step] for step in sorted(losses)]
+
+
+def test_the_loss_of_the_replies_falls(model_folder, tokenizer, data, tmp_path):
+    losses = trained(recipe(model_folder, data, steps=12), tokenizer, tmp_path)
+    assert len(losses) == 12
+    assert losses[-1] < losses[0] - 0.3
+    assert (tmp_path / "model/model.safetensors").is_file()
+
+
+def test_a_stopped_run_continues_as_if_it_had_not_stopped(model_folder, tokenizer, data, tmp_path):
+    whole = trained(recipe(model_folder, data), tokenizer, tmp_path / "whole")
+
+    class Stopped(Exception):
+        pass
+
+    def stop(step, metrics):
+        if step == 5:
+            raise Stopped
+
+    settings = recipe(model_folder, data)
+    encoder = Encoder(tokenizer, Template.load("short"), settings.reading.budget)
+    made = rows(lessons_from_examples(load(data), encoder, settings.sft), encoder)
+    with pytest.raises(Stopped):
+        fine_tune(settings, made, encoder, tmp_path / "part", on_log=stop)
+    assert trained(settings, tokenizer, tmp_path / "part", resume=True) == whole[3:]
+
+
+def test_adapters_are_merged_and_saved_apart(model_folder, tokenizer, data, tmp_path):
+    trained(recipe(model_folder, data, lora_rank=4, steps=2), tokenizer, tmp_path)
+    names = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
+    assert names["r"] == 4
+    with safe_open(Path(model_folder) / "model.safetensors", "pt") as weights:
+        original = set(weights.keys())
+    with safe_open(tmp_path / "model/model.safetensors", "pt") as weights:
+        names = set(weights.keys())
+    assert names == original
+
+
+def test_the_command_trains_and_names_what_comes_next(model_folder, data, tmp_path, capsys):
+    path = tmp_path / "r.toml"
+    path.write_text(
+        f"""
+        model = {{path = "{model_folder}", device = "cpu"}}
+        data = {{train = "{data}"}}
+        reading.template = "short"
+        reading.chunk_tokens = 160
+        reading.memory_tokens = 200
+        reading.answer_tokens = 40
+        reading.question_tokens = 80
+        sft = {{statements = '{FACT}', steps = 2, batch = 2, warmup_steps = 0, threads = 1}}
+        """
+    )
+    out = tmp_path / "out"
+    assert main(["sft", str(path), "--out", str(out), "--tracking", str(tmp_path / "mlflow")]) == 0
+    printed = capsys.readouterr().out
+    assert "16 lessons of" in printed and f"model in {out}/model" in printed
+    assert "memagent evaluate DATA.parquet --model" in printed
+    assert json.loads((out / "model/memagent.json").read_text())["budget"]["memory_tokens"] == 200
+    assert main(["sft", str(path), "--out", str(out), "--tracking", str(tmp_path / "mlflow")]) == 2
+    assert "continue it with --resume" in capsys.readouterr().err
+
+
+def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp_path, capsys):
+    path = tmp_path / "r.toml"
+    path.write_text(
+        f"""
+        model = {{path = "{model_folder}"}}
+        data = {{train = "{data}"}}
+        reading.template = "short"
+        reading.chunk_tokens = 160
+        reading.memory_tokens = 200
+        reading.answer_tokens = 40
+        reading.question_tokens = 80
+        sft = {{statements = '{FACT}'}}
+        """
+    )
+    assert main(["sft", str(path), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("--- prompt") == printed.count("--- reply") == 2
+    assert not (tmp_path / "out").exists()
