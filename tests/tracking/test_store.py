@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from ports import free_port
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
@@ -141,9 +141,7 @@ def test_an_unknown_kind_of_address_is_refused_with_the_known() -> None:
 
 
 def test_a_missing_server_is_an_error_at_once_with_its_address() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    address = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(
         TrackingError, match=rf"no MLflow server answers at {address} \(.*refused.*\); start it \(`memagent lab`"
     ):

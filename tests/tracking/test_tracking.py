@@ -10,13 +10,13 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from waiting import wait_for
 
 from memagent_lib.backends import shape_of
 from memagent_lib.diagnostics import Fate
@@ -301,19 +301,22 @@ def test_a_large_model_is_not_copied_and_says_so(
 
 
 def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memagent_lib.tracking.runs.SAMPLE_S", 0.2)
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+    publish, published = SystemMetricsMonitor.publish_metrics, []
+    monkeypatch.setattr("memagent_lib.tracking.runs.SAMPLE_S", 0.1)
+    monkeypatch.setattr(SystemMetricsMonitor, "publish_metrics", lambda *measured: published.append(publish(*measured)))
     with Experiment.open(workspace).run("one") as run:
-        time.sleep(1.0)
+        wait_for(lambda: len(published) >= 3)
         assert load_curve(run).empty
         run.metrics({"score": 0.5})
-        deadline = time.monotonic() + 60
-        while len(names := run.experiment.client.get_run(run.id).data.metrics) == 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(lambda: len(run.experiment.client.get_run(run.id).data.metrics) > 1)
+        names = run.experiment.client.get_run(run.id).data.metrics
     assert next(iter(names)) == "score"  # on which MLflow's comparison opens
     assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= names.keys()
+    published.clear()
     with Experiment.open(workspace).run("short, with none of its own") as other:
-        time.sleep(1.0)
+        wait_for(lambda: published)
     assert "system/cpu_utilization_percentage" in set(load_curve(other)["metric"])
     assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
+from ports import free_port
 
 from memagent_lib.sweeps import SweepSpec, SweepStage, run_sweep
 from memagent_lib.tracking import Experiment, load_curve, load_results, load_runs, log_readings, search_traces
@@ -25,9 +25,7 @@ def server(made_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """The address of a real MLflow server on loopback; it is stopped with all its workers."""
     folder = tmp_path_factory.mktemp("server")
     (folder / "mlflow.db").write_bytes(made_store.read_bytes())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     store = [
         "--backend-store-uri",
         f"sqlite:///{folder}/mlflow.db",
