@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib.backends import end_tokens
+from memagent_lib.agent import run_sync
+from memagent_lib.backends import end_tokens, open_backend
+from memagent_lib.prompts import Request
 from memagent_lib.tokenizer import Tokenizer
+from memagent_lib.trace import Reply
 
 POCKET = Path("experiments/pocket/trained")
 LOOP = "{% for m in messages %}"
@@ -104,17 +107,17 @@ def test_arguments_of_the_chat_template_choose_the_end(tmp_path):
     assert (first[0], other.backend.id_to_token(other.end_ids[0])) == ("<|a|>", "<|b|>")
 
 
+def _reply(kind: str, folder: str, tokenizer: Tokenizer) -> Reply:
+    backend = open_backend(kind, folder, window=256, threads=1)
+    reply = run_sync(backend.complete(Request(tuple(tokenizer.chat("The code of the violet otter")), "", 9)))
+    run_sync(backend.close())
+    return reply
+
+
 @pytest.fixture(scope="module")
 def ended(model_folder, tokenizer, tmp_path_factory) -> tuple[Path, tuple[int, ...]]:
     """A model whose chat ends at the first token of its greedy reply, and that reply of a model without this end."""
-    from test_engines import ask, requests
-
-    from memagent_lib.agent import run_sync
-    from memagent_lib.backends import open_backend
-
-    plain = open_backend("transformers", model_folder, threads=1)
-    reply = ask(plain, requests(tokenizer)[:1])[0].token_ids
-    run_sync(plain.close())
+    reply = _reply("transformers", model_folder, tokenizer).token_ids
     folder = shutil.copytree(model_folder, tmp_path_factory.mktemp("ended") / "model")
     table = json.loads((folder / "tokenizer.json").read_text())
     content = tokenizer.backend.id_to_token(reply[0])
@@ -128,16 +131,9 @@ def ended(model_folder, tokenizer, tmp_path_factory) -> tuple[Path, tuple[int, .
 
 @pytest.mark.parametrize("kind", ["transformers", "vllm"])
 def test_an_engine_stops_at_the_chats_end(ended, tokenizer, kind):
-    from test_engines import ask, requests
-
-    from memagent_lib.agent import run_sync
-    from memagent_lib.backends import open_backend
-
     pytest.importorskip(kind)
     folder, plain = ended
     assert len(plain) > 3
-    backend = open_backend(kind, str(folder), window=256, threads=1)
-    reply = ask(backend, requests(tokenizer)[:1])[0]
-    run_sync(backend.close())
+    reply = _reply(kind, str(folder), tokenizer)
     assert reply.token_ids == plain[:1]
     assert (reply.finish_reason, reply.text) == ("stop", "")
