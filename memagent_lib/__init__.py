@@ -13,6 +13,7 @@ of this folder.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# For editors and type checkers, which do not run __getattr__.
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent as Agent
     from memagent_lib.agent import open_agent as open_agent

@@ -33,4 +33,6 @@ class Finding(NamedTuple):
     @classmethod
     def check(cls, what: str, found: str, passed: bool, fix: str, otherwise: Health = Health.FAILED) -> Finding:
         """Return a GOOD finding if ``passed``, else a finding with the state ``otherwise`` and the ``fix``."""
-        return cls(what, found) if passed else cls(what, found, otherwise, fix)
+        if passed:
+            return cls(what, found)
+        return cls(what, found, otherwise, fix)

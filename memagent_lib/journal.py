@@ -285,7 +285,8 @@ def _differences(before: Any, now: Any, where: str = "") -> Iterator[str]:
     """Describe each value that differs between two trees of tables, with its dotted name."""
     if isinstance(before, dict) and isinstance(now, dict):
         for name in sorted(before.keys() | now.keys()):
-            yield from _differences(before.get(name), now.get(name), f"{where}.{name}" if where else name)
+            path = f"{where}.{name}" if where else name
+            yield from _differences(before.get(name), now.get(name), path)
     elif before != now:
         yield f"{where} was {_short(before)} and is {_short(now)}"
 

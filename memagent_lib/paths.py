@@ -26,6 +26,7 @@ def root() -> Path:
 
     If there is none (the library was installed, not cloned), return the working directory.
     """
+    # By the working directory, not by this file: the library may be installed elsewhere.
     here = Path.cwd().resolve()
     for folder in (here, *here.parents):
         if all((folder / mark).exists() for mark in _MARKS):
@@ -40,6 +41,7 @@ def absolute(path: str | Path) -> Path:
 
 def display(path: Path) -> str:
     """Return a path as text to display: relative to :func:`root` if possible, else unchanged."""
+    # Printed paths can be pasted into a command, which also resolves them against the root.
     if path.is_relative_to(root()):
         path = path.relative_to(root())
     return str(path)
@@ -86,9 +88,10 @@ def write_atomically(path: str | Path, content: str | bytes) -> Path:
 
     Its folder is created if missing, and lone surrogates become "?".
     """
-    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    if isinstance(content, str):
+        content = content.encode("utf-8", "replace")
     with replacing(path) as unfinished:
-        unfinished.write_bytes(data)
+        unfinished.write_bytes(content)
     return Path(path)
 
 
@@ -134,7 +137,9 @@ def default_model() -> str:
     """
     for folder in (root(), PACKAGE.parent):
         project = folder / "pyproject.toml"
-        table = tomllib.loads(project.read_text(encoding="utf-8")) if project.is_file() else {}
+        if not project.is_file():
+            continue
+        table = tomllib.loads(project.read_text(encoding="utf-8"))
         name = table.get("tool", {}).get("memagent", {}).get("model", "")
         if name:
             return model_path(name)

@@ -28,7 +28,7 @@ class Terminated(SystemExit):
 
 
 SESSION = "JPY_SESSION_NAME"
-"""An environment variable that Jupyter's server sets for the kernels of its sessions, and papermill does not."""
+"""An environment variable that Jupyter's server sets for the kernels of its sessions; papermill does not."""
 
 
 def in_jupyter() -> bool:

@@ -80,6 +80,7 @@ class Template:
             shipped = ", ".join(cls.shipped())
             raise ValueError(f"no template {str(name)!r}; choose from {shipped}, or give the path of a .toml file")
         entries = read_toml(path, "template")
+        # TOML's multi-line strings end in a line break, which no template wants.
         if not entries.pop("verbatim", False):
             entries = _stripped(entries)
         return parse(cls, {"name": path.stem, **entries}, str(path))
@@ -108,6 +109,7 @@ class Template:
         if kind.name in ("read", "answer", "direct", "blind"):
             return getattr(self, kind.name)
         own = self.kinds.get(kind.name, kind.words)
+        # A gate or a recall is the read prompt with more instructions, so every template words it.
         base = getattr(self, kind.after) if kind.after else ""
         return "\n\n".join(words for words in (base, own) if words)
 
@@ -168,7 +170,7 @@ class Encoder:
         self._limit = lru_cache(maxsize=64)(self._limit_of_words)
 
     def overhead(self, kind: Kind) -> int:
-        """Return how many tokens the template and the chat frame add to the parts of a prompt of this kind.
+        """Return how many tokens a prompt of this kind has besides its question, memory and chunk.
 
         The number includes one token per part, because a part's first token may merge with the word before it.
         """
@@ -218,7 +220,9 @@ class Encoder:
             return
         budget = self.budget
         most = budget.chunk_tokens - (needed - allowed)
-        fix = f"chunk_tokens to at most {most:,}" if most >= 1 else "memory_tokens, answer_tokens or question_tokens"
+        fix = "memory_tokens, answer_tokens or question_tokens"
+        if most >= 1:
+            fix = f"chunk_tokens to at most {most:,}"
         raise BudgetError(
             f"a turn can need {needed:,} tokens (template {self.overhead(Kind.READ):,} + question "
             f"{budget.question_tokens:,} + memory {budget.memory_tokens:,} + chunk {budget.chunk_tokens:,} + reply "
@@ -230,6 +234,7 @@ class Encoder:
 
         Raises :class:`BudgetError` if the question or the whole prompt exceeds its budget.
         """
+        # Checked apart from the whole: a long question could hide in the room of a short chunk.
         question_tokens = self._count(prompt.question)
         if question_tokens > self.budget.question_tokens:
             raise BudgetError(
@@ -296,7 +301,9 @@ def _stripped(entries: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in entries.items():
         if isinstance(value, str):
             value = value.strip()
-        stripped[name] = _stripped(value) if isinstance(value, Mapping) else value
+        elif isinstance(value, Mapping):
+            value = _stripped(value)
+        stripped[name] = value
     return stripped
 
 
@@ -310,7 +317,12 @@ def _pieces(words: str) -> tuple[tuple[str, str | None], ...]:
     pieces = []
     for literal, part, form, conversion in string.Formatter().parse(words):
         if form or conversion:
-            written = f"{{{part}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
+            written = f"{{{part}"
+            if conversion:
+                written += f"!{conversion}"
+            if form:
+                written += f":{form}"
+            written += "}"
             raise ValueError(f"{written:.60} has a conversion or a format, which parts do not take; write {{{part}}}")
         pieces.append((literal, part))
     return tuple(pieces)

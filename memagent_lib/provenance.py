@@ -68,12 +68,15 @@ def code_version() -> dict[str, str]:
 
 def cores() -> int:
     """Return how many cores this process may use, or the number of all cores if that is unknown (on macOS)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)
 def environment() -> dict[str, Any]:
     """Return the versions of Python, the system and every installed package, and the number of cores."""
+    # All of them, because a result may depend on an indirect dependency.
     packages = {d.metadata["Name"]: d.version for d in metadata.distributions()}
     return {
         "python": platform.python_version(),

@@ -40,7 +40,9 @@ def whole_characters(text: str) -> str:
 
     Surrogates come from JSON (``"\\ud83e"``), and from file names and command lines that are not UTF-8.
     """
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int) -> Iterator[Chunk]:

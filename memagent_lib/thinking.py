@@ -94,7 +94,9 @@ class Channels:
             final = _FINAL_WITHOUT_TOKENS.search(written)
         if final:
             return Parts(written[: final.start()].strip(), final["text"].strip())
-        return Parts(written.strip(), "", finished=False) if begun else None
+        if begun:
+            return Parts(written.strip(), "", finished=False)
+        return None
 
     def unwrapped(self, text: str) -> str:
         return text
@@ -137,7 +139,7 @@ class Thoughts:
     opened: bool = False
     closed: bool = False
     special: bool = False
-    """Whether the marks are special tokens, which servers remove from a reply unless told otherwise."""
+    """Whether the marks are special tokens, which servers remove from a reply unless a request forbids it."""
 
     @classmethod
     def of(cls, chat_template: str, added_tokens: Container[str], prompt_end: str) -> Thoughts:
@@ -169,7 +171,9 @@ class Thoughts:
             if parts:
                 return parts
         text = written.strip()
-        return Parts("", self.family.unwrapped(text) if self.family else text)
+        if self.family:
+            text = self.family.unwrapped(text)
+        return Parts("", text)
 
     def close(self, written: str) -> str:
         """Append the closing mark to a reply that ended inside a thought, so that the reply splits with empty text."""

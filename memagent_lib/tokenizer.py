@@ -24,14 +24,14 @@ from memagent_lib.thinking import Thoughts, special_marks
 
 LONG_CHARS = 500
 LONG_TOKENS = 250
-"""A text of this length is encoded once; later only its ends are, because tokens there depend on what is beside it."""
+"""A text of this length is encoded once. Later only its ends are, as their tokens depend on the text beside them."""
 MARGIN_TOKENS = 24
 """Each end of 2 * MARGIN_TOKENS is encoded again; its inner half only confirms that the known tokens fit."""
 SAME_TOKENS = 10
-"""How many tokens inside a text must be unchanged before the rest of its known tokens are reused."""
+"""How many tokens in a row must be unchanged before the rest of a text's known tokens are reused."""
 REMEMBERED_TEXTS = 256
 MARK = "<<memagent content>>"
-"""Stands for a message where a chat template is rendered to find what it writes around messages."""
+"""A placeholder message, by which a chat template is rendered to find what it writes around messages."""
 _OF_EVERY_TEMPLATE = ("messages", "add_generation_prompt", "raise_exception", "strftime_now", "tools", "documents")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
@@ -153,7 +153,9 @@ class Tokenizer:
         used = _arguments_of(str(self.source.chat_template or ""))
         unknown = ", ".join(sorted(set(arguments) - used))
         if unknown:
-            takes = f"it uses {', '.join(sorted(used))}" if used else "it uses none"
+            takes = "it uses none"
+            if used:
+                takes = f"it uses {', '.join(sorted(used))}"
             what = f"the model's chat template has no argument {unknown}; {takes}"
             if not self.source.chat_template:
                 what = f"the model has no chat template that could take {unknown}"
@@ -301,7 +303,8 @@ class Tokenizer:
     def end_ids(self) -> tuple[int, ...]:
         """The ids that end a reply: the token that the chat template writes after an assistant's text, then the EOS.
 
-        A mark of thoughts ends no reply: gpt-oss writes ``<|end|>`` after each thought too.
+        A token that marks thoughts does not end a reply; gpt-oss, for example, also writes ``<|end|>`` after each
+        thought.
         """
         found = []
         after = self._after_assistant()
@@ -378,8 +381,10 @@ class TokenizerFiles:
         template = named.get("chat_template")
         if isinstance(template, list):  # several by name
             template = {one["name"]: one["template"] for one in template}.get("default")
+        self.chat_template: str | None = template
         path = folder / "chat_template.jinja"
-        self.chat_template: str | None = path.read_text(encoding="utf-8") if path.is_file() else template
+        if path.is_file():
+            self.chat_template = path.read_text(encoding="utf-8")
 
     def apply_chat_template(
         self, messages: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool, **arguments: Any
@@ -464,13 +469,17 @@ def _downloaded(model: str) -> Path:
 def _require_tokenizer_file(folder: Path) -> None:
     if any((folder / name).is_file() for name in _TOKENIZER_FILES):
         return
-    inside = f"; its folder {folder / 'model'} may be one" if (folder / "model").is_dir() else ""
+    inside = ""
+    if (folder / "model").is_dir():
+        inside = f"; its folder {folder / 'model'} may be one"
     raise ValueError(f"{folder} is no model folder: it has none of {', '.join(_TOKENIZER_FILES)}{inside}")
 
 
 def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as broken:
         raise ValueError(f"{path.name} is broken ({broken})") from broken
 

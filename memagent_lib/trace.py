@@ -15,6 +15,7 @@ from memagent_lib.text import Chunk
 NO_MEMORY = ""
 PARTS = frozenset({"question", "memory", "chunk"})
 """What a prompt can display."""
+# The bulk of a trace: several numbers per token.
 _TRAINING_FIELDS = ("prompt_ids", "token_ids", "log_probs")
 
 
@@ -221,12 +222,14 @@ def _turn_row(number: int, turn: Turn) -> tuple[Any, ...]:
 def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
     prompt = turn.prompt
     record: dict[str, Any] = {"kind": prompt.kind.name, "memory": prompt.memory}
+    # Only differences are recorded: nearly all turns share the trace's question.
     if prompt.question != question:
         record["question"] = prompt.question
     if prompt.memories != 1:
         record["memories"] = prompt.memories
     if prompt.chunk is not None:
         record["chunk"] = asdict(prompt.chunk)
+    # A kind that a reader declares is restored from its name, which does not reveal that it answers.
     if prompt.kind.answers and prompt.kind.name not in _TEMPLATE_KINDS:
         record["answers"] = True
     return record | {"reply": turn.reply.to_record()}

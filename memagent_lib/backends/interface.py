@@ -23,6 +23,7 @@ class BackendUnavailable(UserError, RuntimeError):
 
     def __init__(self, message: str, after_s: float | None = None):
         super().__init__(message)
+        # A chat server passes it on to its clients as Retry-After.
         self.after_s = after_s
 
 
@@ -55,6 +56,7 @@ class Sampling:
 
 def require_room(request: Request, window: int) -> None:
     """Raise :class:`BackendError` if the prompt plus the longest allowed reply exceeds the model's window."""
+    # Engines would truncate such a prompt or stop the reply early, some of them silently.
     if len(request.ids) + request.max_tokens > window:
         raise BackendError(
             f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, "

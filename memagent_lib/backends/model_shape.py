@@ -27,12 +27,15 @@ class ModelShape:
         import torch
         from transformers import AutoModelForCausalLM
 
+        # On this device tensors have shapes but no storage.
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
+        # Older configurations lack these two fields; their models have as many key heads as heads.
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         parameters = sum(weight.numel() for weight in model.parameters())
         words = model.get_input_embeddings().weight.numel()
+        # Tied embeddings are one table, used at both ends.
         body = parameters - (1 if config.tie_word_embeddings else 2) * words
         return cls(parameters, body, config.num_hidden_layers, config.hidden_size, heads * width, config.vocab_size)
 

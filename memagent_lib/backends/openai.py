@@ -67,6 +67,7 @@ class OpenAICompatible:
         self.sampling = sampling
         self._api = api
         self.base_url, self._headers = _address(base_url, api_key)
+        # Some servers quote the key in their error, which ends up in logs and results.
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         self.extra = extra or {}
         self._policy = retry_policy or RetryPolicy()
@@ -113,6 +114,7 @@ class OpenAICompatible:
             connector=aiohttp.TCPConnector(limit=CONNECTIONS),
             timeout=aiohttp.ClientTimeout(total=None),
             headers={**self._headers, "Content-Type": "application/json"},
+            # Proxies are configured by environment variables, as for other HTTP clients.
             trust_env=True,
         )
         self._slots = asyncio.Semaphore(CONNECTIONS)
@@ -241,6 +243,7 @@ def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
         usable = False
     if not usable or parts.query or parts.fragment or not base_url.isprintable() or " " in base_url:
         raise ValueError("base_url must be an address such as http://localhost:8000/v1, without spaces, ? and #")
+    # Without the password, because error messages name this address.
     public = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
     if api_key:
         if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:

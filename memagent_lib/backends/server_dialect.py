@@ -61,6 +61,7 @@ class Dialect:
         host = urlsplit(base_url).hostname or ""
         hosted = any(host == name or host.endswith(f".{name}") for name in HOSTED)
         self._sampled: dict[str, Any] = {} if hosted else dict(NEUTRAL)
+        # llama.cpp has its own names for some settings, and its own defaults for them.
         if owner == "llamacpp":
             self._sampled |= LLAMA_CPP
         self._sampled |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
@@ -96,6 +97,7 @@ class Dialect:
         if LIMITS[0] in named:
             self._limit = LIMITS[1]
             return True
+        # Some hosted reasoning models allow only their own values of these.
         drawn = [name for name in named if name in ("temperature", "top_p", "seed")]
         self._leave_out(drawn)
         return bool(drawn)

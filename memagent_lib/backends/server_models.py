@@ -44,6 +44,7 @@ def name_in(cards: Mapping[str, Card], model: str) -> str | None:
     alike = [name for name in cards if name.endswith(f"/{model}") or name == f"{model}:latest"]
     if len(alike) == 1:
         return alike[0]
+    # llama.cpp lists its model by the path of its file.
     if len(cards) == 1:
         name, card = next(iter(cards.items()))
         if card.get("owned_by") == "llamacpp":

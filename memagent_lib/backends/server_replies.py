@@ -27,7 +27,7 @@ WINDOW_SETTINGS = {
     "vllm": "--max-model-len",
     "sglang": "--context-length, without --allow-auto-truncate",
 }
-"""The setting of each server's window, by the owner in its list of models."""
+"""How to set each server's window, by the owner that its list of models names."""
 
 
 def reply_in(body: dict[str, Any], request: Request) -> Reply:

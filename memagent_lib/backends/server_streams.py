@@ -1,7 +1,7 @@
 """Join a stream of server-sent events into one response, as if it had not been streamed.
 
-Some servers stream every reply, whatever the request says, and some refuse a request that does not ask for a stream.
-Knows OpenAI's chunks; knows no connection.
+Some servers stream every reply, even if the request forbids it, and some refuse a request that does not ask for a
+stream. This module opens no connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STRINGS = ("reasoning_content", "reasoning", "refusal")
 
 
 def is_stream(content: bytes) -> bool:
-    """Return whether a response's content is a stream of events; no JSON begins like one."""
+    """Return whether a response's content is a stream of events. JSON never begins like a stream."""
     return _EVENTS.match(content) is not None
 
 
@@ -52,7 +52,7 @@ def joined(content: bytes) -> Any:
 
 
 def _events(content: bytes) -> Iterator[str]:
-    """Yield the data of each event. Its lines are joined; other fields and comments are not for us."""
+    """Yield the data of each event, with its lines joined. Comments and the other fields of an event are ignored."""
     # Only these ends of lines: splitlines() would also break a text at U+2028, which JSON allows unescaped.
     lines = re.split("\r\n|\r|\n", content.decode("utf-8", errors="replace").removeprefix("\ufeff"))
     data: list[str] = []
@@ -65,14 +65,14 @@ def _events(content: bytes) -> Iterator[str]:
 
 
 def _choices(chunk: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the parts of the first reply; a chunk may have none, such as the one with the usage."""
+    """Return the parts of the first reply in a chunk. Some chunks have none, such as the chunk with the usage."""
     choices = chunk.get("choices")
     parts = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
     return [part for part in parts if part.get("index") in (0, None)]
 
 
 def _add(whole: dict[str, Any], part: Any) -> None:
-    """Append a part's texts to those of the whole."""
+    """Append the texts of a part to those of the whole reply."""
     if not isinstance(part, dict):
         return
     for name in _TEXTS:

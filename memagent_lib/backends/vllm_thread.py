@@ -37,6 +37,7 @@ class ThreadEngine:
             self._end()
             raise
         self.model_config = self._engine.model_config
+        # Python stops daemon threads abruptly at exit, even in the middle of a step.
         atexit.register(self.shutdown)
 
     async def generate(self, prompt: Any, params: Any, name: str) -> AsyncIterator[Any]:

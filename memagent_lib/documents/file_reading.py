@@ -21,6 +21,7 @@ from memagent_lib.readers import overwrite, question_list, several_questions
 from memagent_lib.text import whole_characters
 from memagent_lib.trace import Trace, Turn
 
+# A memory may well stay empty for the first chunks of a long document.
 SILENT_TURNS = 64
 
 
@@ -39,6 +40,7 @@ class SavedReading:
         """Load a saved reading. Raises ``ValueError`` with the fix if the file is damaged or not a saved reading."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
+            # The version of the format.
             known = record["memagent_reading"] == 1
         except FileNotFoundError:
             raise MissingFile(f"no saved reading at {path}; make one with: memagent read ... --save {path}") from None
@@ -118,6 +120,7 @@ def read_files(
         provenance = saved.provenance
     questions = questions_to_answer(questions, saved, agent.reader.name)
     if len(questions) > 1:
+        # The questions are read as one list, and answered separately from the same memory.
         agent = replace(agent, reader=several_questions(questions))
     identity = agent.identity
     # ``settings`` may name the model, but a folder's weights change when it is trained again.
@@ -136,6 +139,7 @@ def read_files(
             previous=saved.trace if saved else None,
             observer=Observer(store=store and store.reading(), on_turn=observed, lean=True),
         )
+    # A model may also fall silent only at the answer.
     if not any(trace.answers.values()):
         raise _silent(observed.turns)
     return FileReading(questions, trace, document, provenance, settings, time.monotonic() - started)

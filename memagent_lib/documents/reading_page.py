@@ -19,6 +19,7 @@ from memagent_lib.scoring import boxed
 from memagent_lib.trace import Trace
 
 MOST_CHANGES = 400
+# The page is for a person: longer lists are cut, and state how many entries are missing.
 MOST_EVIDENCE = 40
 MOST_FILES = 20
 
@@ -200,6 +201,7 @@ def _box(answer: str) -> frozenset[int]:
     inside = boxed(answer)
     if inside is None:
         return frozenset()
+    # The last box, as ``boxed`` takes it.
     at = answer.rfind(f"\\boxed{{{inside}}}")
     if at < 0:
         return frozenset()

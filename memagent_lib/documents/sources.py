@@ -84,7 +84,7 @@ class Part:
 class Document:
     """Files and folders, read in order as one text.
 
-    The text of a single file stands alone. If there are several files, the text of each follows a line with the file's
+    A single file's text is read alone. If there are several files, the text of each follows a line with the file's
     name, which the model sees too. To continue a reading, set ``start`` to the length of the text that has been read,
     and ``previous`` to the ``parts`` of that text. Raises :class:`DocumentError` if a named file cannot be read;
     unreadable files in a folder are left out and reported.
@@ -102,6 +102,7 @@ class Document:
         options = options or ConverterOptions()
         if options.ocr:
             require_ocr(options.ocr)
+        # All files are opened before any is converted, so that a missing one is reported at once.
         found, self.left_out = _files([Path(path) for path in paths], options)
         names = _names([file.path for file in found])
         self._files: list[tuple[str, Converted]] = []
@@ -113,6 +114,7 @@ class Document:
                 on_file(name)
         if not self._files:
             raise DocumentError(_nothing_to_read([Path(path) for path in paths], self.left_out))
+        # Plain text is known to be empty only at the end of ``blocks``.
         if all(_is_without_text(converted) for _, converted in self._files):
             raise self._no_text()
         self.names = [name for name, _ in self._files]
@@ -166,6 +168,7 @@ class Document:
             begin = at
             for text, where in converted.pieces:
                 last = self.parts[-1] if at > begin else None
+                # Pieces of the same page or sheet share one part.
                 if last is None or last.where != where:
                     self.parts.append(Part(name, at, at - begin, where))
                 at += len(text)
@@ -183,6 +186,7 @@ class Document:
 
     def locate(self, offset: int) -> SourcePosition:
         """Return the file and position of character ``offset``. The document must have been read at least that far."""
+        # Parts are in the order of their start.
         at = bisect_right(self.parts, offset, key=lambda part: part.start) - 1
         if at < 0:
             raise ValueError(f"nothing has been read at character {offset:,}")
@@ -237,6 +241,7 @@ def _add_folder(folder: Path, options: ConverterOptions, files: list[_File], lef
         raise DocumentError(f"the folder {str(folder)!r} holds no files")
     for path in inside:
         try:
+            # As in a shell; a hidden file that is named itself is read.
             if path.name.startswith("."):
                 raise Unreadable("hidden")
             files.append(_File(path, _kind(path, options), is_in_folder=True))
@@ -273,6 +278,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     if len(paths) == 1:
         return [printable(paths[0].name)]
     parents = [str(path.absolute().parent) for path in paths]
+    # Enough of the path to tell files of equal name apart.
     shared = os.path.commonpath(parents)
     return [printable(os.path.relpath(path.absolute(), shared)) for path in paths]
 

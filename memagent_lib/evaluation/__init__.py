@@ -3,6 +3,7 @@
 This package depends on agents, examples and diagnoses, not on MLflow, notebooks or charts.
 """
 
+# Used as a namespace: its functions have common names such as ``failures``.
 from memagent_lib.evaluation import case_study
 from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate

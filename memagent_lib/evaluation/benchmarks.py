@@ -102,7 +102,9 @@ def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFra
             cells = {row["length"]: _score_cell(row) for row in scores.to_dict("records")}
             rows.append({"task": task, "metric": metric, "model": f"{name}, {reader}", **cells})
         # The paper's average leaves three of RULER's tasks out; both are displayed, under their own names.
-        names = [task, AVERAGE_OF_TEN] if task == AVERAGE else [task]
+        names = [task]
+        if task == AVERAGE:
+            names.append(AVERAGE_OF_TEN)
         others = published[published["task"].isin(names) & published["length"].isin(set(group["length"]))]
         for (model, source), scores in others.groupby(["model", "source"], sort=False):
             cells = {row["length"]: f"{row['score']:.1f}" for row in scores.to_dict("records")}
@@ -168,7 +170,9 @@ def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _score_cell(row: dict[str, Any]) -> str:
-    interval = "" if math.isnan(row["low"]) else f" [{row['low']:.1f}, {row['high']:.1f}]"
+    interval = ""
+    if not math.isnan(row["low"]):
+        interval = f" [{row['low']:.1f}, {row['high']:.1f}]"
     return f"{row['score']:.1f}{interval} (n={row['n']})"
 
 

@@ -77,6 +77,7 @@ class _LeadAndLast(NamedTuple):
 def _lead_and_last(result: Result) -> _LeadAndLast:
     # By position in the document, which need not be the order of the hops.
     histories = sorted(result.diagnosis.histories, key=lambda history: history.span or (0, 0))
+    # A task of one hop has no lead.
     if len(histories) < 2:
         raise ValueError(f"a question of two hops needs two facts, {result.example.id} records {len(histories)}")
     return _LeadAndLast(histories[0], histories[-1])

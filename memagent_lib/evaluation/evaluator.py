@@ -30,7 +30,7 @@ from memagent_lib.trace import Trace
 
 CHARS_IN_FLIGHT = 1 << 26
 BYTES_PER_CHAR = 64
-"""A document with its trace takes some 30 bytes a character; documents may take half of the machine's memory."""
+"""A document with its trace takes some 30 bytes per character, and may use half of the machine's memory."""
 LINE = "{n_fmt} of {total_fmt} documents, {remaining} left\n"
 LINE_S = 30.0
 
@@ -152,9 +152,10 @@ def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, Document
 async def _result(agent: Agent, example: Example, journal: Journal | None) -> Result:
     key = reading_key(example)
     code = code_of_results(example.rule, agent.reader.file)
-    finished = _finished(journal, key, example, code) if journal else None
-    if finished:
-        return finished
+    if journal:
+        finished = _finished(journal, key, example, code)
+        if finished:
+            return finished
     reader = agent.reader.name
     started = time.monotonic()
     try:

@@ -30,6 +30,7 @@ class EvaluationPlan:
 
     def __post_init__(self) -> None:
         for reader in self.readers:
+            # Raises an error for an unknown reader now, not after the first reader has run for hours.
             reader_named(reader)
         if len(self.n) not in (1, len(self.files)):
             raise ValueError(
@@ -44,6 +45,7 @@ class EvaluationPlan:
             raise ValueError(f"n is a number of examples, or 0 for all of them; got {least}")
         for file, n in self.each():
             there = count(file)
+            # Checked first: an empty file would pass every n = 0.
             if there == 0:
                 raise ValueError(f"{file} holds no examples; make some with: memagent data TASK --out {file}")
             if there < n:
@@ -67,6 +69,7 @@ class EvaluationPlan:
         The many turns of a long document come one after the other, and short documents fill the engine's batch
         meanwhile. In the opposite order, the engine would end with a few long documents and an almost empty batch.
         """
+        # By size on disk, because the documents themselves are not loaded yet.
         longest_first = sorted(self.each(), key=lambda each: _bytes_each(each[0]), reverse=True)
         for file, n in longest_first:
             for example in stream(file, n or None):
@@ -74,7 +77,9 @@ class EvaluationPlan:
 
     def each(self) -> Iterator[tuple[str | Path, int]]:
         """Return each file and how many of its examples to read (0 for all)."""
-        numbers = self.n if len(self.n) > 1 else list(self.n) * len(self.files)
+        numbers = self.n
+        if len(numbers) == 1:
+            numbers = list(numbers) * len(self.files)
         return zip(self.files, numbers, strict=True)
 
 
@@ -102,6 +107,7 @@ def save_wrong(plan: EvaluationPlan, results: Iterable[Result], path: str | Path
     is nothing to save, no file is written.
     """
     first = reader_named(plan.readers[0]).name
+    # By the first reader alone, because others are baselines that fail where a policy need not learn.
     scored = (result for result in results if result.reader == first and result.score is not None)
     wrong = {result.key for result in scored if not result.correct}
     if wrong:

@@ -17,6 +17,7 @@ from memagent_lib.paths import PACKAGE
 from memagent_lib.plugins import plugin_hash
 from memagent_lib.scoring import judge_hash
 
+# All that reads is imported by the agent; all that judges, by these two.
 READING_ROOMS = ("agent",)
 JUDGING_ROOMS = ("scoring", "diagnostics")
 _HASH_CHARS = 8
@@ -34,7 +35,9 @@ def code_of_results(rule: str, reader_file: str = "") -> str:
     """
     code = hash_of_rooms(READING_ROOMS + JUDGING_ROOMS)
     own = [judge_hash(rule), plugin_hash(reader_file) if reader_file else ""]
-    return digest(" ".join([code, *own]))[:_HASH_CHARS] if any(own) else code
+    if not any(own):
+        return code
+    return digest(" ".join([code, *own]))[:_HASH_CHARS]
 
 
 def files_behind(*rooms: str) -> list[Path]:

@@ -17,7 +17,7 @@ from memagent_lib.journal import append_record, digest, records
 RESULTS = "results.jsonl"
 DOCUMENTS = "documents.jsonl"
 STORED_BYTES = 64 << 20
-"""How much text of documents is stored beside results; of what goes beyond, a record has the hash."""
+"""How much text of documents is stored beside results. Records of further documents have only the hash."""
 
 
 class DocumentStore:
@@ -58,6 +58,7 @@ def read_results(path: str | Path) -> list[Result]:
     else:
         folder = path.parent
         files = [path]
+    # A folder without any results is reported by the name that its results would have.
     missing = [file for file in files or [path / RESULTS] if not file.is_file()]
     if missing:
         raise MissingFile(f"no results at {missing[0]}")
@@ -79,6 +80,7 @@ def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: in
     for number, result in enumerate(_wrong_and_right(results)):
         record = result.to_record(stored=True)
         text = result.example.document
+        # The record of a long reading can be as large as its document, so both count against the limit.
         size = len(json.dumps(record))
         # Several readers of one document store it once.
         if result.document not in documents:
@@ -97,5 +99,6 @@ def _wrong_and_right(results: Iterable[Result]) -> Iterator[Result]:
     right: list[Result] = []
     for result in results:
         (right if result.correct else wrong).append(result)
+    # Wrong ones first: people look into failures.
     for pair in zip_longest(wrong, right):
         yield from (result for result in pair if result is not None)

@@ -104,6 +104,7 @@ class Result:
                 chunk = turn.get("chunk")
                 if chunk and self.example.document[chunk["start"] : chunk["end"]] == chunk["text"]:
                     del chunk["text"]
+        # Without the document, which is stored beside the record or made up of the chunks.
         example = {name: getattr(self.example, name) for name in _EXAMPLE_FIELDS}
         return {
             "example": example | {"metadata": dict(self.example.metadata)},
@@ -181,6 +182,7 @@ def depth(result: Result) -> float | None:
     evidence = result.example.evidence
     if not evidence or not result.characters:
         return None
+    # The last one decides: only then could the question be answered.
     return max(span.start for span in evidence) / result.characters
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SAME = ["example", "document"]
-"""The columns by which two rows are about one document: ids alone are the same for other settings of a task."""
+"""The columns that identify an example. Ids alone repeat when a task is made with other settings."""
 
 
 class Rate(NamedTuple):
@@ -40,6 +40,7 @@ def wilson(successes: float, n: int) -> Rate:
     """Return the Wilson score interval of a share (Wilson 1927). ``successes`` may be a sum of fractional scores."""
     if n < 1:
         return Rate(math.nan, math.nan, math.nan, 0)
+    # 1.96: 2.5 % of a normal distribution lies above it.
     z = NormalDist().inv_cdf(0.975)
     share = successes / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)

@@ -66,6 +66,7 @@ class EvaluationReport:
         else:
             rows = _evaluated(path, first)
         of_tasks = [task.assign(length=_lengths(task)) for _, task in rows.groupby("task", sort=False)]
+        # Back in the order of the rows, from which policies get their colours.
         rows = pd.concat(of_tasks).sort_index()
         return cls(path.name, rows, Experiment.open(tracking), tuple(missing))
 
@@ -89,6 +90,7 @@ class EvaluationReport:
         missing = [f"missing: {point}" for point in self.missing]
         warnings = [*missing, *mixtures(self.rows), *broken, *failure_reasons(self.rows)[:MOST_REASONS]]
         run_ids = self.rows["run_id"].drop_duplicates()
+        # Rows may be copied from another machine without its store.
         elsewhere = int((~run_ids.isin(self.runs.index)).sum())
         if elsewhere:
             warnings.append(
@@ -133,13 +135,16 @@ class EvaluationReport:
             line: list[dict[str, Any] | None] = []
             for length in lengths:
                 at = (policy, reader, length)
+                # Not every policy has read every length.
                 if at not in cells.index:
                     line.append(None)
                     continue
                 link = {"key": first.get((task, *at), ""), "policy": policy}
                 line.append(link | _cell(cells.loc[at], means.loc[at]))
             lines.append({"policy": policy, "reader": reader, "cells": line})
-        names = [f"{length:,} chunks" if _in_chunks(rows) else str(length) for length in lengths]
+        names = [str(length) for length in lengths]
+        if _in_chunks(rows):
+            names = [f"{length:,} chunks" for length in lengths]
         return {"name": task, "lengths": names, "lines": lines, "pairs": _pairs(rows), "judges": judges(rows)}
 
     def _runs(self) -> list[dict[str, Any]]:
@@ -164,8 +169,9 @@ def _in_chunks(rows: pd.DataFrame) -> bool:
 
 def _lengths(rows: pd.DataFrame) -> pd.Series:
     """Return for each row of a task the table column that it belongs to: its length in chunks, or else its file."""
-    lengths = rows["chunks"].astype(int) if _in_chunks(rows) else rows["file"].fillna("one document")
-    return lengths.astype(object)
+    if _in_chunks(rows):
+        return rows["chunks"].astype(int).astype(object)
+    return rows["file"].fillna("one document").astype(object)
 
 
 def _first_of_cells(readings: Readings) -> dict[tuple, str]:
@@ -199,12 +205,14 @@ def _pairs(rows: pd.DataFrame) -> list[dict[str, Any]]:
         return []
     rows = rows[(rows["reader"] == _COMPARED) & rows["score"].notna()]
     documents = rows.groupby("policy", sort=False)["document"].agg(set).to_dict()
+    # No rows at all: nothing to compare.
     left, *others = documents or [""]
     pairs = []
     for right in others:
         if not documents[left] & documents[right]:
             continue
         for row in paired(rows, left, right, _COMPARED).to_dict("records"):
+            # The page prints such a difference in bold.
             excludes_zero = row["low"] > 0 or row["high"] < 0
             points = {part: f"{100 * row[part]:+.1f}" for part in ("difference", "low", "high")}
             pairs.append(row | points | {"left": left, "right": right, "apart": excludes_zero})
@@ -240,7 +248,9 @@ def _svg(axes: Axes) -> Markup:
 def _evaluated(folder: Path, first: str) -> pd.DataFrame:
     """Return the rows of a folder of evaluations, ``first`` before other policies."""
     if not folder.is_dir():
-        what = f"{folder} is a file" if folder.exists() else f"no folder {folder}"
+        what = f"no folder {folder}"
+        if folder.exists():
+            what = f"{folder} is a file"
         raise MissingFile(f"{what}; give {_FOLDERS}")
     try:
         return gather_rows(folder, [first] if first else [])

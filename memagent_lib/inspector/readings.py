@@ -102,12 +102,12 @@ class Readings:
         }
 
     def story(self, key: str) -> dict[str, Any]:
-        """Return a few numbers for every turn of a reading.
+        """Return the story of a reading: a few numbers for every turn.
 
-        The first three entries have one value per turn: ``fates`` the evidence's fate as a letter, ``tokens`` the
-        reply's length, and ``starts`` the start of the chunk in the document (-1 without a chunk). ``evidence``,
-        ``changes`` and ``cut`` are lists of turns: those with evidence in their chunk, those with evidence or a changed
-        fate, and those with a truncated reply. ``first`` is the turn to open first.
+        Three entries have one value per turn. ``fates`` is a string of letters for the evidence's fate, ``tokens`` has
+        the length of each reply, and ``starts`` the position of each chunk in the document (-1 without a chunk). Three
+        entries are lists of turns. ``evidence`` has those whose chunk contains evidence, ``changes`` also those at
+        which the fate changes, and ``cut`` those with a truncated reply. ``first`` is the turn to open first.
         """
         result = self._result(key)
         turns = result.trace.turns
@@ -136,7 +136,9 @@ class Readings:
         reply = this.reply
         fate = result.diagnosis.fates[turn]
         before = _memory_before(this)
-        changes = [[reply.text, "same"]] if before is None else list(map(list, word_changes(before, reply.text)))
+        changes = [[reply.text, "same"]]
+        if before is not None:
+            changes = [list(change) for change in word_changes(before, reply.text)]
         return {
             "turn": turn,
             "kind": str(prompt.kind),

@@ -36,6 +36,7 @@ def document(example: Example, most_chars: int = 4000) -> Page:
     """
     text = example.document
     spans = sorted(example.evidence)
+    # Around the first evidence; without any, from the beginning.
     middle = spans[0].start if spans else 0
     start = max(0, min(middle - most_chars // 2, len(text) - most_chars))
     end = min(len(text), start + most_chars)
@@ -141,9 +142,11 @@ def _turn(detail: Mapping[str, Any]) -> dict[str, Any]:
     excerpt = {"pieces": [], "before": False, "after": False}
     if chunk and chunk["text"]:
         text = chunk["text"]
-        start = max(0, evidence[0][0] - _MARGIN_CHARS) if evidence else 0
-        last = evidence[-1][1] if evidence else 0
-        end = min(len(text), last + _MARGIN_CHARS)
+        start = 0
+        end = min(len(text), _MARGIN_CHARS)
+        if evidence:
+            start = max(0, evidence[0][0] - _MARGIN_CHARS)
+            end = min(len(text), evidence[-1][1] + _MARGIN_CHARS)
         pieces = marked(text[start:end], [(a - start, b - start) for a, b in evidence])
         excerpt = {"pieces": pieces, "before": start > 0, "after": end < len(text)}
     css = _FATE_OF_LETTER[detail["letter"]].css

@@ -44,8 +44,11 @@ def show(
     live = ""
     openers: dict[str, Callable[[], Agent]] = {}
     if not isinstance(source, Mapping):
-        sources = [str(one) for one in ([source] if isinstance(source, Source) else source)]
-        live = f"inspector.show({json.dumps(sources[0] if len(sources) == 1 else sources)})"
+        if isinstance(source, Source):
+            source = [source]
+        sources = [str(one) for one in source]
+        argument = sources[0] if len(sources) == 1 else sources
+        live = f"inspector.show({json.dumps(argument)})"
         source, openers = _load(sources, tracking)
     readings = Readings(source)
     if not readings.results:
@@ -58,7 +61,9 @@ def show(
         return still(readings, state, live)
     from memagent_lib.inspector.widget import Inspector  # loads ipywidgets, which a page does not need
 
-    return Inspector(readings, state, openers if agents is None else agents, live)
+    if agents is None:
+        agents = openers
+    return Inspector(readings, state, agents, live)
 
 
 def _load(sources: Sequence[str], tracking: str) -> tuple[dict[str, list[Result]], dict[str, Callable[[], Agent]]]:
@@ -73,6 +78,7 @@ def _load(sources: Sequence[str], tracking: str) -> tuple[dict[str, list[Result]
         try:
             run = Experiment.open(tracking).join(source)
             record = run.experiment.client.get_run(run.id)
+            # Runs without this parameter are known by their name.
             policy = record.data.params.get("policy", record.info.run_name)
             results.setdefault(policy, []).extend(load_results(run))
         except TrackingError as missing:

@@ -23,7 +23,7 @@ from memagent_lib.scoring import score
 from memagent_lib.trace import Trace, Turn
 
 SAVED_BYTES = 300_000
-"""Room for texts in a saved notebook: those of the readings that the widget opens with."""
+"""The limit for texts in a saved notebook, which has those of the readings that the widget opens with."""
 
 
 class Inspector(anywidget.AnyWidget):

@@ -62,4 +62,5 @@ def _joined(stretches: Sequence[_Stretch], old: Sequence[str]) -> list[_Stretch]
 
 
 def _words(text: str) -> list[str]:
+    # White space counts as a word, so that the changes together are the whole text.
     return re.findall(r"\w+|\s+|[^\w\s]", text)

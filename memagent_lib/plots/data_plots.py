@@ -77,6 +77,7 @@ def _cumulative(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> 
     colours = list(COLOURS[: len(lines)])
     if len(lines) > len(COLOURS):  # a sequential palette, because files mostly differ in length
         colours = sns.color_palette("cividis", len(lines))
+    # The line of a uniform distribution.
     ax.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1.2)
     sns.ecdfplot(
         rows, x="depth", hue="line", hue_order=lines, palette=colours, ax=ax, linewidth=1.6, legend=len(lines) > 1

@@ -133,6 +133,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
     from matplotlib.lines import Line2D
 
     ax = axes_or_new(ax, 6.8, 4.4)
+    # Baselines and failed readings have no capture.
     rows = results.dropna(subset=["capture"])
     colours = colours_of(results["policy"])
     ends: dict[str, LineEnd] = {}
@@ -229,6 +230,7 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | N
     # A phrase that was never dropped lives to the end of the last chunk.
     lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
     lives = lives.assign(length=lives["end"] - lives["brought"])
+    # The longest-lived by their length, then in reading order, so that the bars form a staircase.
     lives = lives.nlargest(most, "length", keep="first").sort_values("brought")
     ax = axes_or_new(ax, 9, 1.5 + 0.36 * max(2, len(lives)))
     colours = [COLOURS[2] if at_the_end else GREY for at_the_end in lives["dropped"].isna()]
@@ -252,10 +254,11 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw how many tokens a document costs against its length: the mean and the middle 80 %.
 
     There is one line per policy and reader. Prompt and reply tokens both count, even if a prefix cache saved them. The
-    dotted line is a cost linear in length.
+    dotted line shows a cost that grows linearly with length.
     """
     ax = axes_or_new(ax, 6.8, 4.4)
     ax.set_yscale("log")  # with a logarithmic length, a linear cost is a straight line
+    # Failed readings have no turns, and their cost is unknown.
     rows = results[results["turns"].notna()]
     rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"])
     colours = colours_of(results["policy"])
@@ -325,6 +328,7 @@ def _one_policy_and_reader(results: pd.DataFrame) -> tuple[str, str]:
 def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the mean score and the number of documents, by depth (rows) and length (columns)."""
     rows = results.dropna(subset=["score", "depth"])
+    # Edges of equal width, so that all heat maps of a report can be compared.
     edges = [i / bins for i in range(bins + 1)]
     depth_bin = pd.cut(rows["depth"], edges, include_lowest=True, labels=range(bins))
     cells = rows.groupby([depth_bin, "chunks"], observed=False)["score"].agg(["mean", "size"])

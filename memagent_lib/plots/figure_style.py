@@ -1,6 +1,6 @@
 """The style that all figures share: colours, line styles, axes, labels.
 
-Figures have no background and grey ink, so that one image is legible on a light and on a dark page.
+Figures have a transparent background and grey ink, so that one image is legible on a light and on a dark page.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BASELINE_WORDS = {
     "blind": "no document",
 }
 WINDOW = 5
-"""Steps in a running mean."""
+"""How many steps a running mean covers."""
 LONGEST_LABEL = 20
-"""Longer names go into a legend: beside the lines they would squeeze the plot."""
+"""Longer names go into a legend, because beside the lines they would shrink the plot."""
 _LABEL_GAP = 0.062
-"""The least distance of two labels, as a share of the axes' height."""
+"""The least distance between two labels, as a share of the axes' height."""
 _SEED = re.compile(r", seed \d+$")
 _SETTINGS: dict[str, Any] = {
     "axes.edgecolor": INK,
@@ -79,7 +79,9 @@ class LineEnd(NamedTuple):
 
 def axes_or_new(ax: Axes | None, width: float, height: float) -> Axes:
     """Return ``ax`` or, if it is ``None``, the axes of a new figure of this size in inches."""
-    return new_axes(width, height)[0] if ax is None else ax
+    if ax is not None:
+        return ax
+    return new_axes(width, height)[0]
 
 
 def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> list[Axes]:
@@ -155,10 +157,10 @@ def without_seed(policy: str) -> str:
 
 
 def other_seeds(policies: Iterable[str]) -> set[str]:
-    """Return the policies that repeat another one with a different training seed.
+    """Return the policies that repeat another policy with a different training seed.
 
-    Among policies that differ only in their seed, the main one is the one without a seed in its name, or else the
-    first.
+    Among policies that differ only in their seed, the main policy is the one without a seed in its name, or else the
+    first. It is not returned.
     """
     order = list(dict.fromkeys(policies))
     main = {without_seed(policy): policy for policy in reversed(order)}  # reversed, so that the first one stays
@@ -244,7 +246,9 @@ def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
 
 def length_label(chunks: float, chunk_tokens: int | None) -> str:
     count = f"{int(chunks):,}"
-    return f"{count}\n{short_count(chunks * chunk_tokens)}" if chunk_tokens else count
+    if not chunk_tokens:
+        return count
+    return f"{count}\n{short_count(chunks * chunk_tokens)}"
 
 
 def length_axis_label(chunk_tokens: int | None) -> str:
@@ -360,4 +364,6 @@ def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:
     with_memory = results[~results["reader"].isin(BASELINE_WORDS)]
     rows = with_memory if len(with_memory) else results
     sizes = rows["chunk_tokens"].dropna().unique()
-    return int(sizes[0]) if len(sizes) == 1 else None
+    if len(sizes) != 1:
+        return None
+    return int(sizes[0])

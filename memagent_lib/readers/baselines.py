@@ -72,6 +72,7 @@ def blind(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 def passages_of(chunk: Chunk) -> list[Chunk]:
     """Cut a chunk into passages of at most a quarter of its characters, at line or sentence ends if possible."""
     text = chunk.text
+    # Rounded up, so that there are at most four.
     size = max(1, -(-len(text) // 4))
     at = 0
     passages = []

@@ -62,10 +62,12 @@ def turns_and_memory(previous: Trace | None) -> tuple[list[Turn], str]:
     """Return the turns and memory with which a session starts: the reads and last memory of ``previous``, or none."""
     if previous is None or not previous.reads:
         return [], NO_MEMORY
+    # Answers of the previous reading are dropped: its questions may differ from the new ones.
     turns = list(previous.reads)
     return turns, turns[-1].reply.text
 
 
 def reader(prompts: Mapping[Kind, int]) -> Callable[[Callable[..., ReaderSession]], Reader]:
     """Turn the decorated generator function into a reader with the function's name and these ``prompts``."""
+    # The function's name is what --reader accepts.
     return lambda session: Reader(session.__name__, session, prompts)

@@ -51,7 +51,7 @@ def map_merge(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 def _merge_neighbours(
     question: str, level: list[_Summary], turns: list[Turn]
 ) -> Generator[tuple[Prompt, ...], tuple[Turn, ...], list[_Summary]]:
-    """Merge each memory with an even index and the one after it; a last one without a neighbour stays."""
+    """Merge each memory at an even position with the next one. A last memory without a neighbour stays as it is."""
     pairs = list(zip(level[::2], level[1::2], strict=False))
     replies = yield from _send([_merge_prompt(question, left, right) for left, right in pairs], turns)
     merged = [
@@ -82,5 +82,6 @@ def _stretch(chunks: Sequence[Chunk]) -> Chunk:
 def _split(chunks: list[Chunk], parts: int) -> list[list[Chunk]]:
     """Split ``chunks`` into at most ``parts`` consecutive runs whose lengths differ by at most one."""
     parts = min(parts, len(chunks))
+    # Rounded cumulative ends spread a remainder over the parts instead of giving it to the last.
     ends = [round(i * len(chunks) / parts) for i in range(parts + 1)]
     return [chunks[a:b] for a, b in pairwise(ends)]

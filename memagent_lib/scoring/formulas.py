@@ -92,6 +92,7 @@ def hotpot_f1(found: str, answer: str) -> float:
     """Return HotpotQA's and MemAgent's token F1. If either answer is yes, no or noanswer, unequal answers score 0."""
     words = normalise(found)
     accepted = normalise(answer)
+    # Otherwise "no" would score against any sentence that has a "no" in it.
     if words != accepted and (words in _POLAR or accepted in _POLAR):
         return 0.0
     return _overlap_f1(words.split(), accepted.split())
@@ -138,6 +139,7 @@ def right_before_error(found: str, answer: str) -> float:
 
 def likeness(found: str, answer: str) -> float:
     """Return LongBench's code score: difflib's ratio, rounded to hundredths."""
+    # LongBench uses fuzzywuzzy, which rounds to whole per cent; without its C extension it is difflib.
     return round(100 * SequenceMatcher(None, found, answer).ratio()) / 100
 
 

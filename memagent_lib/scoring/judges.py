@@ -30,8 +30,8 @@ class Judge:
     """A way to score replies. Examples, recipes and commands name it as their ``rule``.
 
     ``function`` is a :data:`Rule`. Some judges need a detail (labels, or another judge), which follows the name after a
-    colon: ``one_of:kitchen|garden``. The ``detail`` of such a judge is an example, and its ``function`` turns
-    a detail into a :data:`Rule`. A ``guessable`` judge accepts a list of guesses; reinforcement learning exploits that.
+    colon: ``one_of:kitchen|garden``. Their ``function`` turns a detail into a :data:`Rule`, and their ``detail`` is an
+    example of one. A ``guessable`` judge accepts a list of guesses; reinforcement learning exploits that.
     """
 
     name: str
@@ -57,6 +57,7 @@ class AnyAnswer:
         found = self.extract(reply)
         if found is None:
             return Score(0.0, "", _NOTHING_STATED)
+        # The best one counts: accepted answers are alternatives.
         values = [float(self.compare(found, answer)) for answer in answers]
         value = max(values)
         if value == 0:
@@ -106,6 +107,7 @@ def items(reply: str, answers: Sequence[str]) -> Score:
 
 
 def _items_score(listed: Sequence[str], answers: Sequence[str]) -> Score:
+    # Spellings of one item count once.
     accepted: list[str] = []
     for answer in answers:
         if not any(same_answer(answer, other) for other in accepted):
@@ -120,6 +122,7 @@ def choice(reply: str, answers: Sequence[str]) -> Score:
 
     If an accepted answer is a letter and the reply chooses a letter, only the letters are compared.
     """
+    # Benchmarks write a letter as B, (B), B. or B).
     letters = {answer.strip("(). ").upper() for answer in answers if _is_letter(answer)}
     texts = [answer for answer in answers if not _is_letter(answer)]
     chosen = option_letter(reply) if letters else None
@@ -128,7 +131,10 @@ def choice(reply: str, answers: Sequence[str]) -> Score:
         return Score(float(chosen in letters), chosen, f"chose {named}, accepted: {_listed(answers)}")
     if not texts:
         return Score(0.0, "", "the reply chooses no letter")
-    return contains(reply if answer_in(reply) else f"\\boxed{{{reply}}}", texts)
+    if not answer_in(reply):
+        # A reply that states no answer is one as a whole.
+        reply = f"\\boxed{{{reply}}}"
+    return contains(reply, texts)
 
 
 def _is_letter(answer: str) -> bool:
@@ -159,8 +165,9 @@ def one_of(labels: str) -> Rule:
         return "|".join(sorted(label for label in known if label in sentence))
 
     def right(found: str, answer: str) -> bool:
-        several = "," in answer and len(answer) > 3
-        accepted = answer.lower().split(",") if several else [answer.lower()]
+        accepted = [answer.lower()]
+        if "," in answer and len(answer) > 3:
+            accepted = answer.lower().split(",")
         return set(found.split("|")) == set(accepted)
 
     return AnyAnswer(named, right)
@@ -176,7 +183,9 @@ def classes(names: str) -> Rule:
 
     def share(line: str, answer: str) -> float:
         counted = [name for name in known if name in line and (name == answer or name not in answer)]
-        return 1 / len(counted) if answer in counted else 0.0
+        if answer not in counted:
+            return 0.0
+        return 1 / len(counted)
 
     return AnyAnswer(formulas.first_line, share)
 
@@ -370,4 +379,6 @@ def _in_file(rule: str) -> Rule:
 def _listed(answers: Sequence[str]) -> str:
     named = ", ".join(map(repr, answers[:_NAMED_ANSWERS]))
     more = len(answers) - _NAMED_ANSWERS
-    return f"{named} and {more} more" if more > 0 else named
+    if more > 0:
+        named += f" and {more} more"
+    return named

@@ -61,6 +61,7 @@ def option_letter(reply: str) -> str | None:
         chosen = _chosen(_one_line_spelling(marked), opening=True)
         if chosen is not None:
             return chosen
+    # The last cue first: models often discuss the options before they choose.
     for cue in reversed(list(_CUE.finditer(text))):
         clause = text[cue.end() :].lstrip(" *:：\n").split("\n")[0]
         chosen = _chosen(clause)

@@ -108,8 +108,11 @@ def answer_in(reply: str) -> str | None:
     marked = _marked(reply)
     if marked is not None:
         return marked.strip() or None
+    # One line: models go on to explain after the answer.
     lines = [line for line in _after_cue(reply).splitlines() if line.strip()]
-    return _bare(lines[0]) or None if lines else None
+    if not lines:
+        return None
+    return _bare(lines[0]) or None
 
 
 def answers_in(reply: str) -> str:
@@ -118,7 +121,9 @@ def answers_in(reply: str) -> str:
     if boxes:
         return "\n".join(boxes)
     marked = _marked(reply)
-    return marked if marked is not None else _after_cue(reply) or reply
+    if marked is not None:
+        return marked
+    return _after_cue(reply) or reply
 
 
 def spelling(text: str) -> str:
@@ -178,9 +183,13 @@ def states(found: str, answers: Sequence[str]) -> str:
     """
     text = spelling(found)
     reason = ""
+    # The longest first, so that the reason names the fullest match.
     for answer in sorted(answers, key=len, reverse=True):
         for start, end in spans(text, spelling(answer)):
-            reason = "it is denied" if denied(text, start, end) else _guesses(text, start, end, answers)
+            if denied(text, start, end):
+                reason = "it is denied"
+                continue
+            reason = _guesses(text, start, end, answers)
             if not reason:
                 return ""
     return reason or "the words of no accepted answer stand in it"
@@ -211,6 +220,7 @@ def _marked(reply: str) -> str | None:
     """Return the content of a box or an ``<answer>``, or "" if the last box is empty."""
     if boxed(reply.replace(_FBOX, "\\boxed{")) is not None:
         return box_in(reply) or ""
+    # Models trained with R1's format write this tag.
     tags = _ANSWER_TAG.findall(reply)
     return tags[-1] if tags else None
 

@@ -112,7 +112,11 @@ def _magnitude(text: str, start: int) -> tuple[Fraction | None, int]:
     end = digits.end() if digits else start
     value = None
     if digits:
-        grouping = {_GROUPED: digits[1] if digits.re is _GROUPED else "", _CONTINENTAL: "."}.get(digits.re, "")
+        grouping = ""
+        if digits.re is _GROUPED:
+            grouping = digits[1]
+        elif digits.re is _CONTINENTAL:
+            grouping = "."
         value = Fraction(digits[0].replace(grouping, "").replace(",", "."))
     if text[end : end + 1] and text[end] in _VULGAR:
         value = (value or 0) + Fraction(unicodedata.numeric(text[end])).limit_denominator(100)

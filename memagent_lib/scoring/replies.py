@@ -58,7 +58,9 @@ def stated(reply: str) -> str | None:
 def box_or_all(reply: str) -> str:
     """Return the content of the box, or the whole reply if there is none. Many benchmarks' judges score this."""
     found = boxed(reply)
-    return reply if found is None else found
+    if found is None:
+        return reply
+    return found
 
 
 def plain(text: str) -> str:
@@ -80,6 +82,7 @@ def squeezed(text: str) -> str:
 
 def normalise(text: str) -> str:
     """Return SQuAD's normal form (Rajpurkar et al. 2016): lower case, no punctuation or articles, single spaces."""
+    # Punctuation goes first, as in SQuAD's script: "a.b" becomes "ab", not "a b".
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 

@@ -15,6 +15,7 @@ from memagent_lib.documents.converters.archives import member, open_archive
 from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
 from memagent_lib.documents.converters.html_text import html_text
 
+# Other chapters are pictures (SVG, JPEG).
 _PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 
 
@@ -58,6 +59,7 @@ def _is_protected(archive: zipfile.ZipFile) -> bool:
 
 def _chapters(archive: zipfile.ZipFile) -> list[_Chapter]:
     containers = _xml(archive, "META-INF/container.xml").iter()
+    # A book may list several renditions; the first is the default one.
     package = next((element.get("full-path") for element in containers if _tag(element) == "rootfile"), None)
     if not package:
         raise Unreadable("an EPUB that names no package; save it again")
@@ -71,6 +73,7 @@ def _chapters(archive: zipfile.ZipFile) -> list[_Chapter]:
         if item is None:
             chapters.append(_Chapter(element.get("idref") or "", True))
             continue
+        # Links are relative to the package file and percent-encoded; names in the archive are neither.
         name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(item.get("href") or "")))
         chapters.append(_Chapter(name, item.get("media-type", _PAGES[0]) in _PAGES))
     if not chapters:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 MAX_BYTES = 1 << 29
-"""The most that is read into memory at once of a file, or of what an archive unpacks to. Plain text has no limit."""
+"""The largest file, or unpacked archive, that is converted in memory. Plain text and CSV have no limit."""
+# Libraries put whole dumps into their errors.
 LONGEST_REASON = 300
 
 
@@ -60,6 +61,7 @@ class Source:
     def read(self) -> bytes:
         """Read all bytes. Raises :class:`Unreadable` if there are too many to convert in memory."""
         with self.open() as stream:
+            # One byte more than allowed shows that there is more.
             data = stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise Unreadable(
@@ -73,7 +75,7 @@ class ConverterOptions:
     """Options for reading files, set by the user."""
 
     encoding: str | None = None
-    """The encoding of text files; by default it is found from their bytes."""
+    """The encoding of text files; by default it is detected from their bytes."""
     ocr: str | None = None
     """The language of scanned pages, as tesseract names it (``eng``, ``deu+fra``); by default they are not read."""
 

@@ -1,7 +1,7 @@
 """Detect a file's format from its bytes, and choose its converter from one table.
 
-Names mislead (an Excel export that is HTML, a .doc that is RTF), so the suffix only decides between text formats: CSV,
-or HTML without its first tag. The error for a known format that cannot be read names a workaround.
+Names mislead (an Excel export may be HTML, a .doc may be RTF), so the suffix only decides between text formats: CSV, or
+HTML without its first tag. If a format is recognised but cannot be read, the error names a workaround.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from memagent_lib.text import whole_characters
 
 HEAD_BYTES = 1 << 16
 TAIL_BYTES = 1 << 10
+# Control bytes that occur in text: terminal logs have escapes and backspaces.
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x08")
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
@@ -105,7 +106,7 @@ _MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
 
 
 def convert(source: Source, options: ConverterOptions | None = None, kind: str | None = None) -> Converted:
-    """Convert a file to text. Its format is ``kind``, or else detected. Raises :class:`Unreadable`."""
+    """Convert a file to text. Its format is detected unless ``kind`` names it. Raises :class:`Unreadable`."""
     try:
         converted = CONVERTERS[kind or format_of(source, options)](source, options or ConverterOptions())
     except RecursionError:
@@ -133,6 +134,7 @@ def format_of(source: Source, options: ConverterOptions | None = None) -> str:
     for mark, reason in _UNREAD_MARKS.items():
         if head.startswith(mark):
             raise Unreadable(reason)
+    # The type and creator of a Palm database, the container of Kindle's older format.
     if head[60:68] in (b"BOOKMOBI", b"TEXtREAd"):
         raise Unreadable("a Kindle book (.mobi); convert it to EPUB")
     if head.startswith(b"{\\rtf"):
@@ -163,6 +165,7 @@ def _format_of_archive(stream: BinaryIO) -> str:
         declared = member(archive, "mimetype")[:200].decode("ascii", "replace").strip()
     if declared.startswith("application/vnd.oasis.opendocument.spreadsheet"):
         return "spreadsheet"
+    # OpenDocument declares its type in a member, the other formats are known by a member's name.
     known = {name.lower() for name in names} | {declared}
     reason = next((reason for mark, reason in _UNREAD_ARCHIVES.items() if mark in known), None)
     raise Unreadable(reason or "a zip archive; unpack it and give the folder")
@@ -171,6 +174,7 @@ def _format_of_archive(stream: BinaryIO) -> str:
 def _format_of_ole(source: Source) -> str:
     data = source.read()
     for name, reason in _IN_OLE.items():
+        # The directory of an OLE file lists its streams by name; this finds one without a parser.
         if name.encode("utf-16-le") in data:
             raise Unreadable(reason)
     if any(name.encode("utf-16-le") in data for name in ("Workbook", "Book")):

@@ -45,7 +45,7 @@ _ALWAYS_APART = _tags("button input label tspan")
 _NO_VALUE = _tags("hidden password file")
 _TABLE_PARTS = _tags("td th tr tbody tfoot thead caption")
 _SCOPES = _tags("table td th ul ol dl select")
-"""Elements whose inside ends nothing outside."""
+"""Elements in which no tag ends an element outside."""
 _ENDS = dict.fromkeys(_BLOCKS - _tags("br option optgroup text svg title"), ("p",))
 _ENDS |= {"li": ("p", "li"), "dt": ("p", "dt", "dd"), "dd": ("p", "dt", "dd")}
 _ENDS |= {"option": ("option",), "optgroup": ("option",)}
@@ -54,7 +54,7 @@ _AROUND = {"del": ("[deleted: ", "]"), "rt": ("(", ")"), "q": ('"', '"'), "msqrt
 _AROUND |= dict.fromkeys(("s", "strike"), _AROUND["del"])
 _RAISED = {"sup": "^", "sub": "_"}
 _BETWEEN = {"mfrac": "/", "msup": "^", "msub": "_", "mover": "^", "munder": "_", "msubsup": "_^", "munderover": "_^"}
-"""What a formula's element has between its parts."""
+"""The signs that separate the parts of a formula's element."""
 _FORMULA = _BETWEEN.keys() | _tags("math mrow msqrt mroot mstyle mtable mtr mtd mfenced mpadded semantics")
 _IS_HIDING = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _CHARSET = re.compile(rb"""<(?:meta|\?xml)[^>]{0,300}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
@@ -113,14 +113,14 @@ class _Cell(NamedTuple):
     rows: int
     columns: int
     is_layout: bool
-    """A table of its own stands in the cell: the row arranges a page rather than values."""
+    """Whether the cell contains a table, so that its row arranges a page rather than values."""
 
 
 @dataclass
 class _Table:
     cells: list[_Cell] = field(default_factory=list)
     above: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """By column: for how many more rows a cell above reaches down, and its value."""
+    """For each column that a cell above reaches into: for how many more rows, and the cell's value."""
 
     def end_row(self) -> list[str]:
         """Return the lines of the finished row, and start the next row."""
@@ -168,9 +168,9 @@ class _Element:
     tag: str
     attributes: Attributes
     first_word: int
-    """Where its words begin in the current line."""
+    """The index in the current line at which the element's words begin."""
     line: int
-    """How many lines there were when it began: unchanged while it is all on one line."""
+    """The number of the line on which the element began."""
     children: int = 0
 
 

@@ -15,7 +15,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def notebook_text(source: Source, _: ConverterOptions) -> Converted:
-    """Convert a notebook of any version. Code is enclosed in ````` marks; pictures are counted as left out."""
+    """Convert a notebook of any version. Code is fenced as in Markdown; pictures are counted as left out."""
     import nbformat
 
     text = decode(source.read())

@@ -43,6 +43,7 @@ def word_text(source: Source, _: ConverterOptions) -> Converted:
     text, notes = html_text(_FOOTNOTE_RETURN.sub("", page.value))
     if hidden:
         notes.append(f"{counted(hidden, 'hidden passage')} left out")
+    # Once each, not once per page as they are printed.
     pieces = [Piece(f"{line}\n", "header") for line in around["header"]]
     pieces.append(Piece(text))
     pieces += [Piece(f"{line}\n", "footer") for line in around["footer"]]
@@ -102,6 +103,7 @@ def _prepared(archive: zipfile.ZipFile) -> tuple[io.BytesIO, int]:
 
 def _equation_run(equation: re.Match[bytes]) -> bytes:
     try:
+        # An equation cut out of its document lacks the declarations of its prefixes, without which no parser reads it.
         namespaces = dict.fromkeys(re.findall(rb"[ <](\w+):\w", equation[0]))
         declared = b" ".join(b'xmlns:%s="x"' % prefix for prefix in namespaces if prefix not in (b"m", b"xmlns"))
         root = ElementTree.fromstring(b"<x %s %s>%s</x>" % (_MATHS_NAMESPACE, declared, equation[0]))
@@ -137,6 +139,7 @@ def rtf_text(source: Source, _: ConverterOptions) -> Converted:
     """
     from striprtf.striprtf import rtf_to_text
 
+    # RTF is ASCII: other characters are escapes, which striprtf decodes by the code page.
     markup = source.read().decode("latin-1")
     markup, _ = _rewritten(markup, re.compile(r"\{\\footnote(?![a-z])"), "{ [footnote:", "]}")
     markup, hidden = _rewritten(markup, re.compile(r"\{\\v(?![a-z0-9])"))

@@ -44,6 +44,7 @@ def pdf_text(source: Source, options: ConverterOptions) -> Converted:
                 pages.append(_Page("", failure=page))
             else:
                 pages.append(_read(page))
+            # Without this, a page that pypdf failed to decode would be reported as blank.
             if warnings and not pages[-1].text and not pages[-1].is_scan and not pages[-1].failure:
                 pages[-1] = pages[-1]._replace(failure=warnings[0])
     texts = [page.text for page in pages]
@@ -64,6 +65,7 @@ def _open(stream: Any) -> PdfReader:
 
     try:
         reader = PdfReader(stream, strict=False)
+        # Many PDFs have an empty user password: they only forbid printing or copying.
         is_locked = reader.is_encrypted and not reader.decrypt("")
         count = 0 if is_locked else len(reader.pages)
     except Exception as broken:  # pypdf raises anything from KeyError to RecursionError at broken files
@@ -183,7 +185,7 @@ def _inherited(family: Sequence[Any], key: str) -> Any:
 
 
 def _string(value: Any) -> str:
-    """A text string, or a stream that holds a long one."""
+    """Return a text that is stored as a string or, if it is long, as a stream."""
     if hasattr(value, "get_data"):
         return value.get_data().decode("utf-8", errors="replace")
     return "" if value is None else str(value)
@@ -209,12 +211,14 @@ def _appearance(widget: Any) -> str:
     normal = widget.get("/AP", {}).get("/N")
     if normal is None or not hasattr(normal.get_object(), "get_data"):
         return ""
+    # Tj is the PDF operator that prints a string.
     strings = re.findall(rb"\(((?:[^()\\]|\\.)*)\)\s*Tj", normal.get_object().get_data())
     return " ".join(re.sub(rb"\\(.)", rb"\1", string).decode("cp1252", errors="replace") for string in strings)
 
 
 def _readable(text: str) -> tuple[str, int]:
     """Return ``text`` without ligatures and with U+FFFD for each unknown character, and how many of those there are."""
+    # A soft hyphen is invisible, and would split a word for a search.
     text = whole_characters(text).translate(_LIGATURES).translate(_BULLETS).replace("\xad", "")
     text = _UNKNOWN.sub("\ufffd", text)
     return text, text.count("\ufffd")

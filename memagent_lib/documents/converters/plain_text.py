@@ -23,6 +23,7 @@ def plain_text(source: Source, options: ConverterOptions) -> Converted:
         with source.open() as stream:
             is_first = True
             for block in decoded(stream, encoding.codec):
+                # Codecs other than utf-8-sig and utf-16 leave the byte order mark in the text.
                 text = block.removeprefix("\ufeff") if is_first else block
                 is_first = False
                 if text:
@@ -37,6 +38,7 @@ def encoding_of(source: Source, options: ConverterOptions) -> tuple[Encoding, li
         if options.encoding is None:
             encoding = find_encoding(stream)
         else:
+            # A named encoding is not checked against the bytes: the user knows better, and invalid bytes are reported.
             codec = codec_of(options.encoding)
             if codec is None:
                 raise Unreadable(

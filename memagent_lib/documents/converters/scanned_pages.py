@@ -17,6 +17,7 @@ from memagent_lib.errors import UserError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+# tesseract's documentation recommends 300 dots per inch; a PDF point is 1/72 inch.
 DOTS_PER_POINT = 300 / 72
 PAGE_TIMEOUT_S = 120
 
@@ -75,6 +76,7 @@ def _recognise(picture: Image, language: str) -> str:
     command = ["tesseract", "stdin", "stdout", "-l", language]
     try:
         done = subprocess.run(command, input=image.getvalue(), capture_output=True, timeout=PAGE_TIMEOUT_S, check=True)
+    # One bad page must not cost the others; a page without text is reported as such.
     except (subprocess.SubprocessError, OSError):
         return ""
     return done.stdout.decode("utf-8", errors="replace").strip()

@@ -46,6 +46,7 @@ def csv_text(source: Source, options: ConverterOptions) -> Converted:
 
     def pieces() -> Iterator[Piece]:
         with source.open() as stream:
+            # The default limit of 128 KB stops at long texts in a cell.
             csv.field_size_limit(MAX_BYTES)
             rows = csv.reader(_lines(stream, encoding.codec), delimiter=delimiter)
             lines = []
@@ -104,6 +105,7 @@ def _row_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
     for number, row in enumerate(rows):
         cells = [" ".join(cell.split()) for cell in row]
         line = " | ".join(cells).rstrip(" |")
+        # A first row with an empty cell or a number is data, not a header.
         if number == 0 and len(cells) > 1 and all(cell and not _is_number(cell) for cell in cells):
             header = f"{line}\n"
         elif header and number % ROWS_PER_HEADER == 0:
