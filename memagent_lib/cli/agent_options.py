@@ -87,7 +87,7 @@ def agent_of(a: argparse.Namespace) -> Agent:
     from memagent_lib.agent import open_agent
 
     sizes = {f"{name}_tokens": getattr(a, f"{name}_tokens") for name in SIZES}
-    server = {"base_url": a.base_url, "api": a.api, "api_key": _api_key(a.api_key_file), "extra": _extra(a.extra)}
+    server = {"base_url": a.base_url, "api": a.api, "api_key": api_key(a.api_key_file), "extra": _extra(a.extra)}
     server = {name: value for name, value in server.items() if value}
     if server and a.backend != "openai":
         raise ValueError(f"--base-url, --api, --api-key-file and --extra are for --backend openai, not {a.backend}")
@@ -127,7 +127,8 @@ def _extra(pairs: list[str]) -> dict[str, Any]:
     return extra
 
 
-def _api_key(path: str | None) -> str | None:
+def api_key(path: str | None) -> str | None:
+    """Return the server's key in a file, or ``None`` without a file."""
     if not path:
         return None
     file = Path(path)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.cli.agent_options import add_agent_options, agent_of
+from memagent_lib.cli.agent_options import add_agent_options, agent_of, api_key
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 
 if TYPE_CHECKING:
-    from memagent_lib.evaluation import EvaluationPlan, Result
+    from memagent_lib.evaluation import EvaluationPlan, ModelJudge, Result
     from memagent_lib.tracking import Run
 
 MOST_REASONS = 10
@@ -39,6 +39,51 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--wrong", "FILE.parquet", wrong, default="")
     option(verb, "--tracking", "STORE", "the MLflow store: a folder or a server's address", default="runs")
     add_agent_options(verb, several_readers=True)
+    _add_judge_options(verb)
+
+
+def _add_judge_options(verb: argparse.ArgumentParser) -> None:
+    from memagent_lib.backends import BACKENDS
+
+    judge = verb.add_argument_group(
+        "model judge", "A second opinion on every answer, beside the rule's score; verdicts are saved in --out."
+    )
+    option(judge, "--judge", "MODEL", "a model that judges the answers: a folder, a hub name, or a server's name")
+    option(judge, "--judge-backend", "NAME", "how it runs (default: as --backend)", choices=list(BACKENDS))
+    option(judge, "--judge-base-url", "URL", "its server (default: that of --base-url)")
+    option(judge, "--judge-api", "NAME", "its server's API (default: as --api)", choices=["completions", "chat"])
+    option(judge, "--judge-api-key-file", "FILE", "a file with its server's key (default: that of --api-key-file)")
+    option(judge, "--judge-tokenizer", "MODEL", "the tokenizer to count with, if the judge is a server's name")
+    option(judge, "--judge-window", "N", "its context length, if neither model nor server states it")
+    option(judge, "--judge-prompt", "FILE", "your own prompt, with {question}, {answers}, {needed} and {reply}")
+
+
+def _judge(a: argparse.Namespace) -> ModelJudge | None:
+    """Open the model judge that the options describe, if any."""
+    from memagent_lib.evaluation import open_judge
+
+    options = {name: value for name, value in vars(a).items() if name.startswith("judge_") and value}
+    if not a.judge:
+        if options:
+            raise ValueError(f"--{next(iter(options)).replace('_', '-')} needs --judge MODEL")
+        return None
+    backend = a.judge_backend or a.backend
+    server = {}
+    if backend == "openai":
+        key_file = a.judge_api_key_file or a.api_key_file
+        server = {"base_url": a.judge_base_url or a.base_url, "api": a.judge_api or a.api, "api_key": api_key(key_file)}
+    elif a.judge_base_url or a.judge_api or a.judge_api_key_file:
+        raise ValueError(
+            f"--judge-base-url, --judge-api and --judge-api-key-file need a judge on a server, not {backend}"
+        )
+    return open_judge(
+        a.judge,
+        backend,
+        prompt=a.judge_prompt or "",
+        tokenizer=a.judge_tokenizer or "",
+        window=a.judge_window,
+        **server,
+    )
 
 
 def _how_to_continue(a: argparse.Namespace) -> str:
@@ -56,6 +101,7 @@ def run(a: argparse.Namespace) -> int:
     # A trained model's own reader is known only once the model is open, but a plan with any reader finds bad files.
     EvaluationPlan(files, n, readers or ["overwrite"])
     policy = a.policy or policy_name(a.model)
+    judge = _judge(a)
     agent = agent_of(a)
     _require_same_chunks(out, policy, agent.encoder.budget.chunk_tokens)
     plan = EvaluationPlan(files, n, readers or [agent.reader.source])
@@ -72,9 +118,13 @@ def run(a: argparse.Namespace) -> int:
     }
     try:
         with Experiment.open(a.tracking).run(f"evaluate {policy}", params) as tracked:
-            results, rows = evaluate_files(tracked, agent, plan, a.out, a.model, policy, a.concurrency, add=True)
+            results, rows = evaluate_files(
+                tracked, agent, plan, a.out, a.model, policy, a.concurrency, add=True, judge=judge
+            )
     finally:
         agent.close()
+        if judge:
+            judge.close()
     print(overview(rows).to_string(index=False))
     table = benchmark_table(results, policy)
     if len(table):
@@ -85,6 +135,8 @@ def run(a: argparse.Namespace) -> int:
         _save_wrong(plan, results, a.wrong)
     page = _page(tracked, results, policy, out)
     print(f"\njudged by {judges(rows)}", file=sys.stderr)
+    if "model_judge" in rows.attrs:
+        print(rows.attrs["model_judge"], file=sys.stderr)
     print(f"run {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
     # If only some readings failed, the others are a result; if all did, nothing was measured.
     return 0 if rows["score"].notna().any() else 1

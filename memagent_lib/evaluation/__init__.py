@@ -7,6 +7,7 @@ This package depends on agents, examples and diagnoses, not on MLflow, notebooks
 from memagent_lib.evaluation import case_study
 from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate
+from memagent_lib.evaluation.model_judge import Judgement, ModelJudge, Verdict, open_judge, verdict_in
 from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan, save_wrong
 from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import read_results, write_results
@@ -35,8 +36,11 @@ __all__ = [
     "SAME",
     "Column",
     "EvaluationPlan",
+    "Judgement",
+    "ModelJudge",
     "Rate",
     "Result",
+    "Verdict",
     "aevaluate",
     "benchmark_rows",
     "benchmark_table",
@@ -51,6 +55,7 @@ __all__ = [
     "judges",
     "mean_columns",
     "mixtures",
+    "open_judge",
     "overview",
     "paired",
     "paired_interval",
@@ -61,6 +66,7 @@ __all__ = [
     "table",
     "to_frame",
     "turns_to_frame",
+    "verdict_in",
     "wilson",
     "write_results",
 ]  # fmt: skip

@@ -76,8 +76,11 @@ def mean_columns() -> list[str]:
 
 
 def table(results: pd.DataFrame) -> pd.DataFrame:
-    """Tabulate accuracy with interval, n and failures: a row per policy and reader (and task), a column per length."""
-    lines = ["policy", "reader"]
+    """Tabulate accuracy with interval, n and failures: a row per policy, reader and judge (and task), a column per
+    length.
+    """
+    results = _by_judge(results)
+    lines = ["policy", "reader", "judge"]
     if results["task"].nunique() > 1:
         lines.insert(0, "task")
     summary = summarise(results, by=(*lines, "chunks"))
@@ -86,6 +89,18 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     # pivot sorts by name, but policies stay in the order of the rows.
     order = list(results[lines].drop_duplicates().itertuples(index=False, name=None))
     return wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
+
+
+def _by_judge(results: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the rule as their ``judge``, then those that a model judged, with its verdict as score."""
+    import pandas as pd
+
+    rows = results.assign(judge=results["rule"].fillna(""))
+    if "model_verdict" not in results:
+        return rows
+    by_model = rows[rows["model_judge"].notna()]
+    by_model = by_model.assign(judge=by_model["model_judge"], score=by_model["model_verdict"].astype(float))
+    return pd.concat([rows, by_model], ignore_index=True)
 
 
 def judges(results: pd.DataFrame) -> str:

@@ -315,7 +315,10 @@ def judge_named(rule: str) -> Rule:
     if is_plugin(rule):
         return _in_file(rule)
     known = [f"{judge.name}:..." if judge.detail else judge.name for judge in _DECLARED]
-    raise ValueError(f"no judge {rule!r}; choose from {', '.join(sorted(known))}, or name a function: FILE.py:NAME")
+    raise ValueError(
+        f"no judge {rule!r}; choose from {', '.join(sorted(known))}, or name a function: FILE.py:NAME "
+        "(a model judges only evaluations: memagent evaluate --judge)"
+    )
 
 
 def is_guessable(rule: str) -> bool:

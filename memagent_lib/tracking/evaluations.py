@@ -21,6 +21,8 @@ from memagent_lib.backends import shape_of
 from memagent_lib.evaluation import (
     SAME,
     EvaluationPlan,
+    Judgement,
+    ModelJudge,
     Result,
     evaluate_plan,
     mean_columns,
@@ -42,15 +44,21 @@ ROWS = "results.parquet"
 _RUNS_TRIED = 30
 
 
-def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: Any) -> pd.DataFrame:
+def log_results(
+    run: Run, results: Sequence[Result], model: str = "", judgement: Judgement | None = None, **labels: Any
+) -> pd.DataFrame:
     """Log the rows, metrics and readings of an evaluation; return the rows with the labels as columns.
 
     Metrics are logged per reader, with the length in chunks as MLflow's step (0 if the length is unknown). If ``model``
     is set, they are also attached to that model in MLflow. ``labels`` such as ``policy="trained"`` become columns, as
-    do the ids of the run and of each reading's trace. The column ``flops`` is filled if the model's shape is known.
+    do the ids of the run and of each reading's trace. The column ``flops`` is filled if the model's shape is known. A
+    ``judgement`` adds its columns, its numbers as metrics, and its summary as ``attrs["model_judge"]`` of the rows.
     """
     traces = [trace_id_of(run, result) for result in results]
     frame = to_frame(results).assign(**labels, run_id=run.id, trace_id=traces, flops=_flops(results, model))
+    if judgement:
+        frame = frame.assign(**judgement.columns)
+        run.tags({"model_judge": judgement.judge, "model_judge_prompt": judgement.prompt_hash})
     run.table(frame, ROWS)
     used = run.uses(model) if model else None
     scored = frame["score"].dropna()
@@ -62,6 +70,9 @@ def log_results(run: Run, results: Sequence[Result], model: str = "", **labels: 
         names = ("accuracy", "low", "high", *mean_columns())
         metrics = {f"{row['reader']}/{name}": row[name] for name in names if not pd.isna(row[name])}
         run.metrics(metrics, int(row["chunks"]), used)
+    if judgement:
+        run.metrics({f"model_judge/{name}": value for name, value in judgement.metrics(results).items()})
+        frame.attrs["model_judge"] = judgement.summary(results)
     warnings = mixtures(frame)
     if warnings:
         run.tags({"mixed": "; ".join(warnings)})
@@ -91,18 +102,22 @@ def evaluate_files(
     policy: str = "",
     concurrency: int = 64,
     add: bool = False,
+    judge: ModelJudge | None = None,
 ) -> tuple[list[Result], pd.DataFrame]:
     """Evaluate an agent on data files and log the results; return the results and their rows.
 
     ``memagent evaluate`` and the notebook 03_evaluate call this. Finished turns and results are saved below ``folder``,
     so the same call continues after a crash. The rows are saved there as ``POLICY.parquet``, so that figures can
     compare several policies. With ``add``, earlier rows in that file remain, except those with the reader and the data
-    file of new rows.
+    file of new rows. A ``judge`` gives its verdicts after all readings, in columns of their own.
     """
     policy = policy or policy_name(model)
     run.data(*plan.files)
-    results = evaluate_plan(agent, plan, absolute(folder) / "readings", concurrency)
-    rows = log_results(run, results, model, policy=policy, chunk_tokens=agent.encoder.budget.chunk_tokens)
+    readings = absolute(folder) / "readings"
+    results = evaluate_plan(agent, plan, readings, concurrency)
+    judgement = judge and judge.judge(results, readings, concurrency)
+    labels = {"policy": policy, "chunk_tokens": agent.encoder.budget.chunk_tokens}
+    rows = log_results(run, results, model, judgement, **labels)
     save_rows(rows, folder, rows_file(policy), add)
     return results, rows
 

@@ -19,7 +19,7 @@ from hostile import serving
 
 from memagent_lib.cli import main
 from memagent_lib.data import Example, Span, load, make, save, stream
-from memagent_lib.evaluation import Result, benchmark_rows, benchmark_table
+from memagent_lib.evaluation import Result, benchmark_rows, benchmark_table, gather_rows
 from memagent_lib.scoring import score
 from memagent_lib.tracking import Experiment, load_results, load_runs
 
@@ -95,6 +95,33 @@ def test_readers_and_n_repeat_and_another_policy_joins_the_page(needles, tokeniz
     assert page_of(tmp_path / "out") == {
         (policy, reader): n for policy, n in (("small", 3), ("other", 1)) for reader in ("overwrite", "truncated")
     }
+
+
+def test_a_model_judge_adds_a_second_opinion_to_every_answer(needles, tokenizer_folder, workspace, tmp_path, capsys):
+    def judged_or_read(body: dict) -> dict:
+        if "CORRECT" not in body["messages"][0]["content"]:
+            return reply(body)
+        choice = {"message": {"role": "assistant", "content": "INCORRECT"}, "finish_reason": "stop"}
+        return {"choices": [choice], "usage": {"prompt_tokens": 0, "completion_tokens": 1}}
+
+    with serving() as server:
+        server.reply = judged_or_read
+        command = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles))
+        judge = ["--judge", "small", "--judge-window", "4096", "--judge-tokenizer", tokenizer_folder]
+        assert main([*command, *judge]) == 0
+        said = capsys.readouterr().err
+        assert "model judge small: 0 of 5 right; it agrees with the rule on 0.0 %" in said
+        assert "5 distinct replies, 0 verdicts saved before" in said and "5 reply tokens" in said
+        posts = server.posts
+        assert main([*command, *judge]) == 0
+        assert server.posts == posts and "5 distinct replies, 5 verdicts saved before" in capsys.readouterr().err
+        assert main([*command, "--judge-window", "4096"]) == 2
+        assert "--judge-window needs --judge MODEL" in capsys.readouterr().err
+    rows = gather_rows(tmp_path / "out")
+    assert set(rows["model_judge"]) == {"small"} and list(rows["model_verdict"]) == [0] * 5
+    assert set(rows["model_judge_reply"]) == {"INCORRECT"}
+    runs = load_runs(Experiment.open(workspace))
+    assert set(runs["metrics.model_judge/agreement"]) == {0.0} and set(runs["tags.model_judge"]) == {"small"}
 
 
 def test_an_empty_answer_of_a_server_is_failed_and_not_wrong(needles, tokenizer_folder, workspace, tmp_path, capsys):

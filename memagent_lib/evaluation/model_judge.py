@@ -1,0 +1,240 @@
+"""A judge that is a model: from a question, the accepted answers and a reply, it decides whether the reply is right.
+
+Its prompt is a file. Every distinct reply is judged once, and verdicts are saved beside the readings, so a repeated
+evaluation does not pay for them again. The examples' own rules still decide the score; this judge adds a second
+opinion, and says how often the two agree. It is no rule (:mod:`memagent_lib.scoring`), so no recipe can train on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memagent_lib import paths
+from memagent_lib.agent import Agent, Observer, TurnStore, gather, open_agent, run_sync
+from memagent_lib.backends import Backend, BackendError
+from memagent_lib.evaluation.results import Result
+from memagent_lib.journal import Journal, digest
+from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
+from memagent_lib.readers import blind
+from memagent_lib.text import Tokenizer
+from memagent_lib.trace import Prompt, Reply
+
+PROMPT_FILE = Path(__file__).parent / "judge_prompt.txt"
+ANSWER_TOKENS = 1024  # a verdict is one word, but a model may think first
+SEAM_TOKENS = 16
+_PARTS = ("question", "answers", "needed", "reply")
+_ALL_NEEDED = ("items", "match_all")  # rules for questions whose accepted answers are all needed
+_VERDICTS = {"correct": 1.0, "incorrect": 0.0}
+_NAMED = re.compile(r"\b(?:not )?(?:in)?correct\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A verdict on one reply: ``value`` is 1 or 0, or ``None`` if the judge did not decide; ``reply`` is its own."""
+
+    value: float | None
+    reply: str
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdicts of a model judge on results, in their order; ``None`` for a reading that failed.
+
+    ``requested`` counts the distinct replies, ``cached`` how many of their verdicts had been saved before.
+    """
+
+    judge: str
+    prompt_hash: str
+    verdicts: tuple[Verdict | None, ...]
+    requested: int
+    cached: int
+    prompt_tokens: int
+    reply_tokens: int
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns that this judgement adds to the rows of the results."""
+        return {
+            "model_judge": self.judge,
+            "model_verdict": [verdict and verdict.value for verdict in self.verdicts],
+            "model_judge_reply": [verdict and verdict.reply for verdict in self.verdicts],
+        }
+
+    def metrics(self, results: Sequence[Result]) -> dict[str, float]:
+        """Return the numbers of this judgement; ``agreement`` is the share of verdicts that the rule shares."""
+        decided = [
+            (result.correct, verdict.value >= 1)
+            for result, verdict in zip(results, self.verdicts, strict=True)
+            if verdict and verdict.value is not None
+        ]
+        numbers = {
+            "decided": len(decided),
+            "undecided": sum(verdict is not None for verdict in self.verdicts) - len(decided),
+            "requested": self.requested,
+            "cached": self.cached,
+            "prompt_tokens": self.prompt_tokens,
+            "reply_tokens": self.reply_tokens,
+        }
+        if decided:
+            numbers["right"] = sum(right for _, right in decided)
+            numbers["agreement"] = sum(by_rule == right for by_rule, right in decided) / len(decided)
+        return numbers
+
+    def summary(self, results: Sequence[Result]) -> str:
+        """Return one line: what was judged, how often the rule agrees, and what it cost."""
+        numbers = self.metrics(results)
+        line = f"model judge {self.judge}: "
+        if numbers["decided"]:
+            line += (
+                f"{numbers['right']:,} of {numbers['decided']:,} right; it agrees with the rule on "
+                f"{100 * numbers['agreement']:.1f} %"
+            )
+        else:
+            line += "no verdict"
+        if numbers["undecided"]:
+            line += f"; {numbers['undecided']:,} undecided"
+        return (
+            f"{line}; {self.requested:,} distinct replies, {self.cached:,} verdicts saved before; "
+            f"{self.prompt_tokens:,} prompt and {self.reply_tokens:,} reply tokens"
+        )
+
+
+class ModelJudge:
+    """A model that judges replies. ``words`` is the text of its prompt, with ``{question}``, ``{answers}``,
+    ``{needed}`` (whether one or all of the answers are needed) and ``{reply}``.
+    """
+
+    def __init__(self, name: str, backend: Backend, tokenizer: Tokenizer, words: str, weights: str = ""):
+        unused = [part for part in _PARTS if f"{{{part}}}" not in words]
+        if unused:
+            raise ValueError(f"the judge's prompt does not use {', '.join(f'{{{part}}}' for part in unused)}")
+        room = backend.window - tokenizer.chat_tokens - ANSWER_TOKENS - SEAM_TOKENS
+        least = tokenizer.count(words)
+        if room < least:
+            raise ValueError(
+                f"the judge's window is {backend.window:,} tokens; its prompt takes {least:,} without a reply and its "
+                f"verdict up to {ANSWER_TOKENS:,}; choose a judge with a larger window"
+            )
+        self.name = name
+        self.prompt_hash = digest(words)[:16]
+        self._words = words
+        template = Template(
+            name="judge",
+            empty_memory="none",
+            read="{question}{memory}{chunk}",
+            answer="{question}{memory}",
+            direct="{question}{chunk}",
+            blind="{question}",
+        )
+        budget = Budget(question_tokens=room, answer_tokens=ANSWER_TOKENS)
+        self._agent = Agent(Encoder(tokenizer, template, budget, blind.prompts), backend, blind, weights or name)
+
+    def judge(self, results: Sequence[Result], folder: str | Path | None = None, concurrency: int = 64) -> Judgement:
+        """Judge the answers of results. With a ``folder``, verdicts are saved there and found there again."""
+        prompts = [result.trace and self.prompt(result) for result in results]
+        distinct = [prompt for prompt in dict.fromkeys(prompts) if prompt]
+        identity = self._agent.identity | {"prompt": self.prompt_hash}
+        hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
+        journal = Journal(paths.absolute(folder) / f"judge-{hashed}.jsonl", identity) if folder else nullcontext()
+        with journal as store:
+            saved = _Saved(store.reading()) if store else None
+            found = dict(zip(distinct, run_sync(self._verdicts(distinct, saved, concurrency)), strict=True))
+        return Judgement(
+            judge=self.name,
+            prompt_hash=self.prompt_hash,
+            verdicts=tuple(found.get(prompt) for prompt in prompts),
+            requested=len(distinct),
+            cached=saved.hits if saved else 0,
+            prompt_tokens=sum(verdict.prompt_tokens for verdict in found.values()),
+            reply_tokens=sum(verdict.reply_tokens for verdict in found.values()),
+        )
+
+    def prompt(self, result: Result) -> str:
+        """Return the prompt for a result's answer."""
+        example = result.example
+        all_needed = example.rule.partition(":")[0] in _ALL_NEEDED
+        texts = {
+            "question": example.question,
+            "answers": "\n".join(example.answers),
+            "needed": "all of them are needed" if all_needed else "any one of them is enough",
+            "reply": result.trace.answer,
+        }
+        # One pass, because a reply may contain a placeholder.
+        return re.sub(r"\{(question|answers|needed|reply)\}", lambda part: texts[part[1]], self._words)
+
+    def close(self) -> None:
+        self._agent.close()
+
+    async def _verdicts(self, prompts: Sequence[str], saved: _Saved | None, concurrency: int) -> list[Verdict]:
+        slots = asyncio.Semaphore(concurrency)
+
+        async def verdict(prompt: str) -> Verdict:
+            async with slots:
+                try:
+                    trace = await self._agent.aread("", prompt, observer=Observer(store=saved))
+                except (BackendError, BudgetError) as failure:
+                    return Verdict(None, f"{type(failure).__name__}: {failure}")
+            return Verdict(verdict_in(trace.answer), trace.answer, trace.prompt_tokens, trace.reply_tokens)
+
+        return await gather(map(verdict, prompts))
+
+
+class _Saved:
+    """The saved verdicts, and how many of them were found."""
+
+    def __init__(self, store: TurnStore):
+        self._store = store
+        self.hits = 0
+
+    def find(self, prompt: Prompt) -> Reply | None:
+        reply = self._store.find(prompt)
+        self.hits += reply is not None
+        return reply
+
+    def append(self, prompt: Prompt, reply: Reply) -> None:
+        self._store.append(prompt, reply)
+
+
+def verdict_in(reply: str) -> float | None:
+    """Return the verdict in a judge's reply: 1, 0, or ``None`` if there is none or more than one.
+
+    The first or the last line is the verdict if it is one word; otherwise the whole reply must name only one.
+    """
+    lines = [" ".join(re.findall(r"\w+", line.casefold())) for line in reply.splitlines()]
+    lines = [line for line in lines if line]
+    for line in (*lines[:1], *lines[-1:]):
+        if line in _VERDICTS:
+            return _VERDICTS[line]
+    named = set(_NAMED.findall(" ".join(lines)))
+    return _VERDICTS.get(named.pop()) if len(named) == 1 else None
+
+
+def open_judge(
+    model: str,
+    backend: str = "vllm",
+    *,
+    prompt: str | Path = "",
+    tokenizer: str | Path = "",
+    **options: Any,
+) -> ModelJudge:
+    """Open a model as a judge. ``options`` are those of :func:`~memagent_lib.agent.open_agent` for its backend.
+
+    ``prompt`` is a file with the judge's words (default: :data:`PROMPT_FILE`).
+    """
+    words = Path(prompt or PROMPT_FILE).read_text(encoding="utf-8")
+    smallest = Budget(chunk_tokens=1, memory_tokens=1, answer_tokens=1, question_tokens=1)  # the judge sets its own
+    agent = open_agent(model, backend, reader=blind, template="short", budget=smallest, tokenizer=tokenizer, **options)
+    try:
+        return ModelJudge(model, agent.backend, agent.encoder.tokenizer, words, agent.weights)
+    except ValueError:
+        agent.close()
+        raise

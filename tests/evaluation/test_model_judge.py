@@ -1,0 +1,131 @@
+"""A model as a judge: its prompt, its verdicts, what they cost and how they agree with the rule."""
+
+import pytest
+
+from memagent_lib.agent import Agent
+from memagent_lib.backends import BackendError, Scripted
+from memagent_lib.data import Example
+from memagent_lib.evaluation import ModelJudge, evaluate, table, to_frame, verdict_in
+from memagent_lib.evaluation.model_judge import PROMPT_FILE
+from memagent_lib.scoring import judge_named
+from memagent_lib.trace import Reply
+
+WORDS = PROMPT_FILE.read_text(encoding="utf-8")
+REPLIES = {
+    "One?": "\\boxed{Lisbon}",
+    "Two?": "It is the capital of Portugal.",
+    "Three?": "\\boxed{Lisbon}",
+    "Four?": "",
+}
+
+
+@pytest.fixture
+def results(encoder):
+    """Four results: right by the rule, right in other words, as the first with another question, and failed."""
+
+    def reply(prompt: str) -> Reply:
+        question = next(question for question in REPLIES if question in prompt)
+        if not REPLIES[question]:
+            raise BackendError("gone")
+        return Reply(REPLIES[question])
+
+    examples = [
+        Example(id=question, task="own", question=question, document="rain", answers=("Lisbon",), rule="contains")
+        for question in REPLIES
+    ]
+    return evaluate(Agent(encoder, Scripted(reply)), examples, progress=False)
+
+
+def opened(tokenizer, verdict, words: str = WORDS) -> tuple[ModelJudge, Scripted]:
+    backend = Scripted(verdict, window=4096)
+    return ModelJudge("wise", backend, tokenizer, words), backend
+
+
+def lenient(prompt: str) -> Reply:
+    return Reply("CORRECT" if "capital of Portugal" in prompt else "INCORRECT.", prompt_tokens=100, reply_tokens=1)
+
+
+def test_verdicts_stand_beside_scores_with_agreement_and_cost(results, tokenizer):
+    judge, backend = opened(tokenizer, lenient)
+    judgement = judge.judge(results)
+    assert [verdict and verdict.value for verdict in judgement.verdicts] == [0, 1, 0, None]
+    assert judgement.metrics(results) == {
+        "decided": 3, "undecided": 0, "requested": 3, "cached": 0, "prompt_tokens": 300, "reply_tokens": 3, "right": 1,
+        "agreement": 0.0,
+    }  # fmt: skip
+    assert judgement.summary(results) == (
+        "model judge wise: 1 of 3 right; it agrees with the rule on 0.0 %; 3 distinct replies, 0 verdicts saved "
+        "before; 300 prompt and 3 reply tokens"
+    )
+    prompt = backend.requests[0].text
+    assert "One?" in prompt and "any one of them is enough" in prompt and "\nLisbon\n" in prompt
+    assert "===\n\\boxed{Lisbon}\n===" in prompt
+
+
+def test_equal_prompts_are_judged_once_and_saved(results, tokenizer, tmp_path):
+    judge, backend = opened(tokenizer, lenient)
+    twice = [results[0], results[1], results[0]]
+    assert judge.judge(twice, tmp_path).requested == 2 == len(backend.requests)
+    again, fresh = opened(tokenizer, lenient)
+    judgement = again.judge(twice, tmp_path)
+    assert (judgement.cached, len(fresh.requests)) == (2, 0)
+    assert [verdict.value for verdict in judgement.verdicts] == [0, 1, 0]
+    other, asked = opened(tokenizer, lenient, WORDS + "\nBe strict.")
+    assert other.judge(twice, tmp_path).cached == 0 and len(asked.requests) == 2
+
+
+def test_a_judge_without_a_verdict_is_undecided_and_not_wrong(results, tokenizer):
+    judge, _ = opened(tokenizer, lambda prompt: Reply("I would rather not say."))
+    judgement = judge.judge(results)
+    assert [verdict and verdict.value for verdict in judgement.verdicts] == [None] * 4
+    assert "no verdict; 3 undecided" in judgement.summary(results)
+
+    def broken(prompt: str) -> Reply:
+        raise BackendError("no reply")
+
+    judge, _ = opened(tokenizer, broken)
+    assert judge.judge(results).verdicts[0].reply == "BackendError: no reply"
+
+
+def test_a_table_has_a_row_per_judge(results, tokenizer):
+    judge, _ = opened(tokenizer, lenient)
+    rows = to_frame(results).assign(policy="p", chunks=1, **judge.judge(results).columns)
+    wide = table(rows)
+    assert wide["judge"].tolist() == ["contains", "wise"]
+    assert [cell.split(" [")[0] for cell in wide["1 chunks"]] == ["66.7 %", "33.3 %"]
+    assert table(rows.drop(columns=["model_judge", "model_verdict"]))["judge"].tolist() == ["contains"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [
+        ("CORRECT", 1), ("INCORRECT", 0), ("**Incorrect.**", 0), ("correct\n\nBecause it names Lisbon.", 1),
+        ("It names Porto.\nINCORRECT", 0), ("The answer is correct.", 1), ("not correct", None), ("", None),
+        ("It is CORRECT, not INCORRECT.", None), ("CORRECT or INCORRECT?", None), ("corrected", None),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_one_word_or_none(reply, value):
+    assert verdict_in(reply) == value
+
+
+def test_placeholders_in_a_reply_are_its_own_text(results, tokenizer):
+    judge, _ = opened(tokenizer, lenient, "{question} {needed} {answers} {reply}")
+    odd = results[0]
+    example = Example(id="1", task="own", question="{reply}?", document="x", answers=("{needed}",), rule="items")
+    odd = type(odd)(example, "overwrite", 1.0, odd.trace, odd.score)
+    assert judge.prompt(odd) == "{reply}? all of them are needed {needed} \\boxed{Lisbon}"
+
+
+def test_a_prompt_without_a_part_or_without_room_is_refused(tokenizer):
+    with pytest.raises(ValueError, match=r"the judge's prompt does not use \{needed\}, \{reply\}"):
+        opened(tokenizer, lenient, "{question} {answers}")
+    with pytest.raises(
+        ValueError, match=r"the judge's window is 1,030 tokens; its prompt takes [\d,]+ without a reply"
+    ):
+        ModelJudge("small", Scripted(lenient, window=1030), tokenizer, WORDS)
+
+
+@pytest.mark.parametrize("rule", ["model", "model:wise", "llm"])
+def test_no_rule_is_a_model_so_no_recipe_trains_on_one(rule):
+    with pytest.raises(ValueError, match=f"no judge '{rule}'.*a model judges only evaluations"):
+        judge_named(rule)
