@@ -152,7 +152,7 @@ def test_the_notebooks_run_from_quickstart_to_case_study(tiny_model: str, worksp
     assert rows["error"].isna().all()
     table = pd.read_csv(workspace / "small/t.csv")
     assert table["policy"].tolist() == ["one"] * 3 + ["other"] * 3
-    assert list(table.columns) == ["policy", "reader", "1 chunks", "3 chunks"]
+    assert list(table.columns) == ["policy", "reader", "judge", "1 chunks", "3 chunks"]
     assert (workspace / "small/f.png").read_bytes().startswith(b"\x89PNG")
     assert all("ma-timeline" in (workspace / "small" / page).read_text() for page in ("m.html", "c.html", "case.html"))
     assert "The code of the silver heron is lantern" in (workspace / "small/r.html").read_text()
