@@ -416,7 +416,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """The block that marks the assistant's text for training, rendered as its body alone."""
+        """The block that marks the assistant's text for training. It renders only its body."""
 
         tags = {"generation"}  # noqa: RUF012
 

@@ -23,7 +23,10 @@ class ModelShape:
 
     @classmethod
     def of(cls, config: Any) -> ModelShape:
-        """Return the shape that a Hugging Face configuration describes. Counts parameters without allocating them."""
+        """Return the shape that a Hugging Face configuration describes.
+
+        Parameters are counted without being allocated.
+        """
         import torch
         from transformers import AutoModelForCausalLM
 

@@ -36,7 +36,7 @@ def first_line(reply: str) -> str:
 
 
 def code_line(reply: str) -> str:
-    """Return the first line of a reply that LongBench's rule takes for code."""
+    """Return the first line of a reply that is code according to LongBench's rule."""
     # LongBench skips lines with these marks, which are comments and fences.
     for line in reply.lstrip("\n").split("\n"):
         if not any(mark in line for mark in ("`", "#", "//")):

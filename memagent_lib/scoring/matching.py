@@ -226,7 +226,7 @@ def _marked(reply: str) -> str | None:
 
 
 def _after_cue(reply: str) -> str:
-    """Return the text after the last cue that any text follows."""
+    """Return the text after the last cue, except cues at the very end of the reply."""
     text = re.sub(r"\*\*|__", "", reply)
     for cue in reversed(list(_CUE.finditer(text))):
         after = text[cue.end() :].strip()

@@ -264,8 +264,8 @@ def _accepted(sample: bytes, guesses: list[tuple[str, float]], mixed: bool) -> I
 def _is_ahead(sample: bytes, guesses: list[tuple[str, float]]) -> bool:
     """Return whether the first guess is clearly better than every guess that reads the text differently.
 
-    It must also be better on the foreign words alone, because in mostly English text they hardly count, and English
-    means cp1252.
+    It must also be better on the foreign words alone. In mostly English text they hardly count, and chardet takes
+    English for cp1252.
     """
     words = b" ".join(re.findall(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*", sample))
     best = guesses[0][0]
