@@ -172,7 +172,7 @@ class Encoder:
     def overhead(self, kind: Kind) -> int:
         """Return how many tokens a prompt of this kind has besides its question, memory and chunk.
 
-        The number includes one token per part, because a part's first token may merge with the word before it.
+        The number includes a spare token for each of these, because its first token may merge with the word before it.
         """
         return self._overhead(self.template.words(kind), kind.parts)
 

@@ -148,7 +148,10 @@ class Provenance:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Provenance:
-        """Restore the tracing saved by :meth:`to_record`. Its ``steps`` and ``answers`` start empty."""
+        """Restore the state saved by :meth:`to_record`.
+
+        The ``steps`` and ``answers`` of earlier turns are not restored.
+        """
         provenance = cls()
         provenance._turns = record["turns"]
         provenance.phrases = [Phrase(**p) for p in record["phrases"]]

@@ -116,7 +116,7 @@ def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
 
 
 def _about(example: Example, characters: int) -> dict[str, Any]:
-    """Return the question, and the parts of a line about the example, for the head of a page."""
+    """Return the question, and a description of the example as a list of short texts, for the head of a page."""
     metadata = example.metadata
     line = [example.id]
     if "chunks" in metadata:
