@@ -103,7 +103,10 @@ class Teacher:
         of_one_key = several > 0 and rng.random() < several
         kind = rng.choice(_OF_ONE_KEY if of_one_key else list(QuestionKind))
         question, decoys = world.disjoint_questions(kind, rng, 2)
-        remembered, new = _dealt(question, rng) if rng.random() < 0.8 else ([], [])
+        remembered: list[Triple] = []
+        new: list[Triple] = []
+        if rng.random() < 0.8:
+            remembered, new = _dealt(question, rng)
         for decoy in decoys:
             before, after = _dealt(decoy, rng)
             remembered = merged(remembered, before, rng)

@@ -141,7 +141,9 @@ class Question:
     @property
     def rule(self) -> str:
         """The name of the judge. If there are several answers, the score is the share of them that the reply has."""
-        return "items" if self.kind in (QuestionKind.MULTIVALUE, QuestionKind.MULTIKEY) else "boxed"
+        if self.kind in (QuestionKind.MULTIVALUE, QuestionKind.MULTIKEY):
+            return "items"
+        return "boxed"
 
 
 def random_thing(rng: random.Random) -> str:

@@ -159,7 +159,9 @@ def _convert(a: argparse.Namespace) -> int:
     rule, options = _rule_and_options(a.rule, settings)
     require_options(form, options)  # convert() would take an unknown one for a parameter of its own
     _warn_of_guesses(rule)
-    tokenizer = Tokenizer.load(_counting_model(a.model)) if length else None
+    tokenizer = None
+    if length:
+        tokenizer = Tokenizer.load(_counting_model(a.model))
     try:
         chosen, examples = convert(form, paths, selection, length=length, tokenizer=tokenizer, rule=rule, **options)
     finally:
@@ -263,7 +265,9 @@ def _print_format(name: str) -> int:
 
     known = FORMATS[name]
     options = "".join(f" [{option}=...]" for option in known.options)
-    length = " [--length-tokens N | --chunks N | --documents N]" if known.pool else ""
+    length = ""
+    if known.pool:
+        length = " [--length-tokens N | --chunks N | --documents N]"
     print(f"{name} is a format, not a task: {known.files}")
     print(f"memagent data --from {name} FILE [FILE ...]{options}{length} --out FILE.parquet")
     return 0

@@ -42,7 +42,9 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib import sweeps
 
     if not (root() / SWEEP).is_file():
-        clone = PACKAGE.parent if (PACKAGE.parent / SWEEP).is_file() else "CHECKOUT"
+        clone = "CHECKOUT"
+        if (PACKAGE.parent / SWEEP).is_file():
+            clone = PACKAGE.parent
         raise FileNotFoundError(f"the demo runs in a clone of the repository, and {Path.cwd()} is in none: cd {clone}")
     spec = replace(sweeps.SweepSpec.load(root() / SWEEP), folder=a.out)
     _require_space(spec.path)

@@ -82,7 +82,9 @@ def run(a: argparse.Namespace) -> int:
 
 
 def _how_to_continue(a: argparse.Namespace) -> str:
-    return f"the same command continues from {a.journal}" if a.journal else "with --journal FILE it would continue"
+    if a.journal:
+        return f"the same command continues from {a.journal}"
+    return "with --journal FILE it would continue"
 
 
 def _document(a: argparse.Namespace) -> Document:

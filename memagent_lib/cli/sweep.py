@@ -52,7 +52,9 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def _how_to_continue(a: argparse.Namespace) -> str:
-    return "" if a.status else "the same command continues with what is not finished"
+    if a.status:
+        return ""
+    return "the same command continues with what is not finished"
 
 
 def run(a: argparse.Namespace) -> int:

@@ -179,7 +179,9 @@ def _chosen(prompts: list[FoundPrompt], parts: set[str], name: str | None, optio
     needs = f"placeholders for {', '.join(sorted(parts))}"
     if not fitting:
         there = ", ".join(f"{p.name} ({', '.join(p.parts)})" for p in prompts) or "none"
-        what = f"{name} is no text" if name else "no text of the file stands alone"
+        what = "no text of the file stands alone"
+        if name:
+            what = f"{name} is no text"
         raise ValueError(f"{what} with {needs}; texts with placeholders: {there}")
     if len(fitting) > 1:
         raise ValueError(f"several texts have {needs}: {', '.join(p.name for p in fitting)}; choose one with {option}")
@@ -217,7 +219,9 @@ def _losses(template) -> list[str]:
 
 def differences(template, ours) -> list[str]:
     """Compare a template with our own, and return one line per difference."""
-    order = "chunk before memory" if template.chunk_first else "memory before chunk"
+    order = "memory before chunk"
+    if template.chunk_first:
+        order = "chunk before memory"
     if template.chunk_first != ours.chunk_first:
         order += f", {OURS} has it the other way"
     lines = [f"order         {order}"]

@@ -239,5 +239,7 @@ def _begins_like_parquet(path: Path) -> bool:
 def _conversion(path: Path) -> str:
     """Return a phrase with the command that converts another project's file."""
     form = likely_format(path)
-    looks = f"it looks like {FORMATS[form].files}" if form else "if it is another project's (memagent data --list)"
+    looks = "if it is another project's (memagent data --list)"
+    if form:
+        looks = f"it looks like {FORMATS[form].files}"
     return f"{looks}, convert it: memagent data --from {form or 'FORMAT'} {path} --out {path.stem}_examples.parquet"

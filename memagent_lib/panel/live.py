@@ -31,7 +31,9 @@ def show(run: TrainingRun | str | Path) -> VBox | Page:
     """
     if not isinstance(run, TrainingRun):
         run = attach(run)
-    return _panel(run.folder.path).box if in_jupyter() else page.report(run)
+    if in_jupyter():
+        return _panel(run.folder.path).box
+    return page.report(run)
 
 
 def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
@@ -39,7 +41,9 @@ def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 
     In Jupyter a cell must not wait, because a reopened tab displays its widgets only while the kernel is idle.
     """
-    return run.status() if in_jupyter() else watch(run, stop_on_interrupt)
+    if in_jupyter():
+        return run.status()
+    return watch(run, stop_on_interrupt)
 
 
 @cache  # two panels of one run would be two threads and two selections
@@ -108,7 +112,9 @@ class TrainingPanel:
 
     def _chosen(self) -> Result | None:
         index = self.list.index
-        return self.listed[index] if index is not None and index < len(self.listed) else None
+        if index is not None and index < len(self.listed):
+            return self.listed[index]
+        return None
 
     def _update_rollout(self) -> None:
         chosen = self._chosen()

@@ -40,7 +40,9 @@ def percent(value: float) -> str:
 
 
 def number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
 
 
 _REPLY_LENGTHS = {"rollout/memory_tokens": "memory", "response_length/max": "longest"}

@@ -46,7 +46,7 @@ WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONL
 
 
 class RolloutError(RuntimeError):
-    """A rollout could not be finished. It is not scored as 0, which would punish the policy for another's fault."""
+    """A rollout could not be finished. A score of 0 would punish the policy for a fault that is not its own."""
 
 
 def seed_of(*names: object) -> int:
@@ -140,7 +140,9 @@ class MemAgentLoop(AgentLoopBase):
         data_config: Any = None,
         **unused_by_readers: Any,
     ):
-        arguments = data_config.config.get("apply_chat_template_kwargs") if data_config else None
+        arguments = None
+        if data_config:
+            arguments = data_config.config.get("apply_chat_template_kwargs")
         frame = json.dumps(dict(arguments or {}), sort_keys=True)
         self.agent = _agent(server_manager, tokenizer, reader, template, Budget(**budget), window, tuple(ends), frame)
         self.seed = seed
@@ -153,7 +155,7 @@ class MemAgentLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         """Read, answer and score one row of the data. A row that fails is tried once more, with the same seeds.
 
-        Both failures are recorded; the second is raised.
+        Every failure is recorded, and a second one is raised.
         """
         for attempt in range(1, TRIES + 1):
             try:
@@ -190,7 +192,9 @@ class MemAgentLoop(AgentLoopBase):
             self._save_trace(result, step, greedy=not sampling.get("temperature"))
         measured = rollout_metrics(result) | {"reward": self._reward(trace, verdict.value)}
         outputs = _outputs(result, measured, backend.extra_fields)
-        return _without_cut_replies(outputs, trace) if self.overlong is Overlong.MASK else outputs
+        if self.overlong is Overlong.MASK:
+            return _without_cut_replies(outputs, trace)
+        return outputs
 
     def _reward(self, trace: Trace, value: float) -> float:
         """Return the reward: the score, less the penalty for replies near their limits if the recipe has one."""

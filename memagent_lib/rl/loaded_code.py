@@ -33,7 +33,9 @@ def loaded_by(tables: Mapping[str, Any]) -> list[Loaded]:
     """Return the modules and files that a recipe would load: those that its settings name, then its judges."""
     found = [Loaded(name, str(value)) for name, value in _settings(tables) if _loads(name, value)]
     data = tables.get("data")
-    return found + list(_judges(data)) if isinstance(data, Mapping) else found
+    if isinstance(data, Mapping):
+        return found + list(_judges(data))
+    return found
 
 
 def _settings(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

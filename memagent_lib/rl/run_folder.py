@@ -181,7 +181,9 @@ class RunFolder:
         if status.state.over or self.locked():
             return status
         status = self._written_status()  # it may have ended in between
-        return status if status.state.over else replace(status, state=TrainingState.DIED)
+        if status.state.over:
+            return status
+        return replace(status, state=TrainingState.DIED)
 
     def _written_status(self) -> TrainingStatus:
         file = self.path / "status.json"

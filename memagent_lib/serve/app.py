@@ -392,7 +392,9 @@ def _failed(_: Request, failure: Exception) -> Response:
     after_s = 10.0 if status == 429 else None
     if isinstance(failure, BackendUnavailable):
         after_s = failure.after_s
-    return JSONResponse(body, status, None if after_s is None else {"Retry-After": str(ceil(after_s))})
+    if after_s is None:
+        return JSONResponse(body, status)
+    return JSONResponse(body, status, {"Retry-After": str(ceil(after_s))})
 
 
 def _gone(_: Request, __: Exception) -> Response:

@@ -48,7 +48,9 @@ class CompletionRequest(BaseModel):
             raise ChatError(f"one reply per prompt, and best_of is {self.best_of}", "best_of")
         if self.stream:
             raise ChatError("this endpoint has no streams; /v1/chat/completions has", "stream")
-        prompts = [self.prompt] if isinstance(self.prompt, str) or _is_ids(self.prompt) else self.prompt
+        prompts = self.prompt
+        if isinstance(prompts, str) or _is_ids(prompts):
+            prompts = [prompts]
         if not prompts:
             raise ChatError("there is no prompt", "prompt")
         return [prompt if isinstance(prompt, str) else _decoded(prompt, tokenizer) for prompt in prompts]

@@ -59,8 +59,11 @@ def _text(content: Any) -> Any:
         return content
     texts = []
     for part in content:
-        kind = part.get("type", "text") if isinstance(part, dict) else type(part).__name__
-        text = part.get("text") if isinstance(part, dict) else part
+        kind = type(part).__name__
+        text = part
+        if isinstance(part, dict):
+            kind = part.get("type", "text")
+            text = part.get("text")
         if kind not in _TEXT_PARTS or not isinstance(text, str):
             raise ValueError(f"a document is text, and this part is {kind!r}")
         texts.append(text)
@@ -185,10 +188,9 @@ def _without_cues(messages: Sequence[ChatMessage]) -> tuple[Sequence[ChatMessage
 def _whole_question(question: str, document: str | None, rule: str, cue: str) -> ReadingTask:
     """Return a task whose question is a whole message, without a cue at its end."""
     text, own_cue = set_aside_cue(question)
-    cue = cue or own_cue
     if own_cue:
-        text = without_label(text)
-    return ReadingTask(text if own_cue else question, document, _with_cue(rule, cue))
+        question = without_label(text)
+    return ReadingTask(question, document, _with_cue(rule, cue or own_cue))
 
 
 def _with_cue(rule: str, cue: str) -> str:
@@ -214,7 +216,9 @@ def _divided_at(text: str, split: str, cue: str) -> MessageParts | None:
     """Divide a text at the last mark, or at its first or last break between lines or paragraphs, or return None."""
     if split.startswith(MARK):
         at = text.rfind(split.removeprefix(MARK))
-        return MessageParts(text[at:], text[:at], cue=cue) if at > 0 else None
+        if at > 0:
+            return MessageParts(text[at:], text[:at], cue=cue)
+        return None
     separator = _PARAGRAPH if split.endswith("paragraph") else _LINE
     breaks = list(separator.finditer(text))
     if breaks and split.startswith("last"):

@@ -29,7 +29,9 @@ class Guard:
         self._allowed = {name.lower().rstrip(".") for name in allowed}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope["method"], Headers(scope=scope)) if scope["type"] == "http" else None
+        refusal = None
+        if scope["type"] == "http":
+            refusal = self._refusal(scope["method"], Headers(scope=scope))
         if refusal is None:
             return await self._app(scope, receive, send)
         message, status = refusal

@@ -171,7 +171,9 @@ def _divide_body(body: str, cue: str, has_options: bool, fits: Fits) -> MessageP
     closing = _closing_start(document, opening)
     if closing is None:
         is_apart = _BREAK.match(body, len(opening)) and not _second_paragraph_repeats(body, opening)
-        instructions = _instruction(opening) if has_options and is_apart else ""
+        instructions = ""
+        if has_options and is_apart:
+            instructions = _instruction(opening)
         return MessageParts(without_label(question), document, instructions)
     if not is_marked and fits(body[closing:]):  # an abstract and what to do with it, say
         return MessageParts(body[closing:].strip(), document[:closing].rstrip())
@@ -241,7 +243,9 @@ def _last_example_start(body: str, cue: str) -> int | None:
     end = body.find("\n", at)
     if body[at:end].strip() == label:
         end = body.find("\n", end + 1)  # the example's reply is on the line after the cue
-    return end + 1 if end > at and not _BREAK.search(body, end) else None
+    if end > at and not _BREAK.search(body, end):
+        return end + 1
+    return None
 
 
 def _closing_start(document: str, opening: str) -> int | None:
@@ -261,7 +265,9 @@ def _closing_start(document: str, opening: str) -> int | None:
         if _instruction(paragraph) and _repeats(paragraph, opening):
             found.append(start)
         end = len(document[:start].rstrip())
-    return found[-1] if 0 < len(found) < CLOSING_PARAGRAPHS else None
+    if 0 < len(found) < CLOSING_PARAGRAPHS:
+        return found[-1]
+    return None
 
 
 def _is_question(text: str) -> bool:
@@ -272,7 +278,9 @@ def _instruction(text: str) -> str:
     """Return the text if it can be an instruction (one short line that does not end in a colon), else ""."""
     text = text.strip()
     fits = len(text) <= INSTRUCTION_CHARS and "\n" not in text
-    return text if fits and not _COLON_END.search(text) else ""
+    if fits and not _COLON_END.search(text):
+        return text
+    return ""
 
 
 def _repeats(paragraph: str, opening: str) -> bool:
@@ -301,7 +309,9 @@ def _set_aside_options(body: str) -> tuple[str, str]:
     before, announcement = set_aside_cue(body[:at])
     if len(_words(announcement)) > 2:  # longer than "Choices:": the question itself
         before = body[:at].rstrip()
-    return (before, body[len(before) :]) if before and is_at_end else (body, "")
+    if before and is_at_end:
+        return (before, body[len(before) :])
+    return (body, "")
 
 
 def _last_paragraph_start(text: str) -> int:

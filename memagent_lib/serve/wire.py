@@ -76,7 +76,9 @@ def usage(trace: Trace) -> dict[str, Any]:
 
 def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fields: Sequence[str]) -> dict[str, Any]:
     """Return the ``memagent`` field of a complete reply: what was read, by which rule, and in how many turns."""
-    refused = {"sampling_left_out": trace.sampling_left_out} if trace.sampling_left_out else {}
+    refused = {}
+    if trace.sampling_left_out:
+        refused = {"sampling_left_out": trace.sampling_left_out}
     return {
         "trace_id": trace_id,
         "rule": task.rule,

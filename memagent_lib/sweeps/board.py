@@ -51,7 +51,9 @@ class SweepBoard:
             sys.stdout.flush()
 
     def stopping(self, running: int) -> None:
-        what = f"{running} running notebooks to clean up" if running > 1 else "the running notebook to clean up"
+        what = "the running notebook to clean up"
+        if running > 1:
+            what = f"{running} running notebooks to clean up"
         self.say(f"stopping: waiting for {what}; Ctrl-C again ends all at once")
 
 

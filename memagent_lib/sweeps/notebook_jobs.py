@@ -134,7 +134,9 @@ def _error(job: NotebookJob, status: int) -> str | None:
         message = job.error_file.read_text(encoding="utf-8")
         job.error_file.unlink()
         return message
-    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    how = f"ended with status {status}"
+    if status < 0:
+        how = f"was killed by {signal.Signals(-status).name}"
     if status == -signal.SIGKILL:
         how += "; out of memory is the usual reason"
     return f"the process that ran {job.notebook.name} {how}; its log is {job.log}"

@@ -198,7 +198,9 @@ class _SweepRun:
             runs[job.output] = run
             before = _record(_record_file(point), point.key)["seconds"]
             _save(point, PointState.RUNNING, run_id=run.id)
-            how = f"started, took {duration(before)} before" if before else "started"
+            how = "started"
+            if before:
+                how = f"started, took {duration(before)} before"
             self.board.set(point, PointState.RUNNING, how)
             own = {"tracking": self.experiment.uri, "run_id": run.id, "point": point.file_name}
             return replace(job, parameters=job.parameters | {k: v for k, v in own.items() if k in point.defaults})

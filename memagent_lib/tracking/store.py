@@ -37,12 +37,16 @@ class TrackingError(UserError, ValueError):
 
 def store_uri(where: str | Path) -> str:
     """Return the address of a store. ``where`` is the address itself, or a folder that contains ``mlflow.db``."""
-    return str(where) if "://" in str(where) else f"sqlite:///{absolute(where) / 'mlflow.db'}"
+    if "://" in str(where):
+        return str(where)
+    return f"sqlite:///{absolute(where) / 'mlflow.db'}"
 
 
 def sqlite_file(uri: str) -> Path | None:
     """Return the file at a SQLite address, or None for any other address."""
-    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+    if uri.startswith("sqlite:///"):
+        return Path(uri.removeprefix("sqlite:///"))
+    return None
 
 
 def prepare(uri: str) -> None:

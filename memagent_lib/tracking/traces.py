@@ -219,7 +219,9 @@ def _memories(result: Result) -> str:
 def _tag(name: str, value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     most = MEMORIES_CHARS if name == "memories" else TAG_CHARS
-    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text):,} characters)"
 
 
 def _usage(prompt_tokens: int, reply_tokens: int) -> dict[str, int]:

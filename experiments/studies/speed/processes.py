@@ -120,7 +120,7 @@ def watch(
         while not over:
             over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # look once more after the end
             look()
-            rows, offset = read_lines_from(metrics, offset) if metrics.exists() else ([], 0)
+            rows, offset = read_lines_from(metrics, offset)
             for row in rows:
                 seen.rows.append(row["data"] | {"step": row["step"]})
                 seen.times.append(time.monotonic() - started)

@@ -40,11 +40,19 @@ class Ratio:
         """Whether the bound is met, or None if there is no bound."""
         if self.at_least is not None:
             return self.value >= self.at_least
-        return None if self.at_most is None else self.value <= self.at_most
+        if self.at_most is None:
+            return None
+        return self.value <= self.at_most
 
     def row(self) -> dict[str, str]:
-        spread = f" [{min(self.rounds):.2f}, {max(self.rounds):.2f}]" if len(self.rounds) > 1 else ""
-        sign, bound = ("≥", self.at_least) if self.at_least is not None else ("≤", self.at_most)
+        spread = ""
+        if len(self.rounds) > 1:
+            spread = f" [{min(self.rounds):.2f}, {max(self.rounds):.2f}]"
+        sign = "≤"
+        bound = self.at_most
+        if self.at_least is not None:
+            sign = "≥"
+            bound = self.at_least
         verdict = {True: "met", False: "missed", None: ""}[self.met]
         measured = f"{self.value:.2f}{self.unit}{spread}"
         return {

@@ -48,8 +48,9 @@ def verl_environment(folder: RunFolder, device: str, checkout: str) -> dict[str,
         "PYTHONPATH": os.pathsep.join([str(folder.left_out), checkout]),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     }
-    # verl registers its FSDP engine, which runs on a CPU too, for other devices only.
-    return environment(device, 1, folder) | own | ({"VERL_ENGINE_DEVICE": "cuda"} if device == "cpu" else {})
+    if device == "cpu":
+        own["VERL_ENGINE_DEVICE"] = "cuda"  # verl registers its FSDP engine, which also runs on a CPU, only for others
+    return environment(device, 1, folder) | own
 
 
 def hydra_value(value: Any) -> str:
@@ -60,4 +61,6 @@ def hydra_value(value: Any) -> str:
         return "[" + ",".join(map(hydra_value, value)) + "]"
     if value is None:
         return "null"
-    return f"'{value}'" if isinstance(value, str | Path) else str(value)
+    if isinstance(value, str | Path):
+        return f"'{value}'"
+    return str(value)

@@ -151,7 +151,9 @@ def _is_split_text(values: Sequence[Any]) -> bool:
 
 def _digits(value: float | Decimal) -> str:
     text = f"{Decimal(str(value)):f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." in text:
+        return text.rstrip("0").rstrip(".")
+    return text
 
 
 def _noted(text: str, where: str) -> Any:

@@ -1,4 +1,4 @@
-"""The type in which each module that reads a format declares it."""
+"""What a module has to declare about the file format that it reads."""
 
 from __future__ import annotations
 

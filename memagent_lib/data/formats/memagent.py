@@ -58,14 +58,21 @@ def _training_example(record: Record) -> Example:
 def _evaluation_example(record: Record, path: Path, pool: str | Path | None) -> Example:
     fields = record.fields
     question = record.get("input", str)
-    of_ruler = "outputs" in fields
-    answers = record.texts("outputs" if of_ruler else "answers")
-    task = _task(path) if of_ruler else "hotpotqa"
-    exact = of_ruler and not task.startswith("qa")
     number = fields.get("index", record.number - 1)
+    exact = False
+    if "outputs" in fields:
+        answers = record.texts("outputs")
+        ruler_task = _task(path)
+        task = f"ruler/{ruler_task}"
+        id = f"{ruler_task}-{path.stem}-{record.number}"
+        exact = not ruler_task.startswith("qa")
+    else:
+        answers = record.texts("answers")
+        task = "hotpotqa"
+        id = f"hqa-{fields.get('num_docs')}-{number}"
     return Example(
-        id=f"{task}-{path.stem}-{record.number}" if of_ruler else f"hqa-{fields.get('num_docs')}-{number}",
-        task=f"ruler/{task}" if of_ruler else task,
+        id=id,
+        task=task,
         question=question,
         document=_document(record, question, pool),
         answers=answers if exact else answers[:1],
@@ -109,7 +116,9 @@ def _pool_document(numbers: Sequence[Any], question: str, path: str | Path | Non
             )
     gold = [set(known.gold) for known in pool.questions if known.question == question]
     if not any(documents <= set(numbers) for documents in gold):
-        lacks = "has the question's documents at other numbers" if gold else "does not have this question"
+        lacks = "does not have this question"
+        if gold:
+            lacks = "has the question's documents at other numbers"
         raise ValueError(
             f"{where}: the pool {path} {lacks}, so it is not the one that the file was made from; use {_POOLS}"
         )
@@ -120,7 +129,9 @@ def _pool_document(numbers: Sequence[Any], question: str, path: str | Path | Non
 def _pool(path: str) -> Pool:
     with open(path, "rb") as file:
         squad = file.read(64).lstrip().startswith((b'{"version"', b'{"data"'))
-    return read_squad_pool(path) if squad else read_hotpot_pool(path)
+    if squad:
+        return read_squad_pool(path)
+    return read_hotpot_pool(path)
 
 
 def _is_memagent(fields: Mapping[str, Any]) -> bool:

@@ -89,7 +89,9 @@ def require_file(path: str | Path, form: str) -> None:
         raise ValueError(f"{path} is a pipe or device; write its content to a file and name that")
     if str(path) == "-":
         raise MissingFile("- stands for a pipe, which is not read; write its content to a file and name that")
-    theirs = "" if form == "plain" else "; these files are their projects' own and are not shipped with memagent"
+    theirs = "; these files are their projects' own and are not shipped with memagent"
+    if form == "plain":
+        theirs = ""
     raise MissingFile(f"no file at {path}{theirs}")
 
 

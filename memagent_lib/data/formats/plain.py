@@ -160,7 +160,9 @@ def _document(record: Record, name: str) -> str:
 def _passage(value: Any, name: str, where: str) -> str:
     if isinstance(value, Mapping) and isinstance(value.get("text"), str):
         title = value.get("title")
-        return f"{title}\n{value['text']}" if isinstance(title, str) and title else value["text"]
+        if isinstance(title, str) and title:
+            return f"{title}\n{value['text']}"
+        return value["text"]
     if not isinstance(value, str):
         raise ValueError(
             f"{where}: expected a text as {name!r}, or a list of texts or of objects with 'text', found {value!r:.60}"

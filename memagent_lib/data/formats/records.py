@@ -112,7 +112,9 @@ def json_value(path: str | Path, kind: type[T], expected: str) -> T:
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         why = _why(error)
-        hint = "; these are JSON lines, one object to a line" if why == "Extra data" else ""
+        hint = ""
+        if why == "Extra data":
+            hint = "; these are JSON lines, one object to a line"
         raise ValueError(
             f"{path}, line {line}: expected {expected}, found text that is not JSON ({why}){hint}"
         ) from error
@@ -192,7 +194,9 @@ def _parquet(path: Path) -> Iterator[Record]:
 
 def _why(error: Exception) -> str:
     """Return what is wrong with a JSON text, without its position."""
-    return "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return getattr(error, "msg", str(error))
 
 
 def _refuse_half_characters(value: Any, text: str, where: str) -> None:

@@ -113,7 +113,9 @@ class _Job:
             example = task.plan(key).example(key, meter)
         except ValueError as error:
             raise ValueError(f"task {self.name!r}: {error}") from error
-        return replace(example, rule=self.rule) if self.rule else example
+        if self.rule:
+            return replace(example, rule=self.rule)
+        return example
 
 
 def _in_this_process(job: _Job, n: int, tokenizer: Tokenizer) -> Iterator[Example]:

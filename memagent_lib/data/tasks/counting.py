@@ -66,7 +66,7 @@ class WordsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonWords:
-    """RULER's cwe: a list with ``common`` words ``common_repeats`` times each, others ``other_repeats`` times."""
+    """RULER's cwe: a list in which ``common`` words occur ``common_repeats`` times, others ``other_repeats`` times."""
 
     common: AtLeastOne = 10
     common_repeats: int = 30

@@ -77,7 +77,7 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
 
 
 def window_checked(recipe: Recipe) -> Encoder:
-    """Return the encoder of the recipe's prompts, once their longest prompt and reply fit the window.
+    """Check that the recipe's longest prompt and reply fit the window; return the encoder of its prompts.
 
     Raises :class:`BudgetError` if they exceed the window of the model or of verl's rollouts, and
     :class:`SettingsError` if there is no model.
@@ -135,7 +135,9 @@ def _check_leftovers(folder: RunFolder, resume: bool) -> None:
     if not status.state.over:
         raise active(folder)
     last = folder.latest_checkpoint()
-    at = f"with a checkpoint of step {last.step}" if last else "without a checkpoint"
+    at = "without a checkpoint"
+    if last:
+        at = f"with a checkpoint of step {last.step}"
     advice = "choose another folder"
     if status.state is not TrainingState.FINISHED:
         advice = f"resume it (--resume), or {advice}"
@@ -149,7 +151,9 @@ def _check_average(model: ModelConfig) -> None:
     others = shapes_of(Path(model.average_with))
     if not shapes or shapes != others:
         differ = [name for name in sorted(shapes.keys() | others.keys()) if shapes.get(name) != others.get(name)]
-        first = f"; {differ[0]} has {others.get(differ[0])} and {shapes.get(differ[0])}" if differ else ""
+        first = ""
+        if differ:
+            first = f"; {differ[0]} has {others.get(differ[0])} and {shapes.get(differ[0])}"
         raise SettingsError(
             "model.average_with must be a folder with weights (safetensors) of the same names and shapes as "
             f"model.path, got {model.average_with} for {model.path}{first}"

@@ -63,7 +63,9 @@ def require_answer(address: str) -> None:
         host, _, port = canonicalize_bootstrap_address(address).rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_WAIT_S).close()
     except OSError as error:
-        at = address if address != "auto" else os.environ.get("RAY_ADDRESS") or "any address known here (auto)"
+        at = address
+        if address == "auto":
+            at = os.environ.get("RAY_ADDRESS") or "any address known here (auto)"
         fix = 'see that its head runs and this machine reaches it; cluster.address = "local" starts one'
         raise RunError(f"no Ray cluster answers at {at} ({error}); {fix}") from error
 

@@ -75,7 +75,9 @@ def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> R
         "actor_rollout_ref.actor.entropy_coeff": 0.01,  # random replies are never right: only this moves the weights
     }
     verl |= {f"{CHAT_TEMPLATE}.{name}": value for name, value in settings.chat_template.items()}
-    shipped = settings.template if isinstance(settings.template, str) else "chunk_first"
+    shipped = "chunk_first"
+    if isinstance(settings.template, str):
+        shipped = settings.template
     reading = {"template": shipped, "reader": settings.reader, **asdict(settings.budget)}
     return Recipe.from_tables(
         {
@@ -111,7 +113,9 @@ def check_run(run: TrainingRun, device: str, original: Path, peak_gb: float) -> 
     yield Finding("update", _rate(update, [row["timing_s/update_actor"] for row in warm]))
     yield Finding("step", f"{statistics.median(row['timing_s/step'] for row in warm):.1f} s, without the first")
     on_device = max(row.get("actor/perf/max_memory_reserved_gb", 0.0) for row in rows)
-    gpu = f", {on_device:.1f} GB of the GPU by the actor" if on_device else ""
+    gpu = ""
+    if on_device:
+        gpu = f", {on_device:.1f} GB of the GPU by the actor"
     yield Finding("peak memory", f"{peak_gb:.1f} GB{gpu}")
     yield _checkpoint(run)
 
@@ -149,9 +153,11 @@ def _memory_gb(pid: int) -> float:
     """Return the memory in GB of a process and its descendants; shared pages are counted once per process."""
     import psutil
 
+    if not pid:
+        return 0.0
     total = 0
     with suppress(psutil.Error):
-        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)) if pid else ():
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
             with suppress(psutil.Error):
                 total += process.memory_info().rss
     return total / 1e9

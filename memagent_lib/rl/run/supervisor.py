@@ -50,7 +50,9 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
     ledger = Experiment.open(config.tracking.uri, config.tracking.experiment)
     note = folder.path / "mlflow_run.txt"
     requested = config.tracking.run_id
-    previous = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
+    previous = ""
+    if note.is_file():
+        previous = note.read_text(encoding="utf-8").strip()
     if previous and requested in ("", previous):
         entry = ledger.join(previous)
         entry.resume()
@@ -111,11 +113,8 @@ class Supervisor:
         processes.end_descendants()
         if entry:
             error = self.complete(entry, state, error)
-        self.write(
-            replace(
-                self.status, state=state, error=error, seconds_left=0.0 if state is TrainingState.FINISHED else None
-            )
-        )
+        left = 0.0 if state is TrainingState.FINISHED else None
+        self.write(replace(self.status, state=state, error=error, seconds_left=left))
         return state
 
     def complete(self, entry: Run, state: TrainingState, error: str) -> str:
@@ -234,7 +233,9 @@ class Supervisor:
         steps = [row["metrics"] for row in self.folder.rows()]
         seconds = [measured[SECONDS] for measured in steps[-10:] if SECONDS in measured]
         retried = round(sum(m["rollout/retried"] * m["rollout/count"] for m in steps if "rollout/retried" in m))
-        left = statistics.median(seconds) * (self.status.steps - step) if seconds else None
+        left = None
+        if seconds:
+            left = statistics.median(seconds) * (self.status.steps - step)
         reward = metrics.get(REWARD, self.status.reward)
         now = {"step": step, "reward": reward, "retried": retried, "seconds_left": left}
         self.write(replace(self.status, state=TrainingState.RUNNING, **now))
@@ -254,7 +255,9 @@ class Supervisor:
     def _why(self, code: int) -> str:
         if self.folder.error.is_file():
             return self.folder.error.read_text(encoding="utf-8")
-        how = f"was killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with code {code}"
+        how = f"ended with code {code}"
+        if code < 0:
+            how = f"was killed by signal {-code} ({signal.Signals(-code).name})"
         return f"the training process {how}; the log is {self.folder.log}"
 
     def export(self) -> None:
@@ -287,18 +290,18 @@ def watch_over(folder: RunFolder, config: Recipe, device: str) -> int:
     child = os.fork()
     if not child:
         processes.die_with_parent(parent)
-        return 0 if Supervisor(folder, config, device).run() is TrainingState.FINISHED else 1
+        if Supervisor(folder, config, device).run() is TrainingState.FINISHED:
+            return 0
+        return 1
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os.kill(child, signal.SIGTERM))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     processes.end_descendants()
     status = folder.status()
     if not status.state.over:
-        error = (
-            f"the supervisor was killed by signal {-code}"
-            if code < 0
-            else f"the supervisor ended with code {code}; the log is {folder.log}"
-        )
+        error = f"the supervisor ended with code {code}; the log is {folder.log}"
+        if code < 0:
+            error = f"the supervisor was killed by signal {-code}"
         close_entry(ledger_entry(config, folder), TrainingState.FAILED, {"error": error})
         folder.write_status(replace(status, state=TrainingState.FAILED, error=error))
     return code

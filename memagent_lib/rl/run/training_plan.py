@@ -245,8 +245,12 @@ class TrainingPlan:
     def resident_bytes(self) -> float:
         """Return how many bytes of weights and moments stay on one GPU while vLLM samples there."""
         where = self.verl.actor_rollout_ref.actor.fsdp_config
-        weights = 0 if where.param_offload or where.offload_policy else self._state["weights"]
-        return weights + (0 if where.optimizer_offload or where.offload_policy else self._state["optimizer"])
+        resident = 0.0
+        if not (where.param_offload or where.offload_policy):
+            resident += self._state["weights"]
+        if not (where.optimizer_offload or where.offload_policy):
+            resident += self._state["optimizer"]
+        return resident
 
     def checkpoint_bytes(self) -> float:
         """Return the size of a checkpoint in bytes: fp32 weights and Adam's two moments.
@@ -316,7 +320,9 @@ class TrainingPlan:
     def _gpu_lines(self) -> Iterator[str]:
         for name, uses in (("update", self.training_bytes()), ("sampling", self.rollout_bytes())):
             parts = ", ".join(f"{part} {size / 1e9:.1f}" for part, size in uses.items())
-            beside = f"; beside {self.resident_bytes() / 1e9:.1f} that stay" if name == "sampling" else ""
+            beside = ""
+            if name == "sampling":
+                beside = f"; beside {self.resident_bytes() / 1e9:.1f} that stay"
             yield f"{name:<11} {sum(uses.values()) / 1e9:.1f} GB a GPU: {parts}{beside}"
         attention = self.verl.actor_rollout_ref.model.override_config.get("attn_implementation", "flash_attention_2")
         yield f"attention   {attention}"
@@ -355,4 +361,6 @@ def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
 
 def _in_letters(count: int) -> str:
     """Format a number of parameters as is usual: 0.8M, 7.62B."""
-    return f"{count / 1e9:.2f}B" if count >= 1e9 else f"{count / 1e6:.1f}M"
+    if count >= 1e9:
+        return f"{count / 1e9:.2f}B"
+    return f"{count / 1e6:.1f}M"

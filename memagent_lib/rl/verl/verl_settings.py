@@ -89,7 +89,9 @@ def _nearest(config: Any, key: str) -> str:
     names = flatten(OmegaConf.to_container(config, resolve=False))
     near = [name for name in names if name.endswith(f".{key.rpartition('.')[2]}")]
     near = near or difflib.get_close_matches(key, names, n=3, cutoff=0.8)
-    return f"did you mean {' or '.join(near[:3])}? Or, " if near else ""
+    if near:
+        return f"did you mean {' or '.join(near[:3])}? Or, "
+    return ""
 
 
 def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
