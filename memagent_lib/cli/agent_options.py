@@ -97,6 +97,7 @@ def agent_of(a: argparse.Namespace) -> Agent:
         a.backend,
         reader=readers[0] if readers else None,
         template=a.template,
+        # Only what was set, so that a trained model's own sizes apply to the rest.
         budget={name: size for name, size in sizes.items() if size is not None},
         sampling=sampling_of(a),
         tokenizer=a.tokenizer,

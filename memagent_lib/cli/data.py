@@ -117,6 +117,7 @@ def _make(a: argparse.Namespace) -> int:
     configured(a.task, **parameters)  # a wrong parameter fails here, before a tokenizer is loaded
     require_parquet(a.out)
     n = 128 if a.n is None else a.n
+    # Nothing is made yet: save() below draws the examples one by one.
     examples = make(
         a.task,
         n,

@@ -48,7 +48,7 @@ def run(a: argparse.Namespace) -> int:
         raise FileNotFoundError(f"the demo runs in a clone of the repository, and {Path.cwd()} is in none: cd {clone}")
     spec = replace(sweeps.SweepSpec.load(root() / SWEEP), folder=a.out)
     _require_space(spec.path)
-    if not sweeps.run_sweep(spec, retry=True).ok:
+    if not sweeps.run_sweep(spec, retry=True).ok:  # the same command must also repeat what failed
         print(
             f"the demo did not finish; the notebooks in {display(spec.path)} show the error. "
             "`make demo` continues from there.",

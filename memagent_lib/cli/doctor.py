@@ -114,7 +114,7 @@ def _enough(what: str, available: int, found: str, fix: str) -> Finding:
 def _gpu() -> Iterator[Finding]:
     try:
         import torch
-    except ImportError:
+    except ImportError:  # reported by _packages
         return
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

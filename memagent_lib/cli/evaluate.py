@@ -103,6 +103,7 @@ def run(a: argparse.Namespace) -> int:
     policy = a.policy or policy_name(a.model)
     judge = _judge(a)
     agent = agent_of(a)
+    # Only now, because the chunk size may be a trained model's own.
     _require_same_chunks(out, policy, agent.encoder.budget.chunk_tokens)
     plan = EvaluationPlan(files, n, readers or [agent.reader.source])
     params = {

@@ -27,6 +27,7 @@ START_LIMIT_S = 120.0
 STOP_GRACE_S = 10.0
 SETTINGS = Path(__file__).parent / "jupyter"  # no news in JupyterLab; the user's own settings come first
 FIRST_PAGE = "lab/tree/notebooks"
+# Without retries: JupyterLab would otherwise take another port than the one that is printed.
 JUPYTER = ("jupyterlab", "--no-browser", "--ServerApp.port_retries=0", "--LabApp.news_url=None")
 NO_UPDATES = "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
 GIT_HOOK = f"--FileContentsManager.post_save_hook={__name__}.refresh_in_git"

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         commands.print_help()
         return 0
     try:
-        return arguments.run(arguments) or 0
+        return arguments.run(arguments) or 0  # a verb may return None
     except (KeyboardInterrupt, Terminated) as stop:
         hint = arguments.how_to_continue(arguments)
         print(f"memagent {arguments.verb}: " + "; ".join(filter(None, ("stopped", hint))), file=sys.stderr)

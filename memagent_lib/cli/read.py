@@ -12,7 +12,7 @@ from memagent_lib.cli.arguments import Verbs, add_verb, option
 if TYPE_CHECKING:
     from memagent_lib.documents import Document
 
-PATIENCE_S = 2
+PATIENCE_S = 2  # a conversion that takes longer gets a progress bar
 EXAMPLES = """\
 examples:
   memagent read contract.pdf --question "Who signs?" --model Qwen/Qwen2.5-7B-Instruct --html report.html

@@ -67,6 +67,7 @@ def run(a: argparse.Namespace) -> int:
         allowed_hosts=tuple(a.allow_host),
     )
     with socket.socket() as listening:
+        # A port is free although connections of a server that has just stopped are still in TIME_WAIT.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, a.port))  # a port in use fails here, before a model is loaded

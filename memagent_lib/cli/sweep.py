@@ -60,7 +60,7 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib import sweeps
 
-    if a.status:  # 1 while points are unfinished, also of a sweep that is running
+    if a.status:  # the exit status is 1 while points are unfinished, even if the sweep is still running
         return int(not sweeps.show_sweep(a.status))
     if not a.file:
         raise ValueError("no sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")

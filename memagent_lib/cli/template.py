@@ -97,7 +97,7 @@ def string_constants(path: Path) -> dict[str, str]:
     except (SyntaxError, ValueError) as failure:
         raise ValueError(f"{path} is no Python source: {failure}; give the .py file with the prompts") from failure
     found = {}
-    for node in ast.walk(tree):
+    for node in ast.walk(tree):  # at any depth: prompts may be attributes set in a method
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue
         text = _text(node.value)

@@ -148,6 +148,7 @@ def _as_they_are(
     def read() -> Iterator[Example]:
         for path in paths:
             for example in read_original(path, form, **options):
+                # A format's own question_id wins: several examples may have the same question.
                 yield replace(example, metadata={"question_id": example.id, **example.metadata})
 
     def bare(example: Example) -> Example:

@@ -70,7 +70,7 @@ class Example:
                 "id": self.id,
                 "rule": self.rule,
                 "evidence": [list(span) for span in self.evidence],
-                "metadata": json.dumps(dict(self.metadata), sort_keys=True),
+                "metadata": json.dumps(dict(self.metadata), sort_keys=True),  # parquet needs the same keys in every row
             },
         }
 

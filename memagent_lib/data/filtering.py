@@ -48,6 +48,7 @@ async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samp
 
     async def known_to(agent: Agent, question: Question) -> bool | None:
         async with slots:
+            # A failed request is no verdict, and another sample may still decide.
             try:
                 trace = await agent.aread("", question.question)
             except (BackendError, BudgetError):  # a question over its budget gets no reply either

@@ -80,6 +80,7 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
     file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
     yielded = 0
     for group in range(file.num_row_groups):
+        # pyarrow and the records raise any of these for a file whose end was lost or whose bytes changed.
         try:
             for example in _read_group(file, group):
                 if yielded == limit:

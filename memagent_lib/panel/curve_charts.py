@@ -73,7 +73,7 @@ def _style(ax: Any, lines: Sequence[tuple[str, Points]], write: Callable[[float]
     spread = (max(values) - min(values)) or abs(values[0]) * 0.1 or 1.0  # equal values have no spread
     low = min(values) - spread * 0.08
     high = max(values) + spread * 0.08
-    if min(values) >= 0:
+    if min(values) >= 0:  # room for a dot at 0, but no ticks below
         low = max(low, -spread * 0.04)
     if most is not None:
         high = min(high, most * 1.04)

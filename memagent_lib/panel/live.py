@@ -83,6 +83,7 @@ class TrainingPanel:
         # The callback must not take the lock: refresh has it when it sets the index, which calls the callback.
         self.list.observe(lambda _: self._update_rollout(), "index")
         self.refresh()
+        # A daemon, so that the kernel can exit while a panel is open.
         threading.Thread(target=self._follow, name=f"panel of {folder.path.name}", daemon=True).start()
 
     def refresh(self) -> None:

@@ -162,7 +162,7 @@ def label(result: Result) -> str:
     """Return a rollout's line in a list: right or wrong, step, answer."""
     metadata = result.example.metadata
     mark = "✓" if result.correct else "✗"
-    kind = " validation" if metadata["greedy"] else ""
+    kind = " validation" if metadata["greedy"] else ""  # only validation reads greedily
     answer = (result.score and result.score.answer) or result.trace.answer
     text = " ".join(answer.split())[:40] or "no answer"
     return f"{mark} step {metadata['step']}{kind}: {text}"
@@ -189,6 +189,7 @@ def _lines(points: Mapping[str, Points], metric: str, name: str) -> dict[str, Po
     matching = [logged for logged in points if logged.startswith(before) and logged.endswith(after)]
     tasks = [logged[len(before) : len(logged) - len(after)] for logged in matching]
     first_word = f"{tasks[0].partition('_')[0]}_" if tasks else ""
+    # The tasks of one family often begin with its name.
     if all(task.startswith(first_word) for task in tasks):
         tasks = [task.removeprefix(first_word) for task in tasks]
     return {task: points[logged] for task, logged in zip(tasks, matching, strict=True)}

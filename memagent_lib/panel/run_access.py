@@ -57,7 +57,7 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
         return launch(config, files.path, stop_at_exit=stop_at_exit)
     run = attach(files.path)
     if recorded_config(files) | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
-        return launch(config, files.path)
+        return launch(config, files.path)  # raises, because the folder has another run
     state = run.status().state
     if not state.over and files.stop_request.exists():  # the run is stopping; wait for the checkpoint to resume from
         *_, last = run.follow()

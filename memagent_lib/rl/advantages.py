@@ -51,7 +51,7 @@ class RowName(NamedTuple):
 
     @classmethod
     def of(cls, key: str) -> RowName:
-        prompt, rollout, turn = key.rsplit("_", 2)
+        prompt, rollout, turn = key.rsplit("_", 2)  # from the right, so that a prompt's name may have underscores
         return cls(prompt, rollout, int(turn))
 
 
@@ -84,7 +84,7 @@ def row_advantages(
     groups: dict[str, list[float]] = defaultdict(list)
     for (prompt, _), position in last.items():
         groups[prompt].append(float(rewards[position]))
-    turns: dict[tuple[str, str], int] = defaultdict(int)
+    turns: dict[tuple[str, str], int] = defaultdict(int)  # how many each rollout has, for Credit.SPLIT
     for key in keys:
         turns[RowName.of(key)[:2]] += 1
 

@@ -39,7 +39,7 @@ FAILURES = "failures.jsonl"
 TRIES = 2
 CACHED_DOCUMENTS = 256
 STEP = "step_reward"
-UNKNOWN = -1.0
+UNKNOWN = -1.0  # a number, because verl computes statistics of these metrics in validation
 MAY_BE_UNKNOWN = ("capture", "retention")
 # A turn is used when it is finished, and its text is decoded here: vLLM need not make an output of every token.
 WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
@@ -232,6 +232,7 @@ class MemAgentLoop(AgentLoopBase):
         save_rollout(self.traces, result, step, greedy)
 
 
+# Counted for the process, because verl builds a new loop for every rollout.
 _saved: Counter[tuple[int, bool]] = Counter()
 _saves_traces = True
 

@@ -42,7 +42,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise ValueError(f"no device {self.device!r}; choose from {', '.join(DEVICES)}")
-        if not 0 < self.average_share < 1:
+        if not 0 < self.average_share < 1:  # at 0 or 1 the export would be one of the two models
             raise ValueError(f"average_share must be between 0 and 1, got {self.average_share}")
 
     def with_paths(self, locate: Callable[[str], str]) -> ModelConfig:
@@ -235,7 +235,7 @@ class Recipe:
     verl: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "verl", verl_keys.completed(self.verl))
+        object.__setattr__(self, "verl", verl_keys.completed(self.verl))  # the class is frozen
         planned = sum(stage.steps for stage in self.data.stages)
         if self.data.stages and self.data.stages[-1].steps and planned < self.steps:
             advice = "leave steps out of the last stage, and it lasts to the end"
@@ -275,6 +275,7 @@ class Recipe:
     def chat_template(self) -> dict[str, Any]:
         """The arguments of the policy's chat template, from the settings in ``verl``."""
         table = f"{verl_keys.CHAT_TEMPLATE}."
+        # verl's own table is empty, so a recipe may mark its entries as added ones.
         names = {name.removeprefix("+"): value for name, value in self.verl.items()}
         return {name.removeprefix(table): value for name, value in names.items() if name.startswith(table)}
 
@@ -283,6 +284,7 @@ class Recipe:
         """The stages that the run reaches, each with its number of steps in this run."""
         reached = []
         left = self.steps
+        # Without a curriculum, the whole run is one stage.
         for stage in self.data.stages or (Stage(files=self.data.train),):
             steps = min(stage.steps or left, left)
             if steps:
@@ -327,7 +329,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in table.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value:  # an empty table is a value, or it would vanish
             flat |= flatten(value, f"{name}.")
         else:
             flat[name] = value

@@ -44,6 +44,7 @@ class Curriculum:
         at, share = divmod(drawn, len(shares))
         rows = shares[share]
         epoch, at = divmod(at, len(rows))
+        # Every pass through a share has its own order, and so have the replacements of a step.
         name = (self.seed, stage, share, epoch) + ((step,) if fresh else ())
         return rows[_order(name, len(rows))[at]]
 
@@ -73,5 +74,5 @@ def shares_of(files: Sequence[Sequence[tuple[int, str]]], mix: str) -> tuple[tup
 @lru_cache(maxsize=64)
 def _order(name: tuple[int, ...], count: int) -> list[int]:
     order = list(range(count))
-    random.Random(repr(name)).shuffle(order)
+    random.Random(repr(name)).shuffle(order)  # Random accepts no tuple as a seed
     return order

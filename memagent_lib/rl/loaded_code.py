@@ -52,7 +52,7 @@ def _settings(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def _loads(name: str, value: Any) -> bool:
     table, _, setting = name.partition(".")
-    if setting.endswith("trust_remote_code"):
+    if setting.endswith("trust_remote_code"):  # a switch, not a path
         return bool(value)
     if not isinstance(value, str) or not value:
         return False

@@ -61,6 +61,7 @@ def agreement(means: Mapping[str, float]) -> tuple[float, float]:
     n, x, y, xx, yy, xy, difference = (means[PREFIX + name] for name in _MOMENTS)
     if n == 0:
         return math.nan, math.nan
+    # Rounding can make a variance slightly negative. Constant values have no correlation; they count as agreeing.
     spread = math.sqrt(max(0.0, n * xx - x * x) * max(0.0, n * yy - y * y))
     return (n * xy - x * y) / spread if spread else 1.0, difference / n
 

@@ -78,7 +78,7 @@ class Checkpoint(NamedTuple):
     @property
     def huggingface(self) -> Path:
         """The checkpoint's folder in Hugging Face's format, which transformers and vLLM load."""
-        return self.folder / "actor" / "huggingface"
+        return self.folder / "actor" / "huggingface"  # verl's names
 
     @property
     def score(self) -> float | None:
@@ -237,6 +237,7 @@ class RunFolder:
         """Remove the metrics and rollouts of all steps after ``step``, which a resumed run repeats."""
         remaining = [row for row in self.rows() if row["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in remaining))
+        # A resumed run would append the rollouts of a repeated step to those of the first attempt.
         for file in self.traces.glob("step_*.jsonl"):
             if int(file.stem.rpartition("_")[2]) > step:
                 file.unlink()

@@ -81,6 +81,7 @@ class MemAgentTrainer(RunTrainer):
         prompts = self.config.data.gen_batch_size or self.config.data.train_batch_size
         numbers = range(len(drawn), len(drawn) + prompts)
         rows = [self.train_dataset[self.curriculum.row(self.global_steps, number)] for number in numbers]
+        # Zero-padded, because rows are sorted by these names.
         names = [f"s{self.global_steps:06d}p{number:05d}" for number in numbers]
         ids = (row["extra_info"]["id"] for row in rows)
         self.drawn = (self.global_steps, drawn | dict(zip(names, ids, strict=True)))
@@ -164,7 +165,7 @@ class MemAgentTrainer(RunTrainer):
             if len(equal) < len({RowName.of(key).prompt for key in batch.keys}):  # verl cannot take an empty step
                 batch = self._without(batch, equal)
         rows = len(batch)
-        batch = super()._balance_batch(batch, metrics=metrics, **settings)
+        batch = super()._balance_batch(batch, metrics=metrics, **settings)  # verl pads, and spreads rows over ranks
         padding = sum(bool(tag.get("is_padding")) for tag in batch.tags)
         assert len(batch) - padding == rows, f"{rows} rows became {len(batch)} with {padding} of padding"
         metrics["rows/skipped"] = metrics["rows/carried"] - rows
@@ -190,7 +191,7 @@ class MemAgentTrainer(RunTrainer):
 
     def _rewards(self, batch: KVBatchMeta) -> list[float]:
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["rm_scores"])
-        return [row.sum().item() for row in data["rm_scores"].unbind()]
+        return [row.sum().item() for row in data["rm_scores"].unbind()]  # all but a row's last token have 0
 
     def _steps(self, batch: KVBatchMeta) -> list[float | None]:
         """Return the evidence that each turn noted and retained; all None without an evidence reward."""

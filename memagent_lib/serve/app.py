@@ -128,7 +128,7 @@ class ReadingServer:
         try:
             for prompt in prompts:
                 readings.append(self._begin(form.chat(prompt)))
-        except ChatError:
+        except ChatError:  # one prompt is refused, so none is answered
             for reading in readings:
                 reading.work.cancel()
             raise
@@ -211,6 +211,7 @@ class ReadingServer:
         return self._slots
 
     def store(self, trace_id: str, task: ReadingTask, trace: Trace) -> None:
+        # Without the document: 64 of them could take gigabytes.
         self._traces[trace_id] = {
             "id": trace_id,
             "rule": task.rule,

@@ -149,7 +149,7 @@ def _divided(
 ) -> ReadingTask:
     """Return the task before the system messages are added to it."""
     require_split(split)
-    if chat.document is not None and chat.question:
+    if chat.document is not None and chat.question:  # the messages are then not needed
         return ReadingTask(chat.question, chat.document, "field document")
     if chat.question is not None:
         return ReadingTask(chat.question, _transcript(messages) or None, "field question")

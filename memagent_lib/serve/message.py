@@ -27,6 +27,7 @@ from itertools import islice
 
 Fits = Callable[[str], bool]
 
+# tests/serve/test_harness_prompts.py has the prompts of public harnesses that these limits must suit.
 CUE_CHARS = 240
 CUE_WORDS = 5
 INSTRUCTION_CHARS = 800

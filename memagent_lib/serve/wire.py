@@ -22,7 +22,7 @@ _WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "safety_identifi
 
 def parsed(body: bytes) -> Any:
     """Parse the body of a request as JSON. Raises ``ValueError`` if it is not JSON or has half a surrogate pair."""
-    text = body.decode("utf-8-sig")
+    text = body.decode("utf-8-sig")  # accepts a byte order mark
     table = json.loads(text)
     if _SURROGATE.search(text):
         json.dumps(table, ensure_ascii=False).encode()

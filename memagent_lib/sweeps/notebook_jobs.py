@@ -80,6 +80,7 @@ def run_jobs(
             while waiting and len(running) < workers:
                 job = on_start(waiting.popleft())
                 running[_start(job)] = job, time.monotonic()
+            # A timeout, so that a signal is handled soon even if no job ends.
             ended, _ = psutil.wait_procs(list(running), timeout=0.5)
             for process in ended:
                 process.stdin.close()

@@ -127,7 +127,7 @@ def _columns(varied: Mapping[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
     """Return the columns to add to ``rows``: a point's varying parameters, renamed where ``rows`` differ from them."""
     columns = {}
     for name, value in varied.items():
-        cell = json.dumps(value) if isinstance(value, list | dict) else value
+        cell = json.dumps(value) if isinstance(value, list | dict) else value  # lists cannot be grouped by
         clashes = name in rows and list(rows[name].unique()) != [cell]
         columns[f"param.{name}" if clashes else name] = cell
     return columns
@@ -273,6 +273,7 @@ def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
         params = {"stages": [stage.name for stage in spec.stages], "folder": str(spec.path)}
         return experiment.start(f"sweep {spec.name}", params, {"sweep": spec.name})
     run.resume()
+    # An earlier call's children may still be RUNNING in MLflow, although only this process runs the sweep now.
     abandoned = load_runs(experiment, f"tags.sweep_id = '{run.id}' and attributes.status = 'RUNNING'")
     for run_id in abandoned["run_id"]:  # a sweep that was killed outright could not end them
         experiment.join(run_id).end(RunStatus.KILLED)

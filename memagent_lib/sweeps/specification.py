@@ -50,7 +50,7 @@ class SweepStage:
     def __post_init__(self) -> None:
         if not self.name:
             object.__setattr__(self, "name", Path(self.notebook).stem)  # the class is frozen
-        if not re.fullmatch(r"[\w-]+", self.name):
+        if not re.fullmatch(r"[\w-]+", self.name):  # it becomes a part of file names
             raise SweepError(f"a stage's name is made of letters, digits, - and _; got {self.name!r}")
         for name, values in self.grid.items():
             if not isinstance(values, list | tuple) or not values:

@@ -41,7 +41,7 @@ from memagent_lib.tracking.traces import log_traces, trace_id_of
 
 RESULTS_FOLDER = "results"
 ROWS = "results.parquet"
-_RUNS_TRIED = 30
+_RUNS_TRIED = 30  # bounds how many tables of rows are read to find a pair
 
 
 def log_results(
@@ -65,6 +65,7 @@ def log_results(
     if len(scored):
         run.metrics({"score": scored.mean()}, model=used)  # the first, on which MLflow's comparison of runs opens
     run.metrics({"scored": len(scored), "failed": int(frame["error"].notna().sum())})
+    # MLflow's steps are numbers, so 0 stands for documents whose length in chunks is unknown.
     by_length = frame.assign(chunks=frame["chunks"].astype(float).fillna(0))
     for row in summarise(by_length).to_dict("records"):
         names = ("accuracy", "low", "high", *mean_columns())
@@ -210,7 +211,7 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
     lefts = _named(runs, left) if left else recent
     rights = _named(runs, right) if right else recent
 
-    @cache
+    @cache  # a run is compared with many others
     def rows(run_id: str) -> pd.DataFrame:
         return experiment.join(run_id).read_table(ROWS)
 

@@ -21,6 +21,7 @@ def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
     found = all_pages(experiment.client.search_runs, [experiment.experiment_id], where, **query)
     rows = [_run_row(run) for run in found]
     first = ["run_id", "name", "status", "started", "seconds", "parent"]
+    # Runs have different parameters and metrics, so the columns are those of all runs.
     return pd.DataFrame(rows, columns=first + sorted(set().union(*rows) - set(first)))
 
 

@@ -137,6 +137,7 @@ class Experiment:
                     yield run
             except BaseException as failure:
                 status = _status_of(failure)
+                # sys.exit(0) inside the block is no failure.
                 if status is not RunStatus.FINISHED:
                     run.tags({"error": f"{type(failure).__name__}: {failure}"[:5000]})
                 run.end(status)
@@ -169,6 +170,7 @@ class Run:
             self.text(json.dumps(flat, indent=2), "parameters.json")
         for name, value in long.items():
             flat[name] = f"({len(value):,} characters, see parameters.json)"
+        # MLflow's limit for one call.
         for batch in _batches([Param(name, value) for name, value in flat.items()], 100):
             self._call("log_batch", params=batch)
 
@@ -219,6 +221,7 @@ class Run:
 
         inputs = []
         for file in files:
+            # A file's name is its column in load_runs; the digest tells versions of it apart.
             dataset = Dataset(Path(file).name, data_hash(file), "local", json.dumps({"uri": str(absolute(file))}))
             inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", use)]))
         self._call("log_inputs", datasets=inputs)
@@ -279,6 +282,7 @@ class Run:
         """
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
+        # MLflow has no public hook for when measurements are logged.
         monitor = SystemMetricsMonitor(self.id, SAMPLE_S, resume_logging=True, tracking_uri=self.experiment.uri)
         waiting = monitor.mlflow_logger
         due = waiting._should_flush
@@ -309,6 +313,7 @@ class Run:
         """
         from mlflow.exceptions import MlflowException
 
+        # A local artifact is read where it is, because MLflow's client would copy it first.
         address = urlsplit(self._call("get_run").info.artifact_uri)
         here = Path(unquote(address.path)) / artifact
         if address.scheme in ("", "file") and here.exists():

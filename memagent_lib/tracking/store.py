@@ -96,6 +96,7 @@ def _make_tables(file: Path) -> None:
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         SqlAlchemyStore(f"sqlite:///{unfinished}", ARTIFACTS).engine.dispose()
+        # A hard link appears in one step, and fails if another process was faster.
         with suppress(FileExistsError):
             try:
                 os.link(unfinished, file)

@@ -115,6 +115,7 @@ def selected_turns(result: Result, limit: int) -> list[int]:
     selected = set(islice(dict.fromkeys(wanted), limit))
     rest = [i for i in range(len(turns)) if i not in selected]
     room = limit - len(selected)
+    # The middle turn of each of `room` equal parts.
     spread = {rest[len(rest) * (2 * k + 1) // (2 * room)] for k in range(room)}
     return sorted(selected | spread)
 
@@ -181,7 +182,7 @@ def _info(run: Run, result: Result, turns_left_out: int, tags: Mapping[str, Any]
     return TraceInfo(
         trace_id=trace_id_of(run, result),
         trace_location=TraceLocation.from_experiment_id(run.experiment.experiment_id),
-        request_time=round(1000 * min(starts, default=time.time())),
+        request_time=round(1000 * min(starts, default=time.time())),  # in milliseconds, as is the duration
         execution_duration=round(1000 * result.seconds),
         state=TraceState.OK,
         request_preview=example.question[:TAG_CHARS],

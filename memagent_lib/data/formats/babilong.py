@@ -59,6 +59,7 @@ def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example
 
 
 def _task_of(path: Path) -> str:
+    # A file may be called 0000.jsonl, in a folder that names the task.
     found = re.search(r"qa(?:1\d|20|[1-9])(?!\d)", "/".join(path.parts[-2:]))
     return found.group() if found else ""
 

@@ -79,7 +79,7 @@ def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int
     gold: dict[int, None] = {}  # in order, without repeats
     evidence: list[PoolSpan] = []
     for title, sentence in _supporting(record):
-        if title not in titles:
+        if title not in titles:  # the source names a paragraph that the question lacks
             continue
         document = number_of[titles[title].text]
         gold[document] = None
@@ -91,7 +91,7 @@ def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int
         id=str(record.fields.get("_id") or record.fields.get("id") or record.number),
         question=question,
         answers=(answer,),
-        gold=tuple(gold or context),
+        gold=tuple(gold or context),  # without supporting sentences, any paragraph may have the answer
         own=tuple(context),
         evidence=tuple(evidence),
         metadata={"type": record.fields.get("type")},

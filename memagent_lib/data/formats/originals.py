@@ -54,6 +54,7 @@ def _recognising(path: str | Path) -> list[Format]:
     except ValueError:
         return []
     fitting = [known for known in FORMATS.values() if first and known.recognises(first.fields)]
+    # `plain` accepts nearly any record with a question, so it must not win over a format that is more specific.
     return sorted(fitting, key=lambda known: (known.name == "plain", -len(known.fields)))
 
 

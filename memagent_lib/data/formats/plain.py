@@ -45,6 +45,7 @@ class Fields(NamedTuple):
         found: dict[str, str | None] = {}
         for part, names in NAMES.items():
             present = [name for name in names if name not in taken and name in record.fields]
+            # A field that is null in this record is used only if there is no other.
             free = [name for name in present if record.fields[name] is not None] or present[:1]
             rivals = [name for name in free if name != "input"]
             if not stated.get(part) and len(rivals) > 1 and rivals[0] != part:

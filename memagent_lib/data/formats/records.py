@@ -16,6 +16,7 @@ from memagent_lib.data.pools import AnyQuestion
 from memagent_lib.text import whole_characters
 
 T = TypeVar("T")
+# The first bytes of compressed files.
 _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 _NAMES = {str: "a text", list: "a list", dict: "an object", int: "a whole number"}
 _UTF8_MARK = b"\xef\xbb\xbf"

@@ -15,8 +15,8 @@ from typing import Any
 CSV_SUFFIXES = (".csv", ".tsv", ".tab")
 SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 _DELIMITERS = ",;\t|"
-_LONGEST_CELL = 1 << 29
-_EXCEL_CELL = 32_767
+_LONGEST_CELL = 1 << 29  # the csv module's own limit, 131,072 characters, is too low for documents
+_EXCEL_CELL = 32_767  # the most characters that Excel stores in a cell
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 

@@ -80,6 +80,7 @@ class Meter:
 
     def cost(self, text: str, separator: str = " ") -> int:
         """Return the number of tokens that ``separator + text`` adds to a document that ends in a full stop."""
+        # The separator belongs to the unit, because tokenizers merge a space with the word after it.
         unit = separator + text
         known = self._costs.get(unit)
         if known is None:

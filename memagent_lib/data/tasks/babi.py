@@ -118,6 +118,7 @@ class _Walk:
             self._step(rng.choice(self.people))
 
     def _step(self, who: str) -> None:
+        # Things are taken often and put down rarely, so that they pass through several rooms.
         carried = [thing for thing in self.things if self.carrier.get(thing) == who]
         near = [thing for thing in self.things if self._can_take(thing, who)]
         if near and self.rng.random() < 0.5:

@@ -84,7 +84,7 @@ def make(
     every length. ``rule`` replaces the task's judge. Invalid arguments raise an error at once, not at the first
     example.
     """
-    configured(name, **parameters)
+    configured(name, **parameters)  # only to raise for wrong parameters now; each worker configures its own task
     for argument, value in (("n", n), ("workers", workers)):
         if value < 1:
             raise ValueError(f"{argument} must be at least 1, got {value}")

@@ -236,7 +236,7 @@ def walked(of: World, start: int, relations: tuple[str, ...]) -> Walk | None:
     value = ""
     for name in relations:
         relation = of.entities[at].relations.get(name)
-        if relation is None or any(step.document == at for step in steps):
+        if relation is None or any(step.document == at for step in steps):  # a circle would need fewer documents
             return None
         steps.append(PoolSpan(at, relation.start, relation.end))
         value = relation.value

@@ -150,6 +150,7 @@ def essay_sentences(path: str | None) -> tuple[str, ...]:
     files = sorted(source.glob("*.txt")) if source.is_dir() else [source]
     if not files:
         raise ValueError(f"the haystack folder {path} has no .txt file; {_ESSAY_HELP}")
+    # As in RULER, line breaks and other white space become single spaces.
     text = " ".join(" ".join(utf8_text(file).split()) for file in files).strip()
     if not text:
         raise ValueError(f"the haystack {path} has no text; {_ESSAY_HELP}")

@@ -96,6 +96,7 @@ def _blocks(seed: str) -> Iterator[list[Entity]]:
     taken: set[str] = set()
     first, last = (distinct(lambda draw: _syllables(draw) + draw.choice(_CODAS), n, rng) for n in (300, 900))
     for offset in count(0, BLOCK):
+        # A generator per block, so that a block does not depend on how many others are made.
         rng = random.Random(f"{seed}/{offset // BLOCK}")
         make = _names(first, last, rng)
         names = dict(enumerate((_new(make[kind], taken) for kind in _OF_BLOCK), offset))

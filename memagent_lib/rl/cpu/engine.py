@@ -20,7 +20,7 @@ from memagent_lib.rl.cpu import weight_channel
 from memagent_lib.rl.verl.lora import merged
 from memagent_lib.rl.verl.reply_engine import ReplyEngine
 
-weight_channel.use()
+weight_channel.use()  # verl imports this module in the process that sends the weights
 
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")

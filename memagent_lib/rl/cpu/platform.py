@@ -24,7 +24,7 @@ def install() -> None:
 
     from memagent_lib.rl.cpu.cpu_device import CpuPlatform
 
-    if PlatformRegistry.get(PLATFORM) is not None:
+    if PlatformRegistry.get(PLATFORM) is not None:  # the patches below must not be applied twice
         return
     PlatformRegistry.register(platform=PLATFORM)(CpuPlatform)
     _accept_doubled_gloo()

@@ -38,7 +38,7 @@ class RolloutServer(vLLMHttpServer):
             "banned_token_ids": get_vision_placeholder_token_ids(self.model_config.processor),
         }
         await self.engine.collective_rpc("monkey_patch_model", kwargs=names)
-        self._server_port = 0
+        self._server_port = 0  # verl asserts that there is a port, but nothing listens here
 
     async def start_agents(self, config: Any) -> None:
         """Make this process a worker of verl's agent loops too."""
@@ -84,6 +84,7 @@ class RolloutServers(vLLMReplica):
             "cuda_visible_devices": "",
         }
         self.started[self.replica_rank] = []
+        # Numbered over all workers, because CpuSender finds its worker's servers by these numbers.
         for number in range(self.replica_rank * count, (self.replica_rank + 1) * count):
             actor = ray.remote(RolloutServer).options(
                 name=server_name(number),

@@ -43,6 +43,7 @@ def bad_examples(path: str | Path, encoder: Encoder) -> Iterator[BadExample]:
 def _fault(record: dict[str, Any], encoder: Encoder) -> str:
     try:
         example = Example.from_record(record | {"document": ""})
+        # Only the question can be too long: a document is cut into chunks, and a memory has its own limit.
         encoder.encode(Prompt(Kind.ANSWER, example.question, ""))
     except (BudgetError, ValueError) as error:
         return str(error)
@@ -118,7 +119,7 @@ def unusable(path: str | Path, bad: Mapping[str, str]) -> str:
 
 def _checked(path: Path, number: int, recipe: Recipe, encoder: Encoder, folder: RunFolder) -> str:
     bad = dict(bad_examples(path, encoder))
-    copy = folder.path / "data" / f"{number}_{path.name}"
+    copy = folder.path / "data" / f"{number}_{path.name}"  # numbered, because files of two folders may share a name
     if not bad:
         return str(path if is_as_saved(path) else copy_without(path, bad, copy))
     found = unusable(path, bad)

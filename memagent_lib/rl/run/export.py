@@ -125,7 +125,7 @@ def whole_weights(actor: Path) -> dict[str, Any]:
     weights = {}
     for name, weight in ranks[0].items():
         if isinstance(weight, DTensor):
-            *_, cut = weight.placements
+            *_, cut = weight.placements  # the last dimension of the mesh shards, any before it replicate
             parts = [rank[name].to_local() for rank in ranks[: weight.device_mesh.mesh.shape[-1]]]
             weight = torch.cat(parts, cut.dim) if cut.is_shard() else parts[0]
         weights[name] = weight

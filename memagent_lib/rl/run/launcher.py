@@ -34,6 +34,7 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     recipe = resolved(recipe, folder)
     device = chosen_device(recipe.model.device)
     trained = checked(recipe, folder, resume)
+    # Checked first, because a complete run must also have been made by this recipe.
     if resume and _complete(recipe, folder):
         return TrainingRun(folder)
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -98,6 +99,7 @@ def _lock(folder: RunFolder) -> int:
 
 def _prepare(recipe: Recipe, trained: Recipe, folder: RunFolder, device: str, resume: bool) -> None:
     last = folder.latest_checkpoint() if resume else None
+    # Without a checkpoint nothing can be continued, so a resumed run begins again at step 1.
     folder.forget_after(last.step if last else 0)
     remove_unfinished(folder)
     if last:

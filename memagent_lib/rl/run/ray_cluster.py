@@ -87,7 +87,7 @@ def claim_machine(folder: RunFolder) -> IO[str]:
             f"the run {other} trains on this machine with a Ray of its own, and both would hand their weights "
             'through the same sockets; wait for it, or start one Ray for both and join it: cluster.address = "auto"'
         ) from None
-    claim.truncate(0)
+    claim.truncate(0)  # only now: until the lock is held, the file has the name of the other run
     print(folder.path, end="", file=claim, flush=True)
     return claim
 
@@ -100,7 +100,7 @@ def claim_cluster(address: str, folder: RunFolder) -> Any:
     """
     import ray
 
-    @ray.remote(num_cpus=0)
+    @ray.remote(num_cpus=0)  # it must start even if the cluster is busy
     class Claim:
         def path(self) -> str:
             return str(folder.path)
@@ -111,7 +111,7 @@ def claim_cluster(address: str, folder: RunFolder) -> Any:
             claim = Claim.options(name=CLAIM, namespace=CLAIM).remote()
             ray.get(claim.path.remote())
             break
-        except ValueError:
+        except ValueError:  # an actor with this name exists
             if time.monotonic() > deadline:
                 raise RunError(_taken(address, _holder())) from None
         time.sleep(1)

@@ -106,7 +106,7 @@ def check_run(run: TrainingRun, device: str, original: Path, peak_gb: float) -> 
     lost = "rows were lost between rollouts and update"
     yield Finding.check("rows trained of rows produced", trained, rows_alike, lost)
     yield _moved(original, run.folder.model)
-    warm = rows[1:]
+    warm = rows[1:]  # the first step also fills caches and compiles
     rollout = [(row["rollout/prompt_tokens"] + row["rollout/reply_tokens"]) * row["rollout/count"] for row in warm]
     yield Finding("rollout", _rate(rollout, [row["timing_s/gen"] for row in warm]))
     update = [row["perf/total_num_tokens"] for row in warm]

@@ -26,7 +26,7 @@ def log_stacks(pid: int) -> None:
         trainer = psutil.Process(pid)
         print(f"=== stacks of the training process {pid}", flush=True)
         trainer.send_signal(STACK_SIGNAL)
-        time.sleep(1)
+        time.sleep(1)  # for the process to print its stacks before those of the others
         for process in trainer.children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 _log_stack(process)

@@ -78,7 +78,7 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
 
 def close_entry(entry: Run, state: TrainingState, tags: dict[str, str]) -> None:
     """Set the last tags and end the MLflow run with the status that corresponds to ``state``."""
-    entry.tags({f"memagent.{name}": value[:5000] for name, value in tags.items()})
+    entry.tags({f"memagent.{name}": value[:5000] for name, value in tags.items()})  # MLflow's limit for a tag
     entry.end(MLFLOW_END[state])
 
 
@@ -98,7 +98,7 @@ class Supervisor:
     def run(self) -> TrainingState:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self.on_signal)
-        processes.adopt_orphans()
+        processes.adopt_orphans()  # so that processes whose parent dies can be ended with the others
         self.write(replace(self.folder.status(), pid=os.getpid()))
         trainer = self._start()
         entry = None
@@ -193,7 +193,7 @@ class Supervisor:
     def pass_on(self, offset: int, entry: Run) -> int:
         rows, offset = read_lines_from(self.folder.verl_metrics, offset)
         for row in rows:
-            # Without NaN, the only number that differs from itself.
+            # NaN is left out: it is the only number that differs from itself.
             numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
             self.progress(row["step"], numbers)
             self.unlogged.append((row["step"], numbers))

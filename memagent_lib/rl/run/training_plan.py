@@ -198,7 +198,7 @@ class TrainingPlan:
             "decode": self.shape.forward_flops(self.work.reply_tokens, self.work.longest_row),
             "old log-probabilities": 0.0 if self.verl.algorithm.rollout_correction.bypass_mode else once,
             "reference": once if self.verl.actor_rollout_ref.actor.use_kl_loss else 0.0,
-            "update": 4 * once,
+            "update": 4 * once,  # forward, the same recomputed, and a backward pass of twice the cost
         }
         return {name: value for name, value in parts.items() if value}
 
@@ -233,7 +233,7 @@ class TrainingPlan:
         shards = actor.fsdp_config.fsdp_size if actor.fsdp_config.fsdp_size > 0 else self.workers
         if self.verl.actor_rollout_ref.model.lora_rank > 0:
             return {"weights": 2 * parameters / shards, "gradients": 0, "optimizer": 0}
-        moments = 2 if "8bit" in actor.optim.optimizer else 8
+        moments = 2 if "8bit" in actor.optim.optimizer else 8  # bytes of both moments per parameter
         return {name: n * parameters / shards for name, n in (("weights", 4), ("gradients", 4), ("optimizer", moments))}
 
     def rollout_bytes(self) -> dict[str, float]:

@@ -32,6 +32,7 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     verl = compose(verl_settings(recipe, folder, device))
     validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
     claim = connect(recipe, folder, device, verl)
+    # The claim must be dropped before Ray shuts down, because it may be an actor.
     try:
         fit(verl, device)
     finally:
@@ -73,7 +74,7 @@ def main(arguments: list[str]) -> None:
     ``arguments[1]``, if present, is the id of the parent process; this process dies with it.
     """
     folder = RunFolder(Path(arguments[0]))
-    faulthandler.register(STACK_SIGNAL)
+    faulthandler.register(STACK_SIGNAL)  # the supervisor sends it if the run hangs
     if len(arguments) > 1:
         die_with_parent(int(arguments[1]))
     recipe, device = folder.recipe()

@@ -97,5 +97,5 @@ class TrainingRun:
 def attach(run_folder: str | Path) -> TrainingRun:
     """Return the run in a folder, to follow or to stop. Raises ``FileNotFoundError`` if the folder has no run."""
     run = TrainingRun(RunFolder(Path(run_folder).absolute()))
-    run.status()
+    run.status()  # raises if there is no run
     return run

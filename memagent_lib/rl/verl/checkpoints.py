@@ -43,7 +43,7 @@ def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
         # A run that was resumed from an older checkpoint repeats this step and replaces its checkpoint.
         shutil.rmtree(folder.checkpoints / name, ignore_errors=True)
         (unfinished / name).rename(folder.checkpoints / name)
-        _flush(folder.checkpoints)
+        _flush(folder.checkpoints)  # a rename is lasting only once the folder is on disk
     except Exception as failure:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise CheckpointError(_explained(folder, step, failure)) from failure
@@ -56,6 +56,7 @@ def read_back(folder: Path) -> None:
     Raises ``ValueError`` if a file is damaged, or if no file has weights.
     """
     files = [path for path in folder.rglob("*") if path.is_file()]
+    # A checkpoint without weights would pass every check of its files.
     if not any(path.suffix == ".pt" for path in files):
         raise ValueError(f"{folder} has no file of weights (*.pt)")
     with ThreadPoolExecutor(READERS) as pool:

@@ -67,6 +67,7 @@ def prefix_trees(rows: Sequence[Sequence[int]], limit: float = math.inf) -> list
     """Group rows into trees of at most ``limit`` nodes. A row longer than ``limit`` becomes a tree by itself."""
     trees: list[Tree] = []
     before: Sequence[int] = ()
+    # Sorted by their tokens, so that rows with a long common prefix are neighbours.
     for row in sorted(range(len(rows)), key=lambda i: list(rows[i])):
         tokens = rows[row]
         shared = _common(before, tokens)
@@ -87,6 +88,7 @@ def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[
     """
     batches: list[list[int]] = []
     width = longest = 0
+    # Largest first, so that the trees of a batch have similar sizes and padding is small.
     for tree in sorted(trees, key=lambda t: -len(t.ids)):
         if not batches or width + longest > limit:
             batches.append([])

@@ -126,6 +126,7 @@ def tree_inputs(micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]
     predicting = [(tree, path[prompt - 1 : -1]) for (tree, path), prompt in zip(packed.nodes, prompts, strict=True)]
     trees = torch.tensor([tree for tree, nodes in predicting for _ in nodes], device=device)
     nodes = torch.tensor([node for _, nodes in predicting for node in nodes], device=device)
+    # The model selects the same nodes in every tree of the batch, so it is passed the union of all.
     with_logits, nodes = torch.unique(nodes, return_inverse=True)
     inputs = {
         "input_ids": packed.ids.to(device),
@@ -160,6 +161,7 @@ def at_replies(logits: torch.Tensor, micro_batch: TensorDict) -> dict[str, torch
     logs = (logits / temperature[:, None]).log_softmax(-1)
 
     def nested(values: torch.Tensor) -> torch.Tensor:
+        # verl expects a value for every token of a row; those of prompts are never read.
         flat = values.new_zeros(int(offsets[-1])).index_copy(0, positions, values)
         return torch.nested.nested_tensor_from_jagged(flat, offsets)
 

@@ -42,6 +42,7 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         group = self.groups[row["uid"]]
         last = outputs[-1]
         columns = {name: row[name] for name in COLUMNS if name in row}
+        # As in verl: only the last turn was scored, and every row of the rollout gets its score.
         for turn, output in enumerate(outputs):
             output.reward_score = last.reward_score
             output.extra_fields["reward_extra_info"] = last.extra_fields["reward_extra_info"]

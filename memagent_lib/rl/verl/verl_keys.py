@@ -98,9 +98,9 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
     if STEPS not in values:
         raise ValueError(f"verl.{STEPS} is missing; set it to the number of steps that the run makes")
     for name, kind in KINDS.items():
-        if kind is float and type(values[name]) is int:
+        if kind is float and type(values[name]) is int:  # TOML's 1 for 1.0
             values[name] = float(values[name])
-        if name in values and type(values[name]) is not kind:
+        if name in values and type(values[name]) is not kind:  # not isinstance: True is an int
             raise ValueError(f"verl.{name} must be {KIND_NAMES[kind]}, got {values[name]!r}")
     _check_numbers(values)
     _check_batches(values)

@@ -113,7 +113,7 @@ def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
         "trace_folder": str(folder.traces),
         "traces_per_step": recipe.train.traces_per_step,
     }
-    write_atomically(folder.path / AGENT_FILE, json.dumps([entry], indent=2))
+    write_atomically(folder.path / AGENT_FILE, json.dumps([entry], indent=2))  # JSON is valid YAML
 
 
 def leave_out_slow_imports(folder: RunFolder) -> None:
@@ -185,8 +185,8 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
     return {
         "trainer.project_name": recipe.tracking.experiment,
         "trainer.experiment_name": recipe.tracking.run_name or folder.path.name,
-        "trainer.logger": ["console", "file"],
-        "trainer.total_epochs": 1 << 30,
+        "trainer.logger": ["console", "file"],  # the supervisor reads the file
+        "trainer.total_epochs": 1 << 30,  # the number of steps ends a run
         "trainer.val_before_train": recipe.verl[TEST_FREQ] > 0,
         SAVE_FREQ: recipe.steps,
         "trainer.max_actor_ckpt_to_keep": None,  # our trainer deletes, once a newer one was read back
