@@ -115,7 +115,7 @@ class SweepSpec:
 
 
 class PointState(StrEnum):
-    """The state of a point. Once a point has an MLflow run, its state has MLflow's name."""
+    """The state of a point. All states but ``WAITING`` have MLflow's names."""
 
     WAITING = "not run"
     RUNNING = "RUNNING"

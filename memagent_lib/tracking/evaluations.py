@@ -162,8 +162,8 @@ def load_readings(
 ) -> dict[str, list[Result]]:
     """Load the readings that result rows describe, from the runs that the rows name; return them by policy.
 
-    ``reader`` and ``chunks`` (the length) select rows. Raises :class:`TrackingError` if a policy has no reading in such
-    a selection.
+    ``reader`` and ``chunks`` (the length) select rows. Raises :class:`TrackingError` if a policy has no reading among
+    the rows that they select.
     """
     selected = rows
     if reader:

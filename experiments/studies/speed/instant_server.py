@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that replies to every request at once and with the same text, so it takes no time.
+"""An OpenAI-compatible server that replies to every request at once with the same text, so only the client takes time.
 
 ``python instant_server.py MODEL WINDOW WORDS`` prints its port and serves until its standard input ends.
 """

@@ -48,8 +48,8 @@ BLOCK_TOKENS = 16  # as on a GPU; the prefix cache shares only whole blocks, and
 class ReadBench:
     """Sizes in tokens and chunks. A ``group`` of readings shares one document; ``concurrent`` readings have one each.
 
-    The model has random weights, and ``width`` and ``layers`` or a ``shape`` of :data:`SHAPES`. ``model`` provides the
-    tokenizer. ``measures`` are names from :data:`MEASURES`; if it is empty, all of them are run.
+    The model has random weights. Its size is ``width`` and ``layers``, or a ``shape`` from :data:`SHAPES`. ``model``
+    provides the tokenizer. ``measures`` are names from :data:`MEASURES`; if it is empty, all of them are run.
     """
 
     chunk_tokens: int = 1000

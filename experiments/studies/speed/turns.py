@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Took(NamedTuple):
-    """The wall time, and the processor time of all threads of this process, the engine's and ours."""
+    """The wall time, and the processor time of all threads of this process, both the engine's and ours."""
 
     seconds: float
     cpu_seconds: float

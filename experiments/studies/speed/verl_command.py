@@ -26,7 +26,7 @@ OURS = (
 
 
 def arguments(recipe: Recipe, folder: RunFolder, device: str) -> list[str]:
-    """Return the arguments of ``python -m verl.trainer.main_ppo``: those of the recipe's settings that verl has."""
+    """Return the arguments of ``python -m verl.trainer.main_ppo``: the recipe's settings without our own additions."""
     folder.path.mkdir(parents=True, exist_ok=True)
     chosen = {name: value for name, value in verl_settings(recipe, folder, device).items() if name not in OURS}
     name = chosen["actor_rollout_ref.rollout.agent.default_agent_loop"]  # rows of our data name their loop so

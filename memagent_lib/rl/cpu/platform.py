@@ -89,7 +89,7 @@ def answer_for_vllm() -> None:
 
 
 def check_registered() -> None:
-    """Raise ``RuntimeError`` if verl has chosen another platform. Training would fail later, without this reason."""
+    """Raise ``RuntimeError`` if verl has chosen another platform, with which training would fail much later."""
     from verl.plugin.platform import get_platform
 
     name = get_platform().device_name
