@@ -41,7 +41,7 @@ class Shares:
     """The mix of turns, as shares from 0 to 1.
 
     ``direct`` is the share of turns that answer from a chunk. Of the others, ``answers`` is the share that answer from
-    a memory; the rest are read turns. ``several`` is the share of read turns, and half of it the share of answer turns,
+    a memory; the rest are read turns. ``several`` is the share of read turns, and ``several / 2`` that of answer turns,
     in which the question's key has several values, so that the policy must copy the one that it has not copied yet.
     ``twice`` is the share of turns whose memory repeats statements, which replies never do.
     """

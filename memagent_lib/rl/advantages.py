@@ -43,7 +43,7 @@ class Overlong(StrEnum):
 
 
 class RowName(NamedTuple):
-    """The name of a row: its prompt, its rollout of that prompt, and its turn in that rollout."""
+    """The parts of a row's name: the prompt, the rollout of that prompt, and the turn of that rollout."""
 
     prompt: str
     rollout: str

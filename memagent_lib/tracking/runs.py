@@ -161,7 +161,10 @@ class Run:
     id: str
 
     def params(self, params: Mapping[str, Any]) -> None:
-        """Log parameters, those of nested tables under dotted names. Too long values go to ``parameters.json``."""
+        """Log parameters, those of nested tables under dotted names.
+
+        If a value is too long for MLflow, all of them go to the artifact ``parameters.json`` too.
+        """
         from mlflow.entities import Param
 
         flat = _flat(params)

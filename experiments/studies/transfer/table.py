@@ -1,4 +1,4 @@
-"""A matrix of scores that shows what training on one task does to the others, on documents of no training set."""
+"""A matrix of scores that shows what training on one task does to the others, on documents that no run trained on."""
 
 from __future__ import annotations
 
