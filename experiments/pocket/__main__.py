@@ -28,4 +28,5 @@ if __name__ == "__main__":
     options = parser.parse_args()
     if options.aware and (options.template or not options.planted):
         parser.error("--aware uses its warm start's template and weights; leave out --template and --unplanted")
+    # Options that are not set keep the defaults of make().
     make(**{name: value for name, value in vars(options).items() if value is not None})

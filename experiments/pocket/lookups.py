@@ -62,6 +62,7 @@ def lookups(n: int, seed: int) -> list[Lookup]:
     made = []
     for i in range(n):
         question = world.random_question(KINDS[i % len(KINDS)], rng)
+        # Of several values of one key, the last one is the answer.
         triples = list({triple.key: triple for triple in question.triples}.values())
         text = " " + " ".join(CROWD.sentences(rng, question, (), 10))
         made.append(Lookup(question.kind, question.text, triples, text))
@@ -94,6 +95,7 @@ def margins(model: Any, turns: list[Lookup]) -> pd.DataFrame:
         continuations = [tokenizer.encode(memory) for memory in memories]
         ids = [torch.tensor(prompt + reply) for prompt, reply in zip(prompts, continuations, strict=True)]
         with torch.no_grad():
+            # Padded on the right, where it changes nothing in a causal model.
             hidden = model.model(input_ids=pad_sequence(ids, batch_first=True)).last_hidden_state
             for row, turn, prompt, reply in zip(hidden, batch, prompts, continuations, strict=True):
                 values = [tokenizer.encode(f" {triple.value}")[0] for triple in turn.triples]
@@ -142,6 +144,7 @@ def false_values(model: Any, turns: list[Lookup]) -> pd.DataFrame:
                 for triple in turn.triples
                 for value in re.findall(rf"code of {world.with_article(triple.key)} is (\w+)", memory)
             ]
+            # A memory may state that a value is unknown, which is true here.
             found.append((str(turn.kind), any(value in world.CODES for value in values)))
     return pd.DataFrame(found, columns=["kind", "false"])
 
@@ -179,6 +182,7 @@ def replies(model: Any, tokenizer: Tokenizer, template: Template, turns: list[Pr
     prompts = [tokenizer.chat(template.render(turn)) for turn in turns]
     width = max(map(len, prompts))
     pad = tokenizer.hf.pad_token_id
+    # Padded on the left, because a reply begins right after its prompt.
     made = model.generate(
         input_ids=torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts]),
         attention_mask=torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]),

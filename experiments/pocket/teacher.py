@@ -60,7 +60,7 @@ class Teacher:
         self.template = Template.load(template)
         self.aware = aware
         self.end = tokenizer.hf.convert_tokens_to_ids("<|im_end|>")
-        self.verb = tokenizer.encode(" is")[-1]
+        self.verb = tokenizer.encode(" is")[-1]  # the value of a statement follows it
         self.words = [tokenizer.encode(f" {word}")[0] for word in world.WORDS]
         self.costs = {text: tokenizer.count(f" {text}") for text in world.FILLER}
 
@@ -200,7 +200,7 @@ class Teacher:
     ) -> str:
         """Return a text of about ``width`` tokens that states all triples in ``stated``, in order."""
         needed = {triple.text for triple in stated}
-        others = crowd.sentences(rng, question, decoys, width // 6)
+        others = crowd.sentences(rng, question, decoys, width // 6)  # no sentence is shorter than six tokens
         room = width - sum(self._cost(text) for text in needed)
         chosen = []
         for text in merged([triple.text for triple in stated], others, rng):

@@ -156,7 +156,7 @@ def loss_of(
         ids[i, :length] = torch.tensor(row.prompt + row.reply)
         weights[i, 1:length] = torch.tensor([prompt_weight] * (len(row.prompt) - 1) + row.weights)
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
-    counts = weights[:, 1:] > 0
+    counts = weights[:, 1:] > 0  # logits are computed only where a token has weight
     logits = model.lm_head(hidden[:, :-1][counts])
     targets = ids[:, 1:][counts]
     target_weights = weights[:, 1:][counts]
@@ -206,7 +206,7 @@ def make(
         )
 
     def save(step: int = 0) -> None:
-        if step % 200 == 0:
+        if step % 200 == 0:  # also in the last call, which has no step
             tokenizer.save_pretrained(out)
             model.save_pretrained(out)
             reading.save(out)

@@ -375,6 +375,7 @@ def document(
     Statements replace sentences at uniformly random positions. With ``untold``, the question's own statements are left
     out. A very short document has no decoys.
     """
+    # More than can fit, so that the document ends at the cut and not because sentences ran out.
     sentences = crowd.sentences(rng, question, decoys, length.limit // _SHORTEST_SENTENCE_TOKENS + 2)
     if untold:
         question = replace(question, triples=())
@@ -387,7 +388,7 @@ def document(
     depths = [_depths(one, rng, apart) for one in stated]
 
     def lay_out(count: int) -> Layout:
-        used: set[int] = set()
+        used: set[int] = set()  # by all questions, so that no statement replaces another
         positions = [free_positions(own, count, used, one.ordered) for one, own in zip(stated, depths, strict=True)]
         statements = {
             position: triple.text

@@ -68,6 +68,7 @@ def run(a: argparse.Namespace) -> int:
     finally:
         agent.close()
     for question, answer in reading.answers.items():
+        # A single answer is printed alone, so that a script can use the output.
         if len(reading.answers) == 1:
             print(plain(answer))
         else:
@@ -98,6 +99,6 @@ def _document(a: argparse.Namespace) -> Document:
     questions_to_answer(a.question, saved, a.reader or "overwrite")
     require_replaceable(*filter(None, (a.journal, a.save, a.html)))
     options = ConverterOptions(encoding=a.encoding, ocr=a.ocr)
-    start = saved.end if saved else 0
+    start = saved.end if saved else 0  # positions continue where the previous reading ended
     with tqdm(unit="file", disable=None, leave=False, delay=PATIENCE_S) as bar:
         return Document(a.paths, start, saved.parts if saved else (), options=options, on_file=lambda _: bar.update())

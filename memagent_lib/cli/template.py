@@ -151,6 +151,7 @@ def _prompts(constants: Mapping[str, str]) -> Iterator[FoundPrompt]:
         except ValueError:  # braces that are no placeholders
             continue
         fields = [field for _, field, _, _ in pieces if field is not None]
+        # A field that is not ours is no obstacle if the file has a text for its empty value.
         fixed = {field: _nothing_in(field, constants) for field in fields if field not in PARTS}
         if not fields or None in fixed.values() or any(form or conversion for _, _, form, conversion in pieces):
             continue

@@ -71,7 +71,7 @@ class Selection:
             batch = left[at : at + max(wanted - len(found.questions), _LEAST_BATCH)]
             found.add(batch, self.known(batch) if self.known else [False] * len(batch))
             at += len(batch)
-        del found.questions[wanted:]
+        del found.questions[wanted:]  # the last batch may have found too many
 
 
 @dataclass(slots=True)

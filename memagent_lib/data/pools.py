@@ -54,6 +54,7 @@ class Pool:
         """Return the example whose document consists of the question's ``own`` documents, in their order."""
         texts = [self.documents[i] for i in question.own]
         layout = join(texts, range(len(texts)), DOCUMENT_SEPARATOR, numbered=True)
+        # Evidence counts characters within its own document, so it is shifted to the joined text.
         starts = {number: span.start for number, span in zip(question.own, layout.spans, strict=True)}
         return Example(
             id=f"{task}-{question.id}",

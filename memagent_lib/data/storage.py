@@ -169,7 +169,7 @@ def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:
             documents = set()
             stored_chars = 0
             read_chars = 0
-            is_new = True
+            is_new = True  # each group stores its documents itself
         group.append(example)
         documents.add(example.document)
         read_chars += size

@@ -362,7 +362,7 @@ class _Reading:
                 break
             count += 1
             yield wire.progress_metadata(self.id, self.task, count, turn)
-        await asyncio.wait({self.work})
+        await asyncio.wait({self.work})  # its result is read next, and the last turn came before it ended
 
 
 async def _disconnected(request: Request) -> None:

@@ -130,6 +130,7 @@ def task_of(chat: ChatRequest, fits: Callable[[str], bool], split: str = "last_p
     task = _divided(chat, messages, fits, chat.split or split)
     if not task.question.strip():
         raise ChatError("there is no question: the last message has no text", "messages")
+    # What is too long for a question is read as the beginning of the document instead of being cut.
     if task.instructions and not fits(task.prompt):
         document = _joined([task.instructions, task.document or ""])
         task = task._replace(document=document, instructions="", rule=f"{task.rule}, instructions before the document")

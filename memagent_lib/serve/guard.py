@@ -26,7 +26,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, allowed: Collection[str] = ()):
         self._app = app
-        self._allowed = {name.lower().rstrip(".") for name in allowed}
+        self._allowed = {name.lower().rstrip(".") for name in allowed}  # a full host name may end in a dot
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = None

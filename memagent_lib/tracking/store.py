@@ -111,6 +111,7 @@ def _require_same_schema(uri: str, file: Path) -> None:
 
     MLflow's own error always suggests ``mlflow db upgrade``, which fails if the store is newer than MLflow.
     """
+    # Read-only, because a look must not change a store that another version of MLflow owns.
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=30)) as database:
         try:
             rows = database.execute("SELECT version_num FROM alembic_version").fetchall()

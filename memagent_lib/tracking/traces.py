@@ -131,7 +131,7 @@ def search_traces(experiment: Experiment, where: str = "", run: Run | None = Non
         clauses.append(f"trace.run_id = '{run.id}'")
     query = {"locations": [experiment.experiment_id], "filter_string": " AND ".join(clauses), "max_results": 500}
     found = all_pages(experiment.client.search_traces, **query, include_spans=False)
-    rows = [_row(trace.info) for trace in islice(found, limit + 1)]
+    rows = [_row(trace.info) for trace in islice(found, limit + 1)]  # one more shows that there are too many
     if len(rows) > limit:
         raise TrackingError(
             f"more than {limit:,} traces match {where!r}; narrow the filter, name a run, or raise limit"
@@ -156,7 +156,7 @@ def _fairly(results: Sequence[Result]) -> Iterator[Result]:
     groups = defaultdict(list)
     for result in results:
         groups[result.correct, result.reader, result.example.metadata.get("chunks")].append(result)
-    in_order = [groups[key] for key in sorted(groups, key=lambda key: key[0])]
+    in_order = [groups[key] for key in sorted(groups, key=lambda key: key[0])]  # False, for wrong, sorts first
     return (result for result in chain.from_iterable(zip_longest(*in_order)) if result is not None)
 
 
@@ -329,7 +329,7 @@ def _span(info: TraceInfo, before: Sequence[Span], text: _SpanText) -> Span:
     }
     record = {
         "trace_id": info.trace_id,
-        "span_id": digest(f"{info.trace_id} {len(before)}")[:16],
+        "span_id": digest(f"{info.trace_id} {len(before)}")[:16],  # OpenTelemetry's ids of spans have 8 bytes
         "parent_span_id": before[0].span_id if before else None,
         "name": text.name,
         "start_time_unix_nano": text.times[0],

@@ -28,6 +28,7 @@ def table(rows: pd.DataFrame) -> str:
     names = [f"{chunks:,} chunk{'s' * (chunks > 1)}" for chunks in lengths]
     lines = [f"| score in % (95 % interval) | {' | '.join(names)} |", "|---" * (len(lengths) + 1) + "|"]
 
+    # Policies in a user's own results come after those of the study.
     others = [name for name in rows["policy"].unique() if name not in POLICIES]
     for task, reader, policy in product(TASKS, READERS, [*POLICIES, *others]):
         values = [cells.get((f"pocket_{task}", policy, reader, chunks), "") for chunks in lengths]

@@ -59,6 +59,7 @@ def _of_model(s: DraftBench, name: str, model: str, report: Callable[[str], None
             for side, agent in alternating(sides, round_).items():
                 cpu_s, replies[side] = _read(agent, examples)
                 rows.append({"round": round_, "readings": count, "side": side, "cpu_s": cpu_s})
+            # Drafts must save time without changing a reply, else the comparison means nothing.
             if not replies["drafts"] == replies["plain"] == replies["vllm"]:
                 raise RuntimeError(f"{model}: readings with and without drafts differ")
         for base, what in (("plain", "without drafts"), ("vllm", "vLLM")):

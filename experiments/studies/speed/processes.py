@@ -140,7 +140,7 @@ def _looker(seen: Watched, supervisor: psutil.Process) -> Callable[[], None]:
         memory = 0
         for process in supervisor.children(recursive=True):
             with suppress(psutil.Error):
-                key = process.pid, process.create_time()
+                key = process.pid, process.create_time()  # a process id can be used again
                 used = process.cpu_times()
                 found = role(" ".join(process.cmdline()))
                 # Written after both lookups, which fail if the process ends, so that both tables have the same keys.

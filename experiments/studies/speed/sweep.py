@@ -62,7 +62,7 @@ def bench_sweep(settings: SweepBench, report: Callable[[str], None] = print) -> 
     found = {}
     wanted = {"overhead": (_overhead, s.points), "rows": (_rows, s.logging_points), "traces": (_traces, s.traces)}
     with tempfile.TemporaryDirectory() as folder:
-        Experiment.open(folder)
+        Experiment.open(folder)  # creates the store, so that no measurement includes that
         for name, (measure, size) in wanted.items():
             if size:
                 report(f"{name}: {inspect.getdoc(measure)} ...")

@@ -166,6 +166,7 @@ class _Uneven:
         self.seed = seed
 
     async def complete(self, request: Request) -> Reply:
+        # The hash of numbers is the same in every process, unlike that of texts.
         limit = random.Random(hash((self.seed, request.ids))).randint(1, request.max_tokens)
         return await self.backend.complete(Request(request.ids, request.text, limit))
 

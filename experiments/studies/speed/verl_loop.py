@@ -40,7 +40,7 @@ class PlainLoop(AgentLoopBase):
             prompt = Prompt(Kind.READ if piece else Kind.ANSWER, example.question, memory=memory, chunk=piece)
             request = encoder.encode(prompt)
             output = await self.server_manager.generate(
-                request_id=row["uid"],
+                request_id=row["uid"],  # verl sends equal ids to one server, so turns share its prefix cache
                 prompt_ids=list(request.ids),
                 sampling_params={**sampling_params, "max_tokens": request.max_tokens},
             )

@@ -164,12 +164,12 @@ def _noted(text: str, where: str) -> Any:
     stripped = text.strip()
     if not _NOTATION.match(stripped):
         return text  # brackets of its own included, such as [redacted]
-    for read in (json.loads, _python_value):
+    for read in (json.loads, _python_value):  # JSON first, because null and true are no Python
         with suppress(ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError):
             value = read(stripped)
             if isinstance(value, list | tuple | dict) and not _is_numbers(value):
                 return value
-    if stripped[0] == "(":
+    if stripped[0] == "(":  # more likely a remark than a tuple
         return text
     raise ValueError(
         f"{where}: the answer {text!r:.60} looks like a list or an object; write a list as JSON, such as "

@@ -128,6 +128,7 @@ def _pool_document(numbers: Sequence[Any], question: str, path: str | Path | Non
 @lru_cache(maxsize=1)  # every record of a file points into the same pool
 def _pool(path: str) -> Pool:
     with open(path, "rb") as file:
+        # SQuAD's file is one object, HotpotQA's is a list.
         squad = file.read(64).lstrip().startswith((b'{"version"', b'{"data"'))
     if squad:
         return read_squad_pool(path)

@@ -108,7 +108,7 @@ class DocumentPlan:
 
         Raises ``ValueError`` if the statements alone are longer, or if the filler runs out.
         """
-        draft = _Draft(self, meter)
+        draft = _Draft(self, meter)  # the same units and counts serve every size that is tried
         if key.length.documents is not None and self.numbered:  # their number is the length; no search is needed
             size = self._fillers(key.length.documents)
             tokens = draft.measure(size)

@@ -53,7 +53,7 @@ class WordsPlan:
             )
         evidence = []
         for answer in self.answers:
-            before = text.find(f" {answer} ")
+            before = text.find(f" {answer} ")  # a whole word, not a part of another
             if before >= 0:
                 evidence.append(Span(before + 1, before + 1 + len(answer)))
         metadata = {

@@ -34,6 +34,7 @@ class KeyChain:
                 f"decoys must be at most {len(inner.decoys)}, the other questions that a document of {self.task} "
                 f"answers; got {self.decoys}"
             )
+        # The document answers these too, so only the chain tells which question is meant.
         questions = [inner.question, *rng.sample(inner.decoys, self.decoys)]
         keys = distinct(identifier, self.links * len(questions), rng)
         entries: list[Statement] = []

@@ -12,7 +12,7 @@ from memagent_lib.prompts import Encoder
 from memagent_lib.provenance import cores
 from memagent_lib.rl.config import Recipe
 
-MICRO_BATCH_TOKENS = 8192
+MICRO_BATCH_TOKENS = 8192  # attention over a tree takes memory that grows with the square of its tokens
 LARGEST_BUCKET_MB = 2048
 MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache
 

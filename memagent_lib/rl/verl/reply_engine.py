@@ -77,6 +77,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
             data, sp_size=1, batch_num_tokens=tokens.item(), dp_size=self.get_data_parallel_size(), use_dynamic_bsz=True
         )
         batches = self._cut(data, group)
+        # Gradients are exchanged once, after the last micro-batch.
         outputs = []
         for number, rows in enumerate(batches, 1):
             last = forward_only or number == len(batches)
