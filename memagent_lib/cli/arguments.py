@@ -86,8 +86,12 @@ def file_of(verb: str, path: str) -> Path:
     from memagent_lib.paths import absolute
     from memagent_lib.settings import read_toml
 
-    file = Path(path) if Path(path).is_file() else absolute(path)
-    keys = read_toml(file, "file").keys() if file.is_file() else set()
+    file = Path(path)
+    if not file.is_file():
+        file = absolute(path)
+    keys = set()
+    if file.is_file():  # a missing file gets the error of the verb
+        keys = read_toml(file, "file").keys()
     other = "sweep" if verb == "train" else "train"
     if keys & _FILE_KEYS[other] and not keys & _FILE_KEYS[verb]:
         raise ValueError(f"{path} is a file of `memagent {other}`; run it with: memagent {other} {path}")

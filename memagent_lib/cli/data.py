@@ -254,7 +254,8 @@ def _print_tasks(only: str | None) -> int:
         table.add_row("[bold]formats for --from[/bold]")
         for name, known in FORMATS.items():
             options = ", ".join(f"{option}=" for option in known.options)
-            table.add_row(f"  {name}", f"{known.files}; takes {options}" if options else known.files, "")
+            takes = f"; takes {options}" if options else ""
+            table.add_row(f"  {name}", known.files + takes, "")
     Console().print(table)
     if only:
         print(f"\nparameters: {preset(only).parameters}")

@@ -46,7 +46,9 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    return report(examine() if a.train is None else train(a.train, a.out))
+    if a.train is None:
+        return report(examine())
+    return report(train(a.train, a.out))
 
 
 def train(model: str, out: str | None = None) -> list[Finding]:

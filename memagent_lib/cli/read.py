@@ -99,6 +99,10 @@ def _document(a: argparse.Namespace) -> Document:
     questions_to_answer(a.question, saved, a.reader or "overwrite")
     require_replaceable(*filter(None, (a.journal, a.save, a.html)))
     options = ConverterOptions(encoding=a.encoding, ocr=a.ocr)
-    start = saved.end if saved else 0  # positions continue where the previous reading ended
+    start = 0
+    parts = ()
+    if saved:  # positions continue where the previous reading ended
+        start = saved.end
+        parts = saved.parts
     with tqdm(unit="file", disable=None, leave=False, delay=PATIENCE_S) as bar:
-        return Document(a.paths, start, saved.parts if saved else (), options=options, on_file=lambda _: bar.update())
+        return Document(a.paths, start, parts, options=options, on_file=lambda _: bar.update())

@@ -28,7 +28,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.paths import absolute
 
     report = EvaluationReport.of(a.folder, a.tracking, a.first)
-    path = report.page().save(absolute(a.out) if a.out else absolute(a.folder) / "report.html")
+    path = report.page().save(absolute(a.out or f"{a.folder}/report.html"))
     for warning in report.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(path)

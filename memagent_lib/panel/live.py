@@ -119,7 +119,10 @@ class TrainingPanel:
 
     def _update_rollout(self) -> None:
         chosen = self._chosen()
-        _set(self.detail, "value", "" if chosen is None else page.styled(page.rollout(chosen)))
+        detail = ""
+        if chosen is not None:
+            detail = page.styled(page.rollout(chosen))
+        _set(self.detail, "value", detail)
 
     def _follow(self) -> None:
         gone = False

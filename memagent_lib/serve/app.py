@@ -138,8 +138,10 @@ class ReadingServer:
         choices = []
         for prompt, reading, trace in zip(prompts, readings, traces, strict=True):
             text = wire.cut_at(trace.answer, form.stop)
+            if form.echo:
+                text = prompt + text
             metadata = self._metadata(form.chat(prompt), reading, trace)
-            choices.append(wire.text_choice(len(choices), prompt + text if form.echo else text, trace, metadata))
+            choices.append(wire.text_choice(len(choices), text, trace, metadata))
         return JSONResponse(wire.text_completion(readings[0].id, self._settings.name, choices, traces))
 
     def _begin(self, chat: ChatRequest) -> _Reading:
@@ -301,7 +303,10 @@ class ReadingServer:
         try:
             yield wire.chunk_event(*head, {"role": "assistant", "content": ""})
             async for metadata in reading.progress():
-                yield wire.chunk_event(*head, {}, memagent=metadata) if metadata else ": reading\n\n"
+                if metadata:
+                    yield wire.chunk_event(*head, {}, memagent=metadata)
+                else:
+                    yield ": reading\n\n"
             trace = reading.work.result()
             yield wire.chunk_event(*head, {"content": wire.cut_at(trace.answer, chat.stop)})
             metadata = self._metadata(chat, reading, trace)

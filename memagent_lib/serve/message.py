@@ -132,7 +132,9 @@ def _divide_at_tags(body: str, has_cue: bool, fits: Fits) -> MessageParts | None
     question = enclosed[2] if enclosed else question
     if not question or not fits(question):
         return None
-    return MessageParts(without_label(question) if has_cue else question, body[tag.end() : end], instructions)
+    if has_cue:
+        question = without_label(question)
+    return MessageParts(question, body[tag.end() : end], instructions)
 
 
 def _divide_at_headings(body: str, cue: str, fits: Fits) -> MessageParts | None:

@@ -91,7 +91,9 @@ def _flops(results: Sequence[Result], model: str) -> list[float | None]:
     if model:
         with suppress(OSError, ValueError):
             shape = shape_of(model, download=False)
-    return [shape.reading_flops(result.trace) if shape and result.trace else None for result in results]
+    if shape is None:
+        return [None] * len(results)
+    return [shape.reading_flops(result.trace) if result.trace else None for result in results]
 
 
 def evaluate_files(
