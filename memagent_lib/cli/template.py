@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 
+# The names that other projects use for our placeholders.
 PART_NAMES = {
     "question": ("question", "prompt", "problem", "query", "input"),
     "chunk": ("chunk", "section", "context", "document", "article", "passage"),

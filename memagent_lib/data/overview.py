@@ -74,4 +74,4 @@ def _depths(example: Example) -> Iterator[tuple[Any, ...]]:
 def _gold(example: Example) -> Iterator[tuple[Any, ...]]:
     for i, position in enumerate(example.metadata.get("gold_places", ())):
         documents = example.metadata["documents"]
-        yield i, position, documents, position / max(1, documents - 1)
+        yield i, position, documents, position / max(1, documents - 1)  # the only document has depth 0

@@ -174,6 +174,7 @@ def load_readings(
         selected = selected[selected["chunks"] == chunks]
     readings: dict[str, list[Result]] = {policy: [] for policy in rows["policy"].unique()}
     for (policy, run_id), of_run in selected.groupby(["policy", "run_id"], sort=False):
+        # A run may have more readings than the selected rows.
         wanted = set(of_run[["reader", *SAME]].itertuples(index=False, name=None))
         for result in load_results(experiment.join(run_id)):
             if result.trace is not None and (result.reader, result.example.id, result.document) in wanted:

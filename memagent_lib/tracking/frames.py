@@ -48,7 +48,7 @@ def _run_row(run: Any) -> dict[str, Any]:
         "name": info.run_name,
         "status": info.status,
         "started": pd.Timestamp(info.start_time, unit="ms", tz="UTC"),
-        "seconds": (info.end_time - info.start_time) / 1000 if info.end_time else None,
+        "seconds": (info.end_time - info.start_time) / 1000 if info.end_time else None,  # MLflow has milliseconds
         "parent": data.tags.get(PARENT_TAG),
     }
     row |= {f"data.{seen.dataset.name}": seen.dataset.digest for seen in run.inputs.dataset_inputs}

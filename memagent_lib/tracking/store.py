@@ -258,4 +258,4 @@ def _overtaken(failure: BaseException) -> bool:
 
 def _gave_up(failure: BaseException) -> bool:
     """Return whether MLflow itself has retried a request to a server and given up."""
-    return str(failure).startswith("API request to")
+    return str(failure).startswith("API request to")  # how the errors of MLflow's HTTP client begin

@@ -55,7 +55,7 @@ def table(found: pd.DataFrame) -> str:
     for settings, runs in found.groupby("settings", sort=False):
         runs = runs.set_index("seed")
         differences = ""
-        if settings != "[]":
+        if settings != "[]":  # the recipe has no difference from itself
             paired = 100 * (runs["held_out"] - base["held_out"]).dropna()
             differences = ", ".join(f"{value:+.1f}" for value in paired)
         name = " ".join(f"`{setting}`" for setting in json.loads(str(settings))) or "as the recipe is"

@@ -108,6 +108,7 @@ def _flatness(rows: list[dict[str, Any]], model: str, column: str) -> Ratio:
     At shorter lengths, the time to start up dominates.
     """
     mine = [row for row in rows if row["model"] == model]
+    # The lengths are met only approximately.
     counted = [row for row in mine if row["document_tokens"] >= 0.9 * FLAT_FROM_TOKENS] or mine
     costs = [row[column] / row["document_tokens"] for row in counted]
     first, last = (f"{row['document_tokens'] / 1e6:.3g}M" for row in (counted[0], counted[-1]))

@@ -106,6 +106,7 @@ def _recipe(s: TrainBench, folder: Path) -> Recipe:
         "verl.actor_rollout_ref.actor.optim.lr_warmup_steps=0",
         f"tracking.uri='sqlite:///{folder / 'mlflow.db'}'",
     ]
+    # A copy, so that another checkout trains the same recipe and not its own version of it.
     recipe = folder / "recipe.toml"
     recipe.write_text((root() / RECIPE).read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "overrides.txt").write_text("\n".join(overrides), encoding="utf-8")

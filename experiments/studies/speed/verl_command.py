@@ -16,6 +16,7 @@ from memagent_lib.rl import Recipe, RunFolder
 from memagent_lib.rl.verl.verl_settings import AGENT_FILE, environment, verl_settings
 
 LOOP = "experiments.studies.speed.verl_loop"
+# Left out, so that verl's own engine, loss and batch sizes are measured.
 OURS = (
     "+trainer.v1.memagent",
     "actor_rollout_ref.model.external_lib",

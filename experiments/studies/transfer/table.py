@@ -17,6 +17,7 @@ def transfer(curves: pd.DataFrame) -> pd.DataFrame:
     score on the task that it was trained on.
     """
     scores = curves.assign(task=curves["metric"].str.extract(_SCORE, expand=False)).dropna(subset="task")
+    # The folder of the training files has the name of their task.
     trained_on = scores["train_files"].map(lambda files: Path(files.strip('[]"')).parent.name)
     scores = scores.assign(trained_on=trained_on.where(scores["step"] > 0, _BEFORE))
     ends = scores[scores["step"].isin((0, scores["step"].max()))]

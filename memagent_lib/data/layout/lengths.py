@@ -150,7 +150,7 @@ def _within(measure: Callable[[int], int], guess: int, limit: int, fixed_tokens:
         if tokens <= limit:
             low = n
             best = tokens
-            if limit - tokens <= max(unit, limit // 200):
+            if limit - tokens <= max(unit, limit // 200):  # within one unit or half a percent
                 break
         else:
             high = n

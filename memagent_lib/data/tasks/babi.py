@@ -182,14 +182,14 @@ def _where_was_what(rng: random.Random, events: int) -> Plot:
 
 
 def _what_lies_where(rng: random.Random, events: int) -> Plot:
-    rooms = rng.sample(ROOMS, min(len(ROOMS), events + 1) // 2 * 2)
+    rooms = rng.sample(ROOMS, min(len(ROOMS), events + 1) // 2 * 2)  # an even number, for pairs
     sides = rng.sample(sorted(_SIDES), 2)  # each side has several pairs, so that the side alone reveals little
     pairs = [(a, sides[i % 2], b) for i, (a, b) in enumerate(zip(rooms[::2], rooms[1::2], strict=True))]
     rng.shuffle(pairs)
     sentences = [f"The {a} lies {side} of the {b}." for a, side, b in pairs]
     index = rng.randrange(len(pairs))
     a, side, b = pairs[index]
-    chance = 1 / (len(ROOMS) - 1)
+    chance = 1 / (len(ROOMS) - 1)  # the question names one of the rooms
     if rng.random() < 0.5:
         return Plot(sentences, {index}, f"What lies {side} of the {b}?", a, chance)
     return Plot(sentences, {index}, f"What is the {a} {side} of?", b, chance)
@@ -201,7 +201,7 @@ def _who_gave_what(rng: random.Random, events: int) -> Plot:
     ahead = rng.randrange(1, len(PEOPLE))
     sentences: list[str] = []
     gifts = []
-    for i, thing in enumerate(rng.sample(OBJECTS, min(len(OBJECTS), events // 2))):
+    for i, thing in enumerate(rng.sample(OBJECTS, min(len(OBJECTS), events // 2))):  # a gift takes two events
         who = circle[i]
         other = circle[(i + ahead) % len(circle)]
         sentences.append(_sentence(rng, _TAKES, who=who, thing=thing))

@@ -141,7 +141,7 @@ class FrequentWords:
         dots = f" Leave out the dots {_FULL_STOPS!r}."
         return WordsPlan(
             question=_QUESTION.format("text in code words", self.top, "code words", self.top, dots),
-            answers=tuple(vocabulary[1 : 1 + self.top]),
+            answers=tuple(vocabulary[1 : 1 + self.top]),  # the first entry is the noise
             build=build,
             runner_up=vocabulary[1 + self.top],
             metadata={"alpha": self.alpha},

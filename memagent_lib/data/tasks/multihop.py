@@ -145,6 +145,7 @@ class MultiHop:
         # In four consecutive examples, picking the first name is right twice, and so is the first in the alphabet.
         block = random.Random(f"habits/{seed}/{index // 4}").sample([(a, b) for a in (0, 1) for b in (0, 1)], 4)
         by_name, named_first = block[index % 4]
+        # by_name decides whether the right name is the first or the last in the alphabet.
         right, wrong = sorted(pair, key=lambda walk: walk.name, reverse=bool(by_name))
         when = "earlier" if int(right.value) < int(wrong.value) else "later"
         a = right if named_first else wrong
@@ -207,6 +208,7 @@ def alike_walks(
     """
     alike = of.alike(center)
     rng.shuffle(alike)
+    # Far more candidates than are needed, because many walks end early or share a document.
     return different([center, *alike, *rng.sample(of.by_kind[route.kind], 8 * n)], of, route.relations, n, beside)
 
 

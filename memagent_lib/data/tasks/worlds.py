@@ -18,6 +18,7 @@ from memagent_lib.data.tasks.words import distinct, english, terms
 
 KINDS = ("person", "film", "novel", "company", "city")
 BLOCK = 4096
+# The share of each kind of entity in a block.
 _ENDS = [round(BLOCK * share) for share in accumulate((0.40, 0.18, 0.14, 0.13, 0.15))]
 _OF_BLOCK = [kind for kind, start, end in zip(KINDS, (0, *_ENDS), _ENDS, strict=False) for _ in range(start, end)]
 _TRADES = terms(
