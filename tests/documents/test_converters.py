@@ -506,6 +506,22 @@ OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(40)
             "an OpenDocument text (.odt); save it as .docx or PDF",
         ),
         (files.archive({"ppt/presentation.xml": ""}), "a PowerPoint presentation; save it as PDF"),
+        (OLE + "HwpSummaryInformation".encode("utf-16-le"), "a Hangul document (.hwp); save it as .docx or PDF"),
+        (
+            files.archive({"mimetype": "application/vnd.oasis.opendocument.text-template"}),
+            "an OpenDocument text (.odt)",
+        ),
+        (files.archive({"Index/Presentation.iwa": "", "Index/Document.iwa": ""}), "a Keynote presentation"),
+        (files.archive({"Contents/section0.xml": ""}), "a Hangul document (.hwpx)"),
+        (b'<?xml version="1.0"?>\n<office:document xmlns:office="urn:x">', "a flat OpenDocument file"),
+        (b'<?xml version="1.0"?><?mso-application progid="Word.Document"?><x/>', "a Word 2003 document in XML"),
+        (b'<?xml version="1.0"?><?mso-application progid="Excel.Sheet"?><x/>', "an Excel 2003 table in XML"),
+        (b'<!-- made by hand --><svg xmlns="x"><text>Rent</text></svg>', "a drawing (SVG); save it as PDF"),
+        (b"%!PS-Adobe-3.0\n(The rent is 1200) show", "a PostScript document; convert it to PDF"),
+        (b"WARC/1.0\r\nWARC-Type: response\r\n", "a web archive (WARC)"),
+        (b"\0\0\0\x18ftypheic", "a picture, film or recording"),
+        (b"GGUF\3\0\0\0", "a model (GGUF), not a document; give it to --model"),
+        (b"x.txt".ljust(257, b"\0") + b"ustar\x0000", "a tar archive; unpack it and give the folder"),
         (files.archive({"a.txt": "x"}), "a zip archive; unpack it and give the folder"),
         (b"PK\x03\x04 cut off", "a damaged zip archive (File is not a zip file); save it again"),
         (bytes(60) + b"BOOKMOBI", "a Kindle book (.mobi); convert it to EPUB"),
@@ -532,6 +548,21 @@ def test_a_file_that_is_not_read_has_one_line_with_the_way_out(data, reason):
     with pytest.raises(Unreadable) as refused:
         convert(Source.memory("stranger", data))
     assert str(refused.value).startswith(reason) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GGUF is a format.",
+        "ID3 tags",
+        "%PS is a unit",
+        "RIFF and WEBP",
+        "An <office:document> holds text",
+        "The <svg> tag",
+    ],
+)
+def test_text_about_a_format_is_text(text):
+    assert "".join(piece.text for piece in convert(Source.memory("notes", text.encode())).pieces) == text
 
 
 def test_an_archive_that_unpacks_to_too_much_is_not_unpacked(monkeypatch):

@@ -68,16 +68,28 @@ _IN_ARCHIVES = {  # a file that only archives of this format have
 }
 _UNREAD_ARCHIVES = {
     "ppt/presentation.xml": "a PowerPoint presentation; save it as PDF",
+    "visio/document.xml": "a Visio drawing; save it as PDF",
+    "fixeddocseq.fdseq": "an XPS document; print it to PDF",
+    "index/presentation.iwa": "a Keynote presentation; export it as PDF",
+    "index/calculationengine.iwa": "a Numbers spreadsheet; export it as .xlsx or CSV",
+    "index/document.iwa": "a Pages document; export it as .docx or PDF",
+    "contents/section0.xml": "a Hangul document (.hwpx); save it as .docx or PDF",
+    "androidmanifest.xml": "an Android package, which holds no document",
+    "meta-inf/manifest.mf": "a Java archive, which holds no document",
+}
+_UNREAD_ODF = {  # the beginning of the type that an OpenDocument file declares; templates have a suffix
     "application/vnd.oasis.opendocument.text": "an OpenDocument text (.odt); save it as .docx or PDF",
     "application/vnd.oasis.opendocument.presentation": "an OpenDocument presentation; save it as PDF",
-    "index/document.iwa": "a Pages document; export it as .docx or PDF",
-    "androidmanifest.xml": "an Android package, which holds no document",
+    "application/vnd.oasis.opendocument.graphics": "an OpenDocument drawing; save it as PDF",
 }
 _IN_OLE = {  # names of streams in files of the older Office, in UTF-16
     "EncryptedPackage": "encrypted; save a copy without a password",
     "WordDocument": "a Word 97 document (.doc); save it as .docx or PDF",
     "PowerPoint Document": "a PowerPoint 97 presentation (.ppt); save it as PDF",
     "__substg1.0_": "an Outlook message (.msg); save it as .eml or text",
+    "VisioDocument": "a Visio drawing; save it as PDF",
+    "HwpSummaryInformation": "a Hangul document (.hwp); save it as .docx or PDF",
+    "Quill": "a Publisher document; save it as PDF",
 }
 _UNREAD_MARKS = {
     b"\x89PNG": "a picture; its text needs text recognition (OCR) first",
@@ -93,7 +105,32 @@ _UNREAD_MARKS = {
     b"Rar!": "a RAR archive; unpack it",
     b"PAR1": "a Parquet table; save it as CSV",
     b"SQLite format 3": "an SQLite database; export a table as CSV",
+    b"\x28\xb5\x2f\xfd": "compressed (zstandard); unpack it",
+    b"bplist00": "a web archive or property list of Apple; save the page as HTML or PDF",
+    b"ITSF\3": "a compiled help file (.chm); unpack it and give the folder",
+    b"ITOLITLS": "a book in Microsoft's .lit; convert it to EPUB",
+    b"\xffWPC": "a WordPerfect document; save it as .docx or PDF",
+    b"\xe4\x52\x5c\x7b\x8c\xd8\xa7\x4d": "a OneNote section; export it as PDF or .docx",
+    b"!BDN": "an Outlook mailbox (.pst); export its messages as .eml or .mbox",
+    b"ARROW1\0": "an Arrow table; save it as CSV",
+    b"\x93NUMPY": "a NumPy array, which holds no document",
 }
+_UNREAD_BYTES = (  # marks that would be too short, or are not at the very beginning
+    (rb"\x00\x00..ftyp", "a picture, film or recording; its text needs recognition or transcription first"),
+    (rb"RIFF.{4}WEBP", "a picture; its text needs text recognition (OCR) first"),
+    (rb"RIFF.{4}WAVE|ID3[\x02-\x04]", "a sound recording; transcribe it first"),
+    (rb"\x00\x01\x00\x00Standard (ACE|Jet) DB", "an Access database; export a table as CSV"),
+    (rb"GGUF[\x01-\x03]\x00", "a model (GGUF), not a document; give it to --model"),
+    (rb".{257}ustar[\x00 ]", "a tar archive; unpack it and give the folder"),
+)
+_UNREAD_TEXTS = (  # formats that are written as text and are not a text to read
+    (r"\s*<\?xml.{0,500}?<\?mso-application\s+progid=.Word", "a Word 2003 document in XML; save it as .docx or PDF"),
+    (r"\s*<\?xml.{0,500}?<\?mso-application\s+progid=.Excel", "an Excel 2003 table in XML; save it as .xlsx or CSV"),
+    (r"\s*<\?xml.{0,500}?<office:document\b", "a flat OpenDocument file; save it as .docx, .xlsx or PDF"),
+    (r"\s*(<\?xml[^>]*>\s*)?(<!--.{0,500}?-->\s*|<!DOCTYPE\s+svg[^>]*>\s*)*<svg\b", "a drawing (SVG); save it as PDF"),
+    (r"\s*%!PS", "a PostScript document; convert it to PDF"),
+    (r"WARC/\d", "a web archive (WARC); unpack it and give the folder"),
+)
 _HTML_START = re.compile(
     r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
 )
@@ -134,6 +171,9 @@ def format_of(source: Source, options: ConverterOptions | None = None) -> str:
     for mark, reason in _UNREAD_MARKS.items():
         if head.startswith(mark):
             raise Unreadable(reason)
+    for pattern, reason in _UNREAD_BYTES:
+        if re.match(pattern, head, re.DOTALL):
+            raise Unreadable(reason)
     # The type and creator of a Palm database, the container of Kindle's older format.
     if head[60:68] in (b"BOOKMOBI", b"TEXtREAd"):
         raise Unreadable("a Kindle book (.mobi); convert it to EPUB")
@@ -166,9 +206,10 @@ def _format_of_archive(stream: BinaryIO) -> str:
     if declared.startswith("application/vnd.oasis.opendocument.spreadsheet"):
         return "spreadsheet"
     # OpenDocument declares its type in a member, the other formats are known by a member's name.
-    known = {name.lower() for name in names} | {declared}
-    reason = next((reason for mark, reason in _UNREAD_ARCHIVES.items() if mark in known), None)
-    raise Unreadable(reason or "a zip archive; unpack it and give the folder")
+    known = {name.lower() for name in names}
+    reasons = [reason for mark, reason in _UNREAD_ODF.items() if declared.startswith(mark)]
+    reasons += [reason for mark, reason in _UNREAD_ARCHIVES.items() if mark in known]
+    raise Unreadable(reasons[0] if reasons else "a zip archive; unpack it and give the folder")
 
 
 def _format_of_ole(source: Source) -> str:
@@ -202,6 +243,9 @@ def _format_of_text(source: Source, head: bytes) -> str:
     suffix = "." + source.name.rpartition(".")[2].lower()
     codec = marked_encoding(head) or unmarked_utf16(head) or "latin-1"
     text = codecs.decode(head, codec, "replace").removeprefix("\ufeff")
+    for pattern, reason in _UNREAD_TEXTS:
+        if re.match(pattern, text[:4096], re.DOTALL):
+            raise Unreadable(reason)
     if suffix in _MAIL_SUFFIXES or (_MAIL_START.match(text) and _MAIL_HEADER.search(_headers(text))):
         return "mail"
     if suffix in _HTML_SUFFIXES or _HTML_START.match(text[:4096]):
