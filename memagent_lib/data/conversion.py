@@ -45,8 +45,11 @@ class Selection:
         if self.n is not None and self.n < 1:
             raise ValueError(f"n must be at least 1, got {self.n}")
 
-    def of(self, questions: Sequence[Question]) -> Selected:
-        """Select from ``questions``, which may lack documents. Raises ``ValueError`` if fewer than ``n`` remain."""
+    def of(self, questions: Sequence[Question], unanswerable: Callable[[], int] = int) -> Selected:
+        """Select from ``questions``, which may lack documents. Raises ``ValueError`` if fewer than ``n`` remain.
+
+        ``unanswerable`` counts the questions that the files mark as such, for the error.
+        """
         order = list(questions) if self.seed is None else shuffled(questions, self.seed)
         stretch = order[self.first :]
         others = {name for path in self.apart_from for name in question_ids(path)}
@@ -54,6 +57,12 @@ class Selection:
         found = Selected(in_other_files=len(stretch) - len(left))
         self._fill(found, left)
         if len(found.questions) < (self.n or 1):
+            found.unanswerable = unanswerable()
+            if not order and found.unanswerable:
+                raise ValueError(
+                    f"no question is left: all {found.unanswerable:,} in the files are marked as unanswerable, and "
+                    "scoring needs accepted answers; give a file with some"
+                )
             missing = "no question is left"
             if self.n:
                 missing = f"{self.n:,} questions were requested and {len(found.questions):,} are left"
@@ -126,22 +135,30 @@ def convert(
     repeated = [str(path) for path, times in Counter(map(Path, paths)).items() if times > 1]
     if repeated:
         raise ValueError(f"{', '.join(repeated)} is named more than once; name each file once")
+
+    def unanswerable() -> int:
+        return sum(known.unanswerable(path, **options) for path in paths)
+
     if length is None:
         if rule and "rule" in known.options:
             options["rule"] = rule  # such formats refuse questions that their own judge cannot score
-        selected, examples = _as_they_are(form, paths, selection, options)
+        selected, examples = _as_they_are(form, paths, selection, options, unanswerable)
     elif known.pool is None:
         raise ValueError(f"the documents of {known.files} are as long as they are; leave out the length")
     else:
         pools = [read_pool(path, form) for path in paths]
-        selected, examples = _among_others(form, pools, selection, length, tokenizer)
+        selected, examples = _among_others(form, pools, selection, length, tokenizer, unanswerable)
     selected.notes = [note for note in (known.note(path, **options) for path in paths) if note]
-    selected.unanswerable = sum(known.unanswerable(path, **options) for path in paths)
+    selected.unanswerable = unanswerable()
     return selected, (replace(example, rule=rule) if rule else example for example in examples)
 
 
 def _as_they_are(
-    form: str, paths: Sequence[str | Path], selection: Selection, options: dict[str, Any]
+    form: str,
+    paths: Sequence[str | Path],
+    selection: Selection,
+    options: dict[str, Any],
+    unanswerable: Callable[[], int],
 ) -> tuple[Selected, Iterator[Example]]:
     """Read the files twice, first for the questions alone, so that the documents are never all in memory at once."""
 
@@ -154,16 +171,21 @@ def _as_they_are(
     def bare(example: Example) -> Example:
         return replace(example, id=example.metadata["question_id"], document="", evidence=())
 
-    selected = selection.of(list(unique(map(bare, read()), ", ".join(map(str, paths)))))
+    selected = selection.of(list(unique(map(bare, read()), ", ".join(map(str, paths)))), unanswerable)
     wanted = {question.id for question in selected.questions}
     return selected, (example for example in read() if example.metadata["question_id"] in wanted)
 
 
 def _among_others(
-    form: str, pools: Sequence[Pool], selection: Selection, length: Length, tokenizer: Tokenizer
+    form: str,
+    pools: Sequence[Pool],
+    selection: Selection,
+    length: Length,
+    tokenizer: Tokenizer,
+    unanswerable: Callable[[], int],
 ) -> tuple[Selected, Iterator[Example]]:
     owners = {question.id: (pool, question) for pool in pools for question in pool.questions}
-    selected = selection.of([question for _, question in owners.values()])
+    selected = selection.of([question for _, question in owners.values()], unanswerable)
     meter = Meter(tokenizer)
 
     def make(index: int, name: str) -> Example:

@@ -86,6 +86,15 @@ def test_records_without_an_answer_are_left_out_and_counted(tmp_path, capsys, mo
     assert [example.answers for example in load("mine.parquet")] == [("Odo",)]
 
 
+def test_a_file_of_only_unanswerable_records_has_their_number(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nothing = QUESTION | {"answers": {"text": [], "answer_start": []}}
+    (tmp_path / "mine.jsonl").write_text(f"{json.dumps(nothing)}\n" * 3)
+    assert main(["data", "--from", "plain", "mine.jsonl", "--out", "mine.parquet"]) == 2
+    assert "no question is left: all 3 in the files are marked as unanswerable" in capsys.readouterr().err
+    assert not (tmp_path / "mine.parquet").exists()
+
+
 def test_the_fields_that_were_taken_are_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plain(tmp_path, {"input": "Who?", "context": "Odo paid.", "answers": ["Odo"]})
