@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from memagent_lib import paths, provenance
 from memagent_lib.backends import Backend, BackendError, Sampling, open_backend
+from memagent_lib.models import find_model
 from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Encoder, Request, Template
 from memagent_lib.readers import READERS, Reader, ReaderSession, reader_named
@@ -95,7 +96,9 @@ def open_agent(
     the backend: ``base_url``, ``api_key`` and ``api`` to ``openai``, ``threads`` to ``vllm`` and ``transformers``,
     ``drafts`` to ``transformers``, and ``window`` to any of them. ``None``, 0 and empty values mean the default.
     """
-    path = paths.model_path(str(model))
+    remote = backend == "openai"
+    # A server has its own names for models, even some that end in .gguf.
+    path = paths.model_path(str(model)) if remote else find_model(str(model))
     trained = AgentSettings.load(path)
     if not isinstance(budget, Budget):
         budget = replace(trained.budget, **(budget or {}))
@@ -105,7 +108,7 @@ def open_agent(
     template = Template.of(template or trained.template)
     _require_known_kinds(template, reader)
     if not isinstance(tokenizer, Tokenizer):
-        tokenizer = _tokenizer(paths.model_path(str(tokenizer or model)), named=bool(tokenizer))
+        tokenizer = _tokenizer(str(tokenizer or path), named=bool(tokenizer))
     arguments = trained.chat_template | dict(chat_template or {})
     encoder = Encoder(tokenizer.with_chat_arguments(arguments), template, budget)
     if isinstance(backend, str):
@@ -114,7 +117,7 @@ def open_agent(
         if arguments and set_options.get("api") == "chat":  # the server renders its own chat template
             set_options["extra"] = {"chat_template_kwargs": arguments} | dict(set_options.get("extra", {}))
         backend = open_backend(backend, path, sampling, **set_options)
-    return Agent(encoder, backend, reader, provenance.model_hash(str(model)))
+    return Agent(encoder, backend, reader, provenance.model_hash(path))
 
 
 def _require_known_kinds(template: Template, reader: Reader) -> None:
@@ -131,10 +134,10 @@ def _require_known_kinds(template: Template, reader: Reader) -> None:
 
 def _tokenizer(model: str, named: bool) -> Tokenizer:
     try:
-        return Tokenizer.load(model)
-    except FileNotFoundError:
-        raise
+        return Tokenizer.load(find_model(model))
     except OSError as unknown:
+        if isinstance(unknown, FileNotFoundError) and not model.lower().endswith(".gguf"):
+            raise
         # A server's own name for its model is no hub name, so its tokenizer cannot be found by it.
         hint = ""
         if not named:

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from memagent_lib.models import source_hash
 from memagent_lib.paths import PACKAGE, absolute
 
 VIEW_ROOMS = ("cli", "inspector", "pages", "plots", "serve")
@@ -24,9 +25,12 @@ _HASHED_WHOLE_BYTES = 64 << 20
 def model_hash(model: str | Path) -> str:
     """Return 16 hex digits that identify the weights in a model folder; return a hub name unchanged.
 
-    Large files are hashed by name, size and modification time instead of content, because reading 28 GB would delay
-    every command.
+    A model made from a GGUF file has the first digits of that file's SHA-256. Large files are hashed by name, size and
+    modification time instead of content, because reading 28 GB would delay every command.
     """
+    of_source = source_hash(model)
+    if of_source:
+        return of_source
     folder = absolute(model)
     if not folder.is_dir():
         return str(model)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from memagent_lib import paths
+from memagent_lib.models import find_model
 from memagent_lib.trace import Trace
 
 
@@ -78,4 +78,4 @@ def shape_of(model: str, download: bool = True) -> ModelShape:
     """
     from transformers import AutoConfig
 
-    return ModelShape.of(AutoConfig.from_pretrained(paths.model_path(model), local_files_only=not download))
+    return ModelShape.of(AutoConfig.from_pretrained(find_model(model), local_files_only=not download))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from memagent_lib.cli.agent_options import add_chat_template_option, chat_template_of
 from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
-from memagent_lib.paths import default_model, model_path
+from memagent_lib.models import find_model
+from memagent_lib.paths import default_model
 from memagent_lib.settings import key_value
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def _warn_of_guesses(rule: str | None) -> None:
 
 
 def _counting_model(name: str | None) -> str:
-    return model_path(name) if name else default_model()
+    return find_model(name or default_model())
 
 
 def _rule_and_options(rule: str | None, settings: Sequence[str]) -> tuple[str | None, dict[str, Any]]:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from memagent_lib.cli import data, demo, doctor, evaluate, lab, read, report, serve, sft, sweep, template, train
+from memagent_lib.cli import data, demo, doctor, evaluate, lab, model, read, report, serve, sft, sweep, template, train
 from memagent_lib.cli.arguments import VerbParser
 from memagent_lib.errors import UserError
 from memagent_lib.processes import Terminated
 
-VERBS = (doctor, demo, data, read, evaluate, serve, sft, train, sweep, report, template, lab)
+VERBS = (doctor, demo, data, model, read, evaluate, serve, sft, train, sweep, report, template, lab)
 SUMMARY = "Read documents of any length with a language model that keeps a short memory; train it; measure it."
 EPILOG = """\
 the main path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.agent import AgentSettings
+    from memagent_lib.models import find_model
     from memagent_lib.paths import absolute
     from memagent_lib.prompts import Template
     from memagent_lib.provenance import model_hash
@@ -43,6 +45,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.tracking import Experiment
 
     recipe = SftRecipe.load(absolute(a.recipe), a.settings)
+    recipe = replace(recipe, model=recipe.model.with_paths(find_model))
     out = absolute(a.out or f"runs/{Path(a.recipe).stem}")
     if (out / "checkpoints").exists() and not a.resume and not a.dry_run:
         raise ValueError(f"{out} has a run already; continue it with --resume, or choose another --out")

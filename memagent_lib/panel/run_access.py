@@ -13,8 +13,9 @@ import pandas as pd
 
 from memagent_lib import rl
 from memagent_lib.errors import MissingFile
+from memagent_lib.models import find_model
 from memagent_lib.panel.progress import recorded_config
-from memagent_lib.paths import absolute, model_path
+from memagent_lib.paths import absolute
 from memagent_lib.processes import Terminated, terminable
 from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
 from memagent_lib.tracking import Experiment
@@ -30,7 +31,7 @@ def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
     """
     config = Recipe.load(absolute(recipe), settings)
     data = config.data.with_paths(lambda path: str(absolute(path)))
-    return replace(config, data=data, model=config.model.with_paths(model_path))
+    return replace(config, data=data, model=config.model.with_paths(find_model))
 
 
 def attach(folder: str | Path) -> TrainingRun:

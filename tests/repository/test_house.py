@@ -20,6 +20,7 @@ LIBRARY = Path(memagent_lib.__file__).parent
 ROWS = (
     ("errors", "findings", "thinking"),
     ("paths", "tokenizer", "processes", "settings"),
+    ("models",),
     ("provenance", "plugins", "pages"),
     ("text",),
     ("trace",),

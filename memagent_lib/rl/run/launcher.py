@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from memagent_lib.models import find_model
 from memagent_lib.paths import write_atomically
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.rl.config import Recipe
@@ -54,9 +55,7 @@ def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
     data = recipe.data.with_paths(lambda path: str(Path(path).expanduser().absolute()))
     tracking = recipe.tracking
     reading = recipe.reading
-    model = recipe.model.with_paths(
-        lambda path: str(Path(path).expanduser().absolute()) if looks_like_path(path) else path
-    )
+    model = recipe.model.with_paths(_located)
     if not tracking.uri:
         tracking = dataclasses.replace(tracking, uri=f"sqlite:///{folder.path.parent / 'mlflow.db'}")
     if reading.template.endswith(".toml"):
@@ -64,6 +63,12 @@ def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
     if is_plugin(reading.reader):
         reading = dataclasses.replace(reading, reader=absolute_plugin(reading.reader))
     return dataclasses.replace(recipe, data=data, model=model, tracking=tracking, reading=reading)
+
+
+def _located(model: str) -> str:
+    if looks_like_path(model) and not Path(model).expanduser().is_file():
+        return str(Path(model).expanduser().absolute())
+    return find_model(model)
 
 
 def chosen_device(device: str) -> str:

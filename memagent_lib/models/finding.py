@@ -1,0 +1,51 @@
+"""From the name that a user gives for a model to what loads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from memagent_lib import paths
+from memagent_lib.errors import MissingFile
+from memagent_lib.models.gguf_files import converted
+from memagent_lib.models.model_cache import SOURCE_FILE, file_hash
+from memagent_lib.models.published import PUBLISHED
+
+
+def find_model(model: str) -> str:
+    """Return what loads a model: the absolute path of a folder, or a hub name unchanged.
+
+    A GGUF file is converted once, and its folder is returned; :data:`PUBLISHED` names a folder too. A folder of the
+    same name comes first. Raises :class:`MissingFile` for a GGUF file that does not exist, and for a published model
+    that has not been fetched.
+    """
+    path = paths.model_path(model)
+    if Path(path).is_dir():
+        return path
+    if model in PUBLISHED:
+        return str(PUBLISHED[model].require_folder())
+    file = gguf_file(model)
+    return str(converted(file)) if file else path
+
+
+def gguf_file(model: str) -> Path | None:
+    """Return the path of the GGUF file that ``model`` names, or ``None`` if it names none."""
+    if not model.lower().endswith(".gguf"):
+        return None
+    file = paths.absolute(model)
+    if not file.is_file():
+        raise MissingFile(f"no GGUF file {model!r}; give the path of one")
+    return file.resolve()
+
+
+def source_hash(model: str | Path) -> str | None:
+    """Return the first 16 hex digits of the hash of the GGUF file that a model was made from; ``None`` for others."""
+    path = paths.absolute(model)
+    if not path.exists() and str(model) in PUBLISHED:
+        path = PUBLISHED[str(model)].folder
+    if path.is_file() and path.suffix.lower() == ".gguf":
+        return file_hash(path.resolve())[:16]
+    source = path / SOURCE_FILE
+    if not source.is_file():
+        return None
+    return json.loads(source.read_text(encoding="utf-8"))["sha256"][:16]

