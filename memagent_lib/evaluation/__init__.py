@@ -7,14 +7,27 @@ This package depends on agents, examples and diagnoses, not on MLflow, notebooks
 from memagent_lib.evaluation import case_study
 from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate
+from memagent_lib.evaluation.lines import (
+    BASELINES,
+    FINGERPRINTS,
+    LINE,
+    SAME,
+    SETTINGS,
+    MixedRowsError,
+    keyed,
+    line_name,
+    lines_of,
+    rows_of,
+    variant_name,
+)
 from memagent_lib.evaluation.model_judge import Judgement, ModelJudge, Verdict, open_judge, verdict_in
 from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan, save_wrong
 from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import read_results, write_results
 from memagent_lib.evaluation.results import COLUMNS, Column, Result, to_frame, turns_to_frame
 from memagent_lib.evaluation.tables import (
-    SAME,
     Rate,
+    against,
     failure_reasons,
     fates_at_the_end,
     gather_rows,
@@ -31,17 +44,23 @@ from memagent_lib.evaluation.tables import (
 )
 
 __all__ = [
+    "BASELINES",
     "COLUMNS",
+    "FINGERPRINTS",
+    "LINE",
     "PUBLISHED",
     "SAME",
+    "SETTINGS",
     "Column",
     "EvaluationPlan",
     "Judgement",
+    "MixedRowsError",
     "ModelJudge",
     "Rate",
     "Result",
     "Verdict",
     "aevaluate",
+    "against",
     "benchmark_rows",
     "benchmark_table",
     "case_study",
@@ -53,6 +72,9 @@ __all__ = [
     "fates_at_the_end",
     "gather_rows",
     "judges",
+    "keyed",
+    "line_name",
+    "lines_of",
     "mean_columns",
     "mixtures",
     "open_judge",
@@ -60,12 +82,14 @@ __all__ = [
     "paired",
     "paired_interval",
     "read_results",
+    "rows_of",
     "save_rows",
     "save_wrong",
     "summarise",
     "table",
     "to_frame",
     "turns_to_frame",
+    "variant_name",
     "verdict_in",
     "wilson",
     "write_results",

@@ -14,14 +14,22 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.errors import MissingFile
+from memagent_lib.evaluation.lines import (
+    BASELINES,
+    LINE,
+    SAME,
+    SETTINGS,
+    in_order,
+    in_several_files,
+    keyed,
+    lines_of,
+    rows_of,
+)
 from memagent_lib.evaluation.results import COLUMNS, Result
 from memagent_lib.paths import absolute, replacing
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SAME = ["example", "document"]
-"""The columns that identify an example. Ids alone repeat when a task is made with other settings."""
 
 
 class Rate(NamedTuple):
@@ -75,20 +83,31 @@ def mean_columns() -> list[str]:
     return [name for name, column in COLUMNS.items() if column.mean]
 
 
+ALL_TASKS = "all tasks"
+DIFFERENCE = ["left", "right", "chunks", "difference", "low", "high", "n", "right_only", "left_only"]
+"""The columns of paired differences."""
+
+
 def table(results: pd.DataFrame) -> pd.DataFrame:
-    """Tabulate accuracy with interval, n and failures: a row per policy, reader and judge (and task), a column per
-    length.
+    """Tabulate accuracy with interval, n and failures: a row per line and judge, a column per length.
+
+    Rows name policy, reader and, if any varied, the settings. With several tasks, the first rows are over all tasks,
+    and each task's rows follow.
     """
-    results = _by_judge(results)
-    lines = ["policy", "reader", "judge"]
-    if results["task"].nunique() > 1:
-        lines.insert(0, "task")
-    summary = summarise(results, by=(*lines, "chunks"))
+    import pandas as pd
+
+    rows = _by_judge(keyed(results))
+    names = [*(name for name in LINE if name != "varied" or rows["varied"].any()), "judge"]
+    if rows["task"].nunique() > 1:
+        names.insert(0, "task")
+        rows = pd.concat([rows.assign(task=ALL_TASKS), rows], ignore_index=True)
+    summary = summarise(rows, by=(*names, "chunks"))
     summary["cell"] = [_rate_cell(row) for row in summary.to_dict("records")]
-    wide = summary.pivot(index=lines, columns="chunks", values="cell").fillna("")
-    # pivot sorts by name, but policies stay in the order of the rows.
-    order = list(results[lines].drop_duplicates().itertuples(index=False, name=None))
-    return wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
+    wide = summary.pivot(index=names, columns="chunks", values="cell").fillna("")
+    # pivot sorts by name, but lines stay in the order of the rows.
+    order = list(rows[names].drop_duplicates().itertuples(index=False, name=None))
+    wide = wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
+    return wide.rename(columns={"varied": "settings"})
 
 
 def _by_judge(results: pd.DataFrame) -> pd.DataFrame:
@@ -142,8 +161,8 @@ def _rate_cell(row: Mapping[str, Any]) -> str:
 def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = False) -> Path:
     """Save result rows as ``NAME.parquet``, atomically, for :func:`gather_rows`.
 
-    With ``add``, rows already in the file stay, except those of the same reader and data file. Several processes may
-    add to one file at once.
+    With ``add``, rows already in the file stay, except those of the same reader, data file and settings. Several
+    processes may add to one file at once.
     """
     import pandas as pd
 
@@ -151,13 +170,23 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = Fa
     with _alone(path):
         if add and path.is_file():
             before = pd.read_parquet(path)
-            # Evaluating again replaces its own rows instead of doubling them.
-            replaced = set(zip(frame["reader"], frame["file"], strict=True))
-            stays = [pair not in replaced for pair in zip(before["reader"], before["file"], strict=True)]
-            frame = pd.concat([before[stays], frame], ignore_index=True)
+            frame = pd.concat([before[~_evaluated_again(before, frame)], frame], ignore_index=True)
         with replacing(path) as unfinished:
             frame.to_parquet(unfinished, index=False)
     return path
+
+
+def _evaluated_again(before: pd.DataFrame, frame: pd.DataFrame) -> pd.Series:
+    """Return which rows of ``before`` the rows of ``frame`` replace instead of doubling them."""
+    again = before["reader"].map(lambda _: False)
+    names = [name for name in SETTINGS if name in before and name in frame]
+    for new in frame[["reader", "file", *names]].drop_duplicates().to_dict("records"):
+        same = (before["reader"] == new["reader"]) & (before["file"] == new["file"])
+        for name in names:
+            # Rows that do not record a setting are from before it was recorded.
+            same &= (before[name] == new[name]) | before[name].isna()
+        again |= same
+    return again
 
 
 @contextmanager
@@ -171,11 +200,10 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
-    """Return all result rows in a folder and in the folders of a sweep's points below it.
+    """Return all result rows in a folder and in the folders of a sweep's points below it, keyed by line.
 
-    Policies named in ``first`` come first; colours and rows follow this order. Points of one policy count as parts of
-    one evaluation if they differ in reader or documents. If two points have read the same documents with the same
-    reader, each point's name is added to its policy's name, because the points differ in something else.
+    Policies, variants or lines named in ``first`` come first; colours and rows follow this order. ``varied`` names what
+    differed between rows of one policy and reader (:func:`~memagent_lib.evaluation.lines.keyed`).
     """
     import pandas as pd
 
@@ -191,22 +219,10 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
             raise ValueError(f"{file} holds no results of an evaluation; move it out of {folder}")
         point = "" if file.parent == folder else file.parent.name
         frames.append(frame.assign(point=point))
-    rows = _with_points_named(pd.concat(frames, ignore_index=True))
-    known = list(rows["policy"].unique())
-    missing = [name for name in first if name not in known]
-    if missing:
-        raise ValueError(f"no results of {', '.join(map(repr, missing))} in {folder}; there are {', '.join(known)}")
-    rank = {name: at for at, name in enumerate(dict.fromkeys([*first, *known]))}
-    return rows.sort_values("policy", key=lambda names: names.map(rank), kind="stable", ignore_index=True)
-
-
-def _with_points_named(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows without ``point``. It goes into the policy's name if two points have read the same documents."""
-    points = rows.groupby(["policy", "reader", *SAME], dropna=False)["point"].transform("nunique")
-    read_twice = rows.loc[points > 1, "policy"]
-    named = rows["policy"].isin(read_twice) & (rows["point"] != "")
-    rows.loc[named, "policy"] += ", " + rows["point"]
-    return rows.drop(columns="point")
+    try:
+        return in_order(keyed(pd.concat(frames, ignore_index=True)), first)
+    except ValueError as failure:
+        raise type(failure)(f"{folder}: {failure}") from None
 
 
 def failure_reasons(results: pd.DataFrame) -> list[str]:
@@ -221,8 +237,8 @@ def failure_reasons(results: pd.DataFrame) -> list[str]:
 def mixtures(results: pd.DataFrame) -> list[str]:
     """Return warnings about rows that differ in more than their columns say.
 
-    They were judged by several rules for one task, or by several versions of the code, or a server refused a sampling
-    setting.
+    They were judged by several rules for one task, or by several versions of the code, a server refused a sampling
+    setting, or documents are in several data files.
     """
     warnings = []
     for task, rows in results.groupby("task", sort=False):
@@ -235,6 +251,10 @@ def mixtures(results: pd.DataFrame) -> list[str]:
     if "sampling_left_out" in results:  # earlier files lack it
         for settings, count in results["sampling_left_out"].value_counts().items():
             warnings.append(f"the server refused {settings} in {count:,} of {len(results):,} readings")
+    if "policy" in results:
+        repeated = int(in_several_files(results).sum())
+        if repeated:
+            warnings.append(f"{repeated:,} readings are of documents that are in several data files; they count once")
     return warnings
 
 
@@ -249,28 +269,56 @@ def fates_at_the_end(readings: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
     return pd.DataFrame(counts).T.fillna(0).astype(int).rename_axis("at the end the evidence is")
 
 
-def paired(results: pd.DataFrame, left: str, right: str, reader: str = "overwrite") -> pd.DataFrame:
-    """Compare policy ``right`` with policy ``left`` on the documents that both have read, one row per length.
+def paired(results: pd.DataFrame, left: str, right: str, reader: str = "") -> pd.DataFrame:
+    """Compare the line ``right`` with the line ``left`` on the documents that both have read, one row per length.
 
-    Columns: ``difference`` of the mean scores (right minus left), its 95 % interval ``low, high``, the number of
-    documents ``n``, and the numbers of documents on which one policy scored higher (``right_only``, ``left_only``). A
-    document that failed for either policy is left out.
+    A line is named by itself, or by its policy with ``reader``. Columns: ``left`` and ``right``, the ``difference`` of
+    the mean scores (right minus left), its 95 % interval ``low, high``, the number of documents ``n``, and the numbers
+    of documents on which one line scored higher (``right_only``, ``left_only``). A document that failed for either line
+    is left out.
+    """
+    rows = keyed(results)
+    names = [rows_of(rows, name, reader)["line"].iloc[0] for name in (left, right)]
+    made = _differences(rows[rows["score"].notna()], *names)
+    if made.empty:
+        raise ValueError(
+            f"{names[0]!r} and {names[1]!r} have read no document in common; evaluate both on the same data"
+        )
+    made.attrs["names"] = tuple(names)
+    return made
+
+
+def against(results: pd.DataFrame, baseline: str = "") -> pd.DataFrame:
+    """Compare every line with ``baseline``, as :func:`paired` does, one row per line and length.
+
+    The default is the first line whose reader has a memory. Lines without a document in common are left out.
     """
     import pandas as pd
 
-    rows = results[(results["reader"] == reader) & results["score"].notna()]
-    of_left = rows[rows["policy"] == left].set_index(SAME)
-    of_right = rows[rows["policy"] == right].set_index(SAME)
+    rows = keyed(results)
+    if not baseline:
+        with_memory = rows[~rows["reader"].isin(BASELINES)]
+        baseline = lines_of(with_memory if len(with_memory) else rows)[0]
+    left = rows_of(rows, baseline)["line"].iloc[0]
+    scored = rows[rows["score"].notna()]
+    compared = [_differences(scored, left, right) for right in lines_of(rows) if right != left]
+    found = [frame for frame in compared if len(frame)]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=DIFFERENCE)
+
+
+def _differences(scored: pd.DataFrame, left: str, right: str) -> pd.DataFrame:
+    """Return a row per length with the paired difference of two lines; none without a document in common."""
+    import pandas as pd
+
+    of_left = scored[scored["line"] == left].set_index(SAME)
+    of_right = scored[scored["line"] == right].set_index(SAME)
     both = of_left[["chunks"]].assign(left=of_left["score"]).join(of_right["score"].rename("right"), how="inner")
-    if both.empty:
-        raise ValueError(
-            f"{left!r} and {right!r} have read no document in common with the reader {reader!r}; "
-            "evaluate both on the same data"
-        )
     made = []
     for chunks, pairs in both.groupby("chunks"):
         low, high = paired_interval(pairs["left"].tolist(), pairs["right"].tolist())
         comparison = {
+            "left": left,
+            "right": right,
             "chunks": int(chunks),
             "difference": pairs["right"].mean() - pairs["left"].mean(),
             "low": low,
@@ -280,9 +328,7 @@ def paired(results: pd.DataFrame, left: str, right: str, reader: str = "overwrit
             "left_only": int((pairs["left"] > pairs["right"]).sum()),
         }
         made.append(comparison)
-    frame = pd.DataFrame(made)
-    frame.attrs["names"] = (left, right)
-    return frame
+    return pd.DataFrame(made, columns=DIFFERENCE)
 
 
 def paired_interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:

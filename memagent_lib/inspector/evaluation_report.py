@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from memagent_lib.errors import MissingFile
-from memagent_lib.evaluation import PUBLISHED, failure_reasons, gather_rows, judges, mixtures, paired, summarise
+from memagent_lib.evaluation import PUBLISHED, failure_reasons, gather_rows, judges, keyed, mixtures, paired, summarise
 from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import to_html
 from memagent_lib.pages import Page, render
@@ -61,13 +61,14 @@ class EvaluationReport:
         path = absolute(folder)
         missing: list[str] = []
         if is_sweep(path):
-            rows = gather_sweep(path)
+            rows = keyed(gather_sweep(path))
             missing = unfinished_points(path)
         else:
             rows = _evaluated(path, first)
         of_tasks = [task.assign(length=_lengths(task)) for _, task in rows.groupby("task", sort=False)]
         # Back in the order of the rows, from which policies get their colours.
         rows = pd.concat(of_tasks).sort_index()
+        rows = rows.assign(policy=rows["variant"])  # the page names a policy with the settings that varied
         return cls(path.name, rows, Experiment.open(tracking), tuple(missing))
 
     @cached_property

@@ -14,9 +14,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from memagent_lib.diagnostics import Fate, Provenance, evidence_in
-from memagent_lib.evaluation import Result
+from memagent_lib.evaluation import Result, line_name
 from memagent_lib.inspector.word_changes import word_changes
-from memagent_lib.plots import line_name
 from memagent_lib.readers import can_continue
 from memagent_lib.trace import Kind, Reply, Trace, Turn
 

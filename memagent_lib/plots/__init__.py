@@ -16,7 +16,7 @@ from memagent_lib.plots.evaluation_plots import (
     phrase_lives,
     reward_curve,
 )
-from memagent_lib.plots.figure_style import COLOURS, WINDOW, line_name, running_mean, save_figure, svg_markup
+from memagent_lib.plots.figure_style import COLOURS, WINDOW, running_mean, save_figure, svg_markup
 
 __all__ = [
     "COLOURS",
@@ -30,7 +30,6 @@ __all__ = [
     "document_lengths",
     "evidence_depths",
     "gold_positions",
-    "line_name",
     "memory_by_turn",
     "paired_differences",
     "phrase_lives",

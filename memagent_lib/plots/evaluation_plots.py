@@ -1,7 +1,7 @@
 """Figures of evaluations and training: tidy frames in, ``Axes`` out, all in the same style.
 
-Colour stands for the policy and line style for the reader; every interval is drawn. This module does not depend on runs
-or files.
+Each line, which is a policy, a reader and whatever varied, has its own colour; a baseline is thin and has the colour of
+its policy. Every interval is drawn. This module does not depend on runs or files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from memagent_lib.evaluation import Rate, summarise, wilson
+from memagent_lib.evaluation import LINE, Rate, keyed, line_name, lines_of, summarise, wilson
 from memagent_lib.plots.figure_style import (
     BASELINE_WORDS,
     COLOURS,
@@ -31,9 +31,9 @@ from memagent_lib.plots.figure_style import (
     length_axis,
     length_axis_label,
     length_label,
-    line_name,
     new_axes,
     other_seeds,
+    owners_of,
     panel_handles,
     running_mean,
     sample_sizes,
@@ -52,15 +52,17 @@ _CAPTURE_DASHES = (0, (4, 2))
 
 
 def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw accuracy with 95 % Wilson intervals against the number of chunks, one line per policy and reader.
+    """Draw accuracy with 95 % Wilson intervals against the number of chunks, one line per policy, reader and settings.
 
     Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, the axis also has
     lengths in tokens. Baselines are thin lines in their policy's colour and share one legend of line styles. A policy
     that repeats another one with a different training seed (``trained, seed 1``) is a thin line in the same colour.
     """
     ax = axes_or_new(ax, 6.8, 4.6)
-    ends, caption = _accuracy_lines(results, ax, colours_of(results["policy"]))
-    label_ends(ax, ends, thin_handles(results["policy"], results["reader"]))
+    rows = keyed(results)
+    owners = owners_of(rows)
+    ends, caption = _accuracy_lines(rows, ax, owners, colours_of(owners.values()))
+    label_ends(ax, ends, thin_handles(owners.values(), rows["reader"]))
     return finish(ax, "Accuracy against document length", caption)
 
 
@@ -69,51 +71,63 @@ def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) 
 
     ``axes`` has one entry for each task, in order of appearance.
     """
-    tasks = list(results["task"].unique())
+    rows = keyed(results)
+    tasks = list(rows["task"].unique())
     if len(tasks) == 1:
-        return accuracy_by_length(results, None if axes is None else axes[0])
+        return accuracy_by_length(rows, None if axes is None else axes[0])
     if axes is None:
         columns = min(MOST_COLUMNS, len(tasks))
-        rows = -(-len(tasks) // columns)
-        panels = new_axes(4.3 * columns, 3.3 * rows + 0.6, columns, rows)
+        lines = -(-len(tasks) // columns)
+        panels = new_axes(4.3 * columns, 3.3 * lines + 0.6, columns, lines)
         for ax in panels[len(tasks) :]:
             ax.remove()
         axes = panels[: len(tasks)]
-    colours = colours_of(results["policy"])  # of all tasks, so that a policy has one colour in every panel
+    owners = owners_of(rows)
+    colours = colours_of(owners.values())  # of all tasks, so that a line has one colour in every panel
     for task, ax in zip(tasks, axes, strict=True):
-        _, caption = _accuracy_lines(results[results["task"] == task], ax, colours)
+        _, caption = _accuracy_lines(rows[rows["task"] == task], ax, owners, colours)
         finish(ax, task.replace("_", " "), caption)
-    legend_below(axes[0].figure, panel_handles(colours, results["reader"]), columns=4)
+    legend_below(axes[0].figure, panel_handles(colours, rows["reader"]), columns=4)
     return axes[0]
 
 
-def _accuracy_lines(results: pd.DataFrame, ax: Axes, colours: Mapping[str, str]) -> tuple[list[LineEnd], str]:
-    """Draw the lines. Return the right ends of the lines that get a label, and the caption."""
-    table = summarise(results, by=("policy", "reader", "chunks"))
+def _accuracy_lines(
+    rows: pd.DataFrame, ax: Axes, owners: Mapping[str, str], colours: Mapping[str, str]
+) -> tuple[list[LineEnd], str]:
+    """Draw the lines of keyed rows; return the ends of those with a memory, and the caption."""
+    table = summarise(rows, by=("line", *LINE, "chunks"))
     others = other_seeds(colours)
-    policies = list(colours)
-    lines = sorted(table.groupby(["policy", "reader"], sort=False), key=lambda line: policies.index(line[0][0]))
-    one_length = table["chunks"].nunique() == 1
+    order = {owner: at for at, owner in enumerate(colours)}
+    lines = sorted(table.groupby("line", sort=False), key=lambda line: order[owners[line[0]]])
     ends = []
-    for number, ((policy, reader), rows) in enumerate(lines):
-        line = rows.sort_values("chunks")
-        colour = colours[policy]
-        # At a single length all intervals are bars at the same x and would cover one another.
-        shift = 1.06 ** (number - (len(lines) - 1) / 2) if one_length else 1.0
-        x = shift * line["chunks"]
-        main = reader not in BASELINE_WORDS and policy not in others
+    for number, (name, of_line) in enumerate(lines):
+        line = of_line.sort_values("chunks")
+        reader = line["reader"].iloc[0]
+        colour = colours[owners[name]]
+        x = _side_by_side(line["chunks"], table["chunks"], number, len(lines))
+        main = reader not in BASELINE_WORDS and owners[name] not in others
         look = MAIN_LINE if main else THIN_LINE
         ax.plot(x, line["accuracy"], color=colour, linestyle=dashes_of(reader), **look)
         if main:
             _band(ax, x, line["low"], line["high"], colour)
-            ends.append(LineEnd(x.iloc[-1], line["accuracy"].iloc[-1], line_name(policy, reader), colour))
-        elif policy not in others:
+            ends.append(LineEnd(x.iloc[-1], line["accuracy"].iloc[-1], name, colour))
+        elif owners[name] not in others:
             ax.vlines(x, line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
     share_axis(ax, "accuracy")
-    length_axis(ax, table["chunks"], tokens_of_a_chunk(results))
-    if one_length:
+    length_axis(ax, table["chunks"], tokens_of_a_chunk(rows))
+    if table["chunks"].nunique() == 1:
         ax.margins(x=0.8)
     return ends, f"{sample_sizes('per point', table['scored'])}, 95 % Wilson intervals"
+
+
+def _side_by_side(x: pd.Series, lengths: pd.Series, number: int, count: int) -> pd.Series:
+    """Return where a line's points are drawn: at their lengths, or beside those of other lines if all have one length.
+
+    At a single length, all intervals are bars at the same x and would cover one another.
+    """
+    if lengths.nunique() > 1:
+        return x
+    return x * 1.06 ** (number - (count - 1) / 2)
 
 
 def _band(ax: Axes, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str) -> None:
@@ -134,25 +148,27 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
 
     ax = axes_or_new(ax, 6.8, 4.4)
     # Baselines and failed readings have no capture.
-    rows = results.dropna(subset=["capture"])
-    colours = colours_of(results["policy"])
+    rows = keyed(results).dropna(subset=["capture"])
+    colours = colours_of(rows["line"])
     ends: dict[str, LineEnd] = {}
     counts: list[int] = []
-    for policy, group in rows.groupby("policy", sort=False):
+    for number, (line, group) in enumerate(rows.groupby("line", sort=False)):
         for column, dashes in (("capture", _CAPTURE_DASHES), ("retention", "-")):
             rates = _rates(group.dropna(subset=[column]), column)
-            chunks = list(rates)
+            chunks = _side_by_side(pd.Series(list(rates)), rows["chunks"], number, len(colours))
             values = [rate.value for rate in rates.values()]
             low = [rate.low for rate in rates.values()]
             high = [rate.high for rate in rates.values()]
-            ax.plot(chunks, values, color=colours[policy], linestyle=dashes, **MAIN_LINE)
-            _band(ax, chunks, low, high, colours[policy])
+            ax.plot(chunks, values, color=colours[line], linestyle=dashes, **MAIN_LINE)
+            _band(ax, chunks, low, high, colours[line])
             # The label goes to the end of retention, which is drawn last.
             counts += [rate.n for rate in rates.values()]
-            if chunks:
-                ends[policy] = LineEnd(chunks[-1], values[-1], policy, colours[policy])
+            if rates:
+                ends[line] = LineEnd(chunks.iloc[-1], values[-1], line, colours[line])
     share_axis(ax, "share of the evidence")
-    length_axis(ax, rows["chunks"], tokens_of_a_chunk(results))
+    length_axis(ax, rows["chunks"], tokens_of_a_chunk(rows))
+    if rows["chunks"].nunique() == 1:
+        ax.margins(x=0.8)
     legend = [
         Line2D([], [], color=INK, linestyle=_CAPTURE_DASHES, label="in memory right after its chunk"),
         Line2D([], [], color=INK, linestyle="-", label="of those, in memory at the end"),
@@ -171,13 +187,16 @@ def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
 def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the memory's length in tokens after each chunk: the mean over traces and the middle 80 %.
 
-    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`). If they have a column ``policy``, one line is drawn for
-    each of its values. Memories truncated at their limit are marked.
+    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per policy and reader if there is a
+    column ``policy``. Memories truncated at their limit are marked.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     reads = traces[traces["kind"].isin(("read", "gate", "recall"))]
     if "policy" not in reads:
         reads = reads.assign(policy="memory")
+    if "reader" in reads:
+        pairs = zip(reads["policy"], reads["reader"], strict=True)
+        reads = reads.assign(policy=[line_name(policy, reader) for policy, reader in pairs])
     colours = colours_of(reads["policy"])
     ends: list[LineEnd] = []
     readings = 0
@@ -253,33 +272,40 @@ def _shortened(text: str, most: int = 48) -> str:
 def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw how many tokens a document costs against its length: the mean and the middle 80 %.
 
-    There is one line per policy and reader. Prompt and reply tokens both count, even if a prefix cache saved them. The
-    dotted line shows a cost that grows linearly with length.
+    There is one line per policy, reader and settings. Prompt and reply tokens both count, even if a prefix cache saved
+    them. The dotted line shows a cost that grows linearly with length.
     """
     ax = axes_or_new(ax, 6.8, 4.4)
     ax.set_yscale("log")  # with a logarithmic length, a linear cost is a straight line
+    rows = keyed(results)
     # Failed readings have no turns, and their cost is unknown.
-    rows = results[results["turns"].notna()]
+    rows = rows[rows["turns"].notna()]
     rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"])
-    colours = colours_of(results["policy"])
+    owners = owners_of(rows)
+    colours = colours_of(owners.values())
     ends: list[LineEnd] = []
     counts: list[int] = []
     linear: pd.Series | None = None
-    for (policy, reader), group in rows.groupby(["policy", "reader"], sort=False):
+    for number, (line, group) in enumerate(rows.groupby("line", sort=False)):
         cost = group.groupby("chunks")["cost"]
         mean = cost.mean()
         counts += list(cost.size())
+        reader = group["reader"].iloc[0]
+        colour = colours[owners[line]]
+        x = _side_by_side(mean.index.to_series(), rows["chunks"], number, len(owners))
         main = reader not in BASELINE_WORDS
         look = MAIN_LINE if main else THIN_LINE
-        ax.plot(mean.index, mean, color=colours[policy], linestyle=dashes_of(reader), **look)
+        ax.plot(x, mean, color=colour, linestyle=dashes_of(reader), **look)
         if main:
-            _band(ax, mean.index, cost.quantile(0.1), cost.quantile(0.9), colours[policy])
-            ends.append(LineEnd(mean.index[-1], mean.iloc[-1], line_name(policy, reader), colours[policy]))
+            _band(ax, x, cost.quantile(0.1), cost.quantile(0.9), colour)
+            ends.append(LineEnd(x.iloc[-1], mean.iloc[-1], line, colour))
             linear = mean.iloc[0] * mean.index.to_series() / mean.index[0]
     if linear is not None:
         ax.plot(linear.index[[0, -1]], linear.iloc[[0, -1]], ":", color=GREY, linewidth=1.2, zorder=1)
     ax.set_ylabel("tokens per document")
-    length_axis(ax, rows["chunks"], tokens_of_a_chunk(results))
+    length_axis(ax, rows["chunks"], tokens_of_a_chunk(rows))
+    if rows["chunks"].nunique() == 1:
+        ax.margins(x=0.8)
     label_ends(ax, ends, style_handles(rows["reader"]))
     caption = f"{sample_sizes('per point', counts)}; mean and middle 80 %; dotted: linear in length"
     return finish(ax, "Cost against document length", caption)
@@ -288,11 +314,12 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = None) -> Axes:
     """Draw a heat map of accuracy by document length and by depth of the last needed evidence.
 
-    Takes the rows of one policy and reader. Raises ``ValueError`` if there are several, or if no row has a depth.
+    Takes the rows of one line. Raises ``ValueError`` if there are several, or if the rows have no depth.
     """
     import seaborn as sns
 
-    policy, reader = _one_policy_and_reader(results)
+    results = keyed(results)
+    line = _only_line(results)
     mean, n = _cells(results, bins)
     ax = axes_or_new(ax, max(6.0, 2.8 + 1.15 * mean.shape[1]), 0.62 * bins + 1.4)
     labels = (100 * mean).map("{:.0f} %".format).astype(str) + "\nn=" + n.astype(str)
@@ -308,21 +335,20 @@ def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = No
     ax.set(xlabel=length_axis_label(tokens), ylabel="depth of the evidence")
     ax.grid(False)
     ax.tick_params(length=0)
-    caption = f"{policy}, {reader}; 0 % is the beginning"
+    caption = f"{line}; 0 % is the beginning"
     return finish(ax, "Does the position of the evidence matter?", caption)
 
 
-def _one_policy_and_reader(results: pd.DataFrame) -> tuple[str, str]:
-    """Return the only policy and reader of rows that record the depth of their evidence."""
-    if "depth" not in results or results["depth"].isna().all():
+def _only_line(rows: pd.DataFrame) -> str:
+    """Return the only line of keyed rows that record the depth of their evidence."""
+    if "depth" not in rows or rows["depth"].isna().all():
         raise ValueError(
             "no row has a depth of its evidence (column depth); evaluate again, on data that records its evidence"
         )
-    pairs = list(results[["policy", "reader"]].drop_duplicates().itertuples(index=False, name=None))
-    if len(pairs) > 1:
-        listed = ", ".join(f"{policy!r} {reader}" for policy, reader in pairs)
-        raise ValueError(f"a heat map takes one policy and reader, got {listed}; select one")
-    return pairs[0]
+    lines = lines_of(rows)
+    if len(lines) > 1:
+        raise ValueError(f"a heat map takes one line, got {', '.join(map(repr, lines))}; select one")
+    return lines[0]
 
 
 def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -336,16 +362,24 @@ def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame
 
 
 def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the paired difference, right minus left, with its 95 % interval for each length.
+    """Draw the paired differences from a baseline, with their 95 % intervals, for each line and length.
 
-    Takes the frame of :func:`memagent_lib.evaluation.paired`. An interval is coloured if it excludes zero, else grey.
+    Takes the rows of :func:`memagent_lib.evaluation.paired` or :func:`memagent_lib.evaluation.against`. An interval is
+    coloured if it excludes zero, else grey.
     """
     from matplotlib.ticker import FuncFormatter
 
-    left, right = differences.attrs.get("names", ("left", "right"))
-    ax = axes_or_new(ax, 7.6, 1.6 + 0.62 * len(differences))
+    rows = differences.to_dict("records")
+    if not rows:
+        ax = axes_or_new(ax, 7.6, 1.6)
+        ax.text(0.5, 0.5, "no other line has read the same documents", transform=ax.transAxes, ha="center", color=GREY)
+        ax.set_axis_off()
+        return ax
+    left = rows[0]["left"]
+    rights = list(dict.fromkeys(differences["right"]))
+    ax = axes_or_new(ax, 7.6, 1.6 + 0.62 * len(rows))
     ax.axvline(0, color=INK, linewidth=1)
-    for y, row in enumerate(differences.to_dict("records")):
+    for y, row in enumerate(rows):
         colour = GREY
         if row["low"] > 0:
             colour = COLOURS[2]
@@ -353,14 +387,15 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
             colour = COLOURS[1]
         ax.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="butt")
         ax.plot(row["difference"], y, "o", color=colour, markersize=8)
-        counts = f"{right} better on {row['right_only']}, {left} on {row['left_only']}, of {row['n']}"
+        counts = f"{row['right']} better on {row['right_only']}, {left} on {row['left_only']}, of {row['n']}"
         ax.text(0.01, y - 0.25, counts, transform=ax.get_yaxis_transform(), va="center", fontsize=8.5, color=INK)
     # Symmetric, so that zero is in the middle; at least ten points, so that noise does not fill the figure.
     reach = max(0.1, 1.08 * float(differences[["low", "high"]].abs().max(axis=None)))
-    ax.set(xlim=(-reach, reach), ylim=(len(differences) - 0.5, -0.5), xlabel="difference in accuracy, points")
-    ax.set_yticks(range(len(differences)), [f"{int(c):,} chunks" for c in differences["chunks"]])
+    ax.set(xlim=(-reach, reach), ylim=(len(rows) - 0.5, -0.5), xlabel="difference in accuracy, points")
+    ax.set_yticks(range(len(rows)), [f"{row['chunks']:,} chunks" for row in rows])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:+.0f}" if x else "0"))
     ax.grid(True, axis="x")
     ax.grid(False, axis="y")
     caption = f"{sample_sizes('documents', differences['n'])} read by both; 95 % intervals of the paired difference"
-    return finish(ax, f"Accuracy of {right} minus {left}", caption)
+    title = f"Accuracy of {rights[0]} minus {left}" if len(rights) == 1 else f"Accuracy minus that of {left}"
+    return finish(ax, title, caption)

@@ -38,7 +38,7 @@ LONGEST_LABEL = 20
 """Longer names go into a legend, because beside the lines they would shrink the plot."""
 _LABEL_GAP = 0.062
 """The least distance between two labels, as a share of the axes' height."""
-_SEED = re.compile(r", seed \d+$")
+_SEED = re.compile(r", seed \d+(?=,|$)")
 _SETTINGS: dict[str, Any] = {
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
@@ -137,7 +137,23 @@ def svg_markup(figure: Figure, **options: Any) -> str:
     return re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
 
 
-def colours_of(names: pd.Series) -> dict[str, str]:
+def owners_of(rows: pd.DataFrame) -> dict[str, str]:
+    """Return for each line of keyed rows the line whose colour it has.
+
+    A line with a memory has its own, a baseline that of the first line of its policy and settings, if there is one.
+    """
+    lines = rows[["variant", "reader", "line"]].drop_duplicates().to_dict("records")
+    main: dict[str, str] = {}
+    for line in lines:
+        if line["reader"] not in BASELINE_WORDS:
+            main.setdefault(line["variant"], line["line"])
+    return {
+        line["line"]: main.get(line["variant"], line["variant"]) if line["reader"] in BASELINE_WORDS else line["line"]
+        for line in lines
+    }
+
+
+def colours_of(names: Iterable[str]) -> dict[str, str]:
     """Assign a colour to each name in order of appearance. Names that differ only in their seed share a colour."""
     import seaborn as sns
 
@@ -175,11 +191,6 @@ def dashes_of(reader: str) -> Any:
         return own
     # Not hash(): Python salts it, and the same reader would look different in the next run.
     return OTHER_DASHES[sum(map(ord, reader)) % len(OTHER_DASHES)]
-
-
-def line_name(policy: str, reader: str) -> str:
-    """Return a line's name: the policy, and its reader unless that is ``overwrite``."""
-    return policy if reader == "overwrite" else f"{policy}, {reader}"
 
 
 def sample_sizes(what: str, counts: Iterable[float]) -> str:

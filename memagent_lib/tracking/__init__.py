@@ -13,6 +13,7 @@ from memagent_lib.tracking.evaluations import (
     log_readings,
     log_results,
     rows_file,
+    settings_of,
 )
 from memagent_lib.tracking.frames import load_curve, load_runs
 from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, policy_name
@@ -39,5 +40,6 @@ __all__ = [
     "policy_name",
     "rows_file",
     "search_traces",
+    "settings_of",
     "store_uri",
 ]  # fmt: skip

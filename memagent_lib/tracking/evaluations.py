@@ -6,9 +6,11 @@ as their step, and MLflow traces.
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -22,9 +24,11 @@ from memagent_lib.evaluation import (
     SAME,
     EvaluationPlan,
     Judgement,
+    MixedRowsError,
     ModelJudge,
     Result,
     evaluate_plan,
+    keyed,
     mean_columns,
     mixtures,
     read_results,
@@ -33,6 +37,7 @@ from memagent_lib.evaluation import (
     to_frame,
     write_results,
 )  # fmt: skip
+from memagent_lib.journal import digest
 from memagent_lib.paths import absolute
 from memagent_lib.tracking.frames import load_runs
 from memagent_lib.tracking.runs import Experiment, Run, policy_name
@@ -45,17 +50,24 @@ _RUNS_TRIED = 30  # bounds how many tables of rows are read to find a pair
 
 
 def log_results(
-    run: Run, results: Sequence[Result], model: str = "", judgement: Judgement | None = None, **labels: Any
+    run: Run,
+    results: Sequence[Result],
+    model: str = "",
+    judgement: Judgement | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **labels: Any,
 ) -> pd.DataFrame:
     """Log the rows, metrics and readings of an evaluation; return the rows with the labels as columns.
 
     Metrics are logged per reader, with the length in chunks as MLflow's step (0 if the length is unknown). If ``model``
     is set, they are also attached to that model in MLflow. ``labels`` such as ``policy="trained"`` become columns, as
-    do the ids of the run and of each reading's trace. The column ``flops`` is filled if the model's shape is known. A
-    ``judgement`` adds its columns, its numbers as metrics, and its summary as ``attrs["model_judge"]`` of the rows.
+    do the ids of the run and of each reading's trace, and ``settings`` (:func:`settings_of`), by which tables tell
+    evaluations apart. The column ``flops`` is filled if the model's shape is known. A ``judgement`` adds its columns,
+    its numbers as metrics, and its summary as ``attrs["model_judge"]`` of the rows.
     """
     traces = [trace_id_of(run, result) for result in results]
-    frame = to_frame(results).assign(**labels, run_id=run.id, trace_id=traces, flops=_flops(results, model))
+    columns = {**(settings or {}), **labels, "run_id": run.id, "trace_id": traces, "flops": _flops(results, model)}
+    frame = to_frame(results).assign(**columns)
     if judgement:
         frame = frame.assign(**judgement.columns)
         run.tags({"model_judge": judgement.judge, "model_judge_prompt": judgement.prompt_hash})
@@ -119,10 +131,34 @@ def evaluate_files(
     readings = absolute(folder) / "readings"
     results = evaluate_plan(agent, plan, readings, concurrency)
     judgement = judge and judge.judge(results, readings, concurrency)
-    labels = {"policy": policy, "chunk_tokens": agent.encoder.budget.chunk_tokens}
-    rows = log_results(run, results, model, judgement, **labels)
+    settings = settings_of(agent)
+    labels = {"policy": policy, "chunk_tokens": settings["chunk_tokens"]}
+    rows = log_results(run, results, model, judgement, settings, **labels)
     save_rows(rows, folder, rows_file(policy), add)
     return results, rows
+
+
+def settings_of(agent: Agent) -> dict[str, Any]:
+    """Return the settings of an agent that change its replies, as columns of result rows.
+
+    Their names are those of ``SETTINGS`` and ``FINGERPRINTS`` of :mod:`memagent_lib.evaluation.lines`.
+    """
+    identity = agent.identity
+    template = asdict(agent.encoder.template)
+    sampling = dict(identity["sampling"])
+    found = identity["budget"] | {
+        "template": template.pop("name"),
+        "wording": digest(json.dumps(template, sort_keys=True))[:8],
+        "temperature": sampling["temperature"],
+        "top_p": sampling["top_p"],
+        # Greedy replies do not depend on the seed.
+        "sampling_seed": sampling["seed"] if sampling["temperature"] else None,
+        "weights": identity["model"][:8],
+    }
+    for name in ("chat_template", "extra"):
+        if name in identity:
+            found[name] = json.dumps(identity[name], sort_keys=True)
+    return found
 
 
 def rows_file(policy: str) -> str:
@@ -162,30 +198,35 @@ def load_results(run: Run) -> list[Result]:
 def load_readings(
     experiment: Experiment, rows: pd.DataFrame, reader: str = "", chunks: int = 0
 ) -> dict[str, list[Result]]:
-    """Load the readings that result rows describe, from the runs that the rows name; return them by policy.
+    """Load the readings that result rows describe, from the runs that the rows name.
 
-    ``reader`` and ``chunks`` (the length) select rows. Raises :class:`TrackingError` if a policy has no reading among
-    the rows that they select.
+    They are returned by the name of their policy, with the settings that varied. ``reader`` and ``chunks`` (the length)
+    select rows. Raises :class:`TrackingError` if a name has no reading among the selected rows.
     """
+    rows = keyed(rows)
     selected = rows
     if reader:
         selected = selected[selected["reader"] == reader]
     if chunks:
         selected = selected[selected["chunks"] == chunks]
-    readings: dict[str, list[Result]] = {policy: [] for policy in rows["policy"].unique()}
-    for (policy, run_id), of_run in selected.groupby(["policy", "run_id"], sort=False):
+    readings: dict[str, list[Result]] = {variant: [] for variant in rows["variant"].unique()}
+    for run_id, of_run in selected.groupby("run_id", sort=False):
         # A run may have more readings than the selected rows.
-        wanted = set(of_run[["reader", *SAME]].itertuples(index=False, name=None))
+        wanted = {
+            (row.reader, row.example, row.document): row.variant
+            for row in of_run[["reader", *SAME, "variant"]].itertuples(index=False)
+        }
         for result in load_results(experiment.join(run_id)):
-            if result.trace is not None and (result.reader, result.example.id, result.document) in wanted:
-                readings[policy].append(result)
-    for policy, found in readings.items():
+            variant = wanted.get((result.reader, result.example.id, result.document))
+            if result.trace is not None and variant is not None:
+                readings[variant].append(result)
+    for variant, found in readings.items():
         if (reader or chunks) and not found:
-            there = rows[rows["policy"] == policy]
+            there = rows[rows["variant"] == variant]
             lengths = ", ".join(map(str, sorted(there["chunks"].unique())))
             readers = ", ".join(sorted(there["reader"].unique()))
             raise TrackingError(
-                f"no readings of {policy!r} at {chunks} chunks with the reader {reader!r}; "
+                f"no readings of {variant!r} at {chunks} chunks with the reader {reader!r}; "
                 f"there are results at {lengths} chunks with {readers}"
             )
     return readings
@@ -205,9 +246,9 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
 def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> pd.DataFrame:
     """Choose the two newest evaluations with a document in common, and return their result rows.
 
-    Only documents with a length in chunks count. ``left`` and ``right`` each restrict the choice to a run (its id or
-    the beginning of the id) or to the runs of a policy. The left evaluation's rows come first. If both evaluate the
-    same policy, part of the run's id is added to the column ``policy`` to tell them apart.
+    Only documents with a length in chunks count. ``left`` and ``right`` restrict the choice to a run (its id or the
+    beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The column ``policy``
+    or ``varied`` differs between the two, even if both evaluate the same policy.
     """
     runs = evaluations(experiment)
     recent = runs.head(_RUNS_TRIED).to_dict("records")
@@ -226,16 +267,15 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
 
     for newer, older in product(rights, lefts):
         if newer["run_id"] != older["run_id"] and documents(newer["run_id"]) & documents(older["run_id"]):
-            names = _names(older, newer)
-            return pd.concat([rows(run_id).assign(policy=name) for run_id, name in names.items()])
+            return _two_lines({run["run_id"]: rows(run["run_id"]) for run in (older, newer)})
     named = f"{left or 'any run'!r} and {right or 'any other'!r}"
     fix = "evaluate two policies on the same data with 03_evaluate"
     raise TrackingError(f"{named} have read no document in common with the reader {reader!r}; {fix}")
 
 
 def differing(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the parameters in which the runs that ``rows`` come from differ: a row each, with a column per policy."""
-    policies = rows.groupby("run_id", sort=False)["policy"].first()
+    """Return the parameters in which the runs of result rows differ: a row per parameter, a column per policy."""
+    policies = keyed(rows).groupby("run_id", sort=False)["variant"].first()
     params = load_runs(experiment).set_index("run_id").loc[policies.index].filter(like="params.").fillna("")
     params = params.rename(columns=lambda name: name.removeprefix("params.")).set_axis(policies.to_list()).T
     return params[params.nunique(axis="columns") > 1].rename_axis("parameter")
@@ -251,12 +291,14 @@ def _named(runs: pd.DataFrame, name: str) -> list[dict]:
     return found.head(_RUNS_TRIED).to_dict("records")
 
 
-def _names(left: dict, right: dict) -> dict[str, str]:
-    """Return the names of two runs in tables and figures: their policies, with part of the id if both are the same."""
-    names = {}
-    for run in (left, right):
-        name = run["policy"]
-        if left["policy"] == right["policy"]:
-            name += f" {run['run_id'][:6]}"
-        names[run["run_id"]] = name
-    return names
+def _two_lines(rows: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of two runs, keyed so that each run has lines of its own.
+
+    They differ by policy or by the settings that varied; where nothing recorded differs, by a part of the run's id.
+    """
+    with suppress(MixedRowsError):
+        both = keyed(pd.concat(rows.values()))
+        if both.groupby("variant")["run_id"].nunique().max() == 1:
+            return both
+    named = [of_run.assign(policy=of_run["policy"] + f" {run_id[:6]}") for run_id, of_run in rows.items()]
+    return keyed(pd.concat(named))

@@ -157,21 +157,6 @@ def test_two_writers_of_one_file_at_once_lose_no_row(kept, tmp_path, monkeypatch
     assert sorted(gather_rows(tmp_path)["reader"]) == sorted(readers)
 
 
-def test_parts_are_one_policy_and_a_reading_twice_is_two(kept, lost, tmp_path):
-    """Points with other documents or readers belong together; those that read the same differ in something."""
-    blind = replace(kept, reader="blind")
-    for point, results in {"readers=a": [kept], "readers=b": [blind], "documents=c": [lost]}.items():
-        save_rows(to_frame(results).assign(policy="small"), tmp_path / point, "small")
-    rows = gather_rows(tmp_path, ["small"])
-    assert rows["policy"].tolist() == ["small"] * 3 and list(rows.columns) == [*COLUMNS, "policy"]
-
-    save_rows(to_frame([blind]).assign(policy="small"), tmp_path / "seed=1", "small")
-    save_rows(to_frame([kept]).assign(policy="other"), tmp_path / "seed=1", "other")
-    assert sorted(gather_rows(tmp_path)["policy"]) == [
-        "other", "small, documents=c", "small, readers=a", "small, readers=b", "small, seed=1",
-    ]  # fmt: skip
-
-
 def test_a_declared_column_reaches_tables_parquet_and_mlflow(kept, lost, workspace, monkeypatch):
     words = Column(lambda r: len(r.trace.answer.split()) + 6, "words of the answer", "words", int, mean=True, tag=True)
     monkeypatch.setitem(COLUMNS, "answer_words", words)

@@ -106,7 +106,7 @@ def test_lengths_in_tokens_ignore_the_window_of_a_baseline(results: pd.DataFrame
 
     assert labels(pd.concat([results, whole])) == ["4\n512", "64\n8K"]
     assert labels(whole) == ["4\n16K", "64\n256K"]
-    larger = results[results["reader"] == "overwrite"].assign(policy="larger", chunk_tokens=256)
+    larger = results[results["policy"] == "before"].assign(policy="larger", chunk_tokens=256)
     assert labels(pd.concat([results, larger])) == ["4", "64"]
 
 
@@ -212,9 +212,7 @@ def test_the_heat_map_counts_each_cell_of_one_policy(results: pd.DataFrame) -> N
     ax = plots.accuracy_by_depth(one, bins=2)
     assert [t.get_text() for t in ax.texts][:4] == ["100 %\nn=4", "50 %\nn=2", "50 %\nn=4", "0 %\nn=2"]
     assert list(ax.collections[0].get_array().ravel()) == [1.0, 0.5, 0.5, 0.0]
-    with pytest.raises(
-        ValueError, match="takes one policy and reader, got 'before' overwrite, 'after' overwrite, 'after' blind"
-    ):
+    with pytest.raises(ValueError, match="takes one line, got 'before', 'after', 'after, blind'; select one"):
         plots.accuracy_by_depth(results)
     with pytest.raises(ValueError, match="no row has a depth of its evidence"):
         plots.accuracy_by_depth(one.drop(columns="depth"))
@@ -262,10 +260,11 @@ def test_of_twenty_paired_intervals_nineteen_cover_the_truth() -> None:
 
 
 def test_policies_without_a_common_document_are_not_paired(results: pd.DataFrame) -> None:
-    message = "'before' and 'after' have read no document in common with the reader"
-    with pytest.raises(ValueError, match=f"{message} 'blind'"):
+    lines = "choose from 'before', 'after', 'after, blind'"
+    with pytest.raises(ValueError, match=f"'before' with the reader 'blind' is no line of the results; {lines}"):
         paired(results, "before", "after", reader="blind")
     others = results["document"].where(results["policy"] == "before", "another " + results["document"])
+    message = "'before' and 'after' have read no document in common"
     with pytest.raises(ValueError, match=message):  # the same ids, for other documents
         paired(results.assign(document=others), "before", "after")
 

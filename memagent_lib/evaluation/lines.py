@@ -1,0 +1,229 @@
+"""Lines: which result rows may be added up, found from the settings with which they were read.
+
+A line of a table or a figure is a policy, a reader and whatever else varied. Two readings of one document are never in
+the same line, so no document counts twice in one n. Knows frames of result rows; knows no agent and no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from memagent_lib.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SAME = ["example", "document"]
+"""The columns by which two rows are about one document: ids alone are the same for other settings of a task."""
+LINE = ["policy", "reader", "varied"]
+"""The columns that :func:`keyed` makes sure of, and by which tables and figures group."""
+SETTINGS = {
+    "template": "template",
+    "chunk_tokens": "chunk",
+    "memory_tokens": "memory",
+    "answer_tokens": "answer",
+    "question_tokens": "question",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "sampling_seed": "sampling seed",
+    "chat_template": "chat template",
+    "extra": "request",
+}
+"""Columns of settings that change replies, and their names in words."""
+FINGERPRINTS = {"weights": "weights", "wording": "texts of one template"}
+"""Columns of hashes that change with the replies. A hash names nothing to a person, so it never tells lines apart."""
+BASELINES = ("full", "truncated", "retrieved", "blind")
+"""Readers without a memory."""
+_POINT_PARTS = re.compile(r",[ _](?=\w+=)")
+_POINT_HASH = re.compile(r"-[0-9a-f]{8}$")  # which a sweep appends to names that are no file names
+_UNKNOWN = "not recorded"
+
+
+class MixedRowsError(UserError, ValueError):
+    """Rows of one line differ in something that no column names, so adding them up would be wrong."""
+
+
+def keyed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the columns ``varied``, ``variant`` and ``line``; keyed rows are returned unchanged.
+
+    ``varied`` names in words the settings that differ between rows of one policy and reader (``memory 16, temperature
+    0.7``), ``variant`` is the policy with them, and ``line`` the variant with its reader, unless that is ``overwrite``.
+    Settings are the columns of :data:`SETTINGS`; where these do not tell two readings of a document apart, the parts of
+    a sweep's ``point`` do. A document that is in several data files of one run counts once. Raises
+    :class:`MixedRowsError` for rows that still cannot be told apart.
+    """
+    if {"line", "variant", *LINE} <= set(rows.columns):
+        return rows
+    rows = rows[~in_several_files(rows)]
+    numbered = rows.reset_index(drop=True)  # frames put together may have one index twice
+    words = numbered["policy"].map(lambda _: [])
+    for _, group in numbered.groupby(LINE[:2], sort=False, dropna=False):
+        for name in _differing(group, [name for name in SETTINGS if name in group]):
+            _append(words, group[name], name)
+        parts = _point_columns(group)
+        twice = _read_twice(group, words)
+        for name in _differing(parts[twice], parts.columns):
+            _append(words, parts[name], name)
+    varied = [", ".join(of_row) for of_row in words]
+    variant = [variant_name(*pair) for pair in zip(rows["policy"], varied, strict=True)]
+    line = [line_name(*pair) for pair in zip(variant, rows["reader"], strict=True)]
+    made = rows.assign(varied=varied, variant=variant, line=line)
+    _require_unmixed(made)
+    return made
+
+
+def in_several_files(rows: pd.DataFrame) -> pd.Series:
+    """Return which rows repeat a reading of the same run, because a document is in several of its data files."""
+    same = _one_reading(rows)
+    if not same or "run_id" not in rows:
+        return rows["policy"].map(lambda _: False)
+    return rows.duplicated(["run_id", *LINE[:2], *same])
+
+
+def lines_of(rows: pd.DataFrame) -> list[str]:
+    """Return the names of the lines of keyed rows, in order of appearance."""
+    return list(dict.fromkeys(rows["line"]))
+
+
+def rows_of(rows: pd.DataFrame, name: str, reader: str = "") -> pd.DataFrame:
+    """Return the rows of one line, by its name or by the name of its policy or variant.
+
+    ``reader`` selects one of several readers; without it, ``overwrite`` is meant where a policy has several. Raises
+    ``ValueError`` with the names of all lines if there is no such line, or more than one.
+    """
+    rows = keyed(rows)
+    named = rows[(rows[["policy", "variant", "line"]] == name).any(axis="columns")]
+    if reader:
+        named = named[named["reader"] == reader]
+    exact = named[named["line"] == line_name(name, reader or "overwrite")]
+    found = exact if len(exact) else named
+    if found["line"].nunique() != 1:
+        wanted = f"{name!r} with the reader {reader!r}" if reader else repr(name)
+        what = "are several lines" if len(found) else "is no line of the results"
+        known = ", ".join(map(repr, lines_of(found if len(found) else rows)))
+        raise ValueError(f"{wanted} {what}; choose from {known}")
+    return found
+
+
+def variant_name(policy: str, varied: str) -> str:
+    """Return the policy's name followed by the settings that varied."""
+    return f"{policy}, {varied}" if varied else policy
+
+
+def line_name(variant: str, reader: str) -> str:
+    """Return a line's name: the variant of a policy, and its reader unless that is ``overwrite``."""
+    return variant if reader == "overwrite" else f"{variant}, {reader}"
+
+
+def in_words(name: str, value: Any) -> str:
+    """Return a setting in words: ``memory 16``, ``template short``. Of a path, only the last part is named."""
+    text = str(value)
+    # A parameter may be a path of a model or a folder; its beginning is the same for all points.
+    if "/" in text and " " not in text:
+        text = text.rstrip("/").rpartition("/")[2]
+    elif isinstance(value, float) and value == int(value):
+        text = str(int(value))
+    return f"{SETTINGS.get(name, name.replace('_', ' '))} {text}"
+
+
+def natural(text: str) -> list[tuple[int, float, str]]:
+    """Return a sort key by which numbers inside a text sort by their value: ``memory 8`` before ``memory 16``."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(0, float(part), "") if at % 2 else (1, 0.0, part) for at, part in enumerate(parts) if part]
+
+
+def _differing(rows: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    """Return the columns with more than one value. A missing value was not recorded and differs from none."""
+    return [name for name in names if rows[name].map(str).where(rows[name].notna()).nunique() > 1]
+
+
+def _append(words: pd.Series, values: pd.Series, name: str) -> None:
+    """Append to each row's list of words the setting ``name`` with the row's value, unless that is empty."""
+    missing = values.isna()
+    for at, value in values.items():
+        if value != "":
+            words.at[at].append(in_words(name, _UNKNOWN if missing[at] else value))
+
+
+def _point_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the parts of each row's sweep point as columns, from its label or from the name of its folder."""
+    import pandas as pd
+
+    if "point" not in rows:
+        return pd.DataFrame(index=rows.index)
+    parts = {}
+    for point in rows["point"].unique():
+        named = [part.partition("=") for part in _POINT_PARTS.split(_POINT_HASH.sub("", str(point)))]
+        parts[point] = {name: value for name, sign, value in named if sign}
+    columns = pd.DataFrame([parts[point] for point in rows["point"]], index=rows.index)
+    return columns.fillna("")  # a parameter that a point does not name has its default there
+
+
+def _read_twice(group: pd.DataFrame, words: pd.Series) -> pd.Series:
+    """Return which rows of one policy and reader are about a document that another row with the same words has too."""
+    same = _one_reading(group)
+    if not same:
+        return group["policy"].map(lambda _: False)
+    return group[same].assign(words=words[group.index].map(tuple)).duplicated(keep=False)
+
+
+def _one_reading(rows: pd.DataFrame) -> list[str]:
+    """Return the columns by which two rows of one line would be the same reading; none if they are not recorded."""
+    if not set(SAME) <= set(rows):
+        return []
+    return [name for name in ("task", *SAME) if name in rows]
+
+
+def _require_unmixed(rows: pd.DataFrame) -> None:
+    """Raise for a line with two readings of one document, or with two sets of weights."""
+    for line, group in rows.groupby("line", sort=False):
+        for name in _differing(group, [name for name in FINGERPRINTS if name in group]):
+            found = " and ".join(sorted(map(str, group[name].dropna().unique())))
+            raise MixedRowsError(
+                f"rows of {line!r} differ in their {FINGERPRINTS[name]} ({found}), so they are not one line; evaluate "
+                f"the older ones again, or give one of the two another policy name{_sources(group, name)}"
+            )
+        same = _one_reading(group)
+        twice = group[group.duplicated(same, keep=False)] if same else group.head(0)
+        if len(twice):
+            raise MixedRowsError(
+                f"{len(twice[same].drop_duplicates()):,} documents of {line!r} were read more than once, and the rows "
+                "name no setting in which these readings differ; take one of the evaluations out, or give one another "
+                f"policy name{_sources(twice, 'run_id')}"
+            )
+
+
+def _sources(rows: pd.DataFrame, name: str) -> str:
+    """Return which runs the rows are from, as the end of a message; nothing where they do not record it."""
+    if "run_id" not in rows:
+        return ""
+    runs = rows.drop_duplicates(name)["run_id"]
+    return f" (runs {', '.join(map(str, runs))})"
+
+
+def in_order(rows: pd.DataFrame, first: Sequence[str]) -> pd.DataFrame:
+    """Sort keyed rows: lines of the policies, variants or lines in ``first`` come first, then policies as they appear.
+
+    Within a policy, what varied goes from the smallest number to the largest. Raises ``ValueError`` for an unknown
+    name.
+    """
+    known = {name for column in ("policy", "variant", "line") for name in rows[column]}
+    missing = [name for name in first if name not in known]
+    if missing:
+        lines = ", ".join(map(repr, lines_of(rows)))
+        raise ValueError(f"no results of {', '.join(map(repr, missing))}; there are {lines}")
+    order = list(dict.fromkeys([*first, *rows["policy"]]))
+
+    def rank(policy: str, variant: str, line: str) -> int:
+        return min(order.index(name) for name in (policy, variant, line) if name in order)
+
+    ranks = [
+        (rank(policy, variant, line), natural(varied))
+        for policy, variant, line, varied in zip(
+            rows["policy"], rows["variant"], rows["line"], rows["varied"], strict=True
+        )
+    ]
+    # sorted is stable: rows of one line stay as they are.
+    return rows.iloc[sorted(range(len(rows)), key=ranks.__getitem__)].reset_index(drop=True)

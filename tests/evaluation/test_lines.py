@@ -1,0 +1,175 @@
+"""Which rows are one line: named by what varied, and no document counts twice in one n."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from memagent_lib import plots
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Sampling, Scripted
+from memagent_lib.evaluation import (
+    MixedRowsError,
+    Result,
+    against,
+    gather_rows,
+    keyed,
+    mixtures,
+    paired,
+    rows_of,
+    save_rows,
+    table,
+    to_frame,
+)
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.readers import reader_named
+from memagent_lib.tracking import settings_of
+
+
+def frame(results: list[Result], policy: str = "small", **settings) -> pd.DataFrame:
+    return to_frame(results).assign(policy=policy, **settings)
+
+
+@pytest.fixture
+def grid(kept: Result, lost: Result, tmp_path: Path) -> Path:
+    """What a sweep of 03_evaluate over ``memory_tokens`` and ``temperature`` leaves: two documents read four times."""
+    for memory in (8, 16):
+        for temperature in (0.0, 0.7):
+            results = [kept, lost if memory == 8 else replace(lost, score=kept.score)]
+            rows = frame(results, memory_tokens=memory, temperature=temperature, chunk_tokens=48)
+            save_rows(rows, tmp_path / f"memory_tokens={memory},_temperature={temperature}-0badcafe", "small")
+    return tmp_path
+
+
+def test_a_grid_is_a_line_per_point_and_counts_nothing_twice(grid: Path) -> None:
+    rows = gather_rows(grid)
+    made = table(rows)
+    assert made[["policy", "settings", "4 chunks"]].values.tolist() == [
+        ["small", "memory 8, temperature 0", "50.0 % [9.5, 90.5] (n=2)"],
+        ["small", "memory 8, temperature 0.7", "50.0 % [9.5, 90.5] (n=2)"],
+        ["small", "memory 16, temperature 0", "100.0 % [34.2, 100.0] (n=2)"],
+        ["small", "memory 16, temperature 0.7", "100.0 % [34.2, 100.0] (n=2)"],
+    ]
+
+
+def test_every_line_has_its_colour_and_its_name_in_figures(grid: Path) -> None:
+    rows = gather_rows(grid)
+    names = sorted(rows["line"].unique())
+    for draw in (plots.accuracy_by_length, plots.capture_and_retention, plots.cost_by_length):
+        ax = draw(rows)
+        solid = [line for line in ax.lines if line.get_linestyle() == "-" and line.get_marker() == "o"]
+        assert len({line.get_color() for line in solid}) == 4, draw.__name__
+        assert len({float(line.get_xdata()[0]) for line in solid}) == 4, "drawn over one another"
+        (legend,) = ax.figure.legends
+        assert [text.get_text() for text in legend.get_texts()][:4] == names[2:] + names[:2]
+
+
+def test_differences_over_whatever_varied_from_a_chosen_baseline(grid: Path) -> None:
+    rows = gather_rows(grid)
+    found = against(rows, "small, memory 16, temperature 0")
+    assert found[["right", "difference", "n"]].values.tolist() == [
+        ["small, memory 8, temperature 0", -0.5, 2],
+        ["small, memory 8, temperature 0.7", -0.5, 2],
+        ["small, memory 16, temperature 0.7", 0.0, 2],
+    ]
+    ax = plots.paired_differences(found)
+    assert "small, memory 8, temperature 0 better on 0, small, memory 16, temperature 0 on 1, of 2" in {
+        text.get_text() for text in ax.texts
+    }
+
+
+def test_two_readers_of_a_policy_differ_in_colour_and_are_paired(kept: Result, lost: Result) -> None:
+    rows = frame([kept, replace(kept, reader="blind"), replace(kept, reader="gated", score=lost.score)])
+    ax = plots.accuracy_by_length(rows)
+    colour = {line.get_linestyle(): line.get_color() for line in ax.lines}
+    assert {text.get_text() for text in ax.texts} >= {"small", "small, gated"}
+    assert len(ax.lines) == 3 and len(set(colour.values())) == 2, "the baseline has the colour of its policy"
+    assert paired(rows, "small", "small, gated")["difference"].tolist() == [-1.0]
+    assert against(rows)["right"].tolist() == ["small, blind", "small, gated"]
+
+
+def test_the_parts_of_one_evaluation_are_one_line(kept: Result, lost: Result, tmp_path: Path) -> None:
+    for point, results in {"readers=a": [kept], "readers=b": [replace(kept, reader="blind")], "n=1": [lost]}.items():
+        save_rows(frame(results), tmp_path / point, "small")
+    assert gather_rows(tmp_path)["line"].tolist() == ["small", "small", "small, blind"]
+
+
+def test_rows_without_settings_are_told_apart_by_their_point(kept: Result, lost: Result, tmp_path: Path) -> None:
+    for point in ("model=x/tiny,_threads=2-0123abcd", "model=x/tiny,_threads=10-ffffffff"):
+        save_rows(frame([kept]), tmp_path / point.replace("/", "-"), "small")
+    save_rows(frame([lost]), tmp_path / "data=other", "small")
+    assert list(gather_rows(tmp_path)["line"].unique()) == [
+        "small",
+        "small, threads 2",
+        "small, threads 10",
+    ]
+
+
+def test_readings_that_nothing_tells_apart_are_refused(kept: Result, lost: Result, tmp_path: Path) -> None:
+    save_rows(frame([kept, lost], run_id="one"), tmp_path, "a")
+    save_rows(frame([kept], run_id="two"), tmp_path, "b")
+    with pytest.raises(MixedRowsError, match=r"1 documents of 'small' were read more than once.* \(runs one, two\)"):
+        gather_rows(tmp_path)
+
+
+def test_two_sets_of_weights_of_one_name_are_refused(kept: Result, lost: Result) -> None:
+    rows = pd.concat([frame([kept], weights="aaaa"), frame([lost], weights="bbbb")])
+    with pytest.raises(MixedRowsError, match=r"rows of 'small' differ in their weights \(aaaa and bbbb\)"):
+        keyed(rows)
+    assert set(keyed(rows.assign(policy=["old", "new"]))["line"]) == {"old", "new"}
+
+
+def test_a_name_of_several_lines_lists_them(grid: Path) -> None:
+    with pytest.raises(ValueError, match="'small' are several lines; choose from 'small, memory 8, temperature 0', "):
+        rows_of(gather_rows(grid), "small")
+    with pytest.raises(ValueError, match="no results of 'large'; there are 'small, memory 16, temperature 0', "):
+        gather_rows(grid, ["large"])
+    assert gather_rows(grid, ["small, memory 16, temperature 0.7"])["variant"].iloc[0].endswith("16, temperature 0.7")
+
+
+def test_one_row_over_all_tasks_comes_first(kept: Result, lost: Result) -> None:
+    other = replace(lost, example=replace(lost.example, task="update"))
+    made = table(frame([kept, other]))
+    assert made[["task", "4 chunks"]].values.tolist() == [
+        ["all tasks", "50.0 % [9.5, 90.5] (n=2)"],
+        ["needle", "100.0 % [20.7, 100.0] (n=1)"],
+        ["update", "0.0 % [0.0, 79.3] (n=1)"],
+    ]
+
+
+def test_rows_record_every_setting_that_changes_a_reply(tokenizer) -> None:
+    budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
+
+    def settings(template: str = "short", temperature: float = 0.7) -> dict:
+        backend = Scripted(str)
+        backend.sampling = Sampling(temperature=temperature, seed=3)
+        return settings_of(Agent(Encoder(tokenizer, Template.load(template), budget), backend, reader_named("gated")))
+
+    found = settings()
+    assert {name: found[name] for name in ("memory_tokens", "template", "temperature", "sampling_seed")} == {
+        "memory_tokens": 24, "template": "short", "temperature": 0.7, "sampling_seed": 3,
+    }  # fmt: skip
+    assert found["wording"] != settings("memory_first")["wording"]
+    assert settings(temperature=0.0)["sampling_seed"] is None, "greedy replies depend on no seed"
+
+
+def test_adding_replaces_only_rows_of_the_same_settings(kept: Result, lost: Result, tmp_path: Path) -> None:
+    def add(result: Result, memory: int | None) -> None:
+        settings = {"file": "a.parquet"} | ({"memory_tokens": memory} if memory else {})
+        save_rows(frame([result], **settings), tmp_path, "small", add=True)
+
+    add(lost, None)
+    add(lost, 8)
+    add(replace(lost, score=kept.score), 16)
+    add(kept, 8)
+    rows = gather_rows(tmp_path)
+    assert rows[["line", "score"]].values.tolist() == [["small, memory 8", 1.0], ["small, memory 16", 1.0]]
+
+
+def test_a_document_in_two_files_of_a_run_counts_once_with_a_warning(kept: Result) -> None:
+    rows = pd.concat([frame([kept], run_id="one", file=file) for file in ("a.parquet", "b.parquet")])
+    assert table(rows)["4 chunks"].tolist() == ["100.0 % [20.7, 100.0] (n=1)"]
+    assert mixtures(rows) == ["1 readings are of documents that are in several data files; they count once"]
