@@ -92,7 +92,7 @@ def test_readers_and_n_repeat_and_another_policy_joins_the_page(needles, tokeniz
         assert server.posts == posts
     said = capsys.readouterr().err
     assert "n has 3 values for 2 files; give one for each, or one for all" in said and "no reader 'skim'" in said
-    assert "6 readings are of documents that are in several data files; they count once" in said
+    assert "4 readings are of documents that are in several data files; they count once" in said
     assert page_of(tmp_path / "out") == {
         (policy, reader): n for policy, n in (("small", 3), ("other", 1)) for reader in ("overwrite", "truncated")
     }
