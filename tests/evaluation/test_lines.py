@@ -169,7 +169,7 @@ def test_adding_replaces_only_rows_of_the_same_settings(kept: Result, lost: Resu
     assert rows[["line", "score"]].values.tolist() == [["small, memory 8", 1.0], ["small, memory 16", 1.0]]
 
 
-def test_a_document_in_two_files_of_a_run_counts_once_with_a_warning(kept: Result) -> None:
+def test_a_document_in_two_files_counts_once_with_a_warning(kept: Result) -> None:
     rows = pd.concat([frame([kept], run_id="one", file=file) for file in ("a.parquet", "b.parquet")])
     assert table(rows)["4 chunks"].tolist() == ["100.0 % [20.7, 100.0] (n=1)"]
     assert mixtures(rows) == ["1 readings are of documents that are in several data files; they count once"]
