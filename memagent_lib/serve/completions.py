@@ -16,7 +16,8 @@ from memagent_lib.text import Tokenizer
 
 _NO_LOGPROBS = (
     "this server has no log-probabilities: a document is read in pieces, so no text has one probability; request "
-    "generated text (in lm-eval, a task with output_type generate_until; its longbench2 compares log-probabilities)"
+    "generated text (in lm-eval, a task with output_type generate_until). lm-eval's longbench2 has no such variant: "
+    "convert its file with 'memagent data --from longbench_v2' and score it with 'memagent evaluate'"
 )
 
 
