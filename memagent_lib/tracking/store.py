@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RETRY_S = 60.0
+_VERSION = metadata.version("mlflow")
+_UPGRADE_SERVER = (
+    "upgrade the server (stop it, `pip install -U mlflow`, `mlflow db upgrade` its store), or give a folder"
+)
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0
 _SCHEMES = ("http://", "https://", "sqlite:///", "postgresql", "mysql", "mssql", "databricks")
@@ -163,10 +168,34 @@ def _require_answer(uri: str) -> None:
     except (OSError, ValueError) as failure:
         fix = "start it (`memagent lab` starts one), or give a folder instead"
         raise TrackingError(f"no MLflow server answers at {uri} ({failure}); {fix}") from failure
+    found = _server_version(uri)
+    if found and int(found.partition(".")[0]) < int(_VERSION.partition(".")[0]):
+        # A server of MLflow 2 has no logged models, so a run would fail in the middle.
+        raise TrackingError(f"{_of_other_version(uri, found)}; {_UPGRADE_SERVER}")
+
+
+def _server_version(uri: str) -> str:
+    """Return the version of the MLflow server at ``uri``, or "" if it does not state one."""
+    try:
+        with urllib.request.urlopen(f"{uri.rstrip('/')}/version", timeout=10) as answer:
+            text = answer.read(40).decode("ascii", "replace").strip()
+    except (OSError, ValueError):
+        return ""
+    return text if re.fullmatch(r"\d+\.\d+[\w.+-]*", text) else ""
+
+
+def _of_other_version(uri: str, found: str) -> str:
+    return f"the MLflow server at {uri} has version {found}, and this is version {_VERSION}"
 
 
 def _unusable(uri: str, failure: Exception) -> TrackingError:
     """Return the error that names the store, what is wrong with it, and the fix."""
+    if uri.startswith("http") and "error code 404" in str(failure):  # an address that only newer servers have
+        found = _server_version(uri) or "unknown"
+        return TrackingError(
+            f"{_of_other_version(uri, found)}; it lacks what is logged here; {_UPGRADE_SERVER}. "
+            "What was logged is safe."
+        )
     of_sqlite = re.search(r"\(?sqlite3\.\w+\)? (.+)", str(failure))
     reason = of_sqlite[1] if of_sqlite else str(failure)
     fixes = {

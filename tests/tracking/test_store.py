@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import nbformat
@@ -146,6 +147,42 @@ def test_a_missing_server_is_an_error_at_once_with_its_address() -> None:
         TrackingError, match=rf"no MLflow server answers at {address} \(.*refused.*\); start it \(`memagent lab`"
     ):
         Experiment.open(address)
+
+
+@contextmanager
+def server_of(version: str) -> Iterator[str]:
+    """Yield the address of a server that states its version and has none of today's addresses."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            return
+
+        def do_GET(self) -> None:
+            known = {"/": "<html></html>", "/version": version}
+            text = known.get(self.path, "<!doctype html>\n<title>404 Not Found</title>")
+            self.send_response(200 if self.path in known else 404)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("2.22.1", "has version 2.22.1, and this is version 3"),  # no logged models: refused before anything is logged
+        ("3.1.0", "has version 3.1.0, and this is version 3.* it lacks what is logged here; upgrade the server"),
+        ("<html>\nproxy", "has version unknown"),
+    ],
+)
+def test_a_server_of_another_mlflow_is_one_line_with_the_fix(version: str, says: str) -> None:
+    with server_of(version) as address, pytest.raises(TrackingError, match=f"{address} {says}") as found:
+        Experiment.open(address)
+    assert len(str(found.value).splitlines()) == 1
 
 
 FULL = """
