@@ -33,7 +33,7 @@ def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = Fal
 
     model = verb.add_argument_group("model")
     option(model, "--model", "MODEL", "a model folder, a hub name, or a server's name for its model", required=True)
-    where = "vllm or transformers on this machine, or openai for a server"
+    where = f"what runs the model: {', '.join(BACKENDS)}; openai is for a server"
     option(model, "--backend", "NAME", where, choices=list(BACKENDS), default=next(iter(BACKENDS)))
     address = "the address of an OpenAI-compatible server, usually ending in /v1; only with --backend openai"
     option(model, "--base-url", "URL", address)

@@ -472,23 +472,31 @@ def test_a_formula_that_nobody_calculated_is_reported():
 # What a file is.
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "kind"),
-    [
-        ("lease.doc", rb"{\rtf1\ansi x}", "rtf"),
-        ("table.xls", b"<html><table><tr><td>1</td></tr></table></html>", "html"),
-        ("page", b"<?xml version='1.0'?>\n<!-- x -->\n<!DOCTYPE html><p>x", "html"),
-        ("page", "<html>x".encode("utf-16"), "html"),
-        ("readme.md", b"<div align=center>\n\n# Title", "text"),
-        ("letter.txt", b"From: me\nTo: you\nSubject: rent\n\nDear you", "text"),
-        ("mail", b"Received: by x\nFrom: me\n\nDear you", "mail"),
-        ("on_pdf.txt", b"A file begins with %PDF-1.7 and so on", "text"),
-        ("book", epub({"1.xhtml": "x"}, ["1.xhtml"]), "epub"),
-    ],
-)
-def test_a_format_is_told_by_the_bytes(name, data, kind):
+FILES = [
+    ("lease.doc", rb"{\rtf1\ansi x}", "rtf"),
+    ("table.xls", b"<html><table><tr><td>1</td></tr></table></html>", "html"),
+    ("page", b"<?xml version='1.0'?>\n<!-- x -->\n<!DOCTYPE html><p>x", "html"),
+    ("page", "<html>x".encode("utf-16"), "html"),
+    ("readme.md", b"<div align=center>\n\n# Title", "text"),
+    ("letter.txt", b"From: me\nTo: you\nSubject: rent\n\nDear you", "text"),
+    ("mail", b"Received: by x\nFrom: me\n\nDear you", "mail"),
+    ("on_pdf.txt", b"A file begins with %PDF-1.7 and so on", "text"),
+    ("book", epub({"1.xhtml": "x"}, ["1.xhtml"]), "epub"),
+    ("lease", docx(paragraph("x")), "docx"),
+    ("rents", xlsx(CELLS), "spreadsheet"),
+    ("lease", one_page(), "pdf"),
+    ("notes", b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}', "ipynb"),
+    ("rents.TSV", b"Name\tRent\n", "csv"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "kind"), FILES)
+def test_a_format_is_recognised_by_the_bytes(name, data, kind):
     assert format_of(Source.memory(name, data)) == kind
-    assert kind in CONVERTERS
+
+
+def test_every_converter_has_a_file_that_reaches_it():
+    assert {kind for _, _, kind in FILES} == CONVERTERS.keys(), "without one, its files are read as plain text"
 
 
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(40)

@@ -60,6 +60,8 @@ CONVERTERS: dict[str, Callable[[Source, ConverterOptions], Converted]] = {
     "spreadsheet": spreadsheet_text,
     "text": plain_text,
 }
+"""The converter of each format. :func:`format_of` must recognise a new format too: text by :data:`_TEXT_SUFFIXES`."""
+_TEXT_SUFFIXES = {".csv": "csv", ".tsv": "csv", ".tab": "csv"}  # text formats that only the name tells apart
 _IN_ARCHIVES = {  # a file that only archives of this format have
     "word/document.xml": "docx",
     "xl/workbook.xml": "spreadsheet",
@@ -252,9 +254,7 @@ def _format_of_text(source: Source, head: bytes) -> str:
         return "html"
     if suffix == ".ipynb" or (text.lstrip().startswith("{") and _is_notebook(source, text)):
         return "ipynb"
-    if suffix in (".csv", ".tsv", ".tab"):
-        return "csv"
-    return "text"
+    return _TEXT_SUFFIXES.get(suffix, "text")
 
 
 def _headers(text: str) -> str:
