@@ -2,8 +2,9 @@
 
 Six kinds of questions use the same sentences, so no kind of sentence is always worth remembering. A question is about
 one code among those of things with half-matching names, several codes of one thing, the codes of two things, a two-hop
-bridge, the last of several updates, or a chain. Every document also states decoys equally often, so that counting does
-not help: complete answers to questions of the same kind about other keys. Nothing here depends on a model.
+bridge, the last of several updates, or a chain. Every document also has decoys, the complete answers to questions of
+the same kind about other keys. They are stated as often as the answer, so counting does not help. Nothing here depends
+on a model.
 """
 
 from __future__ import annotations

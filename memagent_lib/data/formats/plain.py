@@ -111,7 +111,7 @@ def unanswerable(path: str | Path, rule: str | None = None, sheet: str | None = 
 
 
 def fields_note(path: str | Path, rule: str | None = None, sheet: str | None = None, **stated: str | None) -> str:
-    """Return a note of the fields that were read, or "" if they have our own names.
+    """Return a note of which fields were read, or "" if all of them have our own names.
 
     The options are those of :func:`read_plain`.
     """
