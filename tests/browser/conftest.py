@@ -33,6 +33,10 @@ NOT_OURS = (
     "ResizeObserver loop completed",  # MLflow's, when its comparison of runs is laid out
     "Could not restore the debugger state",  # JupyterLab's, when a kernel starts anew
     "message before replies were done",  # JupyterLab's, of every request that a kernel left open when it went away
+    "/api/kernels",  # JupyterLab's, of a kernel that has gone away while it was called or connected to
+    "/api/sessions",
+    "/api/events",  # JupyterLab's socket, when a page is left while it connects
+    "Failed to fetch",  # of a request that was under way when the page was left; our own scripts make none
     "Error: widget model not found",  # of a reopened page before it reaches the kernel; tests wait for its widgets
 )
 TOKEN = "for-the-tests-alone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,44 +12,61 @@ import pytest
 torch = pytest.importorskip("torch")
 
 RANK = """
-import os, sys
+import json, sys
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForCausalLM
 
-folder, rank, shape = sys.argv[1], int(sys.argv[2]), eval(sys.argv[3])
-store = torch.distributed.FileStore(f"{folder}/store", 2)
+home, rank = sys.argv[1], int(sys.argv[2])
+store = torch.distributed.FileStore(f"{home}/store", 2)
 torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
-mesh = init_device_mesh("cpu", shape, mesh_dim_names=("ddp", "fsdp")[2 - len(shape):])
-model = fully_shard(AutoModelForCausalLM.from_pretrained(f"{folder}/policy"), mesh=mesh)
-torch.save(model.state_dict(), f"{folder}/actor/model_world_size_2_rank_{rank}.pt")
-torch.distributed.barrier()
+for folder, shape in json.loads(sys.argv[3]):
+    mesh = init_device_mesh("cpu", tuple(shape), mesh_dim_names=("ddp", "fsdp")[2 - len(shape):])
+    model = fully_shard(AutoModelForCausalLM.from_pretrained(f"{folder}/policy"), mesh=mesh)
+    torch.save(model.state_dict(), f"{folder}/actor/model_world_size_2_rank_{rank}.pt")
+    torch.distributed.barrier()
 """
+MESHES = {"shards of both": (2,), "two groups of one": (2, 1)}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory, tokenizer) -> Path:
+    """A folder for each mesh and kind of policy, in which two processes have saved their shards."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    home = tmp_path_factory.mktemp("ranks")
+    sizes = {"hidden_size": 12, "intermediate_size": 7, "num_hidden_layers": 1, "num_attention_heads": 3}
+    cases = []
+    for mesh, shape in MESHES.items():
+        for tied in (True, False):
+            folder = home / f"{mesh}, {tied}"
+            config = Qwen2Config(vocab_size=601, num_key_value_heads=1, head_dim=4, tie_word_embeddings=tied, **sizes)
+            Qwen2ForCausalLM(config).save_pretrained(folder / "policy")
+            tokenizer.hf.save_pretrained(folder / "policy")
+            config.save_pretrained(folder / "actor" / "huggingface")  # what verl leaves of the model: no weights
+            cases.append((str(folder), shape))
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", RANK, str(home), str(rank), json.dumps(cases)], stderr=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    errors = [rank.communicate(timeout=400)[1].decode() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], errors
+    return home
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("mesh", [(2,), (2, 1)], ids=["shards of both", "two groups of one"])
-def test_an_export_joins_the_shards_that_the_ranks_saved(tmp_path: Path, tokenizer, mesh, tied) -> None:
-    from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+@pytest.mark.parametrize("mesh", MESHES)
+def test_an_export_joins_the_shards_that_the_ranks_saved(saved: Path, mesh: str, tied: bool) -> None:
+    from transformers import AutoModelForCausalLM
 
     from memagent_lib.rl.run.export import export_model
 
-    sizes = {"hidden_size": 12, "intermediate_size": 7, "num_hidden_layers": 1, "num_attention_heads": 3}
-    config = Qwen2Config(vocab_size=601, num_key_value_heads=1, head_dim=4, tie_word_embeddings=tied, **sizes)
-    policy = Qwen2ForCausalLM(config)
-    policy.save_pretrained(tmp_path / "policy")
-    tokenizer.hf.save_pretrained(tmp_path / "policy")
-    config.save_pretrained(tmp_path / "actor" / "huggingface")  # what verl leaves of the model: no weights
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", RANK, str(tmp_path), str(rank), str(mesh)], stderr=subprocess.PIPE)
-        for rank in range(2)
-    ]
-    errors = [rank.communicate(timeout=200)[1].decode() for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], errors
-    export_model(tmp_path / "actor" / "huggingface", tmp_path / "policy", tmp_path / "model")
-    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
-    assert exported.keys() == policy.state_dict().keys()
-    for name, weight in policy.state_dict().items():
+    folder = saved / f"{mesh}, {tied}"
+    export_model(folder / "actor" / "huggingface", folder / "policy", folder / "model")
+    policy = AutoModelForCausalLM.from_pretrained(folder / "policy").state_dict()
+    exported = AutoModelForCausalLM.from_pretrained(folder / "model").state_dict()
+    assert exported.keys() == policy.keys()
+    for name, weight in policy.items():
         assert torch.equal(exported[name], weight), name
-    assert (tmp_path / "model" / "tokenizer.json").read_bytes() == (tmp_path / "policy" / "tokenizer.json").read_bytes()
+    assert (folder / "model" / "tokenizer.json").read_bytes() == (folder / "policy" / "tokenizer.json").read_bytes()
