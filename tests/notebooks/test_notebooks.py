@@ -194,8 +194,8 @@ def test_a_grid_retains_every_points_rows_of_every_policy(tiny_model: str, works
     }
     assert gathered.groupby("chunk_tokens")["turns"].max()[32] > gathered.groupby("chunk_tokens")["turns"].max()[48]
     drawn = gather_rows(workspace / "s/results")
-    assert drawn.groupby("policy").size().to_dict() == {
-        f"{policy}, chunk_tokens={size}": 3 for size in (32, 48) for policy in policies
+    assert drawn.groupby("line").size().to_dict() == {
+        f"{policy}, chunk {size}": 3 for size in (32, 48) for policy in policies
     }
 
 
