@@ -6,9 +6,10 @@ files or charts.
 """
 
 from memagent_lib.diagnostics.fates import Diagnosis, EvidenceHistory, Fate, diagnose, evidence_in, live_memories
-from memagent_lib.diagnostics.phrases import MemoryChange, MemoryPiece, Phrase, Provenance
+from memagent_lib.diagnostics.phrases import NO_ANSWERS, MemoryChange, MemoryPiece, Phrase, Provenance
 
 __all__ = [
+    "NO_ANSWERS",
     "Diagnosis",
     "EvidenceHistory",
     "Fate",

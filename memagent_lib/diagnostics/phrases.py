@@ -19,6 +19,8 @@ from memagent_lib.diagnostics.fates import COMMON_WORDS, WORD, distinctive_words
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Trace, Turn
 
+NO_ANSWERS = frozenset({"unknown", "unanswerable", "not known", "not mentioned", "not stated", "no answer", "none"})
+"""Answers that say that the text has none."""
 REMEMBERED_STATES = 1024
 SAVED_STATES = 16
 QUOTE_CHARS = 280
@@ -118,14 +120,28 @@ class Provenance:
         self._turns += 1
 
     def evidence(self, question: str) -> list[Phrase]:
-        """Return the phrases that the answer's words came from, or, if there are none, those in memory at the end."""
+        """Return the phrases that the words of the answer to ``question`` came from; none for an answer of ``unknown``.
+
+        Function words are no evidence, nor are words that the answer repeats from the question if it has others.
+        """
         answer, pieces = self.answers.get(question, ("", ()))
-        traced = [piece for piece in pieces if piece.source]
-        distinctive = [piece for piece in traced if _is_distinctive(_words(answer[piece.start : piece.end]))]
-        sources = [piece.source for piece in distinctive or traced]
-        behind = [p for p in self.phrases if any(p.start < end and start < p.end for start, end in sources)]
-        # An answer without traced words (yes, 3) still rests on what was in memory.
-        return behind or [p for p in self.phrases if p.dropped is None]
+        # Without punctuation and without the name of a box around the answer.
+        words = [word for word in _words(answer) if word != "boxed"]
+        if " ".join(words) in NO_ANSWERS:
+            return []
+        traced = [(piece, _content(answer[piece.start : piece.end])) for piece in pieces if piece.source]
+        of_question = set(_words(question))
+        new = [piece for piece, content in traced if content - of_question]
+        if not new and not NO_ANSWERS.intersection(words):
+            new = [piece for piece, content in traced if content]  # "red or blue?" has its answer in the question
+        distinctive = [piece for piece in new if _is_distinctive(_words(answer[piece.start : piece.end]))]
+        sources = [piece.source for piece in distinctive or new]
+        return [p for p in self.phrases if any(p.start < end and start < p.end for start, end in sources)]
+
+    @property
+    def remembered(self) -> list[Phrase]:
+        """The phrases in memory at the end, on which an answer in other words (yes, 3) rests."""
+        return [phrase for phrase in self.phrases if phrase.dropped is None]
 
     def to_frame(self) -> Any:
         """Return one row per phrase: its words, its span, and the turns that brought and dropped it.
@@ -281,6 +297,11 @@ def _matched(text: str, before: _State, chunk: Chunk | None) -> tuple[array, tup
                 fresh[at + i] = True
         at += max(1, carried, brought)
     return origins, _pieces(text, origins, fresh), used
+
+
+def _content(text: str) -> set[str]:
+    """Return the words of a text that are not function words."""
+    return set(_words(text)) - COMMON_WORDS
 
 
 def _words(text: str) -> list[str]:

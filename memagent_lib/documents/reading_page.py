@@ -11,17 +11,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memagent_lib.diagnostics import MemoryChange, MemoryPiece, Phrase, Provenance
+from memagent_lib.diagnostics import NO_ANSWERS, MemoryChange, MemoryPiece, Phrase, Provenance
 from memagent_lib.documents.sources import Document
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import write_atomically
-from memagent_lib.scoring import boxed
 from memagent_lib.trace import Trace
 
 MOST_CHANGES = 400
 # The page is for a person: longer lists are cut, and state how many entries are missing.
 MOST_EVIDENCE = 40
 MOST_FILES = 20
+CHUNK_CHARS = 4_000_000
+"""Room in the page for the chunks that its turns have read."""
+_BOX = "\\boxed{"
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,9 @@ class FileReading:
 
 
 def plain(answer: str) -> str:
-    r"""Return an answer as a person would read it, with its last ``\boxed{...}`` unwrapped."""
-    inside = boxed(answer)
-    if inside is None:
-        return answer
-    return answer.replace(f"\\boxed{{{inside}}}", inside)
+    r"""Return an answer as a person would read it, with every ``\boxed{...}`` unwrapped."""
+    hidden = _boxes(answer)
+    return "".join(character for at, character in enumerate(answer) if at not in hidden)
 
 
 def _of_trace(trace: Trace) -> list[str]:
@@ -99,26 +99,44 @@ def _of_trace(trace: Trace) -> list[str]:
 
 def _answer(reading: FileReading, question: str) -> dict[str, Any]:
     answer, pieces = reading.provenance.answers.get(question, (reading.answers.get(question, ""), ()))
-    evidence = reading.evidence(question)
+    quotes = _quotes(reading, reading.provenance.evidence(question))
+    # The memory holds what all questions need, so it is no evidence for one of several.
+    rests_on = reading.provenance.remembered if not quotes and len(reading.questions) == 1 else []
+    if plain(answer).strip().strip(".").casefold() in NO_ANSWERS:
+        rests_on = []
+    remembered = _quotes(reading, rests_on)
     return {
         "question": question,
-        "runs": [run for run in _runs(answer, pieces, _box(answer), all_traced=True) if run.text],
-        "traced": any(piece.source for piece in pieces),
-        "evidence": [_quoted(phrase, position) for phrase, position in evidence[:MOST_EVIDENCE]],
-        "more": max(0, len(evidence) - MOST_EVIDENCE),
+        "runs": [run for run in _runs(answer, pieces, _boxes(answer), all_traced=True) if run.text],
+        "evidence": quotes[:MOST_EVIDENCE],
+        "more": max(0, len(quotes) - MOST_EVIDENCE),
+        "remembered": remembered[:MOST_EVIDENCE],
     }
 
 
-def _quoted(phrase: Phrase, position: str) -> dict[str, str]:
-    first = phrase.start - phrase.quote_start
-    last = phrase.end - phrase.quote_start
-    until = "to the end" if phrase.dropped is None else f"to turn {phrase.dropped}"
+def _quotes(reading: FileReading, phrases: Sequence[Phrase]) -> list[dict[str, Any]]:
+    """Return each sentence around the phrases once, with all of them marked in it."""
+    sentences: dict[tuple[int, str], list[Phrase]] = {}
+    for phrase in phrases:
+        sentences.setdefault((phrase.quote_start, phrase.quote), []).append(phrase)
+    return [_quoted(reading, start, quote, inside) for (start, quote), inside in sentences.items()]
+
+
+def _quoted(reading: FileReading, start: int, quote: str, phrases: Sequence[Phrase]) -> dict[str, Any]:
+    pieces: list[tuple[str, bool]] = []
+    at = 0
+    for phrase in sorted(phrases, key=lambda phrase: phrase.start):
+        first = max(at, phrase.start - start)
+        last = max(first, phrase.end - start)
+        pieces += [(quote[at:first], False), (quote[first:last], True)]
+        at = last
+    pieces.append((quote[at:], False))
+    dropped = [phrase.dropped for phrase in phrases]
+    until = "to the end" if None in dropped else f"to turn {max(dropped)}"
     return {
-        "before": phrase.quote[:first],
-        "text": phrase.quote[first:last],
-        "after": phrase.quote[last:],
-        "position": position,
-        "fate": f"in memory from turn {phrase.brought + 1} {until}",
+        "pieces": [piece for piece in pieces if piece[0]],
+        "position": str(reading.document.locate(min(phrase.start for phrase in phrases))),
+        "fate": f"in memory from turn {min(phrase.brought for phrase in phrases) + 1} {until}",
     }
 
 
@@ -139,28 +157,77 @@ def _numbers(reading: FileReading) -> list[str]:
 
 def _history(reading: FileReading) -> dict[str, Any]:
     steps = reading.provenance.steps
-    changes = [step for step in steps if step.pieces or step.dropped or step.signal]
-    summary = f"{len(changes):,} turns changed the memory, {len(steps) - len(changes):,} left it as it was"
-    if len(changes) > MOST_CHANGES:
+    before = ["", *(step.memory for step in steps)]
+    changed = [_has_changed(step, memory) for step, memory in zip(steps, before, strict=False)]
+    summary = f"{sum(changed):,} turns changed the memory, {len(steps) - sum(changed):,} left it as it was"
+    # A turn that was cut or that did something else than write is listed too, though the memory stayed.
+    listed = [step for step, is_change in zip(steps, changed, strict=True) if is_change or step.cut or step.signal]
+    if len(listed) > MOST_CHANGES:
         # A page with thousands of changes would not open in a browser.
         half = MOST_CHANGES // 2
-        changes = changes[:half] + changes[-half:]
-        summary += f"; the first and last {half} changes are below"
-    return {"summary": summary, "turns": [_turn(reading, change) for change in changes]}
+        listed = listed[:half] + listed[-half:]
+        summary += f"; the first and last {half} of {len(listed):,} turns are below"
+    chunks = _chunk_texts(reading.document, [step.chunk for step in listed])
+    turns = [_turn(reading, step) | {"chunk": text} for step, text in zip(listed, chunks, strict=True)]
+    without = sum(text is None for text in chunks)
+    if without:
+        summary += f"; {without:,} chunks are not in this page"
+    return {"summary": summary, "turns": turns}
+
+
+def _has_changed(step: MemoryChange, before: str) -> bool:
+    """Return whether a turn took words in, dropped some, or wrote words of its own; another layout is no change."""
+    own = (step.memory[piece.start : piece.end] for piece in step.pieces if piece.source is None)
+    return bool(step.dropped) or any(piece.fresh for piece in step.pieces) or any(words not in before for words in own)
 
 
 def _turn(reading: FileReading, change: MemoryChange) -> dict[str, Any]:
-    notes = [change.signal] if change.signal else []
-    if change.cut:
-        notes.append("cut at its limit")
     return {
         "number": change.turn + 1,
-        "position": str(reading.document.locate(change.chunk[0])),
+        "position": _positions(reading.document, *change.chunk),
         "gains": sum(piece.fresh for piece in change.pieces),
-        "dropped": change.dropped,
-        "notes": notes,
-        "runs": [run for run in _runs(change.memory, change.pieces) if run.text],
+        "dropped": [plain(words) for words in change.dropped],
+        "notes": [note for note in (change.signal, "cut at its limit" if change.cut else "") if note],
+        "runs": [run for run in _runs(change.memory, change.pieces, _boxes(change.memory)) if run.text],
     }
+
+
+def _positions(document: Document, start: int, end: int) -> str:
+    """Return where a chunk lies; both ends if it reaches from one file or page into another."""
+    first = document.locate(start)
+    last = document.locate(max(start, end - 1))
+    if (first.name, first.where) == (last.name, last.where):
+        return str(first)
+    return f"{first} to {last}"
+
+
+def _chunk_texts(document: Document, spans: Sequence[tuple[int, int]]) -> list[str | None]:
+    """Return the text of each span, read from the files again; ``None`` where the page has no more room for it.
+
+    Parts of an earlier reading that this one continues are not in these files.
+    """
+    texts: list[str | None] = [None] * len(spans)
+    room = CHUNK_CHARS
+    waiting = sorted(range(len(spans)), key=lambda number: spans[number])
+    found: dict[int, list[str]] = {number: [] for number in waiting}
+    at = document.begins_at
+    parts = document.parts
+    for block in document.blocks():
+        for number in waiting:
+            start, end = spans[number]
+            if start < at + len(block) and end > at:
+                found[number].append(block[max(0, start - at) : end - at])
+        at += len(block)
+        waiting = [number for number in waiting if spans[number][1] > at]
+        if not waiting:
+            break
+    document.parts = parts  # reading a part of the files again must not shorten the list of parts
+    for number, pieces in found.items():
+        text = "".join(pieces)
+        if len(text) == spans[number][1] - spans[number][0] and len(text) <= room:
+            texts[number] = text
+            room -= len(text)
+    return texts
 
 
 class _Run(NamedTuple):
@@ -196,14 +263,24 @@ def _runs(
     yield _Run(visible(at, len(text)))
 
 
-def _box(answer: str) -> frozenset[int]:
-    """Return the positions of the characters that make up the answer's last box, without its content."""
-    inside = boxed(answer)
-    if inside is None:
-        return frozenset()
-    # The last box, as ``boxed`` takes it.
-    at = answer.rfind(f"\\boxed{{{inside}}}")
-    if at < 0:
-        return frozenset()
-    content = at + len("\\boxed{")
-    return frozenset({*range(at, content), content + len(inside)})
+def _boxes(text: str) -> frozenset[int]:
+    r"""Return the positions of the characters that surround the content of every ``\boxed{...}``."""
+    hidden: set[int] = set()
+    start = text.find(_BOX)
+    while start >= 0:
+        content = start + len(_BOX)
+        end = _closing_brace(text, content)
+        if end is not None:
+            hidden |= {*range(start, content), end}
+        start = text.find(_BOX, content)
+    return frozenset(hidden)
+
+
+def _closing_brace(text: str, content: int) -> int | None:
+    """Return the position of the brace that closes a box whose content begins at ``content``."""
+    depth = 1
+    for at in range(content, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if depth == 0:
+            return at
+    return None

@@ -152,6 +152,11 @@ class Document:
         skipped = [f"left out: {printable(path)} ({reason})" for path, reason in self.left_out[:most]]
         return self.notes[:most] + skipped
 
+    @property
+    def begins_at(self) -> int:
+        """The position of the first character of :meth:`blocks`: the length of the text that was read before."""
+        return self._start
+
     def blocks(self) -> Iterator[str]:
         """Yield the text block by block and extend ``parts`` accordingly. Each call starts from the beginning."""
         self.parts = list(self._previous)

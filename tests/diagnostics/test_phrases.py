@@ -52,11 +52,12 @@ def test_the_evidence_of_an_answer_is_where_its_words_came_from():
     assert [x.text for x in p.evidence("q")] == ["owl has 4821 feathers"]
 
 
-def test_an_answer_in_own_words_falls_back_on_the_memory():
+def test_an_answer_in_own_words_rests_on_memory_without_evidence():
     p = Provenance.of(
         trace_of(["violet otter lives in Oslo", "violet otter lives in Oslo", "violet otter lives in Oslo"], "Norway")
     )
-    assert [x.text for x in p.evidence("q")] == ["violet otter lives in Oslo"]
+    assert p.evidence("q") == []
+    assert [x.text for x in p.remembered] == ["violet otter lives in Oslo"]
     assert all(piece.source is None for piece in p.answers["q"][1])
 
 

@@ -324,3 +324,56 @@ def test_a_file_that_is_no_saved_reading_is_refused(agent, tmp_path):
         (tmp_path / "damaged.json").write_text(json.dumps({key: record[key] for key in record if key != name}))
         with pytest.raises(ValueError, match=r"damaged\.json is damaged \(.*\); read its documents again"):
             SavedReading.load(tmp_path / "damaged.json")
+
+
+def test_an_answer_of_unknown_quotes_no_other_questions_evidence(agent, tmp_path):
+    (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER + "Nothing of the owl is unknown. " + FILLER * 9)
+    questions = [question("violet otter"), question("bold owl")]
+    reading = read_files(agent, [tmp_path / "a.txt"], questions)
+    assert reading.answers[question("bold owl")] == "unknown"
+    assert reading.evidence(question("bold owl")) == []
+    page = reading.to_html(tmp_path / "r.html").read_text()
+    assert page.count("<blockquote>") == 1, "the sentence of the otter, once"
+    assert page.count("No word of this answer comes from the text.") == 1
+
+
+def test_words_of_the_question_and_function_words_are_no_evidence(encoder, tmp_path):
+    def evasive(text: str) -> str:
+        return "The code of the bold owl is unknown." if "Text:" not in text else notes(text)
+
+    (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER + FILLER * 9)
+    reading = read_files(Agent(encoder, Scripted(evasive)), [tmp_path / "a.txt"], [question("bold owl")])
+    assert reading.evidence(question("bold owl")) == []
+
+
+def test_one_sentence_is_quoted_once_and_no_box_is_displayed(encoder, tmp_path):
+    def boxes(text: str) -> str:
+        if "Text:" in text:
+            return "\\boxed{code} 4821 and violet otter" if "4821" in text else "nothing"
+        return "\\boxed{violet otter} has \\boxed{4821}"
+
+    (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER + FILLER * 9)
+    page = read_files(Agent(encoder, Scripted(boxes)), [tmp_path / "a.txt"], ["q"]).to_html(tmp_path / "r.html")
+    body = page.read_text()
+    assert body.count("<blockquote>") == 1 and body.count("<mark>") >= 2
+    assert "boxed{" not in body
+
+
+def test_turns_without_a_change_are_not_listed_and_chunks_open(agent, tmp_path):
+    (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER)
+    (tmp_path / "b.txt").write_text(FILLER * 12)
+    reading = read_files(agent, [tmp_path / "a.txt", tmp_path / "b.txt"], [question("violet otter")])
+    page = reading.to_html(tmp_path / "r.html").read_text()
+    listed = re.findall(r"<summary>Turn (\d+) · (.*?) ·", page)
+    changed = int(re.search(r"([\d,]+) turns changed the memory", page)[1])
+    assert len(listed) == changed < len(reading.trace.reads)
+    assert page.count("the chunk that it read") == changed
+    assert OTTER.strip() in page.split("the chunk that it read", 2)[-1]
+
+
+def test_a_chunk_over_two_files_names_both(agent, tmp_path):
+    (tmp_path / "a.txt").write_text(OTTER)
+    (tmp_path / "b.txt").write_text(OWL)
+    page = read_files(agent, [tmp_path], [question("violet otter")]).to_html(tmp_path / "r.html").read_text()
+    first = re.search(r"<summary>Turn 1 · (.*?) ·", page)[1]
+    assert re.fullmatch(r"a.txt, character 0 to b.txt, character \d+", first)
