@@ -52,7 +52,7 @@ def test_the_evidence_of_an_answer_is_where_its_words_came_from():
     assert [x.text for x in p.evidence("q")] == ["owl has 4821 feathers"]
 
 
-def test_an_answer_in_own_words_rests_on_memory_without_evidence():
+def test_an_answer_in_own_words_has_no_evidence_but_a_memory():
     p = Provenance.of(
         trace_of(["violet otter lives in Oslo", "violet otter lives in Oslo", "violet otter lives in Oslo"], "Norway")
     )

@@ -326,7 +326,7 @@ def test_a_file_that_is_no_saved_reading_is_refused(agent, tmp_path):
             SavedReading.load(tmp_path / "damaged.json")
 
 
-def test_an_answer_of_unknown_quotes_no_other_questions_evidence(agent, tmp_path):
+def test_unknown_quotes_no_other_questions_evidence(agent, tmp_path):
     (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER + "Nothing of the owl is unknown. " + FILLER * 9)
     questions = [question("violet otter"), question("bold owl")]
     reading = read_files(agent, [tmp_path / "a.txt"], questions)
@@ -337,7 +337,7 @@ def test_an_answer_of_unknown_quotes_no_other_questions_evidence(agent, tmp_path
     assert page.count("No word of this answer comes from the text.") == 1
 
 
-def test_words_of_the_question_and_function_words_are_no_evidence(encoder, tmp_path):
+def test_words_of_the_question_are_no_evidence(encoder, tmp_path):
     def evasive(text: str) -> str:
         return "The code of the bold owl is unknown." if "Text:" not in text else notes(text)
 
@@ -346,7 +346,7 @@ def test_words_of_the_question_and_function_words_are_no_evidence(encoder, tmp_p
     assert reading.evidence(question("bold owl")) == []
 
 
-def test_one_sentence_is_quoted_once_and_no_box_is_displayed(encoder, tmp_path):
+def test_a_sentence_is_quoted_once_and_no_box_is_displayed(encoder, tmp_path):
     def boxes(text: str) -> str:
         if "Text:" in text:
             return "\\boxed{code} 4821 and violet otter" if "4821" in text else "nothing"
@@ -359,7 +359,7 @@ def test_one_sentence_is_quoted_once_and_no_box_is_displayed(encoder, tmp_path):
     assert "boxed{" not in body
 
 
-def test_turns_without_a_change_are_not_listed_and_chunks_open(agent, tmp_path):
+def test_turns_without_a_change_are_left_out_and_chunks_open(agent, tmp_path):
     (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER)
     (tmp_path / "b.txt").write_text(FILLER * 12)
     reading = read_files(agent, [tmp_path / "a.txt", tmp_path / "b.txt"], [question("violet otter")])
