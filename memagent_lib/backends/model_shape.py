@@ -20,6 +20,10 @@ class ModelShape:
     hidden: int
     kv_width: int
     vocabulary: int
+    attention: int = 0
+    """The width of all heads together, which may differ from ``hidden`` (Qwen3-0.6B: twice as wide)."""
+    ffn: int = 0
+    """The width inside the MLP."""
 
     @classmethod
     def of(cls, config: Any) -> ModelShape:
@@ -40,7 +44,16 @@ class ModelShape:
         words = model.get_input_embeddings().weight.numel()
         # Tied embeddings are one table, used at both ends.
         body = parameters - (1 if config.tie_word_embeddings else 2) * words
-        return cls(parameters, body, config.num_hidden_layers, config.hidden_size, heads * width, config.vocab_size)
+        return cls(
+            parameters,
+            body,
+            config.num_hidden_layers,
+            config.hidden_size,
+            heads * width,
+            config.vocab_size,
+            attention=config.num_attention_heads * width,
+            ffn=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+        )
 
     def forward_flops(self, tokens: float, length: float) -> float:
         """Return an upper bound on the FLOPs of a forward pass over ``tokens`` tokens in rows of ``length``.

@@ -30,7 +30,8 @@ def config(tmp_path, tokenizer, monkeypatch) -> Recipe:
         raise AssertionError("a process was started")
 
     monkeypatch.setattr(launcher, "subprocess", SimpleNamespace(Popen=started, DEVNULL=None))
-    Qwen2Config(max_position_embeddings=256, vocab_size=600).save_pretrained(tmp_path / "policy")
+    small = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    Qwen2Config(max_position_embeddings=256, vocab_size=600, **small).save_pretrained(tmp_path / "policy")
     tokenizer.hf.save_pretrained(tmp_path / "policy")
     example = Example(id="1", task="t", question="q?", document="d", answers=("x",), rule="match_part")
     save([example], tmp_path / "x.parquet")

@@ -4,12 +4,26 @@ verl loads these modules by name. This ``__init__`` exports the functions that t
 neither torch nor verl.
 """
 
+from memagent_lib.rl.cpu.cpu_memory import CHECKPOINTING, MICRO_BATCH, CpuFit, machine_bytes, memory_of
 from memagent_lib.rl.cpu.cpu_settings import (
     answer_for_vllm,
     cpu_environment,
     cpu_settings,
+    require_memory,
     require_platform,
     start_rollouts,
 )
 
-__all__ = ["answer_for_vllm", "cpu_environment", "cpu_settings", "require_platform", "start_rollouts"]
+__all__ = [
+    "CHECKPOINTING",
+    "MICRO_BATCH",
+    "CpuFit",
+    "answer_for_vllm",
+    "cpu_environment",
+    "cpu_settings",
+    "machine_bytes",
+    "memory_of",
+    "require_memory",
+    "require_platform",
+    "start_rollouts",
+]

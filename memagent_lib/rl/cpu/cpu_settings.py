@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from memagent_lib.backends import shape_of
 from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Encoder
 from memagent_lib.provenance import cores
 from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.cpu.cpu_memory import (
+    CHECKPOINTING,
+    MICRO_BATCH,
+    SERVERS,
+    choose_fit,
+    fit_of,
+    free_bytes,
+    machine_bytes,
+    memory_of,
+    require_free,
+)
 
-MICRO_BATCH_TOKENS = 8192  # attention over a tree takes memory that grows with the square of its tokens
 LARGEST_BUCKET_MB = 2048
 MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache
 
@@ -21,13 +32,15 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     """Return verl's settings for a CPU by dotted name, in addition to the settings for every device."""
     actor = "actor_rollout_ref.actor"
     rollout = "actor_rollout_ref.rollout"
+    shape = shape_of(recipe.model.path)
+    fit = choose_fit(shape, encoder.window, servers_of_node(recipe), recipe.workers, machine_bytes())
     return {
         "trainer.device": "cpu",
         "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu.engine",  # which registers the loss too
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.use_remove_padding": False,
         "actor_rollout_ref.model.lora.merge": True,  # vLLM's CPU build cannot be sent adapters
-        "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+        CHECKPOINTING: fit.checkpointing,
         "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
         # What trains on a CPU is small: every checkpoint can be loaded by itself, and is a model in MLflow.
         f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
@@ -36,7 +49,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         f"{actor}.fsdp_config.reshard_after_forward": False,
         f"{actor}.fsdp_config.dtype": "float32",
         f"+{actor}.fsdp_config.mixed_precision": {"param_dtype": "fp32"},
-        f"{actor}.ppo_max_token_len_per_gpu": max(MICRO_BATCH_TOKENS, encoder.window),
+        MICRO_BATCH: fit.micro_batch_tokens,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
         f"{rollout}.dtype": "float32",
         f"{rollout}.tensor_model_parallel_size": 1,
@@ -52,7 +65,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
             "block_size": 32,  # prefixes are shared in whole blocks, and 128 is most of a small prompt
         },
         f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_mb(recipe.model.path),
-        f"{rollout}.agent.num_workers": rollout_servers(recipe),
+        SERVERS: recipe.nodes * fit.servers,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
 
@@ -72,19 +85,25 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
     }
 
 
-def rollout_servers(recipe: Recipe) -> int:
-    """Return how many rollout servers all workers start in total.
+def servers_of_node(recipe: Recipe) -> int:
+    """Return how many rollout servers the workers of a node start if its memory allows.
 
     Two servers with one thread each are faster than one server with two, because of Python's global lock.
     """
     workers = recipe.workers
-    return recipe.nodes * workers * min(MOST_SERVERS, max(1, cores() // workers))
+    return workers * min(MOST_SERVERS, max(1, cores() // workers))
 
 
 def _bucket_mb(model: str) -> int:
     """Choose the size of the buckets in which weights travel, so that the largest tensor fits in one bucket."""
     size = bytes_of(model, "*.safetensors") >> 20
     return min(LARGEST_BUCKET_MB, 16 + 2 * size)  # twice: a model stored in half precision is sent in single
+
+
+def require_memory(recipe: Recipe, encoder: Encoder) -> None:
+    """Raise :class:`~memagent_lib.rl.cpu.cpu_memory.MemoryShort` if a run would not fit into what is free now."""
+    fit = fit_of(cpu_settings(recipe, encoder) | dict(recipe.verl), recipe.nodes)
+    require_free(memory_of(shape_of(recipe.model.path), fit, recipe.workers), fit, free_bytes())
 
 
 def require_platform() -> None:

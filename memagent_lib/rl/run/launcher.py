@@ -14,11 +14,12 @@ from memagent_lib.models import find_model
 from memagent_lib.paths import write_atomically
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.cpu import require_memory
 from memagent_lib.rl.run.checks import active, checked
 from memagent_lib.rl.run.training_run import POLL_S, RunError, TrainingRun
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl.checkpoints import remove_unfinished
-from memagent_lib.rl.verl.verl_settings import leave_out_slow_imports
+from memagent_lib.rl.verl.verl_settings import encoder_of, leave_out_slow_imports
 from memagent_lib.tokenizer import looks_like_path
 
 LOCK_WAIT_S = 10.0
@@ -38,6 +39,8 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     # Checked first, because a complete run must also have been made by this recipe.
     if resume and _complete(recipe, folder):
         return TrainingRun(folder)
+    if device == "cpu":
+        require_memory(recipe, encoder_of(recipe))
     folder.path.mkdir(parents=True, exist_ok=True)
     lock = _lock(folder)
     try:

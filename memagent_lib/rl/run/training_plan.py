@@ -22,6 +22,7 @@ from memagent_lib.errors import UserError
 from memagent_lib.prompts import Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.cpu import CHECKPOINTING, MICRO_BATCH, CpuFit, machine_bytes, memory_of
 from memagent_lib.rl.curriculum import numbered, shares_of
 from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enough, unusable
 from memagent_lib.rl.run_folder import RunFolder
@@ -173,6 +174,7 @@ class TrainingPlan:
     work: Work
     verl: Any
     free_disk: float
+    machine_bytes: float
     unusable: tuple[str, ...] = ()
     """One sentence for each file on this machine with examples that cannot be trained on."""
 
@@ -183,7 +185,16 @@ class TrainingPlan:
         there = [path for path in (*recipe.data.files, *recipe.data.eval) if Path(path).is_file()]
         found = ((path, dict(bad_examples(path, encoder))) for path in there)
         bad = tuple(unusable(path, reasons) for path, reasons in found if reasons)
-        return cls(recipe, device, shape, Work.of(recipe, encoder), verl, shutil.disk_usage(existing).free, bad)
+        return cls(
+            recipe,
+            device,
+            shape,
+            Work.of(recipe, encoder),
+            verl,
+            shutil.disk_usage(existing).free,
+            machine_bytes(),
+            bad,
+        )
 
     @property
     def workers(self) -> int:
@@ -286,13 +297,40 @@ class TrainingPlan:
                 f"{self.export_bytes() / 1e9:.0f} GB of the policy at the end, and {self.free_disk / 1e9:.0f} GB free"
             )
             raise PlanError(f"the disk is too small by {(needed - self.free_disk) / 1e9:.0f} GB: {sizes}")
-        if self.device != "cpu" and not any(map(self.fits, GPUS.values())):
+        if self.device == "cpu":
+            self._check_memory()
+        elif not any(map(self.fits, GPUS.values())):
             training = sum(self.training_bytes().values()) / 1e9
             rollout = sum(self.rollout_bytes().values()) / 1e9
             resident = self.resident_bytes() / 1e9
             sizes = f"{training:.0f} GB of training, or {rollout:.0f} GB of sampling beside {resident:.0f}"
             advice = "add workers, offload more, lower ppo_max_token_len_per_gpu or raise tensor parallelism"
             raise PlanError(f"no GPU holds {sizes} that stay; {advice}")
+
+    @property
+    def cpu_fit(self) -> CpuFit:
+        """How the run uses the memory of one node, without a GPU."""
+        verl = self.verl.actor_rollout_ref
+        return CpuFit(
+            micro_batch_tokens=verl.actor.ppo_max_token_len_per_gpu,
+            servers=max(1, verl.rollout.agent.num_workers // self.recipe.nodes),
+            checkpointing=verl.model.enable_gradient_checkpointing,
+        )
+
+    def cpu_bytes(self) -> dict[str, float]:
+        """Return how many bytes one node without a GPU needs at the peak of an update, by use."""
+        return memory_of(self.shape, self.cpu_fit, self.recipe.workers)
+
+    def _check_memory(self) -> None:
+        needed = self.cpu_bytes()
+        total = sum(needed.values())
+        if total > self.machine_bytes:
+            largest = max(needed, key=lambda name: needed[name])
+            sizes = f"{total / 1e9:.1f} GB, most of it {largest} ({needed[largest] / 1e9:.1f})"
+            fix = f"lower verl.{MICRO_BATCH}, set verl.{CHECKPOINTING} = true, or train a smaller model"
+            raise PlanError(
+                f"this machine has {self.machine_bytes / 1e9:.1f} GB of memory and the run can need {sizes}; {fix}"
+            )
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report that ``memagent train --dry-run`` prints."""
@@ -311,11 +349,21 @@ class TrainingPlan:
             f"of replies a step; window {work.longest_row:,}"
         )
         yield "arithmetic  " + ", ".join(f"{name} {value:.1e}" for name, value in self.flops.items()) + " FLOP a step"
-        if self.device != "cpu":
+        if self.device == "cpu":
+            yield self._cpu_line()
+        else:
             yield from self._gpu_lines()
         size, policy, free = (n / 1e9 for n in (self.checkpoint_bytes(), self.export_bytes(), self.free_disk))
         needed = f"{recipe.train.keep_checkpoints + 2} checkpoints of {size:.2f} GB, the policy of {policy:.2f} GB"
         yield f"disk        {needed}; {free:,.0f} GB free here"
+
+    def _cpu_line(self) -> str:
+        needed = self.cpu_bytes()
+        parts = ", ".join(f"{part} {size / 1e9:.1f}" for part, size in needed.items() if size >= 5e7)
+        again = ", activations computed twice" if self.cpu_fit.checkpointing else ""
+        sizes = f"{sum(needed.values()) / 1e9:.1f} of {self.machine_bytes / 1e9:.1f} GB"
+        micro_batch = f"micro-batches of {self.cpu_fit.micro_batch_tokens:,} tokens{again}"
+        return f"memory      at most {sizes}, with {micro_batch}: {parts}"
 
     def _gpu_lines(self) -> Iterator[str]:
         for name, uses in (("update", self.training_bytes()), ("sampling", self.rollout_bytes())):

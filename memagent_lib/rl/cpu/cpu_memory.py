@@ -1,0 +1,138 @@
+"""The memory of a training run on a CPU, in bytes by use, and the settings with which a run fits its machine.
+
+Weights, gradients and moments are in fp32. The largest other use is what the update's forward pass leaves for the
+backward pass; it grows with the tokens of a micro-batch, so that number is lowered first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.backends import ModelShape
+from memagent_lib.errors import UserError
+
+MICRO_BATCH = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+SERVERS = "actor_rollout_ref.rollout.agent.num_workers"
+CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
+FLOAT = 4
+MICRO_BATCHES = (8192, 4096, 2048, 1024)  # from 1,024 tokens down, an update becomes slow rather than smaller
+SAVED_WIDTHS = {"hidden": 6, "attention": 7, "kv_width": 4, "ffn": 4}
+"""How many vectors of each width a Llama or Qwen layer leaves per token for its backward pass: inputs and outputs of
+norms; queries, keys and values before, inside and after the rotation; the attention's output; the gated MLP."""
+MEASURED = 1.15  # of that sum, with SmolLM2-135M at 512 and 1,024 tokens
+LOGITS_COPIES = 4  # logits, divided by the temperature, their log_softmax, and a gradient
+KV_CACHE_BYTES = 1 << 30  # VLLM_CPU_KVCACHE_SPACE
+SERVER_BYTES = 1.4e9  # an engine without weights and cache: vLLM, torch and Ray in one process
+WORKER_BYTES = 1.5e9  # the training process without the model: verl, torch, Ray, the rows of a step
+BESIDE_BYTES = 1.5e9  # Ray's own processes, the trainer and the supervisor
+SAFETY = 0.8  # of the machine: the system, the page cache and the person at it need some too
+LEAST_FREE = 0.7  # of a run's bytes: the worst case above is rare, and a run that would fit must not be refused
+
+
+class MemoryShort(UserError, RuntimeError):
+    """A run would end for lack of memory. The message has the numbers and the settings to lower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuFit:
+    """How a run trains on this machine: the tokens of a micro-batch, the rollout servers, activation checkpointing."""
+
+    micro_batch_tokens: int
+    servers: int
+    checkpointing: bool = False
+
+
+def memory_of(shape: ModelShape, fit: CpuFit, workers: int = 1) -> dict[str, float]:
+    """Return the bytes of a run on one node by use, at the peak of an update.
+
+    It is the worst case, in which a micro-batch is full and every token of it is part of a reply.
+    """
+    tokens = fit.micro_batch_tokens
+    layer = MEASURED * FLOAT * sum(n * getattr(shape, name) for name, n in SAVED_WIDTHS.items())
+    if fit.checkpointing:  # each layer's input is saved, and one layer at a time is computed again
+        activations = tokens * (FLOAT * shape.hidden * shape.layers + layer)
+    else:
+        activations = tokens * layer * shape.layers
+    update = {
+        "weights": FLOAT * shape.parameters,
+        "gradients": FLOAT * shape.parameters,
+        "optimizer": 2 * FLOAT * shape.parameters,
+        "activations": activations,
+        "attention mask": tokens**2 * (FLOAT + 1),  # in floats, and as the booleans that it is made from
+        "logits": LOGITS_COPIES * FLOAT * tokens * shape.vocabulary,
+        "training process": WORKER_BYTES,
+    }
+    server = FLOAT * shape.parameters + KV_CACHE_BYTES + SERVER_BYTES
+    return {name: workers * size for name, size in update.items()} | {
+        f"{fit.servers} rollout server{'s' * (fit.servers > 1)}": fit.servers * server,
+        "Ray and trainer": BESIDE_BYTES,
+    }
+
+
+def fits(shape: ModelShape, fit: CpuFit, workers: int, available: float) -> bool:
+    """Return whether a run needs at most :data:`SAFETY` of the ``available`` bytes."""
+    return sum(memory_of(shape, fit, workers).values()) <= SAFETY * available
+
+
+def choose_fit(shape: ModelShape, window: int, servers: int, workers: int, machine_bytes: float) -> CpuFit:
+    """Return the fastest settings that fit a machine of ``machine_bytes``, or the smallest if none do.
+
+    Large micro-batches come first, then fewer servers, then activation checkpointing, which computes the forward pass
+    twice. A micro-batch has at least ``window`` tokens, the longest row. The machine's whole memory decides, not what
+    is free at the moment, so that a run rounds its sums in the same way each time.
+    """
+    options = list(_options(window, servers, workers))
+    return next((option for option in options if fits(shape, option, workers, machine_bytes)), options[-1])
+
+
+def _options(window: int, servers: int, workers: int) -> Iterator[CpuFit]:
+    sizes = list(dict.fromkeys(max(size, window) for size in MICRO_BATCHES))
+    for checkpointing in (False, True):
+        for count in dict.fromkeys((servers, workers)):
+            for size in sizes:
+                yield CpuFit(micro_batch_tokens=size, servers=count, checkpointing=checkpointing)
+
+
+def machine_bytes() -> float:
+    """Return the memory of this machine, or of the container that this process is in."""
+    import psutil
+
+    return min(psutil.virtual_memory().total, _container_limit())
+
+
+def free_bytes() -> float:
+    """Return the memory that processes on this machine, or in this container, can still take."""
+    import psutil
+
+    return min(psutil.virtual_memory().available, _container_limit())
+
+
+def fit_of(settings: Mapping[str, Any], nodes: int) -> CpuFit:
+    """Return what verl's ``settings``, by dotted name, state about the memory of one node."""
+    return CpuFit(
+        micro_batch_tokens=settings[MICRO_BATCH],
+        servers=max(1, settings[SERVERS] // nodes),
+        checkpointing=settings[CHECKPOINTING],
+    )
+
+
+def require_free(needed: Mapping[str, float], fit: CpuFit, free: float) -> None:
+    """Raise :class:`MemoryShort` if much less memory is free than a run needs."""
+    total = sum(needed.values())
+    if free >= LEAST_FREE * total:
+        return
+    parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in needed.items())
+    raise MemoryShort(
+        f"the run can need {total / 1e9:.1f} GB ({parts}) and {free / 1e9:.1f} GB are free; end other programs, lower "
+        f"verl.{MICRO_BATCH} (now {fit.micro_batch_tokens:,}), or set verl.{CHECKPOINTING} = true"
+    )
+
+
+def _container_limit() -> float:
+    try:
+        return float(Path("/sys/fs/cgroup/memory.max").read_text())
+    except (OSError, ValueError):  # no container, or "max"
+        return float("inf")

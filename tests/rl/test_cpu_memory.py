@@ -1,0 +1,87 @@
+"""The memory of a run on a CPU: sums worked by hand, the settings that fit a machine, and the refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from memagent_lib.backends import ModelShape
+from memagent_lib.rl.cpu.cpu_memory import CpuFit, MemoryShort, choose_fit, fit_of, memory_of, require_free
+
+SMOLLM2 = ModelShape(
+    parameters=134_515_008,
+    body=106_203_456,
+    layers=30,
+    hidden=576,
+    kv_width=192,
+    vocabulary=49_152,
+    attention=576,
+    ffn=1536,
+)
+GB = 1e9
+
+
+def gigabytes(needed: dict[str, float]) -> dict[str, float]:
+    return {name: round(size / GB, 2) for name, size in needed.items()}
+
+
+def test_the_bytes_of_smollm2_are_those_worked_by_hand():
+    fit = CpuFit(micro_batch_tokens=2048, servers=2)
+    assert gigabytes(memory_of(SMOLLM2, fit)) == {
+        "weights": 0.54,
+        "gradients": 0.54,
+        "optimizer": 1.08,
+        "activations": 4.07,  # 2,048 tokens x 30 layers x 14,400 numbers x 4 bytes, and 15 % measured on top
+        "attention mask": 0.02,  # 2,048 x 2,048 x 5 bytes
+        "logits": 1.61,  # 2,048 x 49,152 x 4 bytes x 4 copies
+        "training process": 1.5,
+        "2 rollout servers": 6.02,  # each 0.54 of weights, 1.07 of cache and 1.4 of its process
+        "Ray and trainer": 1.5,
+    }
+
+
+def test_checkpointing_saves_each_layers_input_and_one_layer():
+    fit = CpuFit(micro_batch_tokens=2048, servers=1, checkpointing=True)
+    # 2,048 tokens x 4 bytes x (576 x 30 layers + 1.15 x 14,400)
+    assert gigabytes(memory_of(SMOLLM2, fit))["activations"] == 0.28
+
+
+@pytest.mark.parametrize(
+    ("machine", "tokens", "servers", "checkpointing"),
+    [
+        (64 * GB, 8192, 2, False),
+        (25 * GB, 2048, 2, False),
+        (18 * GB, 1024, 2, False),
+        (14 * GB, 1024, 1, False),
+        (12.5 * GB, 1024, 1, True),
+        (4 * GB, 1024, 1, True),
+    ],
+)
+def test_the_fastest_settings_that_fit_are_chosen(machine, tokens, servers, checkpointing):
+    chosen = choose_fit(SMOLLM2, window=371, servers=2, workers=1, machine_bytes=machine)
+    assert chosen == CpuFit(micro_batch_tokens=tokens, servers=servers, checkpointing=checkpointing)
+
+
+def test_a_micro_batch_has_room_for_the_longest_row():
+    chosen = choose_fit(SMOLLM2, window=3000, servers=2, workers=1, machine_bytes=10 * GB)
+    assert chosen.micro_batch_tokens == 3000
+
+
+def test_verls_own_settings_decide_what_a_run_needs():
+    settings = {
+        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 512,
+        "actor_rollout_ref.rollout.agent.num_workers": 4,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": True,
+    }
+    assert fit_of(settings, nodes=2) == CpuFit(micro_batch_tokens=512, servers=2, checkpointing=True)
+
+
+def test_too_little_free_memory_is_refused_with_the_numbers():
+    fit = CpuFit(micro_batch_tokens=2048, servers=2)
+    needed = memory_of(SMOLLM2, fit)
+    require_free(needed, fit, 13 * GB)
+    message = (
+        r"the run can need 16\.9 GB \(weights 0\.5, .*logits 1\.6.*\) and 9\.0 GB are free; .*"
+        r"lower verl\.\S+ppo_max_token_len_per_gpu \(now 2,048\)"
+    )
+    with pytest.raises(MemoryShort, match=message):
+        require_free(needed, fit, 9 * GB)
