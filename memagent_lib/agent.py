@@ -34,6 +34,10 @@ _TOKENIZERS = ThreadPoolExecutor(4, thread_name_prefix="memagent-tokens")  # its
 _LOOP_LOCK = threading.Lock()
 
 
+class UnfinishedThought(BackendError):
+    """A reply ended inside a thought, so it has no text that could be a memory or an answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
     """The settings with which a model was trained, saved as ``memagent.json`` in the model's folder.
@@ -68,7 +72,7 @@ class AgentSettings:
         return cls(template=words, budget=budget, reader=reader, chat_template=dict(chat_template or {}))
 
     def save(self, model: str | Path) -> Path:
-        table = asdict(self)
+        table = asdict(self) | {"budget": self.budget.sizes}
         if not self.chat_template:
             del table["chat_template"]
         return paths.write_atomically(Path(model) / SETTINGS_FILE, json.dumps(table, indent=2) + "\n")
@@ -222,10 +226,9 @@ class _Session:
         received = pending.received
         parts = self._encoder.tokenizer.thoughts.split(received.text, separated=bool(received.thinking))
         if not parts.finished:
-            raise BackendError(
+            raise UnfinishedThought(
                 f"the model was still thinking when its reply ended ({received.reply_tokens:,} tokens, at "
-                f"most {pending.request.max_tokens:,}); raise memory_tokens and answer_tokens, or switch its "
-                "thinking off"
+                f"most {pending.request.max_tokens:,}); raise thinking_tokens, or switch its thinking off"
             )
 
     def _prepare(self, prompt: Prompt) -> _Pending:
@@ -302,7 +305,7 @@ class Agent:
             reader["extra"] = extra
         return reader | {
             "template": {"name": template.name, "empty_memory": template.empty_memory} | words,
-            "budget": asdict(self.encoder.budget),
+            "budget": self.encoder.budget.sizes,
             "sampling": asdict(getattr(self.backend, "sampling", Sampling())),
             "model": self.weights or type(self.backend).__name__,
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,16 +32,28 @@ class BudgetError(UserError, ValueError):
 class Budget:
     """The largest sizes of a chunk, a memory, a question and an answer, in tokens of the policy's tokenizer.
 
-    The defaults are the paper's; together with a template they fill a window of 8K tokens.
+    The defaults are the paper's; together with a template they fill a window of 8K tokens. ``thinking_tokens`` are
+    added to the limit of every reply for a model that thinks; the limits of memory and answer then hold for the text
+    after the thought. With 0, a thought counts towards the memory or the answer.
     """
 
     chunk_tokens: int = 5000
     memory_tokens: int = 1024
     answer_tokens: int = 1024
     question_tokens: int = 1024
+    thinking_tokens: int = 0
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, *(field.name for field in fields(self)))
+        require_at_least(self, 1, *(field.name for field in fields(self) if field.name != "thinking_tokens"))
+        require_at_least(self, 0, "thinking_tokens")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes by name, without ``thinking_tokens`` if it is 0: journals of before it existed stay valid."""
+        sizes = asdict(self)
+        if not self.thinking_tokens:
+            del sizes["thinking_tokens"]
+        return sizes
 
 
 @dataclass(frozen=True)
@@ -161,6 +173,11 @@ class Encoder:
     def __init__(
         self, tokenizer: Tokenizer, template: Template, budget: Budget, prompts: Mapping[Kind, int] | None = None
     ):
+        if budget.thinking_tokens and tokenizer.thoughts.closed:
+            raise BudgetError(
+                f"thinking_tokens is {budget.thinking_tokens:,}, and the model's chat template switches thinking off; "
+                "set thinking_tokens to 0, or switch thinking on"
+            )
         self.tokenizer = tokenizer
         self.template = template
         self.budget = budget
@@ -194,6 +211,10 @@ class Encoder:
         return self._overhead(words, parts) + sum(sizes[part] for part in parts)
 
     def reply_limit(self, kind: Kind) -> int:
+        """Return the largest size in tokens of a reply to a prompt of this kind, with the thought before its text."""
+        return self.budget.thinking_tokens + self._text_limit(kind)
+
+    def _text_limit(self, kind: Kind) -> int:
         return self.budget.answer_tokens if kind.answers else self.budget.memory_tokens
 
     @property
@@ -264,17 +285,18 @@ class Encoder:
         """Return the reply as the reader sees it: without thoughts in its text, and with a memory within its budget.
 
         Encoding a reply's text again may give more tokens than were sampled, for example from broken bytes. If a memory
-        then exceeds its budget, it is truncated and marked ``finish_reason="length"``, as if by the engine.
+        then exceeds its budget, it is truncated and marked ``finish_reason="length"``, as if by the engine. So is an
+        answer if thoughts have a budget of their own, because its text could use up what the thought left over.
         """
         parts = self.tokenizer.thoughts.split(raw.text, separated=bool(raw.thinking))
         text = parts.text
         finish_reason = raw.finish_reason
-        # Only a memory becomes part of another prompt, so only a memory must fit its budget.
-        if not prompt.kind.answers:
-            memory = self._within_budget(text)
-            if memory != text:
+        # Only a memory becomes part of another prompt; the engine alone limits an answer without thoughts.
+        if not prompt.kind.answers or self.budget.thinking_tokens:
+            within = self._within(text, self._text_limit(prompt.kind))
+            if within != text:
                 finish_reason = "length"
-            text = memory
+            text = within
         return replace(
             raw,
             text=text,
@@ -285,14 +307,13 @@ class Encoder:
             prompt_ids=request.ids,
         )
 
-    def _within_budget(self, memory: str) -> str:
-        limit = self.budget.memory_tokens
-        tokens = self.tokenizer.tokens(memory)
+    def _within(self, text: str, limit: int) -> str:
+        tokens = self.tokenizer.tokens(text)
         while len(tokens.ids) > limit:  # a cut can leave an end of more tokens than it had inside
-            memory = memory[: tokens.starts[limit]]
-            tokens = self.tokenizer.tokens(memory)
-        self.tokenizer.remember(memory, tokens)
-        return memory
+            text = text[: tokens.starts[limit]]
+            tokens = self.tokenizer.tokens(text)
+        self.tokenizer.remember(text, tokens)
+        return text
 
 
 def _stripped(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -339,10 +339,17 @@ class Tokenizer:
 
     @cached_property
     def _begin_ids(self) -> list[int]:
-        """The ids with which this tokenizer begins every text, such as a BOS; a chat template writes them itself."""
+        """The ids with which this tokenizer begins every text, such as a BOS; a chat template writes them itself.
+
+        A BOS may be stated by ``add_bos_token`` in ``tokenizer_config.json`` alone, which transformers applies.
+        """
         encoding = self.backend.encode("x", add_special_tokens=True)
         marked = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
-        return [i for i, _ in takewhile(lambda token: token[1], marked)]
+        ids = [i for i, _ in takewhile(lambda token: token[1], marked)]
+        bos = getattr(self.source, "bos_token", None)
+        if getattr(self.source, "add_bos_token", None) is True and bos and not ids:
+            ids = [self.backend.token_to_id(bos)]
+        return ids
 
     @cached_property
     def _chat_frame(self) -> tuple[list[int], list[int]]:
@@ -378,6 +385,8 @@ class TokenizerFiles:
             if name.endswith("_token") and token
         }
         self.eos_token: str | None = self._special.get("eos_token")
+        self.bos_token: str | None = self._special.get("bos_token")
+        self.add_bos_token: bool | None = named.get("add_bos_token")
         template = named.get("chat_template")
         if isinstance(template, list):  # several by name
             template = {one["name"]: one["template"] for one in template}.get("default")

@@ -4,6 +4,7 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -62,11 +63,55 @@ def test_thinking_is_moved_out_of_the_text(encoder):
     assert (reply.text, reply.thinking) == ("the code is 7", "<think>hm, 12?")
 
 
+THINKS = "{% if add_generation_prompt %}{{ '<think></think>' if thinking is false }}{% endif %}{# <think> #}"
+
+
+def test_a_thought_has_a_budget_apart_from_memory_and_answer(encoder):
+    thinking = Encoder(encoder.tokenizer, encoder.template, replace(encoder.budget, thinking_tokens=100))
+    assert (encoder.reply_limit(Kind.READ), encoder.reply_limit(Kind.ANSWER)) == (24, 12)
+    assert (thinking.reply_limit(Kind.READ), thinking.reply_limit(Kind.ANSWER)) == (124, 112)
+    assert thinking.window == encoder.window + 100
+    assert thinking.longest_prompt == encoder.longest_prompt
+    thought = "<think>" + "rain taps " * 20 + "</think>"
+    words = "the code " * 40
+    agent = Agent(thinking, Scripted(lambda text: thought + words))
+    trace = agent.read("The mill drifts. " * 12, "code?")
+    assert {request.max_tokens for request in agent.backend.requests} == {124, 112}
+    counts = [thinking.tokenizer.count(turn.reply.text) for turn in trace.turns]
+    assert counts == [24] * len(trace.reads) + [12]
+    assert all(turn.reply.cut and turn.reply.thinking.startswith("<think>rain") for turn in trace.turns)
+
+
+def test_an_answer_without_a_budget_of_thoughts_stays_whole(encoder):
+    words = "the code " * 40
+    assert Agent(encoder, Scripted(lambda text: words)).read("text", "q").answer == words.strip()
+
+
+def test_a_budget_of_thoughts_is_refused_where_thinking_is_off(tokenizer):
+    hf = copy.deepcopy(tokenizer.hf)
+    hf.chat_template += THINKS
+    words, budget = Template.load("short"), Budget(chunk_tokens=48, thinking_tokens=10)
+    assert Encoder(Tokenizer(hf), words, budget).reply_limit(Kind.ANSWER) == 1034
+    off = Tokenizer(hf).with_chat_arguments({"thinking": False})
+    with pytest.raises(BudgetError, match="thinking_tokens is 10, and the model's chat template switches thinking off"):
+        Encoder(off, words, budget)
+    with pytest.raises(ValueError, match="thinking_tokens must be at least 0, got -1"):
+        Budget(thinking_tokens=-1)
+
+
+def test_a_journals_key_names_a_budget_of_thoughts_above_zero(encoder):
+    backend = Scripted(str)
+    assert "thinking_tokens" not in Agent(encoder, backend).identity["budget"]
+    budget = replace(encoder.budget, thinking_tokens=7)
+    thinking = Encoder(encoder.tokenizer, encoder.template, budget)
+    assert Agent(thinking, backend).identity["budget"]["thinking_tokens"] == 7
+
+
 @pytest.mark.parametrize("finish", ["length", "stop"])
 def test_an_unfinished_thought_is_an_error_never_a_memory(encoder, finish):
     backend = Scripted(lambda text: Reply("<think>the code could be 4821", finish, reply_tokens=24))
     with pytest.raises(
-        BackendError, match=r"still thinking when its reply ended \(24 tokens, at most 24\); raise memory"
+        BackendError, match=r"still thinking when its reply ended \(24 tokens, at most 24\); raise thinking"
     ):
         Agent(encoder, backend).read("The code is 4821. " * 20, "q")
     words = Scripted(lambda text: "the sign <think> is never closed in this text")

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from array import array
@@ -203,3 +204,13 @@ def test_a_bos_begins_every_prompt_exactly_once(tmp_path, chat_template):
     assert tokenizer.chat("code") == [bos, *tokenizer.encode("code\n")]
     assert tokenizer.chat_tokens == 2
     assert bos not in tokenizer.encode("code"), "a chunk has none"
+
+
+@pytest.mark.parametrize(("stated", "begins"), [(True, True), (False, False), (None, False)])
+def test_a_bos_may_be_stated_in_the_configuration_alone(tmp_path, stated, begins):
+    files = {"bos_token": "<|im_start|>"} | ({} if stated is None else {"add_bos_token": stated})
+    shutil.copy(f"{POCKET}/tokenizer.json", tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(files))
+    tokenizer = Tokenizer.load(tmp_path)
+    bos = [tokenizer.backend.token_to_id("<|im_start|>")] if begins else []
+    assert tokenizer.chat("code") == [*bos, *tokenizer.encode("code\n")]

@@ -20,7 +20,7 @@ COUNT_SLACK = 2  # tokens; some servers leave out the first or the last one
 OTHER_TOKENIZER = 0.6  # a chat server may count with another tokenizer, mostly within a third of ours
 FEWEST_CUT = 32  # tokens; the words around a short message differ by less
 WHERE_TEXT_GOES = "check the server's chat template and its parsers of thinking and of tool calls"
-MORE_ROOM = "if the model thinks first, raise memory_tokens and answer_tokens, or switch its thinking off"
+MORE_ROOM = "if the model thinks first, raise thinking_tokens, or switch its thinking off"
 WINDOW_SETTINGS = {
     "ollama": "OLLAMA_CONTEXT_LENGTH, or num_ctx in the Modelfile",
     "llamacpp": "--ctx-size",
@@ -41,7 +41,7 @@ def reply_in(body: dict[str, Any], request: Request) -> Reply:
     usage = body.get("usage")
     message = choice.get("message") or {}
     text = _joined(choice["text"] if "text" in choice else message.get("content"))
-    thinking = message.get("reasoning_content") or message.get("reasoning")
+    thinking = message.get("reasoning_content") or message.get("reasoning") or _thought_parts(message.get("content"))
     finish_reason = choice.get("finish_reason")
     _require_finished(finish_reason, message)
     if thinking and not text and finish_reason == "length":
@@ -120,6 +120,14 @@ def _joined(content: Any) -> Any:
         return content
     texts = [part.get("text") if isinstance(part, dict) else part for part in content]
     return "".join(text for text in texts if isinstance(text, str))
+
+
+def _thought_parts(content: Any) -> str | None:
+    """Return the thoughts that a content has as parts of their own, as Mistral's servers send them."""
+    if not isinstance(content, list):
+        return None
+    thoughts = [part.get("thinking") for part in content if isinstance(part, dict) and part.get("type") == "thinking"]
+    return "".join(filter(None, map(_joined, thoughts))) or None
 
 
 def _cached_tokens(usage: Any) -> int:

@@ -19,6 +19,7 @@ SIZES = {
     "memory": "the longest memory, in tokens",
     "answer": "the longest answer, in tokens",
     "question": "the longest question, in tokens",
+    "thinking": "tokens for a model's thought before each reply; with 0 it counts towards memory and answer",
 }
 
 

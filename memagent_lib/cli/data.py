@@ -71,6 +71,7 @@ def add_parser(verbs: Verbs) -> None:
     option(files, "--backend", "NAME", run_by, choices=list(BACKENDS))
     option(files, "--base-url", "URL", "the server of the --drop-known models, for --backend openai")
     add_chat_template_option(files)
+    option(files, "--thinking-tokens", "N", "tokens for the thought of a --drop-known model before its answer")
 
 
 def run(a: argparse.Namespace) -> int:
@@ -87,7 +88,7 @@ def run(a: argparse.Namespace) -> int:
 
 def _refuse_without_effect(a: argparse.Namespace) -> None:
     """Raise ``ValueError`` for an option that would have no effect together with the others."""
-    of_filter = ("samples", "backend", "base_url", "chat_template")
+    of_filter = ("samples", "backend", "base_url", "chat_template", "thinking_tokens")
     without_effect: tuple[str, ...] = ()
     needs = "--from FORMAT FILE, not with examples that are made"
     if not a.origin:
@@ -223,6 +224,7 @@ def _no_context_filter(a: argparse.Namespace, agents: list[Agent]) -> Callable[[
         if not agents:
             options = {"reader": "blind", "sampling": sampling, "base_url": a.base_url}
             options["chat_template"] = chat_template_of(a)
+            options["budget"] = {"thinking_tokens": a.thinking_tokens} if a.thinking_tokens else None
             agents.extend(open_agent(named, backend, **options) for named in a.drop_known)
         return known_without_document(examples, agents, samples)
 

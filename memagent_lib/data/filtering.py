@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from memagent_lib.agent import Agent, gather, run_sync
+from memagent_lib.agent import Agent, UnfinishedThought, gather, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data.pools import Question
 from memagent_lib.prompts import BudgetError
@@ -46,11 +46,17 @@ def knows(reply: str, answers: Sequence[str]) -> bool:
 async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samples: int) -> list[bool | None]:
     slots = asyncio.Semaphore(SIDE_BY_SIDE)
 
+    unfinished = 0
+
     async def known_to(agent: Agent, question: Question) -> bool | None:
+        nonlocal unfinished
         async with slots:
             # A failed request is no verdict, and another sample may still decide.
             try:
                 trace = await agent.aread("", question.question)
+            except UnfinishedThought:
+                unfinished += 1
+                return None
             except (BackendError, BudgetError):  # a question over its budget gets no reply either
                 return None
         return knows(trace.answer, question.answers)
@@ -61,4 +67,12 @@ async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samp
             return True
         return None if None in found else False
 
-    return await gather(map(verdict, questions))
+    found = await gather(map(verdict, questions))
+    requests = len(questions) * len(agents) * samples
+    if unfinished > requests / 2:
+        raise UnfinishedThought(
+            f"{unfinished:,} of {requests:,} replies without the document were unfinished thoughts, so most questions "
+            "cannot be judged; switch thinking off (--chat-template enable_thinking=false), or give it room "
+            "(--thinking-tokens)"
+        )
+    return found

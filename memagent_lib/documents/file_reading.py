@@ -167,6 +167,6 @@ class _Observed:
 
 def _silent(turns: int) -> BackendError:
     return BackendError(
-        f"the model answered with nothing ({turns} turns); if it thinks first, raise memory_tokens and "
-        "answer_tokens; otherwise check that it is an instruction-tuned model and its chat template the right one"
+        f"the model answered with nothing ({turns} turns); if it thinks first, raise thinking_tokens; "
+        "otherwise check that it is an instruction-tuned model and its chat template the right one"
     )

@@ -124,6 +124,7 @@ class ReadingConfig:
     memory_tokens: int = 1024
     answer_tokens: int = 1024
     question_tokens: int = 1024
+    thinking_tokens: int = 0
 
     def __post_init__(self) -> None:
         # Validated where it is declared, like any other setting, so a wrong name fails before a process starts.

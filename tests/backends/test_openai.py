@@ -213,7 +213,7 @@ WITHOUT_TEXT = {
     ),
     "a hidden thought that was cut": (
         {"message": {"content": ""}, "finish_reason": "length"},
-        "if the model thinks first, raise memory_tokens and answer_tokens",
+        "if the model thinks first, raise thinking_tokens, or switch",
         1,
     ),
 }
@@ -936,6 +936,19 @@ async def test_parts_are_joined_and_a_broken_reply_is_tried_again():
         }
         assert (await ask(opened(server, api="chat", retry_policy=PATIENT))).text == "the code"
     assert server.posts == 2
+
+
+async def test_mistrals_parts_of_thinking_are_thoughts():
+    # mistralai/client-python: ThinkChunk, whose thoughts are parts themselves
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "otter "}, {"type": "text", "text": "4821?"}]}
+    parts = [thought, {"type": "text", "text": "the code"}]
+    cut = {"message": {"content": [thought]}, "finish_reason": "length"}
+    with serving() as server:
+        server.reply = lambda _: {"choices": [{"message": {"content": parts}, "finish_reason": "stop"}]}
+        reply = await ask(opened(server, api="chat"))
+        assert (reply.text, reply.thinking) == ("the code", "otter 4821?")
+        server.reply = lambda _: {"choices": [cut]}
+        assert (await ask(opened(server, api="chat"))).text == "<think>otter 4821?"
 
 
 async def test_attempts_without_text_are_counted_by_themselves():

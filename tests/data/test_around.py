@@ -10,6 +10,7 @@ from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import Example, make, save
 from memagent_lib.data.filtering import known_without_document
 from memagent_lib.data.overview import COLUMNS, data_files
+from memagent_lib.errors import UserError
 from memagent_lib.readers import blind
 
 
@@ -36,6 +37,17 @@ def test_known_unknown_and_failed_questions_are_three_verdicts(encoder):
     found = known_without_document(examples, [one, two], samples=2)
     assert found == [True, False, True, None, False]
     assert len(one.backend.requests) == 10
+
+
+def test_a_filter_of_mostly_unfinished_thoughts_names_the_fix(encoder):
+    examples = [capital(i, "Oslo") for i in range(3)]
+    thinks = {"country 0": "<think>Oslo or", "country 1": "<think>hm"}
+    with pytest.raises(
+        UserError, match=r"4 of 6 replies .* were unfinished thoughts.*enable_thinking=false.*--thinking"
+    ):
+        known_without_document(examples, [agent(encoder, thinks)], samples=2)
+    del thinks["country 0"]
+    assert known_without_document(examples, [agent(encoder, thinks)], samples=2) == [False, None, False]
 
 
 def test_the_filter_never_sends_the_document(encoder):
