@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
 import urllib.error
 import urllib.request
@@ -23,7 +24,14 @@ from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sa
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying
 from memagent_lib.backends.server_dialect import Dialect
 from memagent_lib.backends.server_models import Card, cards_in, name_in, window_of
-from memagent_lib.backends.server_replies import ATTEMPTS_WITHOUT_TEXT, error_in, reply_in, require_whole_prompt
+from memagent_lib.backends.server_replies import (
+    ATTEMPTS_WITHOUT_TEXT,
+    error_in,
+    is_out_of_credit,
+    message_in,
+    reply_in,
+    require_whole_prompt,
+)
 from memagent_lib.backends.server_streams import is_stream, joined
 from memagent_lib.prompts import Request
 from memagent_lib.trace import Reply
@@ -35,6 +43,7 @@ PATHS = {"completions": "completions", "chat": "chat/completions"}
 CONNECTIONS = 256  # requests in flight
 FIRST_ANSWER_S = 10.0
 _RETRYABLE = (408, 409, 425, 429)
+_NEVER = (501, 505)  # not implemented, and will not be
 
 
 class OpenAICompatible:
@@ -125,7 +134,7 @@ class OpenAICompatible:
             return cards_in(self._get(f"{self.base_url}/models"))
         except urllib.error.HTTPError as refusal:
             with refusal:
-                raise self._refused(refusal.code, refusal.headers, refusal.read()) from None
+                raise self._cannot_list(refusal.code, refusal.headers, refusal.read()) from None
         except OSError as failure:
             reason = getattr(failure, "reason", failure)
             raise BackendUnavailable(
@@ -136,6 +145,32 @@ class OpenAICompatible:
             raise BackendUnavailable(
                 f"{self.base_url}/models is not an OpenAI-compatible server's list of models; check base_url"
             ) from odd
+
+    def _cannot_list(self, status: int, headers: Mapping[str, str], body: bytes) -> Exception:
+        """Return the error that a status means for the list of models, before there is any request."""
+        failure = self._refused(status, headers, body)
+        if status == 404:
+            better = self._better_address()
+            if better:
+                return BackendUnavailable(f"{self.base_url} is not the address of the server's API; give {better}")
+        if isinstance(failure, RetryableError):
+            return BackendUnavailable(f"the server at {self.base_url} is not ready ({failure}); try again in a while")
+        return failure
+
+    def _better_address(self) -> str | None:
+        """Return the address of the API, if the given one lacks its ``/v1`` or names one of its pages."""
+        bare = self.base_url
+        for page in ("/chat/completions", "/completions", "/models"):
+            bare = bare.removesuffix(page)
+        for address in (bare, f"{bare}/v1"):
+            if address == self.base_url:
+                continue
+            try:
+                cards_in(self._get(f"{address}/models"))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, HTTPException):
+                continue
+            return address
+        return None
 
     def _listed_name(self, cards: Mapping[str, Card]) -> str:
         name = name_in(cards, self.model)
@@ -161,7 +196,10 @@ class OpenAICompatible:
             page.add_header("Content-Type", "application/json")
             timeout_s = self._policy.attempt_s  # a model may be loaded first
         with urllib.request.urlopen(page, timeout=timeout_s) as answer:
-            return json.load(answer)
+            data = answer.read()
+            if answer.headers.get("Content-Encoding") == "gzip":  # although it was not requested
+                data = gzip.decompress(data)
+        return json.loads(data)
 
     async def _once(self, request: Request) -> Reply:
         sent = self._body(request)
@@ -169,11 +207,14 @@ class OpenAICompatible:
         while status in (400, 422) and self._dialect.learn(sent.keys() - self.extra.keys(), content):
             sent = self._body(request)
             status, headers, content = await self._sent(sent)
-        if status >= 400:
+        if status >= 300:
             raise self._refused(status, headers, content)
         try:
             body = joined(content) if is_stream(content) else json.loads(content)
         except (ValueError, RecursionError) as broken:
+            if content.lstrip().startswith(b"<"):  # a proxy's page, which is the same for every request
+                why = f"a web page instead of a reply: {_begins(content)}"
+                raise RetryableError(why, attempts=ATTEMPTS_WITHOUT_TEXT) from broken
             raise RetryableError(f"half a reply: {_begins(content)}") from broken
         failure = error_in(body)
         if failure is not None:
@@ -194,7 +235,9 @@ class OpenAICompatible:
         try:
             async with asyncio.timeout(self._policy.attempt_s):
                 data = json.dumps(body).encode()
-                async with self._client.post(f"{self.base_url}/{PATHS[self._api]}", data=data) as answer:
+                address = f"{self.base_url}/{PATHS[self._api]}"
+                # Followed, a redirection may turn the request into one without a body.
+                async with self._client.post(address, data=data, allow_redirects=False) as answer:
                     return answer.status, answer.headers, await answer.read()
         except TimeoutError as late:
             raise RetryableError(f"no reply within {self._policy.attempt_s:g} s") from late
@@ -211,10 +254,18 @@ class OpenAICompatible:
 
     def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Exception:
         """Return the error for a status: worth a retry, final for this request, or final for every request."""
-        why = _error_message(body)
+        message = message_in(body)
+        why = f": {message[:300]}" if message else ""
         for secret in self._secrets:
             why = why.replace(secret, "***")
-        if status in _RETRYABLE or status >= 500:
+        if status < 400:
+            where = headers.get("Location", "an address that it does not name")
+            return BackendUnavailable(
+                f"the server at {self.base_url} redirects requests to {where} (status {status}); give that base_url"
+            )
+        if status == 429 and is_out_of_credit(body):
+            return BackendUnavailable(f"the server at {self.base_url} has no credit left (status 429){why}")
+        if status in _RETRYABLE or (status >= 500 and status not in _NEVER):
             return RetryableError(f"status {status}{why}", after=headers.get("Retry-After"))
         if status in (401, 403):
             return BackendUnavailable(
@@ -253,19 +304,6 @@ def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
         pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         return public, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
     return public, {}
-
-
-def _error_message(body: bytes) -> str:
-    """Return ``": message"`` from the body of an error, or "" if there is none."""
-    try:
-        table = json.loads(body)
-        error = table.get("error", table)
-        message = error.get("message", "") if isinstance(error, dict) else str(error)
-    except (ValueError, AttributeError):
-        message = body.decode(errors="replace")
-    if not isinstance(message, str) or not message.strip():
-        return ""
-    return f": {' '.join(message.split())[:300]}"
 
 
 def _begins(body: bytes) -> str:

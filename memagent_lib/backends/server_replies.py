@@ -6,6 +6,7 @@ OpenAI's formats, and how servers deviate from them, are known here. This module
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from memagent_lib.backends.interface import BackendError
@@ -19,6 +20,11 @@ ATTEMPTS_WITHOUT_TEXT = 10  # if 30 % of all replies have no text, five would lo
 COUNT_SLACK = 2  # tokens; some servers leave out the first or the last one
 OTHER_TOKENIZER = 0.6  # a chat server may count with another tokenizer, mostly within a third of ours
 FEWEST_CUT = 32  # tokens; the words around a short message differ by less
+TRUNCATED = frozenset({"length", "max_tokens", "max_output_tokens", "max_length", "model_length"})
+FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "prohibited_content", "sensitive"})
+BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "network_error", "failed"})
+BROKEN_OFF |= {"insufficient_system_resource"}
+"""Finish reasons of OpenAI's API, and of Gemini, Mistral, DeepSeek, GLM, vLLM and proxies, in lower case."""
 WHERE_TEXT_GOES = "check the server's chat template and its parsers of thinking and of tool calls"
 MORE_ROOM = "if the model thinks first, raise thinking_tokens, or switch its thinking off"
 WINDOW_SETTINGS = {
@@ -28,6 +34,8 @@ WINDOW_SETTINGS = {
     "sglang": "--context-length, without --allow-auto-truncate",
 }
 """How to set each server's window, by the owner that its list of models names."""
+_FINAL = re.compile(r"context_length|invalid|not_found|unsupported")
+_NO_CREDIT = re.compile(rb"insufficient_quota|exceeded your current quota|billing_(hard_limit|not_active)")
 
 
 def reply_in(body: dict[str, Any], request: Request) -> Reply:
@@ -43,19 +51,21 @@ def reply_in(body: dict[str, Any], request: Request) -> Reply:
     text = _joined(choice["text"] if "text" in choice else message.get("content"))
     thinking = message.get("reasoning_content") or message.get("reasoning") or _thought_parts(message.get("content"))
     finish_reason = choice.get("finish_reason")
-    _require_finished(finish_reason, message)
-    if thinking and not text and finish_reason == "length":
+    reason = str(finish_reason).lower()
+    _require_finished(reason, message)
+    is_cut = reason in TRUNCATED
+    if thinking and not text and is_cut:
         text = f"<think>{thinking}"  # cut while it was thinking; the driver reports every unfinished thought
         thinking = None
     if not isinstance(text, str) or _is_empty(request.thoughts.split(text, separated=bool(thinking))):
         what = "a tool call" if message.get("tool_calls") else "no text"
         why = f"{what} in the reply (finish_reason {finish_reason!r})"
-        if finish_reason == "length":
+        if is_cut:
             raise BackendError(f"{why}; {MORE_ROOM}")
         raise RetryableError(f"{why}; {WHERE_TEXT_GOES}", attempts=ATTEMPTS_WITHOUT_TEXT)
     return Reply(
         whole_characters(text),
-        "length" if finish_reason == "length" else "stop",
+        "length" if is_cut else "stop",
         _token_count(usage, "prompt_tokens") or len(request.ids),
         _token_count(usage, "completion_tokens"),
         _cached_tokens(usage),
@@ -89,6 +99,39 @@ def require_whole_prompt(body: dict[str, Any], sent: int, exact: bool, owner: st
     raise BackendError(f"the server cut the prompt: {sent:,} tokens were sent and it read {read:,}; {fix}")
 
 
+def is_out_of_credit(body: bytes) -> bool:
+    """Return whether an error says that nothing more is paid for, which waiting does not change."""
+    return _NO_CREDIT.search(body[:2000]) is not None
+
+
+def message_in(body: bytes) -> str:
+    """Return the message in the body of an error, in one line, or "" if there is none."""
+    try:
+        table = json.loads(body)
+    except (ValueError, RecursionError):
+        return _one_line(body.decode(errors="replace"))
+    if isinstance(table, list) and table:  # Google's
+        table = table[0]
+    if not isinstance(table, dict):
+        return _one_line(str(table))
+    error = table.get("error", table)
+    if not isinstance(error, dict):
+        return _one_line(str(error))
+    return _one_line(error.get("message") or _detail(error.get("detail")))
+
+
+def _detail(detail: Any) -> str:
+    """Return FastAPI's detail of an error: a text, or a list of the fields that are wrong."""
+    if not isinstance(detail, list):
+        return detail if isinstance(detail, str) else ""
+    wrong = [each for each in detail if isinstance(each, dict)]
+    return "; ".join(f"{'.'.join(map(str, each.get('loc') or ()))}: {each.get('msg')}" for each in wrong)
+
+
+def _one_line(message: Any) -> str:
+    return " ".join(message.split()) if isinstance(message, str) else ""
+
+
 def error_in(body: Any) -> tuple[int, bytes] | None:
     """Return the status and JSON of an error that a server sent with a success status, or ``None``."""
     if not isinstance(body, dict) or not body.get("error") or body.get("choices"):
@@ -96,15 +139,15 @@ def error_in(body: Any) -> tuple[int, bytes] | None:
     error = body["error"]
     code = error.get("code") if isinstance(error, dict) else None
     if not isinstance(code, int) or not 400 <= code < 600:
-        code = 500
+        code = 400 if _FINAL.search(str(code)) else 500
     return code, json.dumps(body).encode()
 
 
-def _require_finished(finish_reason: Any, message: dict[str, Any]) -> None:
-    if finish_reason == "content_filter":
-        raise BackendError("the server's content filter took the reply (finish_reason 'content_filter')")
-    if finish_reason == "error":
-        raise RetryableError("the reply broke off (finish_reason 'error')")
+def _require_finished(reason: str, message: dict[str, Any]) -> None:
+    if reason in FILTERED:
+        raise BackendError(f"the server's content filter took the reply (finish_reason {reason!r})")
+    if reason in BROKEN_OFF:
+        raise RetryableError(f"the reply broke off (finish_reason {reason!r})")
     if message.get("refusal") and not message.get("content"):
         raise BackendError(f"the model refuses to reply: {str(message['refusal'])[:300]}")
 
@@ -116,6 +159,8 @@ def _is_empty(parts: Parts) -> bool:
 
 def _joined(content: Any) -> Any:
     """Join a content that is sent as a list of parts; parts without text, such as pictures, add nothing."""
+    if isinstance(content, dict):
+        content = [content]
     if not isinstance(content, list):
         return content
     texts = [part.get("text") if isinstance(part, dict) else part for part in content]

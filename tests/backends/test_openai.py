@@ -683,6 +683,106 @@ async def test_what_follows_a_thought_decides_whether_a_reply_is_empty():
         assert server.posts == posts, text
 
 
+# Statuses, reasons and errors as other servers and proxies write them.
+
+
+def chat_choice(finish_reason: str | None = "stop", content: object = "the code") -> dict:
+    return {"choices": [{"message": {"content": content}, "finish_reason": finish_reason}], "usage": {}}
+
+
+@pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "model_length", "max_output_tokens"])
+async def test_every_name_of_a_cut_reply_marks_it(reason):  # Gemini, Mistral and proxies
+    with serving() as server:
+        server.reply = lambda body: chat_choice(reason)
+        assert (await ask(opened(server, api="chat"))).cut
+
+
+@pytest.mark.parametrize("reason", ["SAFETY", "recitation", "content_filter", "sensitive"])
+async def test_every_name_of_a_filter_ends_the_reading(reason):
+    with serving() as server:
+        server.reply = lambda body: chat_choice(reason)
+        with pytest.raises(BackendError, match="content filter took the reply"):
+            await ask(opened(server, api="chat"))
+    assert server.posts == 1
+
+
+@pytest.mark.parametrize("reason", ["abort", "network_error", "insufficient_system_resource", "cancelled"])
+async def test_a_reply_that_broke_off_is_tried_again(reason):  # vLLM, GLM, DeepSeek
+    with serving() as server:
+        server.reply = lambda body: chat_choice(reason if server.posts == 1 else "stop")
+        assert (await ask(opened(server, api="chat", retry_policy=PATIENT))).text == "the code"
+    assert server.posts == 2
+
+
+@pytest.mark.parametrize("content", [{"type": "text", "text": "the code"}, ["the ", {"text": "code"}]])
+async def test_a_content_in_another_form_is_its_text(content):
+    with serving() as server:
+        server.reply = lambda body: chat_choice(content=content)
+        assert (await ask(opened(server, api="chat"))).text == "the code"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (422, {"detail": [{"loc": ["body", "messages"], "msg": "Field required"}]}, "body.messages: Field required"),
+        (400, {"detail": "bad thing"}, r"\(status 400\): bad thing"),
+        (400, [{"error": {"message": "API key not valid"}}], r"\(status 400\): API key not valid"),  # Google
+        (501, {"error": "Not Implemented"}, r"\(status 501\): Not Implemented"),
+        (200, {"error": {"code": "context_length_exceeded", "message": "too long"}}, "too long"),
+    ],
+)
+async def test_a_refusal_has_the_servers_words_and_is_not_repeated(status, body, says):
+    with serving() as server:
+        server.refuse = lambda _: (status, body)
+        with pytest.raises(BackendError, match=says):
+            await ask(opened(server, api="chat", retry_policy=PATIENT))
+    assert server.posts == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (
+            429,
+            {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}},
+            "no credit left",
+        ),
+        (301, {}, r"redirects requests to an address that it does not name \(status 301\); give that base_url"),
+    ],
+)
+async def test_what_no_wait_changes_stops_the_run(status, body, says):
+    with serving() as server:
+        server.refuse = lambda _: (status, body)
+        with pytest.raises(BackendUnavailable, match=says):
+            await ask(opened(server, api="chat", retry_policy=PATIENT))
+    assert server.posts == 1
+
+
+async def test_a_web_page_instead_of_a_reply_is_named():
+    with serving() as server:
+        server.reply = lambda body: b"<!doctype html><title>Log in</title>"
+        with pytest.raises(BackendError, match=r"a web page instead of a reply: .*Log in"):
+            await ask(opened(server, api="chat", retry_policy=PATIENT))
+    assert server.posts == ATTEMPTS_WITHOUT_TEXT
+
+
+@pytest.mark.parametrize("page", ["", "/v1/models", "/v1/chat/completions"])
+def test_the_right_base_url_is_named_for_a_wrong_one(page):
+    with serving() as server:
+        bare = server.url.removesuffix("/v1")
+        server.list_paths = ("/v1/models",)
+        with pytest.raises(BackendUnavailable, match=f"is not the address of the server's API; give {server.url}$"):
+            OpenAICompatible("small", Sampling(), base_url=bare + page)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_is_not_ready_is_one_line_at_the_start(status):  # llama.cpp while it loads
+    with serving() as server:
+        server.list_status = status
+        with pytest.raises(BackendUnavailable, match=rf"is not ready \(status {status}: Loading model\); try again"):
+            opened(server)
+
+
 # What a server takes of OpenAI's form.
 
 UNKNOWN = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."

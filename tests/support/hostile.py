@@ -45,6 +45,9 @@ class Server(ThreadingHTTPServer):
         self.attempts: Counter[str] = Counter()
         self.reply: Callable[[dict[str, Any]], dict[str, Any]] = completion
         self.refuse: Callable[[dict[str, Any]], tuple[int, dict[str, Any]] | None] = lambda body: None
+        self.list_status = 200
+        self.list_paths: tuple[str, ...] = ()
+        """The only paths that have the list of models; by default all that end in ``/models``."""
         self.cards: Any = None
         """The list of models, if it is not a single model in OpenAI's form."""
         self.pages: dict[str, Any] = {}
@@ -78,7 +81,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path in self.server.pages:
             page = self.server.pages[self.path]
             return self._say(200, page(None) if callable(page) else page)
-        if not self.path.endswith("/models"):
+        if self.server.list_status != 200:
+            return self._say(self.server.list_status, {"error": {"message": "Loading model"}})
+        if not self.path.endswith("/models") or self.path not in (self.server.list_paths or (self.path,)):
             return self._say(404, {"error": {"message": "no such address"}})
         if self.server.cards is not None:
             return self._say(200, self.server.cards)
