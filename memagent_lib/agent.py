@@ -25,6 +25,7 @@ from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Encoder, Request, Template
 from memagent_lib.readers import READERS, Reader, ReaderSession, reader_named
 from memagent_lib.settings import parse
+from memagent_lib.status_line import status_line
 from memagent_lib.text import Chunk, Tokenizer, chunk_stream
 from memagent_lib.trace import Prompt, Reply, Trace, Turn
 
@@ -120,7 +121,8 @@ def open_agent(
         set_options = {name: value for name, value in options.items() if value is False or value}
         if arguments and set_options.get("api") == "chat":  # the server renders its own chat template
             set_options["extra"] = {"chat_template_kwargs": arguments} | dict(set_options.get("extra", {}))
-        backend = open_backend(backend, path, sampling, **set_options)
+        with status_line(f"loading {Path(model).name} with {backend}"):
+            backend = open_backend(backend, path, sampling, **set_options)
     return Agent(encoder, backend, reader, provenance.model_hash(path))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class UserError(Exception):
     """An error that the user can fix. The message gives the problem, the value, a correct value, and the fix."""
@@ -13,3 +16,16 @@ class UserError(Exception):
 
 class MissingFile(UserError, FileNotFoundError):
     """A file or folder is missing. The message names the command that creates it."""
+
+
+def nearest(name: object, known: Iterable[object]) -> str:
+    """Return the end of a message about an unknown name, ``; did you mean 'NAME'?``, or "" if no known name is near."""
+    near = get_close_matches(str(name), map(str, known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def is_user_error(error: BaseException) -> bool:
+    """Return whether a user can fix the error by its message, as for a wrong value, file, server or installation."""
+    expected = (UserError, ValueError, OSError, ImportError)
+    # A missing module without a message of ours is a broken installation or a bug, and its traceback names it.
+    return isinstance(error, expected) and not isinstance(error, ModuleNotFoundError)

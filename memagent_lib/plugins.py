@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from memagent_lib.errors import MissingFile, UserError
+from memagent_lib.errors import MissingFile, UserError, nearest
 from memagent_lib.paths import absolute
 
 SEPARATOR = ".py:"
@@ -62,7 +62,8 @@ def load_plugin(name: str, table: str = "") -> Any:
         return entries[wanted]
     if not hasattr(module, wanted):
         known = sorted({*entries, *_own_names(module)})
-        raise PluginError(f"{module.__file__} has no {wanted!r}; it has {', '.join(known) or 'nothing'}")
+        listed = ", ".join(known) or "nothing"
+        raise PluginError(f"{module.__file__} has no {wanted!r}; it has {listed}{nearest(wanted, known)}")
     return getattr(module, wanted)
 
 

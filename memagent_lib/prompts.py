@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.errors import UserError
+from memagent_lib.errors import UserError, nearest
 from memagent_lib.settings import parse, read_toml, require_at_least
 from memagent_lib.thinking import Thoughts
 from memagent_lib.tokenizer import Tokenizer
@@ -90,7 +90,10 @@ class Template:
         path = Path(name) if str(name).endswith(".toml") else TEMPLATE_FOLDER / f"{name}.toml"
         if not path.is_file():
             shipped = ", ".join(cls.shipped())
-            raise ValueError(f"no template {str(name)!r}; choose from {shipped}, or give the path of a .toml file")
+            near = nearest(name, cls.shipped())
+            raise ValueError(
+                f"no template {str(name)!r}; choose from {shipped}, or give the path of a .toml file{near}"
+            )
         entries = read_toml(path, "template")
         # TOML's multi-line strings end in a line break, which no template wants.
         if not entries.pop("verbatim", False):

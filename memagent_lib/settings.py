@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from memagent_lib.errors import UserError
+from memagent_lib.errors import UserError, nearest
 
 T = TypeVar("T")
 # pydantic's names of errors.
@@ -78,8 +78,9 @@ def _messages(cls: type, where: str, refused: Any) -> Iterator[str]:
         *path, last = error["loc"] or ("",)
         named = ".".join(map(str, error["loc"]))
         if error["type"] == _UNKNOWN:
-            known = ", ".join(sorted(_fields(cls, path)))
-            yield f"{_in(where, '.'.join(map(str, path)))} has no key {last}; it has {known}"
+            known = sorted(_fields(cls, path))
+            listed = f"it has {', '.join(known)}{nearest(last, known)}"
+            yield f"{_in(where, '.'.join(map(str, path)))} has no key {last}; {listed}"
         elif error["type"] in _MISSING:
             yield f"{_in(where, '.'.join(map(str, path)))} needs {last}"
         elif error["type"] in ("value_error", "assertion_error"):

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+
+from memagent_lib.backends import open_backend
+from memagent_lib.data.tasks.catalog import preset
+from memagent_lib.errors import nearest
+from memagent_lib.prompts import Budget, Template
+from memagent_lib.readers import reader_named
+from memagent_lib.settings import parse
 
 
 @pytest.mark.parametrize(
@@ -27,3 +36,50 @@ def test_a_cell_that_asks_for_what_is_not_there_ends_in_one_line(cell: str, said
     assert lines[0].startswith(said)
     shell.run_cell("{}['ours']")
     assert "Traceback" in capsys.readouterr().out
+
+
+@pytest.fixture
+def notebook_shell():
+    """A shell that displays errors as a notebook of ours does, and as before after the test."""
+    shell = InteractiveShell.instance()
+    shell.run_cell("from memagent_lib import notebook; notebook.prepare()")
+    yield shell
+    shell.set_custom_exc((), None)
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("import memagent_lib as m; m.Budget(chunk_tokens=0)", "ValueError: chunk_tokens must be at least 1, got 0"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt: this cell was interrupted; run it again to continue"),
+    ],
+)
+def test_a_notebook_displays_a_mistake_as_one_line(notebook_shell, cell: str, line: str, capsys) -> None:
+    outcome = notebook_shell.run_cell(cell)
+    assert capsys.readouterr().out.strip() == line
+    assert type(outcome.error_in_exec).__name__ == line.partition(":")[0]  # the cell failed, which ends a papermill run
+
+
+@pytest.mark.parametrize("cell", ["int('x')", "{}['ours']", "import json; json.loads('{')"])
+def test_an_error_from_elsewhere_keeps_its_traceback(notebook_shell, cell: str, capsys) -> None:
+    notebook_shell.run_cell(cell)
+    assert "Traceback" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("find", "near"),
+    [
+        (lambda: reader_named("overwrit"), "overwrite"),
+        (lambda: preset("multihop2"), "multihop_2"),
+        (lambda: Template.load("chunkfirst"), "chunk_first"),
+        (lambda: open_backend("vlm", "nowhere"), "vllm"),
+        (lambda: parse(Budget, {"chunk_token": 5}, "it"), "chunk_tokens"),
+    ],
+)
+def test_a_misspelt_name_gets_the_nearest_one(find: Callable[[], object], near: str) -> None:
+    with pytest.raises(ValueError, match=rf"; did you mean '{near}'\?$"):
+        find()
+
+
+def test_a_name_like_no_other_gets_no_suggestion() -> None:
+    assert nearest("zebra", ["overwrite", "gated"]) == ""

@@ -6,6 +6,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from memagent_lib.backends.interface import Backend, Sampling
+from memagent_lib.errors import nearest
 
 BACKENDS = {
     "vllm": "memagent_lib.backends.vllm:VLLM",
@@ -18,5 +19,5 @@ BACKENDS = {
 def open_backend(kind: str, model: str, sampling: Sampling | None = None, **options: Any) -> Backend:
     """Open the backend ``kind``, one of :data:`BACKENDS`, for a model. ``options`` are passed to its class."""
     if kind not in BACKENDS:
-        raise ValueError(f"no backend {kind!r}; choose from {', '.join(BACKENDS)}")
+        raise ValueError(f"no backend {kind!r}; choose from {', '.join(BACKENDS)}{nearest(kind, BACKENDS)}")
     return resolve_name(BACKENDS[kind])(model, sampling or Sampling(), **options)

@@ -13,7 +13,7 @@ from typing import Any
 
 from memagent_lib.cli import data, demo, doctor, evaluate, lab, model, read, report, serve, sft, sweep, template, train
 from memagent_lib.cli.arguments import VerbParser
-from memagent_lib.errors import UserError
+from memagent_lib.errors import is_user_error
 from memagent_lib.processes import Terminated
 
 VERBS = (doctor, demo, data, model, read, evaluate, serve, sft, train, sweep, report, template, lab)
@@ -83,10 +83,3 @@ class _PrintVersion(argparse.Action):
         changed = ", with changes" if code["git_dirty"] == "true" else ""
         print(f"memagent {version('memagent-lib')} (commit {code['git_commit'][:12]}{changed})")
         parser.exit()
-
-
-def is_user_error(error: Exception) -> bool:
-    """Return whether a user can fix the error by its message, as for a wrong value, file, server or installation."""
-    expected = (UserError, ValueError, OSError, ImportError)
-    # A missing module without a message of ours is a broken installation or a bug, and its traceback names it.
-    return isinstance(error, expected) and not isinstance(error, ModuleNotFoundError)

@@ -10,9 +10,11 @@ from memagent_lib.cli.agent_options import add_agent_options, agent_of
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 
 if TYPE_CHECKING:
+    from memagent_lib.agent import Agent
     from memagent_lib.documents import Document
 
 PATIENCE_S = 2  # a conversion that takes longer gets a progress bar
+SAMPLE_CHARS = 20_000  # from which the number of chunks is estimated
 EXAMPLES = """\
 examples:
   memagent read contract.pdf --question "Who signs?" --model Qwen/Qwen2.5-7B-Instruct --html report.html
@@ -44,10 +46,9 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    from tqdm.auto import tqdm
-
     from memagent_lib.documents import plain, read_files
     from memagent_lib.processes import terminable
+    from memagent_lib.status_line import status_line
 
     document = _document(a)
     for warning in document.warnings:
@@ -55,7 +56,8 @@ def run(a: argparse.Namespace) -> int:
     agent = agent_of(a)
     settings = {"model": a.model, "backend": a.backend, "temperature": a.temperature, "seed": a.seed}
     try:
-        with terminable(), tqdm(unit="turn", disable=None) as bar:
+        about = _about_chunks(document, agent)
+        with terminable(), status_line("reading", about, "chunks") as bar:
             reading = read_files(
                 agent,
                 document,
@@ -63,7 +65,7 @@ def run(a: argparse.Namespace) -> int:
                 journal=a.journal,
                 previous=a.previous,
                 settings=settings,
-                on_turn=lambda _: bar.update(),
+                on_turn=lambda turn: bar.advance(float(turn.prompt.kind.reads), _last_line(turn.reply.text)),
             )
     finally:
         agent.close()
@@ -80,6 +82,18 @@ def run(a: argparse.Namespace) -> int:
     if a.html:
         print(f"wrote {reading.to_html(a.html)}", file=sys.stderr)
     return 0
+
+
+def _about_chunks(document: Document, agent: Agent) -> int:
+    """Estimate the number of chunks from the beginning of the text, because counting all of it would take a while."""
+    beginning = next(document.blocks())[:SAMPLE_CHARS]
+    tokens = max(1, agent.encoder.tokenizer.count(beginning))
+    chunk_characters = max(1, len(beginning)) / tokens * agent.encoder.budget.chunk_tokens
+    return max(1, round(document.about_characters / chunk_characters))
+
+
+def _last_line(text: str) -> str:
+    return next(reversed(text.strip().splitlines()), "")
 
 
 def _how_to_continue(a: argparse.Namespace) -> str:

@@ -1,4 +1,4 @@
-"""``memagent train``, ``follow``, ``stop``: train a policy in a background process, and watch it from any terminal."""
+"""``memagent train``, ``follow``, ``stop``, ``resume``: train in the background and watch from any terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ examples:
   memagent train experiments/recipes/7b_8gpu.toml --out runs/seven --detach
   memagent follow runs/seven                   its progress, from any terminal
   memagent stop runs/seven                     end it after its current step, with a checkpoint
-  memagent train experiments/recipes/7b_8gpu.toml --out runs/seven --resume
+  memagent resume runs/seven                   continue it from there, with the same settings
 """
 
 
@@ -35,6 +35,7 @@ def add_parser(verbs: Verbs) -> None:
     for name, act, summary in (
         ("follow", follow, "show the progress of a training run until it ends"),
         ("stop", stop, "end a training run after its current step, with a checkpoint to resume from"),
+        ("resume", resume, "continue a stopped training run from its last checkpoint, in the background"),
     ):
         verb = add_verb(verbs, name, act, summary)
         verb.add_argument("folder", metavar="FOLDER", help="the run's folder, as `memagent train` printed it")
@@ -79,15 +80,21 @@ def _print_loaded(recipe: str, settings: Sequence[str]) -> None:
 
 def follow(a: argparse.Namespace) -> int:
     from memagent_lib import panel
-    from memagent_lib.rl import attach
 
-    print(panel.outcome(panel.watch(attach(a.folder))))
+    print(panel.outcome(panel.watch(panel.attach(a.folder))))
     return 0
 
 
 def stop(a: argparse.Namespace) -> int:
     from memagent_lib import panel
-    from memagent_lib.rl import attach
 
-    print(panel.outcome(attach(a.folder).stop()))
+    print(panel.outcome(panel.attach(a.folder).stop(until_resumed=True)))
+    return 0
+
+
+def resume(a: argparse.Namespace) -> int:
+    from memagent_lib import panel
+
+    run = panel.resume(a.folder)
+    print(f"training in {run.folder.path}; watch it with: memagent follow {a.folder}")
     return 0

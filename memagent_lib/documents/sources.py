@@ -106,6 +106,7 @@ class Document:
         found, self.left_out = _files([Path(path) for path in paths], options)
         names = _names([file.path for file in found])
         self._files: list[tuple[str, Converted]] = []
+        self._bytes: list[int] = []
         self.notes: list[str] = []
         """What is missing from the text of the files that are read: pages without text, hidden passages, ..."""
         for file, name in zip(found, names, strict=True):
@@ -131,9 +132,19 @@ class Document:
             self.left_out.append(SkippedFile(file.path, str(reason)))
             return
         self._files.append((name, converted))
+        self._bytes.append(file.path.stat().st_size)
         self.notes += converted.notes
         if _is_without_text(converted) and not converted.notes:
             self.notes.append(f"{name} has no text")
+
+    @property
+    def about_characters(self) -> int:
+        """About how many characters the text has. A plain text counts by its bytes, because it is read as a stream."""
+        total = 0
+        for (_, converted), size in zip(self._files, self._bytes, strict=True):
+            pieces = converted.pieces
+            total += sum(len(text) for text, _ in pieces) if isinstance(pieces, list) else size
+        return total
 
     @property
     def warnings(self) -> list[str]:

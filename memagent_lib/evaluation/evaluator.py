@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -23,16 +22,14 @@ from memagent_lib.evaluation.result_files import DOCUMENTS, DocumentStore
 from memagent_lib.evaluation.results import Result, reading_key
 from memagent_lib.journal import Journal, digest
 from memagent_lib.paths import absolute
-from memagent_lib.processes import in_jupyter
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
-from memagent_lib.trace import Trace
+from memagent_lib.status_line import StatusLine, status_line
+from memagent_lib.trace import Trace, Turn
 
 CHARS_IN_FLIGHT = 1 << 26
 BYTES_PER_CHAR = 64
 """A document with its trace takes some 30 bytes per character, and may use half of the machine's memory."""
-LINE = "{n_fmt} of {total_fmt} documents, {remaining} left\n"
-LINE_S = 30.0
 
 
 async def aevaluate(
@@ -42,6 +39,7 @@ async def aevaluate(
     on_result: Callable[[Result], None] | None = None,
     journal: Journal | None = None,
     documents: DocumentStore | None = None,
+    bar: StatusLine | None = None,
 ) -> list[Result]:
     """Return one result per example, in order. At most ``concurrency`` examples are loaded and read at a time.
 
@@ -60,7 +58,9 @@ async def aevaluate(
             if taken is None:
                 return
             number, example = taken
-            result = await _result(agent, example, journal)
+            share = _Share(example, bar)
+            result = await _result(agent, example, journal, share.turn)
+            share.over()
             stored = documents is None or documents.add(result.document, example.document)
             results[number] = result if stored else result.lean()
             await room.release(len(example.document))
@@ -119,7 +119,7 @@ def evaluate(
     examples: Iterable[Example],
     concurrency: int = 64,
     folder: str | Path | None = None,
-    progress: bool | Callable[[Result], None] = True,
+    progress: bool | StatusLine | Callable[[Result], None] = True,
     total: int | None = None,
 ) -> list[Result]:
     """Evaluate an agent on examples and return the results. With a ``folder``, the same call resumes after a crash.
@@ -127,15 +127,20 @@ def evaluate(
     Finished turns and results are saved in the folder under a key of everything that a reply depends on:
     :attr:`Agent.identity`, the reading code, the question and the document. If weights, wording, budgets or code
     change, a new file is started. Failed examples are read again, and all scores are computed again by the current
-    judges. ``progress`` is either whether to display a bar, or a function to call with each result.
+    judges. ``progress`` states whether to display any, or is one to advance by each example, or a
+    function to call with each result.
     """
     if total is None and hasattr(examples, "__len__"):
         total = len(examples)
-    with nullcontext(progress) if callable(progress) else progress_bar(total, progress) as advance:
+    on_result = progress if callable(progress) else None
+    what = f"reading with {agent.reader.name}"
+    is_own = not isinstance(progress, StatusLine)
+    own = status_line(what, total, "documents", progress is True) if is_own else nullcontext(progress)
+    with own as bar:
         if folder is None:
-            return run_sync(aevaluate(agent, examples, concurrency, advance))
+            return run_sync(aevaluate(agent, examples, concurrency, on_result, bar=bar))
         with opened(agent, folder) as (journal, documents):
-            return run_sync(aevaluate(agent, examples, concurrency, advance, journal, documents))
+            return run_sync(aevaluate(agent, examples, concurrency, on_result, journal, documents, bar))
 
 
 @contextmanager
@@ -149,7 +154,29 @@ def opened(agent: Agent, folder: str | Path) -> Iterator[tuple[Journal, Document
         yield journal, DocumentStore(path.parent / DOCUMENTS)
 
 
-async def _result(agent: Agent, example: Example, journal: Journal | None) -> Result:
+class _Share:
+    """Counts an example as done turn by turn, because a long document takes hours."""
+
+    def __init__(self, example: Example, bar: StatusLine | None) -> None:
+        self._characters = max(1, len(example.document))
+        self._bar = bar
+        self._counted = 0.0
+
+    def turn(self, turn: Turn) -> None:
+        chunk = turn.prompt.chunk if turn.prompt.kind.reads else None
+        if chunk:
+            self._count(min((chunk.end - chunk.start) / self._characters, 1.0 - self._counted))
+
+    def over(self) -> None:
+        self._count(1.0 - self._counted)
+
+    def _count(self, share: float) -> None:
+        self._counted += share
+        if self._bar:
+            self._bar.advance(share)
+
+
+async def _result(agent: Agent, example: Example, journal: Journal | None, on_turn: Callable[[Turn], None]) -> Result:
     key = reading_key(example)
     code = code_of_results(example.rule, agent.reader.file)
     if journal:
@@ -159,7 +186,7 @@ async def _result(agent: Agent, example: Example, journal: Journal | None) -> Re
     reader = agent.reader.name
     started = time.monotonic()
     try:
-        observer = Observer(store=journal.reading(key)) if journal else None
+        observer = Observer(store=journal.reading(key) if journal else None, on_turn=on_turn)
         trace = _without_ids(await agent.aread(example.document, example.question, observer=observer))
     except (BackendError, BudgetError) as failure:  # anything else is a bug and stops the evaluation
         seconds = time.monotonic() - started
@@ -195,27 +222,3 @@ def _without_ids(trace: Trace) -> Trace:
     """Return the trace without token ids, which only training needs, and which outweigh the rest of a long trace."""
     turns = tuple(replace(t, reply=replace(t.reply, prompt_ids=(), token_ids=())) for t in trace.turns)
     return replace(trace, turns=turns)
-
-
-@contextmanager
-def progress_bar(total: int | None, wanted: bool = True) -> Iterator[Callable[[Result], None]]:
-    """Display progress while results arrive; yield the function to call with each result.
-
-    The display is a bar in a terminal, and plain text in an open notebook, because a saved copy preserves text. Under
-    papermill nothing is displayed; elsewhere a line is printed every :data:`LINE_S` seconds.
-    """
-    from tqdm import tqdm
-
-    if not wanted:
-        options = {"disable": True}
-    elif in_jupyter():
-        # Jupyter displays stderr on a red background.
-        options = {"file": sys.stdout, "ncols": 80}
-    elif sys.stderr.isatty():
-        options = {}
-    else:
-        # A kernel that no person has opened belongs to papermill, whose saved notebook stays clean.
-        papermill = "ipykernel" in sys.modules
-        options = {"bar_format": LINE, "mininterval": LINE_S, "maxinterval": LINE_S, "disable": papermill}
-    with tqdm(total=total, unit="document", **options) as bar:
-        yield lambda _: bar.update()

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from memagent_lib.agent import Agent
 from memagent_lib.data import Example, count, save, split_file, stream
-from memagent_lib.evaluation.evaluator import evaluate, progress_bar
+from memagent_lib.errors import MissingFile
+from memagent_lib.evaluation.evaluator import evaluate
 from memagent_lib.evaluation.results import Result, reading_key
 from memagent_lib.paths import absolute
 from memagent_lib.readers import reader_named
+from memagent_lib.status_line import status_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,31 @@ class EvaluationPlan:
 
     @classmethod
     def of_lengths(
-        cls, data: str | Path, chunks: Sequence[int], n: Sequence[int], readers: Sequence[str]
+        cls, data: str | Path, chunks: Sequence[int] | int, n: Sequence[int] | int, readers: Sequence[str] | str
     ) -> EvaluationPlan:
-        """Return the plan for the files that 01_make_data writes, one per length in chunks."""
-        return cls([split_file(data, "test", length) for length in chunks], n, readers)
+        """Return the plan for files that 01_make_data writes, one per length in chunks.
+
+        Each of the three may be a single value. Raises ``ValueError`` for a length without a file, and names the
+        lengths that have one.
+        """
+        lengths = [chunks] if isinstance(chunks, int) else list(chunks)
+        numbers = [n] if isinstance(n, int) else list(n)
+        missing = [length for length in lengths if not split_file(data, "test", length).is_file()]
+        if missing:
+            files = split_file(data, "test", 0).parent.glob("test_*.parquet")
+            named = [file.stem.removeprefix("test_") for file in files]
+            known = sorted(int(length) for length in named if length.isdigit())
+            there = f"there are {', '.join(map(str, known))}" if known else "there is none"
+            raise MissingFile(
+                f"no documents of {', '.join(map(str, missing))} chunks in {data}; {there}; 01_make_data makes others"
+            )
+        if len(numbers) not in (1, len(lengths)):
+            raise ValueError(
+                f"chunks has {len(lengths)} lengths ({', '.join(map(str, lengths))}) and n has {len(numbers)} numbers "
+                f"of documents ({', '.join(map(str, numbers))}); give n one number, or one for each length"
+            )
+        files = [split_file(data, "test", length) for length in lengths]
+        return cls(files, numbers, [readers] if isinstance(readers, str) else readers)
 
     @property
     def total(self) -> int:
@@ -93,10 +116,11 @@ def evaluate_plan(
 ) -> list[Result]:
     """Evaluate everything in a plan with one engine, reader by reader. Saves and resumes like :func:`evaluate`."""
     results: list[Result] = []
-    with progress_bar(plan.total * len(plan.readers)) as advance:
+    with status_line("reading", plan.total * len(plan.readers), "documents") as bar:
         for name in plan.readers:
             reading = replace(agent, reader=reader_named(name))
-            results += evaluate(reading, plan.examples(), concurrency, folder, advance, plan.total)
+            bar.what = f"reading with {name}"
+            results += evaluate(reading, plan.examples(), concurrency, folder, bar, plan.total)
     return results
 
 

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from memagent_lib.diagnostics import Fate, Provenance, evidence_in
+from memagent_lib.errors import nearest
 from memagent_lib.evaluation import Result, line_name
 from memagent_lib.inspector.word_changes import word_changes
 from memagent_lib.readers import can_continue
@@ -217,15 +218,16 @@ class Readings:
         chosen = min(entries, key=worth)
         other = others[chosen["key"]]
         if beside and other is None:
-            names = ", ".join(dict.fromkeys(entry["name"] for entry in self.catalog()))
-            raise ValueError(f"beside: no reading of the same example by {beside!r}; choose from {names}")
+            names = dict.fromkeys(entry["name"] for entry in self.catalog())
+            known = f"choose from {', '.join(names)}{nearest(beside, names)}"
+            raise ValueError(f"beside: no reading of the same example by {beside!r}; {known}")
         return {
             "policy": chosen["policy"],
             "key": chosen["key"],
             "beside": other["name"] if other else "",
             "turn": self.story(chosen["key"])["first"] if turn is None else turn - 1,
             "reader": reader,
-            "length": "",
+            "length": str(chunks or ""),
             "fate": "",
             "score": "",
             "search": "",
@@ -282,7 +284,8 @@ def _narrowed(entries: list[dict[str, Any]], field: str, wanted: str | int) -> l
     matching = [entry for entry in entries if entry[field] == wanted]
     if not matching:
         known = dict.fromkeys(str(entry[field]) for entry in entries)
-        raise ValueError(f"{field}: no readings of {wanted!r}; choose from {', '.join(islice(known, 20))}")
+        listed = ", ".join(islice(known, 20))
+        raise ValueError(f"{field}: no readings of {wanted!r}; choose from {listed}{nearest(wanted, known)}")
     return matching
 
 

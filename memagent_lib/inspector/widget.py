@@ -17,7 +17,7 @@ from memagent_lib.agent import Agent, drive, run_sync
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import SCRIPT, still
-from memagent_lib.pages import style
+from memagent_lib.pages import SavedCopy, style
 from memagent_lib.readers import reader_named
 from memagent_lib.scoring import score
 from memagent_lib.trace import Trace, Turn
@@ -66,10 +66,10 @@ class Inspector(anywidget.AnyWidget):
         )
         self.on_msg(lambda _, request, __: self.send(self.respond(request)))
 
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        """Return the widget, and the still page for viewers without a kernel (GitHub, nbviewer, a saved copy)."""
-        data, metadata = super()._repr_mimebundle_(**options)
-        return data | {"text/html": still(self.readings, self.state, self.live).body}, metadata
+    def _ipython_display_(self) -> None:
+        """Display the widget, and below it a page for viewers without a kernel (GitHub, nbviewer, a converted copy)."""
+        data, metadata = self._repr_mimebundle_()
+        SavedCopy(still(self.readings, self.state, self.live), "ma-inspector", data, metadata)
 
     def respond(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the reply to one message from the browser: its ``id`` with ``answer`` or ``error``.

@@ -4,5 +4,6 @@ This package depends on Jinja templates and files, not on results, runs or model
 """
 
 from memagent_lib.pages.html_pages import Page, render, style
+from memagent_lib.pages.saved_copy import SavedCopy
 
-__all__ = ["Page", "render", "style"]
+__all__ = ["Page", "SavedCopy", "render", "style"]

@@ -6,6 +6,18 @@ read only a run's files.
 
 from memagent_lib.panel.live import settle, show
 from memagent_lib.panel.progress_page import report
-from memagent_lib.panel.run_access import attach, begin, curve, load_recipe, log_training, outcome, watch
+from memagent_lib.panel.run_access import attach, begin, curve, load_recipe, log_training, outcome, resume, watch
 
-__all__ = ["attach", "begin", "curve", "load_recipe", "log_training", "outcome", "report", "settle", "show", "watch"]
+__all__ = [
+    "attach",
+    "begin",
+    "curve",
+    "load_recipe",
+    "log_training",
+    "outcome",
+    "report",
+    "resume",
+    "settle",
+    "show",
+    "watch",
+]

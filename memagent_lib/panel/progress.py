@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.paths import read_lines_from
-from memagent_lib.rl import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl import RunFolder, Sign, TrainingState, TrainingStatus, signs
 
 SECONDS = "perf/time_per_step"
 TURNS = "rows/produced"
@@ -49,6 +49,7 @@ class Progress:
     rollouts: tuple[Result, ...] = ()
     last_step_at: float | None = None
     problem: RunProblem | None = None
+    signs: Sequence[Sign] = ()
 
     @property
     def seconds_per_step(self) -> float | None:
@@ -87,6 +88,7 @@ class Follower:
         self._offset = 0
         self._last_step_at: float | None = None
         self._points: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        self._signs: list[Sign] = []
 
     def look(self) -> Progress:
         """Read what is new and return the run's progress. Raises ``FileNotFoundError`` if there is no run."""
@@ -101,6 +103,7 @@ class Follower:
             rollouts=self._rollouts(),
             last_step_at=self._last_step_at,
             problem=_problem(self.folder, status) if failed else None,
+            signs=self._signs,
         )
 
     def _read_metrics(self) -> None:
@@ -115,6 +118,8 @@ class Follower:
             for name, value in row["metrics"].items():
                 if math.isfinite(value):  # a chart cannot draw nan and infinity
                     self._points[name].append((row["step"], value))
+        if rows:
+            self._signs = signs(self._points)
 
     def _rollouts(self) -> tuple[Result, ...]:
         """Return the newest rollouts: the latest step first and, within a step, wrong ones before right ones."""

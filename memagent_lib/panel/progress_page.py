@@ -33,6 +33,7 @@ class Tile(NamedTuple):
     title: str
     metrics: dict[str, str]
     write: Callable[[float], str]
+    about: str
 
 
 def percent(value: float) -> str:
@@ -45,18 +46,54 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-_REPLY_LENGTHS = {"rollout/memory_tokens": "memory", "response_length/max": "longest"}
+_REPLY_LENGTHS = {
+    "rollout/memory_tokens": "memory",
+    "response_length/mean": "all",
+    "response_length/max": "longest",
+}
 _STEP_SECONDS = {"perf/time_per_step": "all", "timing_s/gen": "rollouts", "timing_s/update_actor": "update"}
 TILES = (
-    Tile("reward", {"critic/score/mean": ""}, percent),
-    Tile("score by task", {"rollout/acc/*": ""}, percent),
-    Tile("validation accuracy", {"val-core/*/acc/mean@1": ""}, percent),
-    Tile("evidence in memory", {"rollout/capture": "capture", "rollout/retention": "retention"}, percent),
-    Tile("entropy", {"actor/entropy": ""}, number),
-    Tile("tokens per reply", _REPLY_LENGTHS, number),
-    Tile("tokens per second", {"perf/throughput": ""}, number),
-    Tile("seconds per step", _STEP_SECONDS, number),
-    Tile("gradient norm", {"actor/grad_norm": ""}, number),
+    Tile("reward", {"critic/score/mean": ""}, percent, "Share of right answers of the rollouts of a step"),
+    Tile("score by task", {"rollout/acc/*": ""}, percent, "The same for each task alone"),
+    Tile(
+        "validation accuracy",
+        {"val-core/*/acc/mean@1": ""},
+        percent,
+        "Share of right answers on documents that are not trained on, read without sampling",
+    ),
+    Tile(
+        "evidence in memory",
+        {"rollout/capture": "capture", "rollout/retention": "retention"},
+        percent,
+        "Capture: in memory right after its chunk. Retention: still there at the end",
+    ),
+    Tile(
+        "entropy",
+        {"rollout/entropy": "", "actor/entropy": ""},  # the exact one, if both are logged
+        number,
+        "How uncertain the policy is of a token, in nats; near 0 it no longer tries anything else",
+    ),
+    Tile("tokens per reply", _REPLY_LENGTHS, number, "Mean of memories, mean of all replies, and the longest reply"),
+    Tile(
+        "groups without spread",
+        {"rollout/equal_groups": ""},
+        percent,
+        "Share of prompts whose rollouts all have the same score, and which therefore teach nothing",
+    ),
+    Tile(
+        "memories cut at their limit",
+        {"rollout/cut_share": ""},
+        percent,
+        "Share of memories that reached memory_tokens and lost their end",
+    ),
+    Tile("tokens per second", {"perf/throughput": ""}, number, "Tokens of prompts and replies, all parts of a step"),
+    Tile("seconds per step", _STEP_SECONDS, number, "All of a step, its rollouts, and its update"),
+    Tile(
+        "gradient norm",
+        {"actor/grad_norm": ""},
+        number,
+        "Size of the update before it is limited; a sudden rise often comes before a collapse",
+    ),
 )
 
 
@@ -64,7 +101,11 @@ def report(run: TrainingRun | str | Path) -> Page:
     """Return a page of the current state of a run, or of the run in a folder."""
     if not isinstance(run, TrainingRun):
         run = attach(run)
-    progress = Follower(run.folder).look()
+    return frozen(Follower(run.folder).look())
+
+
+def frozen(progress: Progress) -> Page:
+    """Return a page of the state of a run at one moment."""
     markup = render(
         "panel/run_report.html",
         head=head(progress, frozen=True),
@@ -95,6 +136,8 @@ def head(progress: Progress, frozen: bool = False) -> Markup:
         share=f"{share:.1%}",
         silence="" if silence is None else span(silence),
         problem=progress.problem,
+        signs=progress.signs,
+        error=status.error,
     )
 
 
@@ -138,7 +181,8 @@ def curves(progress: Progress) -> Markup:
         last = [(name, tile.write(points[-1][1]), COLOURS[i % 6]) for i, (name, points) in enumerate(lines.items())]
         most = 1.0 if tile.write is percent else None
         svg = svg_chart(lines, tile.write, most)
-        charts.append({"title": tile.title, "last": last, "svg": Markup(svg)})
+        crossed = [sign for sign in progress.signs if set(sign.bound.metrics) & set(tile.metrics)]
+        charts.append({"title": tile.title, "last": last, "svg": Markup(svg), "signs": crossed, "about": tile.about})
     return render("panel/run_curves.html", charts=charts, missing=missing, smoothed=any_smoothed, window=WINDOW)
 
 

@@ -15,7 +15,7 @@ from memagent_lib import rl
 from memagent_lib.errors import MissingFile
 from memagent_lib.models import find_model
 from memagent_lib.panel.progress import recorded_config
-from memagent_lib.paths import absolute
+from memagent_lib.paths import absolute, display
 from memagent_lib.processes import Terminated, terminable
 from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
 from memagent_lib.tracking import Experiment
@@ -50,8 +50,9 @@ def attach(folder: str | Path) -> TrainingRun:
 def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> TrainingRun:
     """Start a run in ``folder``; if there is one, attach to it if it is active or finished, else resume it.
 
-    A run in the folder must have this configuration, except for its tracking store; otherwise the launcher raises an
-    error. With ``stop_at_exit`` the run is stopped when this process ends, wherever it is interrupted.
+    A run that a person has stopped stays stopped: this prints how to resume it, and returns it. A run in the folder
+    must have this configuration, except for its tracking store; otherwise the launcher raises an error. With
+    ``stop_at_exit`` the run is stopped when this process ends, wherever it is interrupted.
     """
     files = RunFolder(absolute(folder))
     if not files.config.is_file():
@@ -60,6 +61,10 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     if recorded_config(files) | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
         return launch(config, files.path)  # raises, because the folder has another run
     state = run.status().state
+    if files.stays_stopped and state is not TrainingState.FINISHED:
+        where = display(files.path)
+        print(f"the run in {where} was stopped on request; Resume or `memagent resume {where}` continues it")
+        return run
     if not state.over and files.stop_request.exists():  # the run is stopping; wait for the checkpoint to resume from
         *_, last = run.follow()
         state = last.state
@@ -68,6 +73,13 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     if stop_at_exit:
         run.stop_at_exit()
     return run
+
+
+def resume(run: TrainingRun | str | Path) -> TrainingRun:
+    """Continue a run, or the run in a folder, from its last checkpoint, with the settings that it was started with."""
+    if not isinstance(run, TrainingRun):
+        run = attach(run)
+    return launch(Recipe.from_tables(recorded_config(run.folder)), run.folder.path, resume=True)
 
 
 def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
@@ -80,12 +92,18 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 
     status = run.status()
     printed = ""
+    warned: set[str] = set()
     # disable=None: tqdm draws the bar only on a terminal.
     bar = tqdm(total=status.steps, initial=status.step, unit="step", disable=None)
     with bar, terminable() if stop_on_interrupt else nullcontext():
         try:
             for status in run.follow():
                 line = outcome(status)
+                for warning in status.warnings:
+                    meaning = warning.partition(": ")[2]  # the numbers before it change with every step
+                    if meaning not in warned:
+                        tqdm.write(f"warning: {warning}", file=sys.stderr)
+                        warned.add(meaning)
                 bar.update(status.step - bar.n)
                 bar.set_description_str(str(status.state), refresh=False)
                 bar.set_postfix_str(line.partition(", ")[2])

@@ -16,7 +16,14 @@ from memagent_lib.plots.evaluation_plots import (
     phrase_lives,
     reward_curve,
 )
-from memagent_lib.plots.figure_style import COLOURS, WINDOW, running_mean, save_figure, svg_markup
+from memagent_lib.plots.figure_style import (
+    COLOURS,
+    WINDOW,
+    running_mean,
+    save_figure,
+    svg_in_page_colours,
+    svg_markup,
+)
 
 __all__ = [
     "COLOURS",
@@ -36,5 +43,6 @@ __all__ = [
     "reward_curve",
     "running_mean",
     "save_figure",
+    "svg_in_page_colours",
     "svg_markup",
 ]

@@ -39,6 +39,7 @@ LONGEST_LABEL = 20
 _LABEL_GAP = 0.062
 """The least distance between two labels, as a share of the axes' height."""
 _SEED = re.compile(r", seed \d+(?=,|$)")
+_TEXT_FILL = re.compile(r"(?P<before><text [^>]*)fill: (?P<colour>#[0-9a-f]{6})")
 _SETTINGS: dict[str, Any] = {
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
@@ -135,6 +136,27 @@ def svg_markup(figure: Figure, **options: Any) -> str:
     svg = file.getvalue()
     # From <svg on: the XML prologue before it has no meaning inside an HTML page.
     return re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+
+
+def svg_in_page_colours(figure: Figure) -> str:
+    """Return the figure as an ``<svg>`` element whose text has the colour of the text around it, and is legible there.
+
+    Grey text takes that colour itself. Coloured text, such as the name beside a line, takes so much of it that its
+    contrast is at least 4.5 to 1 on white and on black.
+    """
+    from matplotlib import rc_context
+
+    with rc_context({"svg.fonttype": "none"}):  # text as text, not as outlines
+        svg = svg_markup(figure, transparent=True, bbox_inches="tight")
+    return _TEXT_FILL.sub(_in_ink, svg)
+
+
+def _in_ink(text: re.Match[str]) -> str:
+    colour = text["colour"]
+    ink = "currentColor"
+    if colour not in (INK, GREY):
+        ink = f"color-mix(in srgb, currentColor 50%, {colour})"
+    return f"{text['before']}fill: {ink}"
 
 
 def owners_of(rows: pd.DataFrame) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from inspect import isgeneratorfunction
 
+from memagent_lib.errors import nearest
 from memagent_lib.plugins import PluginError, is_plugin, load_plugin, plugin_name
 from memagent_lib.readers.baselines import blind, full, retrieved, truncated
 from memagent_lib.readers.declaration import Reader
@@ -28,7 +29,8 @@ def reader_named(name: str) -> Reader:
     if is_plugin(name):
         return _from_file(name)
     if name not in READERS:
-        raise ValueError(f"no reader {name!r}; choose from {', '.join(sorted(READERS))}, or give FILE.py:NAME")
+        known = ", ".join(sorted(READERS))
+        raise ValueError(f"no reader {name!r}; choose from {known}, or give FILE.py:NAME{nearest(name, READERS)}")
     return READERS[name]
 
 

@@ -63,6 +63,7 @@ from memagent_lib.rl.loaded_code import Loaded, loaded_by
 from memagent_lib.rl.run import (
     PlanError,
     RunError,
+    Sign,
     TrainingPlan,
     TrainingRun,
     attach,
@@ -71,6 +72,7 @@ from memagent_lib.rl.run import (
     launch,
     random_policy,
     resolved,
+    signs,
 )
 from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState, TrainingStatus, load_rollouts, save_rollout
 
@@ -87,6 +89,7 @@ __all__ = [
     "Recipe",
     "RunError",
     "RunFolder",
+    "Sign",
     "TrackingConfig",
     "TrainingConfig",
     "TrainingPlan",
@@ -104,4 +107,5 @@ __all__ = [
     "recipe_tables",
     "resolved",
     "save_rollout",
+    "signs",
 ]

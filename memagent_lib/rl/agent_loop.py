@@ -262,6 +262,7 @@ def rollout_metrics(result: Result) -> dict[str, float]:
         "turns": float(len(trace.turns)),
         "memory_tokens": sum(memory_tokens) / max(1, len(memory_tokens)),
         "cut_memories": float(trace.cut_memories),
+        "cut_share": trace.cut_memories / max(1, len(memory_tokens)),
         "cut_answers": float(trace.turns[-1].reply.cut),
         "prompt_tokens": float(trace.prompt_tokens),
         "reply_tokens": float(trace.reply_tokens),

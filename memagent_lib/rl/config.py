@@ -161,8 +161,10 @@ class TrainingConfig:
     ``overlong_buffer`` (a share) of a reply's limit and has the weight ``overlong_weight``.
 
     *Safety.* A rollout that fails twice removes its prompt from the step. The run stops if more than ``failed_share``
-    of a step's prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. The newest ``keep_checkpoints``
-    are retained, and so is the one with the best validation score, even if it is older.
+    of a step's prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. With ``stop_unhealthy`` it also
+    stops once a bound of :data:`memagent_lib.rl.run.health.BOUNDS` is crossed, at the last checkpoint before that
+    step; it needs ``verl.trainer.save_freq``, the steps from one checkpoint to the next. The newest
+    ``keep_checkpoints`` are retained, and so is the one with the best validation score, even if it is older.
     ``traces_per_step`` rollouts of each step are saved as traces.
 
     ``seed`` fixes the order of examples and every sampled reply.
@@ -177,6 +179,7 @@ class TrainingConfig:
     overlong_weight: float = 0.5
     failed_share: float = 0.02
     hang_minutes: float = 60.0
+    stop_unhealthy: bool = False
     keep_checkpoints: int = 2
     traces_per_step: int = 2
     seed: int = 0
@@ -237,6 +240,11 @@ class Recipe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verl", verl_keys.completed(self.verl))  # the class is frozen
+        if self.train.stop_unhealthy and verl_keys.SAVE_FREQ not in self.verl:
+            raise ValueError(
+                f"train.stop_unhealthy stops at an earlier checkpoint, and the run makes one at its end alone; set "
+                f"verl.{verl_keys.SAVE_FREQ}, the steps from one checkpoint to the next"
+            )
         planned = sum(stage.steps for stage in self.data.stages)
         if self.data.stages and self.data.stages[-1].steps and planned < self.steps:
             advice = "leave steps out of the last stage, and it lasts to the end"

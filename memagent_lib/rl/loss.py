@@ -66,6 +66,16 @@ def agreement(means: Mapping[str, float]) -> tuple[float, float]:
     return (n * xy - x * y) / spread if spread else 1.0, difference / n
 
 
+def sampled_entropy(means: Mapping[str, float]) -> float:
+    """Return the mean negative log-probability of the sampled tokens; NaN if no token counts.
+
+    At temperature 1 it estimates the policy's entropy per token, which costs nothing here: the exact one needs the
+    probabilities of the whole vocabulary (``actor.calculate_entropy``).
+    """
+    tokens = means[f"{PREFIX}tokens"]
+    return -means[f"{PREFIX}old"] / tokens if tokens else math.nan
+
+
 def rows_trained(means: Mapping[str, float]) -> int:
     """Return how many rows of a mini-batch had a token in the loss, over all workers and micro-batches.
 

@@ -23,6 +23,8 @@ from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import Recipe
 
 SCORE_FILE = "validation_score.txt"
+UNTIL_RESUMED = "until resumed\n"
+"""The content of a request to stop that a person made; a request of a signal is an empty file."""
 
 
 class TrainingState(StrEnum):
@@ -45,8 +47,9 @@ class TrainingStatus:
     """The status of a run at one moment.
 
     ``reward`` is the mean score of the last step's rollouts. ``retried`` counts, over all steps, the rollouts that
-    failed and were repeated. ``stop_by`` is the time (Unix seconds) at which a requested stop becomes a kill, or 0 if
-    no stop was requested.
+    failed and were repeated. ``warnings`` are the bounds of :mod:`memagent_lib.rl.run.health` that the last step
+    crosses. ``stop_by`` is the time (Unix seconds) at which a requested stop becomes a kill, or 0 if no stop was
+    requested.
     """
 
     state: TrainingState
@@ -60,13 +63,15 @@ class TrainingStatus:
     mlflow_run: str = ""
     updated: float = 0.0
     stop_by: float = 0.0
+    warnings: tuple[str, ...] = ()
 
     def to_record(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> TrainingStatus:
-        return cls(**(record | {"state": TrainingState(record["state"])}))
+        warnings = tuple(record.get("warnings", ()))
+        return cls(**(record | {"state": TrainingState(record["state"]), "warnings": warnings}))
 
 
 class Checkpoint(NamedTuple):
@@ -142,6 +147,19 @@ class RunFolder:
     @property
     def stop_request(self) -> Path:
         return self.path / "stop"
+
+    def request_stop(self, until_resumed: bool = False) -> None:
+        """Leave a request to stop. With ``until_resumed``, only an explicit resume continues the run afterwards."""
+        if until_resumed:
+            write_atomically(self.stop_request, UNTIL_RESUMED)
+        elif not self.stop_request.exists():
+            self.stop_request.touch()
+
+    @property
+    def stays_stopped(self) -> bool:
+        """Whether a person has stopped the run, so that it continues only when it is resumed explicitly."""
+        requested = self.stop_request
+        return requested.is_file() and requested.read_text(encoding="utf-8") == UNTIL_RESUMED
 
     @property
     def heartbeat(self) -> Path:
@@ -232,6 +250,16 @@ class RunFolder:
         """Return the earliest checkpoint with the highest validation score, or None if none was validated."""
         scored = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.score is not None]
         return max(scored, key=lambda checkpoint: (checkpoint.score, -checkpoint.step), default=None)
+
+    def set_aside_from(self, step: int) -> list[int]:
+        """Rename the checkpoints of ``step`` and later to ``unhealthy_step_N``, and return their steps.
+
+        The latest checkpoint is then one from before ``step``, and the others stay to be looked at.
+        """
+        later = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.step >= step]
+        for checkpoint in later:
+            checkpoint.folder.rename(self.checkpoints / f"unhealthy_step_{checkpoint.step}")
+        return [checkpoint.step for checkpoint in later]
 
     def forget_after(self, step: int) -> None:
         """Remove the metrics and rollouts of all steps after ``step``, which a resumed run repeats."""

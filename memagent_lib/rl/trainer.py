@@ -42,7 +42,7 @@ from memagent_lib.rl.advantages import (
 )
 from memagent_lib.rl.agent_loop import MAY_BE_UNKNOWN, STEP, UNKNOWN, RolloutError
 from memagent_lib.rl.curriculum import Curriculum, numbered, shares_of
-from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained
+from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained, sampled_entropy
 from memagent_lib.rl.verl.run_trainer import RunTrainer
 
 TRAINER = "memagent"
@@ -160,10 +160,12 @@ class MemAgentTrainer(RunTrainer):
         batch.reorder(sorted(range(len(batch)), key=lambda position: RowName.of(batch.keys[position])))
         metrics.update(self._rollout_metrics(batch))
         metrics["rows/carried"] = len(batch)
-        if self.settings.skip_equal_groups or self.settings.dynamic_sampling:
-            equal = self._prompts_without_spread(batch)
-            if len(equal) < len({RowName.of(key).prompt for key in batch.keys}):  # verl cannot take an empty step
-                batch = self._without(batch, equal)
+        equal = self._prompts_without_spread(batch)
+        prompts = len({RowName.of(key).prompt for key in batch.keys})
+        metrics["rollout/equal_groups"] = len(equal) / max(1, prompts)
+        skips = self.settings.skip_equal_groups or self.settings.dynamic_sampling
+        if skips and len(equal) < prompts:  # verl cannot take an empty step
+            batch = self._without(batch, equal)
         rows = len(batch)
         batch = super()._balance_batch(batch, metrics=metrics, **settings)  # verl pads, and spreads rows over ranks
         padding = sum(bool(tag.get("is_padding")) for tag in batch.tags)
@@ -297,7 +299,11 @@ class MemAgentTrainer(RunTrainer):
 
 def _agreement_metrics(sums: dict[str, float]) -> dict[str, float]:
     correlation, difference = agreement(sums)
-    return {"rollout/actor_correlation": correlation, "rollout/actor_difference": difference}
+    return {
+        "rollout/actor_correlation": correlation,
+        "rollout/actor_difference": difference,
+        "rollout/entropy": sampled_entropy(sums),
+    }
 
 
 def by_task(measured: list[dict[str, float]], tasks: list[str]) -> dict[str, float]:

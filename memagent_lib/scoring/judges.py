@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memagent_lib.errors import nearest
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_hash
 from memagent_lib.scoring import formulas
 from memagent_lib.scoring.lists import items_in, option_letter
@@ -315,9 +316,10 @@ def judge_named(rule: str) -> Rule:
     if is_plugin(rule):
         return _in_file(rule)
     known = [f"{judge.name}:..." if judge.detail else judge.name for judge in _DECLARED]
+    listed = ", ".join(sorted(known))
     raise ValueError(
-        f"no judge {rule!r}; choose from {', '.join(sorted(known))}, or name a function: FILE.py:NAME "
-        "(a model judges only evaluations: memagent evaluate --judge)"
+        f"no judge {rule!r}; choose from {listed}, or name a function: FILE.py:NAME "
+        f"(a model judges only evaluations: memagent evaluate --judge){nearest(rule, JUDGES)}"
     )
 
 

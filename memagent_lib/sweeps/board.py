@@ -1,36 +1,39 @@
-"""Display a sweep: a line per event, a progress bar in a terminal, and a table of all points."""
+"""Display a sweep: a line per event, the sweep as a whole below the lines, and a table of all points."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from tqdm import tqdm
 
+from memagent_lib.status_line import StatusLine, status_line
 from memagent_lib.sweeps.specification import PointState, SweepPoint
 
 _COLOURS = {PointState.FINISHED: "green", PointState.RUNNING: "cyan", PointState.FAILED: "bold red"}
 
 
 class SweepBoard:
-    """Prints a line for every change of a point's state and, in a terminal, a progress bar below the lines."""
+    """Prints a line for every change of a point's state; below are the whole sweep and the points that run."""
 
     def __init__(self, stages: Sequence[Sequence[SweepPoint]], quiet: bool = False):
         self._states = {point: PointState.WAITING for points in stages for point in points}
         self._quiet = quiet
-        # disable=None: tqdm draws no bar unless standard error is a terminal.
-        self._bar = tqdm(total=len(self._states), unit="point", leave=False, disable=True if quiet else None)
+        self._stack = ExitStack()
+        self._whole = StatusLine("sweep", len(self._states), "points")
 
     def __enter__(self) -> SweepBoard:
+        line = status_line("sweep", len(self._states), "points", wanted=not self._quiet)
+        self._whole = self._stack.enter_context(line)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.close()
+        self._stack.close()
 
     @property
     def count(self) -> str:
@@ -41,14 +44,14 @@ class SweepBoard:
         """Set the new state of a point, and print a line with the point's name and the text ``how``."""
         self._states[point] = state
         over = sum(s in (PointState.FINISHED, PointState.FAILED) for s in self._states.values())
-        self._bar.update(over - self._bar.n)
+        running = [p.name for p, s in self._states.items() if s is PointState.RUNNING]
+        self._whole.advance(over - self._whole.done, note=f"running: {', '.join(running) or 'none'}")
         self.say(f"[{self.count}] {point.name} {how}")
 
     def say(self, line: str) -> None:
-        """Print a line above the progress bar, unless the board is quiet."""
+        """Print a line, unless the board is quiet."""
         if not self._quiet:
-            tqdm.write(line, file=sys.stdout)  # print() would break the bar
-            sys.stdout.flush()
+            print(line, flush=True)
 
     def stopping(self, running: int) -> None:
         what = "the running notebook to clean up"

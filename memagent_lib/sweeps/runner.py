@@ -88,6 +88,11 @@ def show_sweep(folder: str | Path) -> bool:
     This works from any process, while the sweep runs and afterwards.
     """
     folder = absolute(folder)
+    if not is_sweep(folder):
+        pid = _running_in(folder)
+        if pid:  # it opens its store first, and then lists its points
+            print(f"the sweep in {folder} is starting, process {pid}; it lists its points in a few seconds")
+            return False
     sweep = _sweep_of(folder)
     rows = [point | record for point, record in _recorded(folder, sweep)]
     pid = _running_in(folder)
@@ -304,7 +309,10 @@ def only_sweep_in(folder: Path) -> Iterator[None]:
 
 def _running_in(folder: Path) -> str | None:
     """Return the id of the process that runs the sweep in ``folder``, if one does."""
-    with open(folder / "sweep.lock", encoding="utf-8") as lock:
+    file = folder / "sweep.lock"
+    if not file.is_file():
+        return None
+    with open(file, encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

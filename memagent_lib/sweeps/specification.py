@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.errors import UserError
+from memagent_lib.errors import UserError, nearest
 from memagent_lib.paths import absolute
 from memagent_lib.provenance import code_hash
 from memagent_lib.settings import SettingsError, parse, read_toml
@@ -187,6 +187,7 @@ def _point(
     shared = {name: value for name, value in spec.parameters.items() if name in known}
     marks = {FOLDER_MARK: str(spec.path), POINT_MARK: _file_name(_label(varied)) or "all"}
     parameters = _filled(shared | dict(stage.parameters) | varied, marks)
+    parameters = {name: _as_declared(value, known.get(name, {})) for name, value in parameters.items()}
     _check(stage, notebook, known, parameters)
     return SweepPoint(
         stage=stage.name,
@@ -231,13 +232,20 @@ def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:
     return inspect_notebook(str(notebook))
 
 
+def _as_declared(value: Any, declared: Mapping[str, str]) -> Any:
+    """Return a single value as a list of one if the notebook declares a list."""
+    is_list = declared.get("inferred_type_name", "").partition("[")[0] == "list"
+    return [value] if is_list and isinstance(value, str | int | float) else value
+
+
 def _check(
     stage: SweepStage, notebook: Path, known: Mapping[str, dict[str, str]], parameters: Mapping[str, Any]
 ) -> None:
     """Raise :class:`SweepError` for an unknown parameter, of which papermill only warns, or a wrong type."""
     unknown = sorted(set(parameters) - set(known))
     if unknown:
-        raise SweepError(f"{notebook.name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
+        listed = f"it has {', '.join(known)}{nearest(unknown[0], known)}"
+        raise SweepError(f"{notebook.name} has no parameter {', '.join(unknown)}; {listed}")
     own = sorted(set(parameters) & set(OWN_PARAMETERS))
     if own:
         raise SweepError(f"stage {stage.name}: {', '.join(own)} is set by the sweep itself; remove it")

@@ -20,6 +20,7 @@ import pandas as pd
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import shape_of
+from memagent_lib.errors import nearest
 from memagent_lib.evaluation import (
     SAME,
     EvaluationPlan,
@@ -238,13 +239,14 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
     Columns: ``run_id, name, policy, started``, then the other columns of :func:`load_runs`.
     """
     runs = load_runs(experiment, "metrics.scored > 0 and status = 'FINISHED'")
-    runs = runs.assign(policy=runs.get("params.policy", runs["name"]))
+    # Runs that name no policy have an empty cell beside those that do.
+    runs = runs.assign(policy=runs.get("params.policy", runs["name"]).fillna(runs["name"]))
     first = ["run_id", "name", "policy", "started"]
     return runs[first + [column for column in runs.columns if column not in first]]
 
 
 def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> pd.DataFrame:
-    """Choose the two newest evaluations with a document in common, and return their result rows.
+    """Choose the two newest evaluations with a document in common, and return their result rows of ``reader``.
 
     Only documents with a length in chunks count. ``left`` and ``right`` restrict the choice to a run (its id or the
     beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The column ``policy``
@@ -257,12 +259,13 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
 
     @cache  # a run is compared with many others
     def rows(run_id: str) -> pd.DataFrame:
-        return experiment.join(run_id).read_table(ROWS)
+        frame = experiment.join(run_id).read_table(ROWS)
+        return frame[frame["reader"] == reader]
 
     @cache
     def documents(run_id: str) -> frozenset[tuple]:
         frame = rows(run_id)
-        scored = frame[(frame["reader"] == reader) & frame["score"].notna() & frame["chunks"].notna()]
+        scored = frame[frame["score"].notna() & frame["chunks"].notna()]
         return frozenset(scored[SAME].itertuples(index=False, name=None))
 
     for newer, older in product(rights, lefts):
@@ -284,9 +287,11 @@ def differing(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
 def _named(runs: pd.DataFrame, name: str) -> list[dict]:
     found = runs[(runs["policy"] == name) | runs["run_id"].str.startswith(name)]
     if found.empty:
-        known = ", ".join(map(repr, runs["policy"].unique())) or "none"
+        policies = list(runs["policy"].unique())
+        known = ", ".join(map(repr, policies)) or "none"
         raise TrackingError(
             f"no evaluation {name!r}; there are {known}; run 03_evaluate, or give the id of one of its runs"
+            f"{nearest(name, policies)}"
         )
     return found.head(_RUNS_TRIED).to_dict("records")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import jupyter
 import pytest
+from nbconvert import HTMLExporter
 from playwright.sync_api import Page, expect
 
 from memagent_lib.data import Example
@@ -111,3 +112,31 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     run.stop_when_requested()
     expect(panel.locator(".mt-pill")).to_have_text("stopped", timeout=10_000)
     expect(panel.get_by_role("button", name="Resume")).to_be_enabled()
+    assert run.folder.stays_stopped
+
+    run_again = "the run in runs/study/train was stopped on request; Resume or `memagent resume runs/study/train`"
+    jupyter.run_all(page)
+    expect(page.locator(".jp-OutputArea-output", has_text=run_again)).to_be_visible(timeout=jupyter.PATIENCE_MS)
+    jupyter.choose(page, "Kernel", "Restart Kernel…")
+    page.get_by_role("button", name="Confirm Kernel Restart").click()
+    greyed = page.locator(".mt-buttons.jupyter-widgets-disconnected").first
+    expect(greyed).to_be_visible(timeout=jupyter.PATIENCE_MS)
+    reason = greyed.evaluate("row => getComputedStyle(row, '::after').content")
+    assert "The kernel of this panel has ended" in reason
+
+
+def test_a_converted_copy_displays_the_panel_without_network(page: Page, lab, run: PlayedRun) -> None:
+    page.goto(lab.notebook("04_train.ipynb"))
+    jupyter.ready(page)
+    jupyter.run_all(page)
+    jupyter.output(page, ".mt-live")
+    expect(page.locator(".ma-saved-copy")).to_be_hidden()
+    jupyter.save(page)
+    converted = HTMLExporter().from_filename(lab.root / "notebooks/04_train.ipynb")[0]
+    with page.context.browser.new_context(offline=True, viewport={"width": 1200, "height": 900}) as away:
+        copy = away.new_page()
+        copy.set_content(converted, wait_until="commit")
+        saved = copy.locator(".ma-saved-copy")
+        expect(saved).to_be_visible()
+        expect(saved).to_contain_text("step 3 of 10 · reward 60%")
+        assert saved.locator("svg").count() >= 3

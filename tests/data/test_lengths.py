@@ -202,3 +202,10 @@ def test_costs_in_prose_add_up_to_the_count_of_the_whole(tokenizer, monkeypatch)
 def test_a_plan_with_a_depth_outside_the_document_is_an_error():
     with pytest.raises(ValueError, match=r"between 0 and 1, got 1.5"):
         plan([Statement("a", 1.5)])
+
+
+def test_the_length_in_the_error_is_enough_for_all_examples(tokenizer) -> None:
+    with pytest.raises(ValueError, match=r"alone need [0-9,]+ tokens and 400 were requested") as refused:
+        list(make("multihop_2", 1, 0, tokenizer, length_tokens=400))
+    enough = int(str(refused.value).partition("request at least ")[2].partition(", because")[0].replace(",", ""))
+    assert len(list(make("multihop_2", 32, 0, tokenizer, length_tokens=enough))) == 32

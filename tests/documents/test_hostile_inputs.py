@@ -20,9 +20,9 @@ from memagent_lib.agent import Agent
 from memagent_lib.backends import Sampling
 from memagent_lib.backends.openai import OpenAICompatible
 from memagent_lib.backends.retries import RetryPolicy
-from memagent_lib.cli.main import is_user_error
 from memagent_lib.documents import FileReading, read_files
 from memagent_lib.documents.file_reading import SavedReading
+from memagent_lib.errors import is_user_error
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.text import Tokenizer
 

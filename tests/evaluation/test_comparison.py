@@ -82,3 +82,23 @@ def test_a_phrase_is_a_bar_from_its_first_turn_to_its_last(lost) -> None:
     bars = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches)
     assert bars == sorted(zip(phrases["brought"], ends, strict=True))
     assert len(plots.phrase_lives(phrases, 4, most=1).patches) == 1
+
+
+def test_a_comparison_has_rows_of_its_reader_alone(workspace: Path, lost) -> None:
+    from dataclasses import replace
+
+    ledger = Experiment.open(workspace)
+    for policy in ("before", "after"):
+        evaluated(ledger, policy, lost, replace(lost, reader="blind"))
+    assert choose(ledger)["reader"].tolist() == ["overwrite", "overwrite"]
+    assert choose(ledger, reader="blind")["reader"].tolist() == ["blind", "blind"]
+
+
+def test_a_run_without_a_policy_goes_by_its_own_name(workspace: Path, lost) -> None:
+    ledger = Experiment.open(workspace)
+    evaluated(ledger, "before", lost)
+    with ledger.run("quickstart trained") as run:
+        log_results(run, [lost])
+    assert evaluations(ledger)["policy"].tolist() == ["quickstart trained", "before"]
+    with pytest.raises(TrackingError, match=r"there are 'quickstart trained', 'before'; .*did you mean 'before'"):
+        choose(ledger, left="befor")

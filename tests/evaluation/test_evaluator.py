@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from dataclasses import replace
 
 import pytest
@@ -24,6 +23,7 @@ from memagent_lib.evaluation.result_files import DocumentStore
 from memagent_lib.journal import JournalError
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import blind
+from memagent_lib.status_line import StatusLine
 
 
 def _careful(text: str) -> str:
@@ -90,23 +90,18 @@ def test_a_failed_request_is_an_error_and_no_wrong_answer(needle_encoder, needle
     assert (row["scored"], row["failed"], row["accuracy"]) == (11, 1, 1.0)
 
 
-def test_progress_is_a_bar_in_a_notebook_and_lines_in_a_log(needle_encoder, needles, capsys, monkeypatch):
-    agent = Agent(needle_encoder, Scripted(_careful))
-    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    monkeypatch.setitem(sys.modules, "ipykernel", None)
-    evaluate(agent, needles)
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.delitem(sys.modules, "ipykernel")
-    evaluate(agent, needles)
-    out, lines = capsys.readouterr()
-    assert out == "" and [line.partition(",")[0].strip() for line in lines.splitlines() if line.strip()] == [
-        "0 of 12 documents",
-        "12 of 12 documents",
-    ]
-    monkeypatch.setenv("JPY_SESSION_NAME", "mine.ipynb")
-    evaluate(agent, needles)
-    out, err = capsys.readouterr()
-    assert re.search(r"100%.*12/12 .*document", out.split("\r")[-1]) and err == ""
+def test_an_evaluation_counts_its_documents_turn_by_turn(needle_encoder, needles):
+    line = StatusLine("reading", 1, "documents")
+    seen = []
+
+    def reply(text: str) -> str:
+        seen.append(line.done)
+        return _careful(text)
+
+    (result,) = evaluate(Agent(needle_encoder, Scripted(reply)), needles[:1], progress=line)
+    read = [turn.prompt.chunk.end / len(needles[0].document) for turn in result.trace.reads]
+    assert seen == pytest.approx([0.0, *read])
+    assert line.done == pytest.approx(1.0)
 
 
 def test_an_empty_reply_of_a_local_model_is_judged(needle_encoder, needles):
@@ -233,3 +228,14 @@ def test_the_longest_documents_are_read_first(tokenizer, tmp_path):
         save(make("needle", 3, 5, tokenizer, chunks=chunks, chunk_tokens=64), files[-1])
     read = EvaluationPlan(files, n=(3, 1, 2)).examples()
     assert [example.metadata["chunks"] for example in read] == [8, 4, 4, 2, 2, 2]
+
+
+def test_lengths_and_numbers_that_do_not_match_are_both_named(tmp_path, kept) -> None:
+    for length in (4, 16):
+        save([kept.example], tmp_path / f"test_{length}.parquet")
+    with pytest.raises(FileNotFoundError, match=r"no documents of 5 chunks in .*; there are 4, 16; 01_make_data"):
+        EvaluationPlan.of_lengths(tmp_path, [5], [64, 64, 16], ["overwrite"])
+    with pytest.raises(ValueError, match=r"chunks has 1 lengths \(16\) and n has 3 numbers of documents \(64, 64, 16"):
+        EvaluationPlan.of_lengths(tmp_path, [16], [64, 64, 16], ["overwrite"])
+    plan = EvaluationPlan.of_lengths(tmp_path, 16, 1, "overwrite")
+    assert [(file.name, n) for file, n in plan.each()] == [("test_16.parquet", 1)]

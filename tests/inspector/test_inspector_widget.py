@@ -6,6 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
+from IPython.utils.capture import capture_output
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
@@ -180,9 +183,12 @@ def test_a_saved_notebook_has_its_opening_texts_and_a_page(both, long_reading):
     inspector = opened(both, live='inspector.show("abc")')
     opening = {key_of(inspector.readings, policy, "lost") for policy in ("before", "after")}
     assert set(inspector.saved["stories"]) == opening == set(inspector.saved["details"])
-    data, _ = inspector._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in data
-    assert "inspector.show(&#34;abc&#34;)" in data["text/html"] and "<script" not in data["text/html"]
+    InteractiveShell.instance()  # IPython captures outputs only inside a shell
+    with capture_output() as captured:
+        display(inspector)
+    widget, page = (output.data for output in captured.outputs)
+    assert "application/vnd.jupyter.widget-view+json" in widget and "text/html" not in widget
+    assert "inspector.show(&#34;abc&#34;)" in page["text/html"] and "<script" not in page["text/html"]
     long = opened({"p": [long_reading(turns=724, noted=100, lost=400, cut=50)]})
     assert len(json.dumps(long.saved)) < 1_000_000
 
@@ -257,3 +263,9 @@ def test_a_results_file_cut_in_half_opens_with_what_is_whole(both, tmp_path, mon
     (tmp_path / "results.jsonl").write_text(half[: int(0.75 * len(half))])
     inspector = show(tmp_path)
     assert len(inspector.catalog) == 1
+
+
+def test_the_length_filter_states_the_length_it_opened_with(kept) -> None:
+    readings = Readings({"before": [kept]})
+    assert readings.opening(chunks=4)["length"] == "4"
+    assert readings.opening()["length"] == ""

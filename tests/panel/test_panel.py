@@ -16,11 +16,11 @@ import pytest
 
 from memagent_lib import plots
 from memagent_lib.evaluation import Result
-from memagent_lib.panel import attach, begin, curve, log_training, report, settle, show, watch
+from memagent_lib.panel import attach, begin, curve, log_training, report, resume, settle, show, watch
 from memagent_lib.panel.curve_charts import svg_chart
-from memagent_lib.panel.live import TrainingPanel
 from memagent_lib.panel.progress import Follower, Progress
 from memagent_lib.panel.progress_page import curves, percent, span
+from memagent_lib.panel.training_panel import TrainingPanel
 from memagent_lib.rl import (
     Recipe,
     RunError,
@@ -256,6 +256,34 @@ def test_a_run_that_is_stopping_is_waited_for_and_resumed(running: RunFolder) ->
         begin(recipe, running.path)
     assert running.status().state is TrainingState.STOPPED
     ending.join()
+
+
+def test_a_run_that_a_person_stopped_is_not_trained_on(run: RunFolder, capsys) -> None:
+    tables = {
+        "model": {"path": "policy"},
+        "data": {"train": "a.parquet", "eval": "b.parquet"},
+        "reading": {},
+        "verl": {"trainer.total_training_steps": 10},
+    }
+    recipe = Recipe.from_tables(tables)
+    run.config.write_text(json.dumps({"config": resolved(recipe, run).to_tables()}))
+    run.write_status(TrainingStatus(state=TrainingState.STOPPED, step=3, steps=10))
+    run.request_stop(until_resumed=True)
+    run.request_stop()  # the signal that follows a person's request
+    assert begin(recipe, run.path).status().state is TrainingState.STOPPED
+    assert f"was stopped on request; Resume or `memagent resume {run.path}` continues it" in capsys.readouterr().out
+    with pytest.raises(SettingsError, match="no examples at"):  # the first error of a resumed run
+        resume(run.path)
+
+
+def test_a_closed_panel_is_not_displayed_again(running: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "04_train.ipynb")
+    panel = show(running.path)
+    assert show(running.path) is panel
+    panel.close()
+    again = show(running.path)
+    assert again is not panel
+    again.close()
 
 
 def test_curves_go_to_the_trainings_and_the_notebooks_run(running: RunFolder, tmp_path: Path) -> None:

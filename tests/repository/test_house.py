@@ -21,7 +21,7 @@ ROWS = (
     ("errors", "findings", "thinking"),
     ("paths", "tokenizer", "processes", "settings"),
     ("models",),
-    ("provenance", "plugins", "pages"),
+    ("provenance", "plugins", "pages", "status_line"),
     ("text",),
     ("trace",),
     ("prompts",),
@@ -36,7 +36,7 @@ ROWS = (
     ("rl", "serve", "plots"),
     ("sft",),
     ("sweeps",),
-    ("inspector",),
+    ("inspector", "notebook"),
     ("panel",),
     ("cli",),
 )

@@ -463,3 +463,19 @@ def test_a_parameters_text_may_contain_its_points_name(notebook, spec, workspace
     )
     (points,) = plan(spec(stage, parameters={}))
     assert [p.parameters["folder"] for p in points] == [f"{workspace}/s/x=1", f"{workspace}/s/x=2"]
+
+
+def test_a_single_value_stands_for_a_list_of_one(notebook, spec) -> None:
+    book = notebook(parameters="n: list = [1, 2]  # numbers\nx: int = 1  # one")
+    planned = plan(spec(SweepStage(notebook=book, grid={"n": [12, [4, 5]]}), parameters={}))
+    assert [point.parameters["n"] for point in planned[0]] == [[12], [4, 5]]
+    with pytest.raises(SweepError, match=r"x must be int, got \[1\]"):
+        plan(spec(SweepStage(notebook=book, parameters={"x": [1]}), parameters={}))
+
+
+def test_the_status_of_a_starting_sweep_says_so(tmp_path: Path, capsys) -> None:
+    with only_sweep_in(tmp_path / "s"):
+        assert not show_sweep(tmp_path / "s")
+    assert f"is starting, process {os.getpid()}" in capsys.readouterr().out
+    with pytest.raises(SweepError, match="no sweep has run in"):
+        show_sweep(tmp_path / "s")

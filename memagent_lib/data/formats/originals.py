@@ -22,7 +22,7 @@ from memagent_lib.data.formats import (
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import table_records, unique
 from memagent_lib.data.pools import Pool
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, nearest
 
 FORMATS: Mapping[str, Format] = {
     module.FORMAT.name: module.FORMAT
@@ -34,7 +34,7 @@ FORMATS: Mapping[str, Format] = {
 def format_named(name: str) -> Format:
     """Return the format called ``name``. Raises ``ValueError`` if there is none."""
     if name not in FORMATS:
-        raise ValueError(f"no format {name!r}; choose from {', '.join(FORMATS)}")
+        raise ValueError(f"no format {name!r}; choose from {', '.join(FORMATS)}{nearest(name, FORMATS)}")
     return FORMATS[name]
 
 

@@ -159,8 +159,10 @@ def _within(measure: Callable[[int], int], guess: int, limit: int, fixed_tokens:
         below_high = n + step if high is None else min(n + step, high - 1)
         n = max(low + 1, below_high)
     if low < 0:
+        # Examples of one task differ by some per cent, and the next one may need more than this one.
+        enough = math.ceil(1.25 * tokens / 100) * 100
         raise ValueError(
             f"the task's statements alone need {tokens:,} tokens and {limit:,} were requested; "
-            f"request at least {tokens:,}"
+            f"request at least {enough:,}, because other examples may need more"
         )
     return low, best

@@ -26,6 +26,7 @@ from memagent_lib.data.tasks import (
     retrieval,
 )
 from memagent_lib.data.tasks.presets import Preset, Task
+from memagent_lib.errors import nearest
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_name
 from memagent_lib.processes import die_with_parent
 from memagent_lib.scoring import judge_named
@@ -45,7 +46,9 @@ def preset(name: str) -> Preset:
     if is_plugin(name):
         return _preset_in_file(name)
     if name not in TASKS:
-        raise ValueError(f"no task {name!r}; choose from {', '.join(TASKS)}, or name one in a file, FILE.py:NAME")
+        near = nearest(name, TASKS)
+        known = ", ".join(TASKS)
+        raise ValueError(f"no task {name!r}; choose from {known}, or name one in a file, FILE.py:NAME{near}")
     return TASKS[name]
 
 

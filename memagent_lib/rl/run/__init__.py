@@ -3,6 +3,7 @@
 ``supervisor`` and ``training_process`` are programs; nothing imports them. The algorithm is not in this room.
 """
 
+from memagent_lib.rl.run.health import Sign, signs
 from memagent_lib.rl.run.launcher import launch, resolved
 from memagent_lib.rl.run.self_check import check_training, random_policy
 from memagent_lib.rl.run.training_plan import PlanError, TrainingPlan, dry_run
@@ -11,6 +12,7 @@ from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
 __all__ = [
     "PlanError",
     "RunError",
+    "Sign",
     "TrainingPlan",
     "TrainingRun",
     "attach",
@@ -19,4 +21,5 @@ __all__ = [
     "launch",
     "random_policy",
     "resolved",
+    "signs",
 ]

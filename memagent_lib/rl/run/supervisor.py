@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,7 @@ from memagent_lib import processes
 from memagent_lib.paths import read_lines_from, write_atomically
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run.export import export_model
+from memagent_lib.rl.run.health import Sign, points_of, signs
 from memagent_lib.rl.run.ray_cluster import cluster_environment
 from memagent_lib.rl.run.stacks import log_stacks
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
@@ -92,6 +94,8 @@ class Supervisor:
     stop_requested_at: float | None = None
     stop_now: bool = False
     hung: bool = False
+    signs: list[Sign] = field(default_factory=list)
+    noted: str = ""
     models: dict[int, str] = field(default_factory=dict)
     unlogged: deque[tuple[int, dict[str, float]]] = field(default_factory=deque)
 
@@ -141,7 +145,7 @@ class Supervisor:
         """Request a stop: at once for ``SIGQUIT``, after the current step and its checkpoint for any other signal."""
         self.stop_now = self.stop_now or number == signal.SIGQUIT
         self.stop_requested_at = self.stop_requested_at or time.time()
-        self.folder.stop_request.touch()
+        self.folder.request_stop()
 
     def _start(self) -> subprocess.Popen[bytes]:
         own = environment(self.device, self.config.workers, self.folder) | cluster_environment(self.config)
@@ -164,13 +168,19 @@ class Supervisor:
             offset = self.pass_on(offset, entry)
             if self.stop_requested_at and not self.status.stop_by:
                 self.write(replace(self.status, stop_by=self.stop_requested_at + self.grace()))
-            if self.stop_now or (self.status.stop_by and time.time() > self.status.stop_by):
+            if self._must_end(over):
                 trainer.kill()
             elif not over and self._silent_minutes(began) > self.config.train.hang_minutes:
                 self.hung = True
                 log_stacks(trainer.pid)
                 trainer.kill()
             time.sleep(0 if over else POLL_S)
+
+    def _must_end(self, over: bool) -> bool:
+        """Return whether to kill the trainer: it is unhealthy, or a stop was requested at once or takes too long."""
+        if self.signs and self.config.train.stop_unhealthy and not over:
+            return True
+        return self.stop_now or bool(self.status.stop_by and time.time() > self.status.stop_by)
 
     def grace(self) -> float:
         """Estimate how many seconds the current step and a checkpoint take; 0 before training has begun."""
@@ -196,7 +206,8 @@ class Supervisor:
             # NaN is left out: it is the only number that differs from itself.
             numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
             self.progress(row["step"], numbers)
-            self.unlogged.append((row["step"], numbers))
+            crossed = {"health/crossed": float(len(self.signs))} if self.signs else {}
+            self.unlogged.append((row["step"], numbers | crossed))
         self._to_mlflow(entry)
         return offset
 
@@ -215,6 +226,11 @@ class Supervisor:
                 print(f"step {step} is not in MLflow yet: {failure}", flush=True)
                 return
             self.unlogged.popleft()
+        health = "; ".join(sign.seen for sign in self.signs)
+        if health and health != self.noted:
+            with suppress(Exception):  # a store that is away; a later step notes it
+                entry.tags({"memagent.health": health})
+                self.noted = health
 
     def _model_of(self, entry: Run, step: int) -> str | None:
         """Return the MLflow model made by a step: the exported policy, or a checkpoint that can be loaded."""
@@ -237,13 +253,17 @@ class Supervisor:
         if seconds:
             left = statistics.median(seconds) * (self.status.steps - step)
         reward = metrics.get(REWARD, self.status.reward)
-        now = {"step": step, "reward": reward, "retried": retried, "seconds_left": left}
+        self.signs = signs(points_of(self.folder.rows()))
+        warnings = tuple(sign.text for sign in self.signs)
+        now = {"step": step, "reward": reward, "retried": retried, "seconds_left": left, "warnings": warnings}
         self.write(replace(self.status, state=TrainingState.RUNNING, **now))
 
     def end(self, trainer: subprocess.Popen[bytes]) -> tuple[TrainingState, str]:
         if trainer.returncode == 0 and self.status.step >= self.config.steps:
             self.export()
             return TrainingState.FINISHED, ""
+        if self.signs and self.config.train.stop_unhealthy:
+            return TrainingState.STOPPED, self._give_up(self.signs[0])
         if self.stop_requested_at:
             return TrainingState.STOPPED, ""
         if self.hung:
@@ -251,6 +271,18 @@ class Supervisor:
             stacks = f"the stacks of its processes are at the end of {self.folder.log}"
             return TrainingState.FAILED, f"nothing was finished in {minutes} after step {self.status.step}; {stacks}"
         return TrainingState.FAILED, self._why(trainer.returncode)
+
+    def _give_up(self, sign: Sign) -> str:
+        """Make the last checkpoint before a sign the one to resume from, and return why the run has ended."""
+        aside = self.folder.set_aside_from(sign.step)
+        self.folder.request_stop(until_resumed=True)  # the same settings would lead here again
+        last = self.folder.latest_checkpoint()
+        healthy = "no checkpoint is from before that"
+        if last:
+            healthy = f"step {last.step} is the last checkpoint before that"
+        if aside:
+            healthy += f"; later ones are in {self.folder.checkpoints} as unhealthy_step_{aside[0]} and on"
+        return f"train.stop_unhealthy: {sign.text}; {healthy}"
 
     def _why(self, code: int) -> str:
         if self.folder.error.is_file():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import signal
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -54,11 +55,14 @@ class TrainingRun:
             raise RunError(f"the run {self.folder.path} {status.state}: {why}")
         return status
 
-    def stop(self, wait_s: float = STOP_WAIT_S, now: bool = False) -> TrainingStatus:
+    def stop(self, wait_s: float = STOP_WAIT_S, now: bool = False, until_resumed: bool = False) -> TrainingStatus:
         """Stop the run after its current step and a checkpoint, or at once with ``now``; return the run's last status.
 
-        Blocks until the run is over. The time that the step and its checkpoint may take is estimated from earlier ones,
-        printed, and recorded in the status as ``stop_by``. Raises :class:`RunError` if the run is still active
+        With ``until_resumed``, which is for a person's request, running a notebook or a sweep again does not continue
+        the run. Without it, as for an interrupted notebook, it does.
+
+        Blocks until the run is over. Prints how long the step and its checkpoint usually take, and when the run is
+        ended in any case, which the status has as ``stop_by``. Raises :class:`RunError` if the run is still active
         ``wait_s`` seconds after that time.
         """
         began = time.time()
@@ -66,6 +70,8 @@ class TrainingRun:
         signalled = False
         announced = now
         status = self.status()
+        if until_resumed and not status.state.over:
+            self.folder.request_stop(until_resumed=True)
         while not status.state.over:
             if time.time() > max(began, status.stop_by) + wait_s:
                 process = status.pid or "not known"
@@ -78,11 +84,21 @@ class TrainingRun:
                 signalled = True
             left = status.stop_by - time.time()
             if left > 0 and not announced:
-                print(f"stopping after this step and its checkpoint, which may take {left:.0f} s", flush=True)
+                print(f"stopping after {self._rest_of_step()}; it is ended in any case in {left:.0f} s", flush=True)
                 announced = True
             time.sleep(POLL_S)
             status = self.status()
         return status
+
+    def _rest_of_step(self) -> str:
+        """Return what a stop waits for, with the usual duration of each part that was measured."""
+        measured = [row["metrics"] for row in self.folder.rows()[-10:]]
+        parts = []
+        for metric, name in (("perf/time_per_step", "this step"), ("timing_s/save_checkpoint", "a checkpoint")):
+            seconds = [metrics[metric] for metrics in measured if metric in metrics]
+            usual = f" (usually {statistics.median(seconds):.0f} s)" if seconds else ""
+            parts.append(name + usual)
+        return " and ".join(parts)
 
     def stop_at_exit(self) -> None:
         """Stop the run when this process exits, because an interrupt may come before anything waits for the run."""

@@ -1,0 +1,72 @@
+"""How a notebook displays errors and figures: a mistake as one line, a figure in the colours of the page.
+
+Knows IPython and matplotlib. Knows no agent, run or result.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from memagent_lib.errors import UserError, is_user_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# An untrusted notebook, and GitHub, drop the drawing and with it this rule.
+_HIDE_PNG = (
+    "<style>.jp-OutputArea-child:has(.ma-figure svg) + .jp-OutputArea-child { display: none; }"
+    ".ma-figure { max-width: 100%; overflow-x: auto; }</style>"
+)
+
+
+def prepare() -> None:
+    """Let the running notebook display mistakes and interrupts as one line each, and figures in the page's colours.
+
+    A cell still fails with the error itself, so that papermill stops there. An error that does not come from this
+    library has its traceback as before; ``%debug`` has the frames of any. Outside IPython this has no effect.
+    """
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if shell is None:
+        return
+    shell.set_custom_exc((UserError, ValueError, OSError, ImportError, KeyboardInterrupt), _display)
+    figures = shell.display_formatter.ipython_display_formatter
+    figures.for_type_by_name("matplotlib.figure", "Figure", _display_figure)  # by name: does not import matplotlib
+
+
+def _display_figure(figure: Figure) -> None:
+    """Display the figure in the page's colours, and as a PNG where a viewer leaves out drawings inside HTML."""
+    from IPython import get_ipython
+    from IPython.display import HTML, display
+
+    from memagent_lib.plots import svg_in_page_colours
+
+    display(HTML(f'{_HIDE_PNG}<div class="ma-figure">{svg_in_page_colours(figure)}</div>'))
+    png = get_ipython().display_formatter.formatters["image/png"](figure)
+    data, metadata = png if isinstance(png, tuple) else (png, {})
+    if data:
+        display({"image/png": data}, metadata={"image/png": metadata}, raw=True)
+
+
+def _display(
+    shell: Any, kind: type[BaseException], error: BaseException, frames: TracebackType, tb_offset: int | None = None
+) -> None:
+    """Display the error of a cell: a handler for IPython's ``set_custom_exc``."""
+    line = ""
+    if isinstance(error, KeyboardInterrupt):
+        line = "KeyboardInterrupt: this cell was interrupted; run it again to continue"
+    elif is_user_error(error) and _is_ours(frames):
+        line = f"{kind.__name__}: {error}"
+    if line:
+        error._render_traceback_ = lambda: [line]  # IPython takes the lines of an error from there
+    shell.showtraceback((kind, error, frames))
+
+
+def _is_ours(frames: TracebackType) -> bool:
+    """Return whether the frame that raised is of this library."""
+    while frames.tb_next is not None:
+        frames = frames.tb_next
+    return Path(__file__).parent in Path(frames.tb_frame.f_code.co_filename).parents

@@ -1,0 +1,163 @@
+"""StatusLine of work that takes over two seconds: one line in a terminal or a notebook, a line now and then in a log.
+
+A notebook that papermill runs stays clean. Knows no agent and no run.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from memagent_lib.processes import in_jupyter
+
+PATIENCE_S = 2.0
+"""How long work may take before anything is displayed."""
+LOG_EVERY_S = 30.0
+_WIDEST_NOTE = 60
+
+
+class StatusLine:
+    """How far some work is. ``total`` is in units, or ``None`` if it is not known.
+
+    Units may be fractions, so that one long document is not "0 of 1" for an hour. A note is what was seen last, such as
+    the last line of a memory. Any thread may call :meth:`advance`.
+    """
+
+    def __init__(self, what: str, total: float | None = None, unit: str = "") -> None:
+        self.what = what
+        self.total = total
+        self.unit = unit
+        self.done = 0.0
+        self.note = ""
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+
+    def advance(self, units: float = 1.0, note: str = "") -> None:
+        """Count some more units as done."""
+        with self._lock:
+            self.done += units
+            self.note = note or self.note
+
+    def line(self, seconds: float | None = None) -> str:
+        """Return what is done, of how much, the time left and taken, and the note. ``seconds`` replaces the clock."""
+        if seconds is None:
+            seconds = time.monotonic() - self._began
+        parts = [self.what]
+        if self.unit:
+            done = f"{self.done:,.1f}".removesuffix(".0")
+            of = "" if self.total is None else f" of {self.total:,.0f}"
+            parts[0] += f": {done}{of} {self.unit}"
+        if self.total and 0 < self.done < self.total:
+            parts.append(f"{clock(seconds / self.done * (self.total - self.done))} left")
+        parts.append(f"{clock(seconds)} so far")
+        note = " ".join(self.note.split())
+        if len(note) > _WIDEST_NOTE:
+            note = "… " + note[-_WIDEST_NOTE:]  # the end: a memory's newest words mostly are there
+        return ", ".join(parts) + (f" · {note}" if note else "")
+
+
+@contextmanager
+def status_line(what: str, total: float | None = None, unit: str = "", wanted: bool = True) -> Iterator[StatusLine]:
+    """Display the progress of the block by its :meth:`StatusLine.line`; nothing if it ends within two seconds.
+
+    Without a unit, the line says what the block waits for: ``loading trained with vllm, 0:05 so far``.
+    """
+    measured = StatusLine(what, total, unit)
+    display = _display() if wanted else None
+    if display is None:
+        yield measured
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_keep_displaying, args=(measured, display, ended), name=what, daemon=True)
+    thread.start()
+    try:
+        yield measured
+    finally:
+        ended.set()
+        thread.join()
+        display.end(measured.line())
+
+
+def _keep_displaying(measured: StatusLine, display: _Display, ended: threading.Event) -> None:
+    pause = max(PATIENCE_S, display.every_s)
+    while not ended.wait(pause):
+        display.show(measured.line())
+        pause = display.every_s
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as minutes and seconds, ``1:05``, or with hours, ``2:00:00``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _display() -> _Display | None:
+    """Return the display for this process: a notebook, a terminal or a log; ``None`` under papermill."""
+    if in_jupyter():
+        return _Notebook()
+    if "ipykernel" in sys.modules:
+        return None
+    return _Terminal() if sys.stderr.isatty() else _Log()
+
+
+class _Display:
+    """Displays one line and replaces it, at most every ``every_s`` seconds."""
+
+    every_s = 1.0
+
+    def __init__(self) -> None:
+        self.target: Any = None
+
+    def show(self, line: str) -> None:
+        raise NotImplementedError
+
+    def end(self, line: str) -> None:
+        """Display the last line if there was one before."""
+        if self.target is not None:
+            self.show(line)
+
+
+class _Notebook(_Display):
+    """A text output that is replaced, because a saved copy preserves text and not widgets."""
+
+    def show(self, line: str) -> None:
+        from IPython.display import display
+
+        data = {"text/plain": line}
+        if self.target is None:
+            self.target = display(data, raw=True, display_id=True)
+        else:
+            self.target.update(data, raw=True)
+
+
+class _Terminal(_Display):
+    every_s = 0.5
+
+    def show(self, line: str) -> None:
+        from rich.console import Console
+        from rich.text import Text
+
+        if self.target is None:
+            self.target = Console(stderr=True).status(Text(line))
+            self.target.start()
+        self.target.update(Text(line))  # not markup: a memory may have brackets
+
+    def end(self, line: str) -> None:
+        if self.target is not None:
+            self.target.stop()
+            print(line, file=sys.stderr)
+
+
+class _Log(_Display):
+    @property
+    def every_s(self) -> float:
+        return LOG_EVERY_S
+
+    def show(self, line: str) -> None:
+        self.target = True
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,52 @@
+"""One line of progress: what is done, what is left, what was seen last; in a notebook, a terminal and a log."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from memagent_lib import status_line as module
+from memagent_lib.status_line import StatusLine, status_line
+
+
+def test_a_line_has_what_is_done_the_time_left_and_the_note() -> None:
+    reading = StatusLine("reading", 36, "chunks")
+    assert reading.line(5) == "reading: 0 of 36 chunks, 0:05 so far"
+    reading.advance(9, "The code of the owl\nis 4711.")
+    assert reading.line(20) == "reading: 9 of 36 chunks, 1:00 left, 0:20 so far · The code of the owl is 4711."
+    reading.advance(27, "x" * 70)
+    assert reading.line(3725) == f"reading: 36 of 36 chunks, 1:02:05 so far · … {'x' * 60}"
+
+
+def test_one_long_document_is_done_by_parts() -> None:
+    reading = StatusLine("reading", 1, "documents")
+    for _ in range(3):
+        reading.advance(0.1)
+    assert reading.line(30) == "reading: 0.3 of 1 documents, 1:10 left, 0:30 so far"
+
+
+def test_a_wait_without_units_names_what_it_waits_for() -> None:
+    assert StatusLine("loading trained with vllm").line(5) == "loading trained with vllm, 0:05 so far"
+
+
+def test_work_within_the_patience_displays_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with status_line("reading", 1, "documents") as reading:
+        reading.advance()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_log_gets_lines_until_the_work_ends(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # another test may have loaded a notebook's kernel
+    printed = threading.Event()
+    monkeypatch.setattr("builtins.print", lambda line, **_: (lines.append(line), printed.set()))
+    lines: list[str] = []
+    monkeypatch.setattr("memagent_lib.status_line.LOG_EVERY_S", 0.01)
+    with status_line("reading", 4, "chunks") as reading:
+        reading.advance(2)
+        assert printed.wait(30)
+    assert lines[-1].startswith("reading: 2 of 4 chunks, 0:00 left")
+    assert len(lines) >= 2
