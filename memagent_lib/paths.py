@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,30 @@ def require_replaceable(*paths: str | Path) -> None:
             raise ValueError(f"{above} is a file, so {path} cannot be in it; choose another path")
         if not os.access(above, os.W_OK):
             raise ValueError(f"{path} cannot be written: {above} is not yours to write in; choose another path")
+
+
+def require_apart(outputs: Mapping[str, str | Path | None], inputs: Iterable[str | Path]) -> None:
+    """Raise :class:`ValueError` if a file to be written is read too, is in a folder that is read, or is named twice.
+
+    ``outputs`` maps options to their paths; ``None`` and "" are options that are not set.
+    """
+    read = [Path(os.path.realpath(path)) for path in inputs]
+    written: dict[Path, str] = {}
+    for option, name in outputs.items():
+        if not name:
+            continue
+        path = Path(os.path.realpath(name))
+        if path in written:
+            raise ValueError(f"{written[path]} and {option} both name {name}; choose two files")
+        written[path] = option
+        if path in read:
+            raise ValueError(f"{option} names {name}, which is read and would be overwritten; choose another file")
+        folder = next((folder for folder in read if folder in path.parents), None)
+        if folder:
+            raise ValueError(
+                f"{option} names {name}, which is in the folder {folder.name} that is read, so the next reading would "
+                "read it too; choose a file elsewhere"
+            )
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memagent_lib.paths import read_lines, replacing, require_replaceable, write_atomically
+from memagent_lib.paths import read_lines, replacing, require_apart, require_replaceable, write_atomically
 
 
 def test_a_file_is_whole_or_unchanged_and_nothing_is_left_beside(tmp_path):
@@ -40,3 +40,18 @@ def test_lines_are_read_as_far_as_they_are_whole(tmp_path):
     assert read_lines(path) == []
     path.write_text('{"a": 1}\n\n{"b": 2}\n{"c')
     assert read_lines(path) == [{"a": 1}, {"b": 2}]
+
+
+def test_a_file_that_is_read_is_never_written(tmp_path):
+    (tmp_path / "notes").mkdir()
+    document = tmp_path / "a.txt"
+    document.write_text("rain")
+    (tmp_path / "link").symlink_to(document)
+    require_apart({"--html": tmp_path / "b.html", "--save": None, "--journal": ""}, [document, tmp_path / "notes"])
+    for output in (document, tmp_path / "link", tmp_path / "notes" / ".." / "a.txt"):
+        with pytest.raises(ValueError, match=r"^--html names .*, which is read and would be overwritten"):
+            require_apart({"--html": output}, [document])
+    with pytest.raises(ValueError, match="which is in the folder notes that is read"):
+        require_apart({"--html": tmp_path / "notes" / "deep" / "page.html"}, [tmp_path / "notes"])
+    with pytest.raises(ValueError, match=r"^--save and --html both name "):
+        require_apart({"--save": tmp_path / "x", "--html": tmp_path / "x"}, [])

@@ -140,6 +140,7 @@ def _make(a: argparse.Namespace) -> int:
 
 def _convert(a: argparse.Namespace) -> int:
     from memagent_lib.data import Length, Selection, convert, require_options, require_parquet, save
+    from memagent_lib.paths import require_apart
     from memagent_lib.text import Tokenizer
 
     # Files may follow --from directly or, after another option, be parsed as a task's name and parameters.
@@ -151,6 +152,7 @@ def _convert(a: argparse.Namespace) -> int:
     if not paths:
         raise ValueError(f"no file after --from {form}; give at least one: memagent data --from FORMAT FILE ...")
     require_parquet(a.out)
+    require_apart({"--out": a.out}, [path for path in (*paths, *a.apart_from) if Path(path).is_file()])
     size = {"tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
     sized = any(value is not None for value in size.values())
     if a.chunk_tokens is not None and a.chunks is None:

@@ -146,7 +146,7 @@ def run(a: argparse.Namespace) -> int:
 def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:
     """Check the options; return the output folder and the data files as absolute paths."""
     from memagent_lib.data import require_parquet
-    from memagent_lib.paths import absolute
+    from memagent_lib.paths import absolute, require_apart
 
     numbers = [text for text in a.data if text.isdigit() and not absolute(text).exists()]
     if numbers:
@@ -157,6 +157,7 @@ def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:
         raise ValueError(f"{out} is a file, and --out names a folder; choose another name")
     if a.wrong:
         require_parquet(a.wrong)
+        require_apart({"--wrong": a.wrong}, a.data)
     if a.concurrency < 1:
         raise ValueError(f"--concurrency must be at least 1, got {a.concurrency}")
     return out, [absolute(file) for file in a.data]

@@ -107,11 +107,12 @@ def _document(a: argparse.Namespace) -> Document:
     from tqdm.auto import tqdm
 
     from memagent_lib.documents import ConverterOptions, Document, SavedReading, questions_to_answer
-    from memagent_lib.paths import require_replaceable
+    from memagent_lib.paths import require_apart, require_replaceable
 
     saved = SavedReading.load(a.previous) if a.previous else None
     questions_to_answer(a.question, saved, a.reader or "overwrite")
     require_replaceable(*filter(None, (a.journal, a.save, a.html)))
+    require_apart({"--journal": a.journal, "--save": a.save, "--html": a.html}, a.paths)
     options = ConverterOptions(encoding=a.encoding, ocr=a.ocr)
     start = 0
     parts = ()
