@@ -214,7 +214,7 @@ class Journal:
 
 
 class ReadingTurns(NamedTuple):
-    """The turns of one reading in a journal (a :class:`memagent_lib.agent.TurnStore`)."""
+    """The turns of one reading in a journal (a :class:`memagent_lib.driver.TurnStore`)."""
 
     journal: Journal
     key: str

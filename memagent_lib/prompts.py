@@ -144,6 +144,10 @@ class Template:
                 pieces.append(displayed[part])
         return pieces
 
+    def wording(self, kind: Kind) -> tuple[tuple[str, str | None], ...]:
+        """Return the literal texts of a kind of prompt, each with the name of the part that follows it."""
+        return _pieces(self.words(kind))
+
     @property
     def chunk_first(self) -> bool:
         """Whether the chunk comes before the memory, so that prompts with the same chunk share their beginning."""
@@ -156,7 +160,8 @@ class Request:
 
     ``draft`` is a guess at the reply, as token ids: the old memory, because most chunks change little of it. An engine
     that verifies a draft in one pass saves a pass for each correct token. The draft does not affect the reply.
-    ``thoughts`` splits the reply into thoughts and text.
+    ``thoughts`` splits the reply into thoughts and text. ``attempt`` is 1 for a prompt that is sent
+    once more because its first reply was no memory.
     """
 
     ids: tuple[int, ...]
@@ -164,6 +169,7 @@ class Request:
     max_tokens: int
     draft: tuple[int, ...] = ()
     thoughts: Thoughts = field(default_factory=Thoughts)
+    attempt: int = 0
 
 
 class Encoder:

@@ -6,10 +6,12 @@ module does not depend on wording or models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
+from memagent_lib.bad_memory import Fault
 from memagent_lib.text import Chunk
 
 NO_MEMORY = ""
@@ -24,7 +26,9 @@ class Kind:
     """A kind of prompt: the parts it displays, what its reply is, and its wording. Kinds are compared by name.
 
     A reader that needs a kind beyond those below declares it in its own file. Its ``words``, or the template's entry
-    with its name, are appended to the template's text for the kind ``after`` ("" for none).
+    with its name, are appended to the template's text for the kind ``after`` ("" for none). If replies may contain a
+    command (KEEP), ``opened`` takes a reply and the old memory, and returns the reply with the resulting memory as its
+    text and the command as its ``signal``.
     """
 
     READ: ClassVar[Kind]
@@ -41,6 +45,12 @@ class Kind:
     """Whether the reply is an answer."""
     words: str = field(default="", compare=False)
     after: str = field(default="read", compare=False)
+    opened: Callable[[Reply, str], Reply] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def writes_memory(self) -> bool:
+        """Whether the reply is a memory: that of a chunk, or of two memories."""
+        return self.reads or self == Kind.MERGE
 
     def __str__(self) -> str:
         return self.name
@@ -58,7 +68,8 @@ _TEMPLATE_KINDS = {kind.name: kind for kind in (Kind.READ, Kind.ANSWER, Kind.DIR
 class Prompt:
     """The content of one prompt, before a template puts it into words.
 
-    ``memories`` is how many memories ``memory`` contains, one below the other, each within the memory budget.
+    ``memories`` is how many memories ``memory`` contains, one below the other, each within the memory budget. If there
+    are several, ``replaced`` is the one that the reply replaces.
     """
 
     kind: Kind
@@ -66,6 +77,12 @@ class Prompt:
     memory: str = NO_MEMORY
     chunk: Chunk | None = None
     memories: int = 1
+    replaced: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def old_memory(self) -> str:
+        """The memory that the reply replaces; for a merge, the first of the two."""
+        return self.memory if self.replaced is None else self.replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +125,60 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class BadMemory:
+    """A turn's reply was no memory: why, what was done, and the ``replies`` that were turned away, as they came.
+
+    ``fault`` is the first reply's. ``action`` is ``"take"``, ``"keep"``, or ``"retry"`` if the second reply was a
+    memory. With ``"keep"``, all replies were turned away, and the turn's reply has the old memory as its text.
+    """
+
+    fault: str
+    action: str
+    replies: tuple[Reply, ...] = ()
+
+    def __str__(self) -> str:
+        """The whole story in words, such as "the reply was a refusal; the old memory stayed"."""
+        were = f"the reply was {Fault(self.fault).words}"
+        if self.action == "retry":
+            return f"the first reply was {Fault(self.fault).words}; a second one was requested"
+        if len(self.replies) > 1:
+            were = f"the first reply was {Fault(self.fault).words}, and the second was no memory either"
+        outcome = "it became the memory" if self.action == "take" else "the old memory stayed"
+        return f"{were}; {outcome}"
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """One independent conversation: a prompt and the reply to it."""
+    """One independent conversation: a prompt and the reply to it.
+
+    ``bad_memory`` is set if a reply was no memory (:mod:`memagent_lib.bad_memory`).
+    """
 
     prompt: Prompt
     reply: Reply
+    bad_memory: BadMemory | None = None
+
+    @property
+    def attempts(self) -> tuple[Reply, ...]:
+        """Every reply that the model wrote for this turn, in order. All but the last were turned away."""
+        bad = self.bad_memory
+        if bad is None:
+            return (self.reply,)
+        return bad.replies if bad.action == "keep" else (*bad.replies, self.reply)
 
     def lean(self) -> Turn:
         """Return the turn without its chunk's text and the token ids and log-probabilities that only training needs."""
         prompt = self.prompt
         if prompt.chunk is not None:
             prompt = replace(prompt, chunk=replace(prompt.chunk, text=""))
-        return Turn(prompt, replace(self.reply, **dict.fromkeys(_TRAINING_FIELDS, ())))
+        bad = self.bad_memory
+        if bad is not None:
+            bad = replace(bad, replies=tuple(map(_without_ids, bad.replies)))
+        return Turn(prompt, _without_ids(self.reply), bad)
+
+
+def _without_ids(reply: Reply) -> Reply:
+    return replace(reply, **dict.fromkeys(_TRAINING_FIELDS, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +219,11 @@ class Trace:
 
     @property
     def prompt_tokens(self) -> int:
-        return sum(t.reply.prompt_tokens for t in self.turns)
+        return sum(reply.prompt_tokens for t in self.turns for reply in t.attempts)
 
     @property
     def reply_tokens(self) -> int:
-        return sum(t.reply.reply_tokens for t in self.turns)
+        return sum(reply.reply_tokens for t in self.turns for reply in t.attempts)
 
     @property
     def cut_memories(self) -> int:
@@ -175,6 +234,17 @@ class Trace:
     def sampling_left_out(self) -> str:
         """The sampling settings that the server refused in any turn, or ""."""
         return ", ".join(sorted({turn.reply.sampling_left_out for turn in self.turns} - {""}))
+
+    @property
+    def bad_memories(self) -> int:
+        """In how many turns a reply was no memory, whatever was done about it."""
+        return sum(t.bad_memory is not None for t in self.turns)
+
+    @property
+    def bad_memory_kinds(self) -> str:
+        """The turns with a bad memory by fault and action: ``"2 comment (keep), 1 refusal (retry)"``; "" for none."""
+        found = Counter((t.bad_memory.fault, t.bad_memory.action) for t in self.turns if t.bad_memory)
+        return ", ".join(f"{n} {fault} ({action})" for (fault, action), n in found.most_common())
 
     def lean(self) -> Trace:
         """Return the trace with :meth:`Turn.lean` applied to every turn; it is small even for a gigabyte of text."""
@@ -204,7 +274,7 @@ class Trace:
 
 
 _COSTS = ("prompt_tokens", "reply_tokens", "cached_tokens", "seconds", "finish_reason")
-TURN_COLUMNS = ["turn", "kind", "start", "end", "memory_before", "reply", *_COSTS]
+TURN_COLUMNS = ["turn", "kind", "start", "end", "memory_before", "reply", *_COSTS, "bad_memory"]
 REPLY_FIELDS = tuple(each.name for each in fields(Reply) if each.name not in _TRAINING_FIELDS)
 """The fields of a reply that journals and records store."""
 
@@ -216,7 +286,8 @@ def _turn_row(number: int, turn: Turn) -> tuple[Any, ...]:
         start = prompt.chunk.start
         end = prompt.chunk.end
     costs = (getattr(reply, name) for name in _COSTS)
-    return (number, prompt.kind.name, start, end, prompt.memory, reply.text, *costs)
+    bad = str(turn.bad_memory) if turn.bad_memory else None
+    return (number, prompt.kind.name, start, end, prompt.memory, reply.text, *costs, bad)
 
 
 def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
@@ -232,6 +303,10 @@ def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
     # A kind that a reader declares is restored from its name, which does not reveal that it answers.
     if prompt.kind.answers and prompt.kind.name not in _TEMPLATE_KINDS:
         record["answers"] = True
+    bad = turn.bad_memory
+    if bad is not None:
+        replies = [reply.to_record() for reply in bad.replies]
+        record["bad_memory"] = {"fault": bad.fault, "action": bad.action, "replies": replies}
     return record | {"reply": turn.reply.to_record()}
 
 
@@ -239,7 +314,10 @@ def _turn(record: Mapping[str, Any], question: str) -> Turn:
     chunk = Chunk(**record["chunk"]) if "chunk" in record else None
     kind = _kind(record["kind"], chunk, record.get("answers", False))
     prompt = Prompt(kind, record.get("question", question), record["memory"], chunk, record.get("memories", 1))
-    return Turn(prompt, Reply(**record["reply"]))
+    bad = record.get("bad_memory")
+    if bad is not None:
+        bad = BadMemory(bad["fault"], bad["action"], tuple(Reply(**reply) for reply in bad["replies"]))
+    return Turn(prompt, Reply(**record["reply"]), bad)
 
 
 def _kind(name: str, chunk: Chunk | None, answers: bool) -> Kind:

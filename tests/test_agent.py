@@ -12,8 +12,9 @@ from dataclasses import replace
 import pytest
 
 from memagent_lib import agent as driver
-from memagent_lib.agent import Agent, AgentSettings, Observer, chunks_after, gather, open_agent, run_sync
+from memagent_lib.agent import Agent, AgentSettings, chunks_after, open_agent, run_sync
 from memagent_lib.backends import BackendError, Scripted
+from memagent_lib.driver import Observer, gather
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import READERS, gated
 from memagent_lib.text import Chunk, chunks

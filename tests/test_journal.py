@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from hostile import serving
 
-from memagent_lib.agent import Agent, Observer
+from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted, open_backend
 from memagent_lib.documents import read_files
+from memagent_lib.driver import Observer
 from memagent_lib.journal import Journal, JournalError, append_record, key_of, records
 from memagent_lib.readers import GATE, READERS
 from memagent_lib.text import Chunk

@@ -11,7 +11,15 @@ model's turns cost without loading its weights. This package does not depend on 
 """
 
 from memagent_lib.backends.end_tokens import end_tokens
-from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Remote, Sampling, require_room
+from memagent_lib.backends.interface import (
+    RETRY_TEMPERATURE,
+    Backend,
+    BackendError,
+    BackendUnavailable,
+    Remote,
+    Sampling,
+    require_room,
+)
 from memagent_lib.backends.model_shape import ModelShape, shape_of
 from memagent_lib.backends.opening import BACKENDS, open_backend
 from memagent_lib.backends.scripted import Scripted
@@ -19,6 +27,7 @@ from memagent_lib.backends.vllm_loop import LoopEngine
 
 __all__ = [
     "BACKENDS",
+    "RETRY_TEMPERATURE",
     "Backend",
     "BackendError",
     "BackendUnavailable",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from memagent_lib.errors import UserError
@@ -27,6 +27,10 @@ class BackendUnavailable(UserError, RuntimeError):
         self.after_s = after_s
 
 
+RETRY_TEMPERATURE = 0.7
+"""The temperature of a second attempt at a prompt whose first reply was greedy; the paper evaluates at it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How replies are sampled: greedily at ``temperature=0``.
@@ -47,11 +51,22 @@ class Sampling:
     def seed_for(self, request: Request) -> int | None:
         """Return a seed computed from ``self.seed`` and the prompt, so that other requests do not affect the reply.
 
-        Without ``self.seed``, return ``None``.
+        Without ``self.seed``, return ``None``, or a seed all the same for a second attempt.
         """
+        if request.attempt:
+            return hash((self.seed or 0, request.ids, request.attempt)) & 0x7FFFFFFF
         if self.seed is None:
             return None
         return hash((self.seed, request.ids)) & 0x7FFFFFFF
+
+    def for_request(self, request: Request) -> Sampling:
+        """Return the sampling of a request: this one, or above temperature 0 for a second attempt.
+
+        A second attempt has another seed, even without a seed here, so that it is repeatable.
+        """
+        if not request.attempt or self.temperature:
+            return self
+        return replace(self, temperature=RETRY_TEMPERATURE)
 
 
 def require_room(request: Request, window: int) -> None:

@@ -70,6 +70,8 @@ class Dialect:
     def fields(self, request: Request, completions: bool = False) -> dict[str, Any]:
         """Return a request's fields, for the completions API or for the chat API."""
         fields = {self._limit: request.max_tokens} | self._sampled
+        if "temperature" in fields:
+            fields["temperature"] = self._sampling.for_request(request).temperature
         seed = self._sampling.seed_for(request)
         if seed is not None and "seed" not in self._refused:
             fields["seed"] = seed

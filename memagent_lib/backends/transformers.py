@@ -104,10 +104,13 @@ class Transformers:
             self._torch.set_num_threads(self._threads)  # counts for the calling thread alone
         with self._torch.inference_mode():
             replies = self._from_drafts(requests)
-            unfinished = [i for i, request in enumerate(requests) if not self._finished(request, replies[i])]
-            rest = self._continue([requests[i] for i in unfinished], [replies[i] for i in unfinished])
-        for i, more in zip(unfinished, rest, strict=True):
-            replies[i] = (replies[i] + more)[: requests[i].max_tokens]
+            rows = [i for i, request in enumerate(requests) if not self._finished(request, replies[i])]
+            first = [i for i in rows if not requests[i].attempt]
+            # A second attempt has a sampling and a seed of its own.
+            for group in filter(None, (first, *([i] for i in rows if requests[i].attempt))):
+                rest = self._continue([requests[i] for i in group], [replies[i] for i in group])
+                for i, more in zip(group, rest, strict=True):
+                    replies[i] = (replies[i] + more)[: requests[i].max_tokens]
         return [self._reply(request, ids) for request, ids in zip(requests, replies, strict=True)]
 
     def _from_drafts(self, requests: list[Request]) -> list[Ids]:
@@ -120,7 +123,7 @@ class Transformers:
         hopeless = self._right_share < WORTHWHILE and self._batches % RETRY_DRAFTS != 0
         if not self._drafts or hopeless:
             return replies
-        drafts = [(*r.draft, *self._ends[:1])[: r.max_tokens] if r.draft else () for r in requests]
+        drafts = [(*r.draft, *self._ends[:1])[: r.max_tokens] if r.draft and not r.attempt else () for r in requests]
         for check in range(CHECKS):
             rows = [
                 i
@@ -159,7 +162,7 @@ class Transformers:
         return len(ids) == request.max_tokens or (bool(ids) and ids[-1] in self._ends)
 
     def _continue(self, requests: list[Request], begun: list[Ids]) -> list[Ids]:
-        """Return the tokens that follow ``begun``, generated in one left-padded batch."""
+        """Return the tokens that follow ``begun``, from one left-padded batch with the first request's sampling."""
         if not requests:
             return []
         torch = self._torch
@@ -167,16 +170,15 @@ class Transformers:
         width = max(map(len, rows))
         ids = torch.tensor([[PAD] * (width - len(row)) + list(row) for row in rows], device=self.device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self.device)
+        drawn = self.sampling.for_request(requests[0])
         sampling = {"do_sample": False}
-        if self.sampling.temperature:
-            sampling = {
-                "do_sample": True,
-                "temperature": self.sampling.temperature,
-                "top_p": self.sampling.top_p,
-                "top_k": 0,
-            }
+        if drawn.temperature:
+            sampling = {"do_sample": True, "temperature": drawn.temperature, "top_p": drawn.top_p, "top_k": 0}
         most = max(request.max_tokens - len(ids) for request, ids in zip(requests, begun, strict=True))
-        out = self.model.generate(ids, attention_mask=mask, max_new_tokens=most, **sampling)
+        with torch.random.fork_rng(enabled=bool(requests[0].attempt)):
+            if requests[0].attempt:
+                torch.manual_seed(self.sampling.seed_for(requests[0]))
+            out = self.model.generate(ids, attention_mask=mask, max_new_tokens=most, **sampling)
         return [self._up_to_end(row) for row in out[:, width:].tolist()]
 
     def _up_to_end(self, row: list[int]) -> Ids:

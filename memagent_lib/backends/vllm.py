@@ -85,7 +85,7 @@ class VLLM:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        s = self.sampling
+        s = self.sampling.for_request(request)
         return SamplingParams(
             max_tokens=request.max_tokens,
             temperature=s.temperature,

@@ -23,12 +23,16 @@ SIZES = {
 }
 
 
-def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = False) -> None:
+def add_agent_options(
+    verb: argparse.ArgumentParser, several_readers: bool = False, on_bad_memory: str = "take"
+) -> None:
     """Add the options from which :func:`agent_of` opens an agent.
 
-    With ``several_readers``, ``--reader`` may be repeated, and its value is a list.
+    With ``several_readers``, ``--reader`` may be repeated, and its value is a list. ``on_bad_memory`` is the verb's
+    default of ``--on-bad-memory`` for models that this project has not trained.
     """
     from memagent_lib.backends import BACKENDS
+    from memagent_lib.bad_memory import OnBadMemory
     from memagent_lib.prompts import TEMPLATE_FOLDER, Budget
     from memagent_lib.readers import READERS
 
@@ -67,6 +71,11 @@ def add_agent_options(verb: argparse.ArgumentParser, several_readers: bool = Fal
     paper = Budget()
     for name, what in SIZES.items():
         option(reading, f"--{name}-tokens", "N", f"{what} (default: {getattr(paper, f'{name}_tokens')})")
+    action = (
+        "what to do with a reply that is no memory, such as a comment about it or a refusal: take it as the memory, "
+    )
+    action += f"keep the old memory, or retry once and then keep the old one (default: {on_bad_memory})"
+    option(reading, "--on-bad-memory", "NAME", action, choices=list(OnBadMemory))
     option(reading, "--temperature", "X", "0 always takes the likeliest token", default=0.0)
     option(reading, "--top-p", "X", "above temperature 0, draw from the likeliest tokens of this share", default=1.0)
     option(reading, "--seed", "N", "makes sampling repeatable; no effect at temperature 0")
@@ -103,6 +112,7 @@ def agent_of(a: argparse.Namespace) -> Agent:
         sampling=sampling_of(a),
         tokenizer=a.tokenizer,
         chat_template=chat_template_of(a),
+        on_bad_memory=a.on_bad_memory,
         window=a.window,
         **server,
     )

@@ -91,7 +91,15 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.evaluation import EvaluationPlan, benchmark_table, failure_reasons, judges, mixtures, overview
+    from memagent_lib.evaluation import (
+        EvaluationPlan,
+        bad_memory_notes,
+        benchmark_table,
+        failure_reasons,
+        judges,
+        mixtures,
+        overview,
+    )
     from memagent_lib.tracking import Experiment, evaluate_files, policy_name
 
     # Every option is checked before a model is loaded, which can take minutes.
@@ -116,6 +124,7 @@ def run(a: argparse.Namespace) -> int:
         "budget": agent.encoder.budget,
         "sampling": agent.identity["sampling"],
         "backend": a.backend,
+        "on_bad_memory": agent.on_bad_memory,
     }
     try:
         with Experiment.open(a.tracking).run(f"evaluate {policy}", params) as tracked:
@@ -130,7 +139,7 @@ def run(a: argparse.Namespace) -> int:
     table = benchmark_table(results, policy)
     if len(table):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
-    for note in (*mixtures(rows), *failure_reasons(rows)[:MOST_REASONS]):
+    for note in (*mixtures(rows), *bad_memory_notes(rows), *failure_reasons(rows)[:MOST_REASONS]):
         print(f"warning: {note}", file=sys.stderr)
     if a.wrong:
         _save_wrong(plan, results, a.wrong)

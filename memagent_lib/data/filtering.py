@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from memagent_lib.agent import Agent, UnfinishedThought, gather, run_sync
+from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data.pools import Question
+from memagent_lib.driver import UnfinishedThought, gather
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import score
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from memagent_lib.diagnostics.fates import COMMON_WORDS, WORD, distinctive_words
 from memagent_lib.text import Chunk
-from memagent_lib.trace import Kind, Trace, Turn
+from memagent_lib.trace import BadMemory, Kind, Trace, Turn
 
 NO_ANSWERS = frozenset({"unknown", "unanswerable", "not known", "not mentioned", "not stated", "no answer", "none"})
 """Answers that say that the text has none."""
@@ -68,6 +68,7 @@ class MemoryChange:
     dropped: tuple[str, ...]
     signal: str
     cut: bool
+    bad_memory: BadMemory | None = None
 
 
 class _State(NamedTuple):
@@ -198,6 +199,7 @@ class Provenance:
                 tuple(_left_out(before.text, used)),
                 turn.reply.signal,
                 turn.reply.cut,
+                turn.bad_memory,
             )
         )
 

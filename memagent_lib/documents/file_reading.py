@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.agent import Agent, Observer
+from memagent_lib.agent import Agent, AgentSettings
 from memagent_lib.backends import BackendError
+from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.diagnostics import Provenance
 from memagent_lib.documents.reading_page import FileReading
 from memagent_lib.documents.sources import Document, Part
+from memagent_lib.driver import Observer
 from memagent_lib.errors import MissingFile
 from memagent_lib.journal import Journal
 from memagent_lib.readers import overwrite, question_list, several_questions
@@ -90,6 +92,16 @@ def questions_to_answer(
     return found
 
 
+def on_bad_memory_for(model: str | Path) -> str | None:
+    """Return what happens by default to a model's reply that is no memory, when it reads a person's own documents.
+
+    ``keep`` for a model that this project has not trained: one comment instead of a memory would lose all that was read
+    before, and there is no other answer to compare with. A policy trained here has learnt by the consequences of its
+    own replies, so its saved settings decide (``None``).
+    """
+    return None if AgentSettings.are_saved(model) else OnBadMemory.KEEP
+
+
 def read_files(
     agent: Agent,
     paths: Sequence[str | Path] | Document,
@@ -130,8 +142,10 @@ def read_files(
         document = Document(document, read_before, parts_before)
     observed = _Observed(provenance, on_turn)
     started = time.monotonic()
+    # A turn is found by its prompt, which has the memory: replies do not depend on what happens to a bad memory.
+    reply_settings = {name: value for name, value in settings.items() if name != "on_bad_memory"}
     # The same files at another position get other memories, so they need another journal.
-    turns = Journal(journal, settings | {"continues_at": read_before}) if journal else nullcontext()
+    turns = Journal(journal, reply_settings | {"continues_at": read_before}) if journal else nullcontext()
     with turns as store:
         trace = agent.read(
             document.blocks(),
@@ -156,7 +170,7 @@ class _Observed:
 
     def __call__(self, turn: Turn) -> None:
         self.turns += 1
-        if turn.reply.text:
+        if any(reply.text for reply in turn.attempts):
             self.is_silent = False
         if self.is_silent and self.turns >= SILENT_TURNS:
             raise _silent(self.turns)

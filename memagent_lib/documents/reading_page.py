@@ -47,7 +47,7 @@ class FileReading:
 
     @property
     def warnings(self) -> list[str]:
-        """The limits of the answer: truncated memories, files left out, bytes that were not text.
+        """The limits of the answer: memories cut or turned away, files left out, bytes that were not text.
 
         This list names only the first few files of each kind; the page names all of them.
         """
@@ -94,6 +94,9 @@ def _of_trace(trace: Trace) -> list[str]:
     if trace.sampling_left_out:
         turns = sum(bool(turn.reply.sampling_left_out) for turn in trace.turns)
         warnings.append(f"the server refused {trace.sampling_left_out} in {turns:,} turns and used its own setting")
+    if trace.bad_memories:
+        turns = "1 turn" if trace.bad_memories == 1 else f"{trace.bad_memories:,} turns"
+        warnings.append(f"in {turns} a reply was no memory: {trace.bad_memory_kinds}")
     return warnings
 
 
@@ -161,7 +164,10 @@ def _history(reading: FileReading) -> dict[str, Any]:
     changed = [_has_changed(step, memory) for step, memory in zip(steps, before, strict=False)]
     summary = f"{sum(changed):,} turns changed the memory, {len(steps) - sum(changed):,} left it as it was"
     # A turn that was cut or that did something else than write is listed too, though the memory stayed.
-    listed = [step for step, is_change in zip(steps, changed, strict=True) if is_change or step.cut or step.signal]
+    special = [
+        is_change or step.cut or step.signal or step.bad_memory for step, is_change in zip(steps, changed, strict=True)
+    ]
+    listed = [step for step, is_listed in zip(steps, special, strict=True) if is_listed]
     if len(listed) > MOST_CHANGES:
         # A page with thousands of changes would not open in a browser.
         half = MOST_CHANGES // 2
@@ -189,6 +195,8 @@ def _turn(reading: FileReading, change: MemoryChange) -> dict[str, Any]:
         "dropped": [plain(words) for words in change.dropped],
         "notes": [note for note in (change.signal, "cut at its limit" if change.cut else "") if note],
         "runs": [run for run in _runs(change.memory, change.pieces, _boxes(change.memory)) if run.text],
+        "bad": str(change.bad_memory or ""),
+        "turned_away": [reply.text for reply in change.bad_memory.replies] if change.bad_memory else [],
     }
 
 

@@ -28,6 +28,7 @@ from memagent_lib.evaluation.results import COLUMNS, Column, Result, to_frame, t
 from memagent_lib.evaluation.tables import (
     Rate,
     against,
+    bad_memory_notes,
     failure_reasons,
     fates_at_the_end,
     gather_rows,
@@ -61,6 +62,7 @@ __all__ = [
     "Verdict",
     "aevaluate",
     "against",
+    "bad_memory_notes",
     "benchmark_rows",
     "benchmark_table",
     "case_study",

@@ -14,9 +14,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from memagent_lib.agent import Agent, Observer, gather, run_sync
+from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data import Example
+from memagent_lib.driver import Observer, gather
 from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import DOCUMENTS, DocumentStore
 from memagent_lib.evaluation.results import Result, reading_key

@@ -245,6 +245,14 @@ COLUMNS: dict[str, Column] = {
     "sampling_left_out": Column(
         _of_trace(lambda r: r.trace.sampling_left_out or None), "sampling settings that the server refused",
     ),
+    "bad_memories": Column(
+        _of_trace(lambda r: r.trace.bad_memories),
+        "turns in which a reply was no memory, such as a comment about it or a refusal",
+        "turns", int, mean=True, tag=True,
+    ),
+    "bad_memory_kinds": Column(
+        _of_trace(lambda r: r.trace.bad_memory_kinds), "what these replies were, and what was done about them", tag=True
+    ),
     "prompt_tokens": Column(_of_trace(lambda r: r.trace.prompt_tokens), "of all prompts", "tokens", int, mean=True),
     "reply_tokens": Column(_of_trace(lambda r: r.trace.reply_tokens), "of all replies", "tokens", int),
     "cached_tokens": Column(

@@ -71,7 +71,8 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
         scored = group["score"].dropna()
         rate = wilson(scored.sum(), len(scored))
         counts = {"scored": rate.n, "failed": int(group["error"].notna().sum())}
-        means = {name: group[name].astype(float).mean() for name in averaged}
+        # Rows that were saved by an older version lack newer columns.
+        means = {name: group[name].astype(float).mean() for name in averaged if name in group}
         return pd.Series({"accuracy": rate.value, "low": rate.low, "high": rate.high} | counts | means)
 
     summed = frame.groupby(list(by), dropna=False).apply(summary, include_groups=False).reset_index()
@@ -223,6 +224,22 @@ def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
         return in_order(keyed(pd.concat(frames, ignore_index=True)), first)
     except ValueError as failure:
         raise type(failure)(f"{folder}: {failure}") from None
+
+
+def bad_memory_notes(results: pd.DataFrame) -> list[str]:
+    """Return a sentence per reader with replies that were no memories: how many, and in how many of its readings."""
+    notes: list[str] = []
+    if "bad_memories" not in results:  # rows of an older version
+        return notes
+    for reader, rows in results.groupby("reader", sort=False):
+        count = int(rows["bad_memories"].sum())
+        if count:
+            readings = int((rows["bad_memories"] > 0).sum())
+            notes.append(
+                f"{reader}: in {count:,} turns of {readings:,} readings a reply was no memory; the column "
+                "bad_memory_kinds has the reasons"
+            )
+    return notes
 
 
 def failure_reasons(results: pd.DataFrame) -> list[str]:

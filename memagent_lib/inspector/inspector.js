@@ -4,7 +4,7 @@
 
 const FATES = { a: "ahead", h: "present", m: "missed", l: "lost", n: "none" };
 const NAMES = { ahead: "not read yet", present: "in memory", missed: "read but never noted", lost: "noted and lost", none: "no memory" };
-const FATE_FILTERS = ["noted and lost", "read but never noted", "in memory", "memory cut at its limit"];
+const FATE_FILTERS = ["noted and lost", "read but never noted", "in memory", "memory cut at its limit", "a reply was no memory"];
 const HELP = "← → turn · n p next or previous change · [ ] reading · Home End";
 const WORST = "namhl"; // when several turns share a column of pixels, the worst is drawn
 
@@ -79,7 +79,7 @@ class Timeline {
 
   hover(event) {
     const turn = this.at(event), { story } = this, box = this.canvas.getBoundingClientRect();
-    const notes = [story.evidence.includes(turn) && "evidence in its chunk", story.cut.includes(turn) && "cut at its limit"].filter(Boolean);
+    const notes = [story.evidence.includes(turn) && "evidence in its chunk", story.cut.includes(turn) && "cut at its limit", story.bad.includes(turn) && "no memory"].filter(Boolean);
     this.tip.textContent = [`turn ${turn + 1}: ${NAMES[FATES[story.fates[turn]]]}`, counted(story.tokens[turn], "token"), ...notes].join(" · ");
     this.tip.hidden = false;
     const x = event.clientX - box.left;
@@ -117,7 +117,7 @@ class Timeline {
       bar(x, Math.max(1, next - x - gap), worst, Math.max(...story.tokens.slice(first, end)));
     }
     pen.fillStyle = colour.l;
-    for (const i of story.cut) pen.fillRect(edge(i), 0, Math.max(px(2), edge(i + 1) - edge(i) - gap), px(3));
+    for (const i of [...story.cut, ...story.bad]) pen.fillRect(edge(i), 0, Math.max(px(2), edge(i + 1) - edge(i) - gap), px(3));
     this.axis(pen, style, { width, n, px, floor, edge });
     pen.strokeStyle = style.color;
     pen.lineWidth = px(2);
@@ -189,6 +189,7 @@ class Side {
     const parts = [make("p", { class: "ma-turn-head" }, dot, `turn ${d.turn + 1}${headline(d)} `, ...this.metadata(d))];
     if (d.chunk && !chunkShared) parts.push(chunkBox(d.chunk, this.spans(d)));
     if (d.thinking) parts.push(make("details", {}, make("summary", {}, "thinking"), make("p", { class: "ma-chunk" }, d.thinking)));
+    for (const text of d.turned_away) parts.push(make("p", { class: "ma-away" }, make("small", {}, "turned away "), text || "(empty)"));
     const words = d.changes.map(([text, change]) => (change === "same" ? text : make(change === "new" ? "ins" : "del", {}, text)));
     if (!words.length) words.push(make("i", {}, "empty"));
     const label = answers ? "answer " : d.edited ? "memory, edited " : "memory ";
@@ -205,6 +206,7 @@ class Side {
     if (prompt) notes.push(`${counted(prompt, "token")} read${fromCache}, ${reply.toLocaleString()} written`);
     const nodes = [make("small", {}, notes.join(" · "))];
     if (d.cut) nodes.push(" ", make("small", { class: "ma-cut" }, "cut at its token limit"));
+    if (d.bad) nodes.push(" ", make("small", { class: "ma-cut" }, d.bad));
     return nodes;
   }
 

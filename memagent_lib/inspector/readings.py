@@ -43,6 +43,7 @@ FATES = (
 )
 SIGNALS = {"keep": "left its memory unchanged", "done": "stopped reading here"}
 CUT = "memory cut at its limit"
+BAD = "a reply was no memory"
 MOST_PHRASES = 200
 MOST_NOTABLE = 8
 _LETTER_OF = {fate.fate: fate.letter for fate in FATES}
@@ -105,9 +106,10 @@ class Readings:
         """Return the story of a reading: a few numbers for every turn.
 
         Three entries have one value per turn. ``fates`` is a string of letters for the evidence's fate, ``tokens`` has
-        the length of each reply, and ``starts`` the position of each chunk in the document (-1 without a chunk). Three
+        the length of each reply, and ``starts`` the position of each chunk in the document (-1 without a chunk). Four
         entries are lists of turns. ``evidence`` has those whose chunk contains evidence, ``changes`` also those at
-        which the fate changes, and ``cut`` those with a truncated reply. ``first`` is the turn to open first.
+        which the fate changes, ``cut`` those with a truncated reply, and ``bad`` those with a reply that was no memory.
+        ``first`` is the turn to open first.
         """
         result = self._result(key)
         turns = result.trace.turns
@@ -123,6 +125,7 @@ class Readings:
             "changes": sorted({*evidence, *result.diagnosis.changes}),
             "first": firsts[0] if firsts else 0,
             "cut": [i for i, turn in enumerate(turns) if turn.reply.cut],
+            "bad": [i for i, turn in enumerate(turns) if turn.bad_memory],
         }
 
     def detail(self, key: str, turn: int) -> dict[str, Any]:
@@ -153,6 +156,8 @@ class Readings:
             "thinking": reply.thinking,
             "signal": _signal(reply),
             "cut": reply.cut,
+            "bad": str(this.bad_memory or ""),
+            "turned_away": [each.text for each in this.bad_memory.replies] if this.bad_memory else [],
             "edited": reply.finish_reason == "edited",
             "tokens": [reply.prompt_tokens, reply.cached_tokens, reply.reply_tokens],
             "editable": prompt.kind.reads and can_continue(result.trace.reader),
@@ -293,7 +298,7 @@ def _tags(result: Result) -> list[str]:
     """Return what happened to the evidence, as tags to filter by.
 
     Evidence is tagged as lost at any time, as read but never in memory, or as in memory at the end. A truncated memory
-    has its own tag.
+    and a reply that was no memory have their own tags.
     """
     fates = result.diagnosis.fates
     # Several tags may apply: evidence can be lost and found again.
@@ -306,6 +311,8 @@ def _tags(result: Result) -> list[str]:
         tags.append(str(Fate.IN_MEMORY))
     if any(turn.reply.cut for turn in result.trace.turns):
         tags.append(CUT)
+    if result.trace.bad_memories:
+        tags.append(BAD)
     return tags
 
 

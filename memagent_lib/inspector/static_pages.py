@@ -170,6 +170,8 @@ def _timeline(story: Mapping[str, Any]) -> dict[str, Any]:
         title = f"turn {turn + 1}: {fate.words}"
         if turn in story["cut"]:
             title += "; cut"
+        if turn in story["bad"]:
+            title += "; a reply was no memory"
         bars.append(
             {
                 "css": fate.css,

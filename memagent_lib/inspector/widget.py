@@ -13,7 +13,8 @@ from typing import Any
 import anywidget
 import traitlets
 
-from memagent_lib.agent import Agent, drive, run_sync
+from memagent_lib.agent import Agent, run_sync
+from memagent_lib.driver import drive
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import SCRIPT, still
@@ -111,5 +112,5 @@ def read_on(result: Result, turn: int, memory: str, agent: Agent) -> Result:
     chunks = [t.prompt.chunk for t in turns[turn + 1 :] if t.prompt.kind.reads]
     # The edited turn counts as read, so the reader continues after it.
     session = reader_named(result.trace.reader)(question, chunks, previous=previous)
-    trace = run_sync(drive(session, agent.encoder, agent.backend))
+    trace = run_sync(drive(session, agent.encoder, agent.backend, on_bad_memory=agent.on_bad_memory))
     return replace(result, trace=trace, score=score(result.example.rule, trace.answer, result.example.answers))

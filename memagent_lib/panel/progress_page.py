@@ -198,6 +198,7 @@ def _turn(number: int, turn: Turn) -> dict[str, object]:
         "name": "answer" if turn.prompt.kind.answers else f"memory {number}",
         "text": turn.reply.text,
         "cut": turn.reply.cut,
+        "bad": str(turn.bad_memory or ""),
         "chunk": chunk and _shortened(chunk.text),
     }
 

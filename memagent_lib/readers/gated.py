@@ -10,19 +10,47 @@ from memagent_lib.readers.declaration import ReaderSession, reader, turns_and_me
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace
 
+KEEP = "keep"
+DONE = "done"
+UPDATE = "update"
+# Models put a name before the word, and marks around it: "**Decision:** keep".
+_NAME = r"\W*(?:(?i:decision|gate|action|command|verdict)\W*[:=–—-]\W*)?"
+# Alone in any case; in capitals also with a comment behind a dash, a bracket or another mark that ends the word. "Keep
+# the red door shut" is a memory.
+_KEEP = re.compile(rf"{_NAME}((?i:keep)\W*|KEEP[*_\"'`]*(\s*[(.,:;!\n–—]|\s+-).*)", re.DOTALL)
+_DONE = re.compile(rf"{_NAME}((?i:done)\b[^\n\w]*|DONE[*_\"'`]*( *[(–—]| +-)[^\n]*)(?:\n|$)")
+# The third decision of the paper, which our wording leaves unnamed. The word is removed only before a memory.
+_UPDATE = re.compile(
+    r"[^\w\n]*(?:UPDATE|(?i:decision|gate|action|command|verdict)\W*[:=–—-]\W*(?i:update))[*_\"'`]*"
+    r"(?:\s*[:–—][*_]*\s*|\s+-\s+|[^\S\n]*\n)\s*(?=\S)"
+)
+
+
+def open_gate(reply: Reply, memory: str) -> Reply:
+    """Return the reply with the resulting memory as its text, and the gate as its signal ("" for a plain memory)."""
+    if reply.signal:  # the driver has opened it
+        return reply
+    # The whole reply: a memory may itself contain the word.
+    if _KEEP.fullmatch(reply.text):
+        return replace(reply, text=memory, signal=KEEP)
+    done = _DONE.match(reply.text)
+    if done:
+        # DONE may come with a last memory; alone, it leaves the memory unchanged.
+        return replace(reply, text=reply.text[done.end() :].strip() or memory, signal=DONE)
+    update = _UPDATE.match(reply.text)
+    if update:
+        return replace(reply, text=reply.text[update.end() :].strip(), signal=UPDATE)
+    return reply
+
+
 GATE = Kind(
     "gate",
     reads=True,
+    opened=open_gate,
     words="If this piece brings nothing for the question, reply with the single word KEEP and the memory stays as it "
     "is. If the memory already holds all that the question needs, begin the reply with the single word DONE, then a "
     "line break, then the memory.",
 )
-KEEP = "keep"
-DONE = "done"
-# Alone in any case; in capitals also with a comment behind a dash, a bracket or another mark that ends the word. "Keep
-# the red door shut" is a memory.
-_KEEP = re.compile(r"\W*((?i:keep)\W*|KEEP[*_\"']*(\s*[(.,;!\n–—]|\s+-).*)", re.DOTALL)
-_DONE = re.compile(r"\W*((?i:done)\b[^\n\w]*|DONE[*_\"']*( *[(–—]| +-)[^\n]*)(?:\n|$)")
 
 
 @reader({GATE: 1, Kind.ANSWER: 1})
@@ -43,15 +71,3 @@ def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None)
             break
     answer = yield Prompt(Kind.ANSWER, question, memory)
     return Trace(question, (*turns, answer))
-
-
-def open_gate(reply: Reply, memory: str) -> Reply:
-    """Return the reply with the resulting memory as its text, and the gate that the model chose as its signal."""
-    # The whole reply: a memory may itself contain the word.
-    if _KEEP.fullmatch(reply.text):
-        return replace(reply, text=memory, signal=KEEP)
-    done = _DONE.match(reply.text)
-    if done:
-        # DONE may come with a last memory; alone, it leaves the memory unchanged.
-        return replace(reply, text=reply.text[done.end() :].strip() or memory, signal=DONE)
-    return reply

@@ -11,14 +11,30 @@ from memagent_lib.readers.ranking import ranked
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace
 
+_CALL = re.compile(r"\n?[ \t]*[*_`]*RECALL[*_`]*:[ \t]*[*_`]*(?P<words>[^\n]*?)[*_`\s]*\Z", re.IGNORECASE)
+_SIGNAL = "recall: "
+_SEAM = "\nFrom an earlier memory:\n"
+
+
+def open_call(reply: Reply, memory: str) -> Reply:
+    """Return the reply without its recall request, which becomes its signal.
+
+    A request alone leaves the memory unchanged.
+    """
+    call = _CALL.search(reply.text)
+    words = call["words"].strip() if call else ""
+    if reply.signal or not words:
+        return reply
+    return replace(reply, text=reply.text[: call.start()].strip() or memory, signal=f"{_SIGNAL}{words}")
+
+
 RECALL = Kind(
     "recall",
     reads=True,
+    opened=open_call,
     words="If something that an earlier memory held is missing now, end the reply with a line that begins with "
     "RECALL: and names it in a few words; you will then see that earlier memory beside the next piece.",
 )
-_CALL = re.compile(r"\n?[ \t]*RECALL:[ \t]*(?P<words>[^\n]*)\s*\Z", re.IGNORECASE)
-_SEAM = "\nFrom an earlier memory:\n"
 
 
 @reader({RECALL: 2, Kind.ANSWER: 2})
@@ -35,21 +51,13 @@ def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None
         turn = yield _prompt(RECALL, question, memory, recalled, chunk)
         # Before this turn is added: the memory it writes is in the next prompt anyway.
         past = [turn.reply.text for turn in turns]
-        reply, words = split_call(turn.reply)
-        turns.append(replace(turn, reply=reply))
-        memory = reply.text
+        turn = replace(turn, reply=open_call(turn.reply, memory))
+        turns.append(turn)
+        memory = turn.reply.text
+        words = turn.reply.signal.removeprefix(_SIGNAL)
         recalled = best_past(words, past, memory) if words else None
     answer = yield _prompt(Kind.ANSWER, question, memory, recalled)
     return Trace(question, (*turns, answer))
-
-
-def split_call(reply: Reply) -> tuple[Reply, str]:
-    """Return the reply without its recall request, and the requested words ("" if there is no request)."""
-    call = _CALL.search(reply.text)
-    words = call["words"].strip() if call else ""
-    if not words:
-        return reply, ""
-    return replace(reply, text=reply.text[: call.start()].strip(), signal=f"recall: {words}"), words
 
 
 def best_past(words: str, past: Sequence[str], now: str) -> str | None:
@@ -63,4 +71,4 @@ def best_past(words: str, past: Sequence[str], now: str) -> str | None:
 def _prompt(kind: Kind, question: str, memory: str, recalled: str | None, chunk: Chunk | None = None) -> Prompt:
     if recalled is None:
         return Prompt(kind, question, memory, chunk)
-    return Prompt(kind, question, f"{memory}{_SEAM}{recalled}", chunk, memories=2)
+    return Prompt(kind, question, f"{memory}{_SEAM}{recalled}", chunk, memories=2, replaced=memory)

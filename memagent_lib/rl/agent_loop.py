@@ -24,8 +24,11 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from vllm.sampling_params import RequestOutputKind
 
-from memagent_lib.agent import Agent, drive, open_agent
+from memagent_lib.agent import Agent, open_agent
+from memagent_lib.backends import RETRY_TEMPERATURE
+from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.data import Example
+from memagent_lib.driver import drive
 from memagent_lib.evaluation import Result
 from memagent_lib.paths import read_lines
 from memagent_lib.prompts import Budget, Request
@@ -87,6 +90,8 @@ class VerlBackend:
             "max_tokens": request.max_tokens,
             "stop_token_ids": list(self.ends),
         }
+        if request.attempt and not sampling.get("temperature"):
+            sampling["temperature"] = RETRY_TEMPERATURE
         if sampling.get("temperature"):
             sampling["seed"] = seed_of(*self.seeds, self.turns)
         self.turns += 1
@@ -131,6 +136,7 @@ class MemAgentLoop(AgentLoopBase):
         budget: dict[str, int],
         window: int,
         ends: Sequence[int] = (),
+        on_bad_memory: str = "take",
         seed: int = 0,
         overlong: str = "keep",
         overlong_buffer: float = 0.25,
@@ -145,6 +151,7 @@ class MemAgentLoop(AgentLoopBase):
             arguments = data_config.config.get("apply_chat_template_kwargs")
         frame = json.dumps(dict(arguments or {}), sort_keys=True)
         self.agent = _agent(server_manager, tokenizer, reader, template, Budget(**budget), window, tuple(ends), frame)
+        self.on_bad_memory = OnBadMemory.of(on_bad_memory)
         self.seed = seed
         self.overlong = Overlong(overlong)
         self.overlong_buffer = overlong_buffer
@@ -185,7 +192,8 @@ class MemAgentLoop(AgentLoopBase):
         )
         encoder = self.agent.encoder
         parts = await asyncio.to_thread(_chunks, example.document, encoder.tokenizer, encoder.budget.chunk_tokens)
-        trace = await drive(self.agent.reader(example.question, parts), encoder, backend)
+        session = self.agent.reader(example.question, parts)
+        trace = await drive(session, encoder, backend, on_bad_memory=self.on_bad_memory)
         verdict = score(example.rule, trace.answer, example.answers)
         result = Result(example, trace.reader, time.monotonic() - started, trace, verdict)
         if rollout == 0:
@@ -202,8 +210,9 @@ class MemAgentLoop(AgentLoopBase):
             return float(value)
         limit = self.agent.encoder.reply_limit
         penalties = [
-            length_penalty(turn.reply.reply_tokens, limit(turn.prompt.kind), self.overlong_buffer)
+            length_penalty(reply.reply_tokens, limit(turn.prompt.kind), self.overlong_buffer)
             for turn in trace.turns
+            for reply in turn.attempts
         ]
         return value + self.overlong_weight * sum(penalties) / len(penalties)
 
@@ -256,36 +265,43 @@ def rollout_metrics(result: Result) -> dict[str, float]:
     """Return the metrics of a rollout by name. :data:`UNKNOWN` stands for a metric that does not apply."""
     trace = result.trace
     diagnosis = result.diagnosis
-    memory_tokens = [turn.reply.reply_tokens for turn in trace.reads]
+    memory_tokens = [reply.reply_tokens for turn in trace.reads for reply in turn.attempts]
     return {
         "acc": float(result.score.value),
         "turns": float(len(trace.turns)),
         "memory_tokens": sum(memory_tokens) / max(1, len(memory_tokens)),
         "cut_memories": float(trace.cut_memories),
-        "cut_share": trace.cut_memories / max(1, len(memory_tokens)),
+        "cut_share": trace.cut_memories / max(1, len(trace.reads)),
+        "bad_memories": float(trace.bad_memories),
         "cut_answers": float(trace.turns[-1].reply.cut),
         "prompt_tokens": float(trace.prompt_tokens),
         "reply_tokens": float(trace.reply_tokens),
-        "cached_tokens": float(sum(turn.reply.cached_tokens for turn in trace.turns)),
+        "cached_tokens": float(sum(reply.cached_tokens for turn in trace.turns for reply in turn.attempts)),
         "capture": UNKNOWN if diagnosis.capture is None else diagnosis.capture,
         "retention": UNKNOWN if diagnosis.retention is None else diagnosis.retention,
     }
 
 
 def _outputs(result: Result, measured: dict[str, float], extra_fields: dict[str, Any]) -> list[AgentLoopOutput]:
-    """Return one row per turn; the last carries the reward and the rollout's metrics."""
+    """Return one row per turn; the last carries the reward and the rollout's metrics.
+
+    A reply that was turned away as no memory is a row too, with the same credit as any other: the policy wrote it, and
+    what became of the rollout is its consequence. With ``keep`` it is the turn's only row, so the policy learns whether
+    leaving the memory unchanged in this way pays. With ``retry`` both attempts are rows.
+    """
     turns = result.trace.turns
     outputs = [
         AgentLoopOutput(
-            prompt_ids=list(turn.reply.prompt_ids),
-            response_ids=list(turn.reply.token_ids),
-            response_mask=[1] * len(turn.reply.token_ids),
-            response_logprobs=list(turn.reply.log_probs) or None,
+            prompt_ids=list(reply.prompt_ids),
+            response_ids=list(reply.token_ids),
+            response_mask=[1] * len(reply.token_ids),
+            response_logprobs=list(reply.log_probs) or None,
             num_turns=len(turns),
             metrics=AgentLoopMetrics(generate_sequences=result.seconds),
             extra_fields=extra_fields | {STEP: step},
         )
         for turn, step in zip(turns, result.diagnosis.steps, strict=True)
+        for reply in turn.attempts
     ]
     outputs[-1].reward_score = measured["reward"]
     outputs[-1].extra_fields["reward_extra_info"] = measured
@@ -294,8 +310,9 @@ def _outputs(result: Result, measured: dict[str, float], extra_fields: dict[str,
 
 def _without_cut_replies(outputs: list[AgentLoopOutput], trace: Trace) -> list[AgentLoopOutput]:
     """Leave the rows of truncated replies out of the loss."""
-    for output, turn in zip(outputs, trace.turns, strict=True):
-        if turn.reply.cut:
+    replies = (reply for turn in trace.turns for reply in turn.attempts)
+    for output, reply in zip(outputs, replies, strict=True):
+        if reply.cut:
             output.response_mask = [0] * len(output.response_mask)
     return outputs
 

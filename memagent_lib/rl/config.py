@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.advantages import Credit, Overlong
@@ -116,7 +117,11 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingConfig:
-    """The reader to train, its prompt template, and its budgets in tokens. The defaults are MemAgent's."""
+    """The reader to train, its prompt template, and its budgets in tokens. The defaults are MemAgent's.
+
+    ``on_bad_memory`` is what happens to a reply that is no memory (:mod:`memagent_lib.bad_memory`). The default
+    ``take`` makes every reply the memory, as in the paper, so that the policy is trained by the consequences.
+    """
 
     reader: str = "overwrite"
     template: str = "chunk_first"
@@ -125,8 +130,10 @@ class ReadingConfig:
     answer_tokens: int = 1024
     question_tokens: int = 1024
     thinking_tokens: int = 0
+    on_bad_memory: str = OnBadMemory.TAKE
 
     def __post_init__(self) -> None:
+        OnBadMemory.of(self.on_bad_memory)
         # Validated where it is declared, like any other setting, so a wrong name fails before a process starts.
         reader_named(self.reader)
         Template.load(self.template)

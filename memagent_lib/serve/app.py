@@ -23,8 +23,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from memagent_lib.agent import Agent, Observer
+from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, BackendUnavailable, Remote, Sampling
+from memagent_lib.driver import Observer
 from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.serve import wire

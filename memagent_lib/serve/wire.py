@@ -87,6 +87,8 @@ def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fie
         "document_chars": len(task.document or ""),
         "turns": len(trace.turns),
         "cut_memories": trace.cut_memories,
+        "bad_memories": trace.bad_memories,
+        "bad_memory_kinds": trace.bad_memory_kinds,
         "ignored": list(ignored_fields),
     } | refused
 

@@ -110,7 +110,7 @@ def selected_turns(result: Result, limit: int) -> list[int]:
         (0, 1, last - 1, last),
         (i for i, turn in enumerate(turns) if evidence_in(turn, result.example.evidence)),
         *((i, i - 1) for i in result.diagnosis.changes if i),
-        (i for i, turn in enumerate(turns) if turn.reply.cut),
+        (i for i, turn in enumerate(turns) if turn.reply.cut or turn.bad_memory),
     )
     selected = set(islice(dict.fromkeys(wanted), limit))
     rest = [i for i in range(len(turns)) if i not in selected]
@@ -295,6 +295,9 @@ def _turn(number: int, turn: Turn, result: Result, times: tuple[int, int]) -> _S
         "mlflow.chat.tokenUsage": _usage(reply.prompt_tokens, reply.reply_tokens),
         "finish_reason": reply.finish_reason,
     }
+    if turn.bad_memory:
+        attributes["bad_memory"] = turn.bad_memory.fault
+        attributes["bad_memory_action"] = turn.bad_memory.action
     return _SpanText(name, "LLM", times, inputs, _outputs(turn), attributes)
 
 
@@ -305,7 +308,7 @@ def _chunk(chunk: Chunk) -> dict[str, Any]:
     return position
 
 
-def _outputs(turn: Turn) -> dict[str, str]:
+def _outputs(turn: Turn) -> dict[str, Any]:
     if turn.prompt.kind.reads:
         name = "memory"
     elif turn.prompt.kind.answers:
@@ -313,7 +316,10 @@ def _outputs(turn: Turn) -> dict[str, str]:
     else:
         name = "reply"
     more = {"thinking": turn.reply.thinking, "signal": turn.reply.signal}
-    return {name: turn.reply.text} | {field: text for field, text in more.items() if text}
+    outputs: dict[str, Any] = {name: turn.reply.text} | {field: text for field, text in more.items() if text}
+    if turn.bad_memory and turn.bad_memory.replies:
+        outputs["turned_away"] = [reply.text for reply in turn.bad_memory.replies]
+    return outputs
 
 
 def _span(info: TraceInfo, before: Sequence[Span], text: _SpanText) -> Span:

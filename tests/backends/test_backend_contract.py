@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 from hostile import serving
 
-from memagent_lib.agent import gather, run_sync
+from memagent_lib.agent import run_sync
 from memagent_lib.backends import BACKENDS, Backend, BackendError, Sampling, open_backend
+from memagent_lib.driver import gather
 from memagent_lib.prompts import Request
 from memagent_lib.trace import Reply
 

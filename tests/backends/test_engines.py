@@ -17,9 +17,10 @@ from pocket import pocket_task
 from ports import free_port
 from waiting import wait_for
 
-from memagent_lib.agent import Agent, gather, open_agent, run_sync
+from memagent_lib.agent import Agent, open_agent, run_sync
 from memagent_lib.backends import BackendError, Sampling, open_backend
 from memagent_lib.data import make
+from memagent_lib.driver import gather
 from memagent_lib.prompts import Request
 
 POCKET = Path(__file__).parents[2] / "experiments" / "pocket" / "trained"

@@ -13,7 +13,7 @@ from hostile import ODD_REPLIES, fates, faults, serving
 from hostile import completion as reply_of
 from tenacity import AsyncRetrying, RetryCallState
 
-from memagent_lib.agent import Agent, Observer, gather
+from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, open_backend
 from memagent_lib.backends.openai import OpenAICompatible
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying, seconds_of
@@ -22,6 +22,7 @@ from memagent_lib.backends.server_replies import ATTEMPTS_WITHOUT_TEXT
 from memagent_lib.cli import main
 from memagent_lib.data import Example
 from memagent_lib.documents import read_files
+from memagent_lib.driver import Observer, gather
 from memagent_lib.evaluation import evaluate, mixtures, to_frame
 from memagent_lib.journal import Journal
 from memagent_lib.prompts import Request

@@ -18,7 +18,7 @@ import memagent_lib
 LIBRARY = Path(memagent_lib.__file__).parent
 # From the ground up: a room may import what stands before it. Rooms in one row do not know each other.
 ROWS = (
-    ("errors", "findings", "thinking"),
+    ("errors", "findings", "thinking", "bad_memory"),
     ("paths", "tokenizer", "processes", "settings"),
     ("models",),
     ("provenance", "plugins", "pages", "status_line"),
@@ -27,7 +27,7 @@ ROWS = (
     ("prompts",),
     ("readers", "scoring"),
     ("backends",),
-    ("journal",),
+    ("journal", "driver"),
     ("agent",),
     ("data",),
     ("diagnostics",),

@@ -18,7 +18,8 @@ from typing import Any
 
 from experiments.studies.speed.material import QUESTION, document, recorded
 from experiments.studies.speed.results import Measured, Ratio, alternating
-from memagent_lib.agent import gather, open_agent, run_sync
+from memagent_lib.agent import open_agent, run_sync
+from memagent_lib.driver import gather
 from memagent_lib.prompts import Request
 from memagent_lib.text import Tokenizer
 

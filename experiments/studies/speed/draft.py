@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.studies.speed.results import Measured, Ratio, alternating, paired
-from memagent_lib.agent import Agent, gather, open_agent, run_sync
+from memagent_lib.agent import Agent, open_agent, run_sync
 from memagent_lib.data import Example, make
+from memagent_lib.driver import gather
 from memagent_lib.settings import require_at_least
 
 TASK = "experiments/pocket/world.py:pocket_mix"

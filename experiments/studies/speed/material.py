@@ -6,9 +6,10 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from memagent_lib.agent import Agent, gather
+from memagent_lib.agent import Agent
 from memagent_lib.backends import Backend
 from memagent_lib.data import prose_stock
+from memagent_lib.driver import gather
 from memagent_lib.paths import root
 from memagent_lib.prompts import Request, Template
 from memagent_lib.text import Tokenizer, chunk_stream

@@ -18,9 +18,10 @@ from typing import Any
 
 from experiments.studies.speed.processes import Watched, spent_between, watch
 from experiments.studies.speed.results import Measured, Ratio
-from memagent_lib.agent import AgentSettings, gather, open_agent, run_sync
+from memagent_lib.agent import AgentSettings, open_agent, run_sync
 from memagent_lib.backends import Sampling
 from memagent_lib.data import load, make, save
+from memagent_lib.driver import gather
 from memagent_lib.paths import absolute, root
 from memagent_lib.rl import Recipe
 from memagent_lib.text import Tokenizer

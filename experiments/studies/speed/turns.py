@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.studies.speed.material import QUESTION, document, orders, recorded
 from experiments.studies.speed.results import Measured, Ratio, alternating, paired
-from memagent_lib.agent import Agent, drive, gather
+from memagent_lib.agent import Agent
 from memagent_lib.backends import Backend, Sampling
+from memagent_lib.driver import drive, gather
 from memagent_lib.prompts import Budget, Encoder, Request
 from memagent_lib.readers import ReaderSession, overwrite
 from memagent_lib.text import Tokenizer, chunks

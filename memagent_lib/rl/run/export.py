@@ -56,7 +56,9 @@ def export_model(
         _average(part, Path(average_with), average_share)
     _name_dtype(part)
     if reading is not None:
-        AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader, chat_template).save(part)
+        template = Template.load(reading.template)
+        settings = AgentSettings.of(template, reading.budget, reading.reader, chat_template, reading.on_bad_memory)
+        settings.save(part)
     if target.exists():
         target.rename(old)  # not deleted in its place: a kill meanwhile would leave half a model under its name
     part.rename(target)

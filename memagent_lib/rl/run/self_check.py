@@ -78,7 +78,8 @@ def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> R
     shipped = "chunk_first"
     if isinstance(settings.template, str):
         shipped = settings.template
-    reading = {"template": shipped, "reader": settings.reader, **asdict(settings.budget)}
+    reading = {"template": shipped, "reader": settings.reader, "on_bad_memory": settings.on_bad_memory}
+    reading |= asdict(settings.budget)
     return Recipe.from_tables(
         {
             "model": {"path": model, "device": device},

@@ -15,9 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memagent_lib.agent import drive, run_sync
+from memagent_lib.agent import run_sync
 from memagent_lib.backends import ModelShape, Scripted, shape_of
 from memagent_lib.data import count, stream, stream_records
+from memagent_lib.driver import drive
 from memagent_lib.errors import UserError
 from memagent_lib.prompts import Encoder
 from memagent_lib.readers import reader_named

@@ -106,6 +106,7 @@ def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
         "budget": asdict(recipe.reading.budget),
         "window": encoder.window,
         "ends": list(end_tokens(recipe.model.path, encoder.tokenizer)),
+        "on_bad_memory": str(recipe.reading.on_bad_memory),
         "seed": recipe.train.seed,
         "overlong": str(recipe.train.overlong),
         "overlong_buffer": recipe.train.overlong_buffer,
