@@ -124,12 +124,12 @@ class _Session:
         If bad memories are not taken, a thought in the place of a memory becomes an empty reply, and is judged as one.
         """
         received = pending.received
-        thoughts = self._encoder.tokenizer.thoughts
-        parts = thoughts.split(received.text, separated=bool(received.thinking))
+        parts = self._encoder.tokenizer.thoughts.split(received.text, separated=bool(received.thinking))
         if parts.finished:
             return
         if pending.prompt.kind.writes_memory and self._on_bad_memory is not OnBadMemory.TAKE:
-            pending.received = replace(received, text=thoughts.close(received.text))
+            thinking = "\n".join(filter(None, (received.thinking, parts.thinking)))
+            pending.received = replace(received, text="", thinking=thinking)
             return
         raise UnfinishedThought(
             f"the model was still thinking when its reply ended ({received.reply_tokens:,} tokens, at "

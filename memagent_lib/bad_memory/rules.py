@@ -38,6 +38,7 @@ RELATED_SHARE = 0.05
 REPEATED_SHARE = 0.5
 MOST_COMMENT_CHARS = 800
 """A longer reply is no comment and no acknowledgement; the reports have at most 250 characters."""
+_FIRST_WORDS = 8
 _MOST_WORDS = 200  # of a reply that are compared
 
 
@@ -114,12 +115,13 @@ def _template_text(wording: tuple[tuple[str, str | None], ...]) -> tuple[frozens
 
 
 def _restarts(reply: str, parts: PromptParts) -> bool:
-    """Whether the reply contains the chunk's heading, followed by the chunk's first words."""
+    """Whether the reply contains the chunk's heading, followed by the chunk's first words as far as the reply goes."""
     for literal, part in parts.wording:
         heading = _normal((literal.strip().splitlines() or [""])[-1])
         if part == "chunk" and heading:
-            first = " ".join(_normal(parts.chunk[:200]).split()[:8])
-            return bool(first) and f" {heading} {first} " in f" {_normal(reply)} "
+            _, found, rest = f" {_normal(reply)} ".partition(f" {heading} ")
+            first = rest.split()[:_FIRST_WORDS]
+            return bool(found) and len(first) > FEWEST_WORDS and _normal(parts.chunk[:200]).startswith(" ".join(first))
     return False
 
 
