@@ -5,12 +5,14 @@ The sentences are those of public reports, named by project and number; those wi
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from memagent_lib.agent import Agent, AgentSettings, open_agent
 from memagent_lib.backends import BackendError, Sampling, Scripted
 from memagent_lib.bad_memory import Fault, OnBadMemory, PromptParts, fault_of
+from memagent_lib.data import Example
 from memagent_lib.driver import Observer
 from memagent_lib.journal import Journal
 from memagent_lib.prompts import Request, Template
@@ -345,3 +347,55 @@ def test_a_second_attempt_is_sampled_with_a_seed_of_its_own():
     sampled = Sampling(temperature=1.0, top_p=0.9, seed=3)
     assert sampled.for_request(second) is sampled
     assert sampled.seed_for(first) != sampled.seed_for(second)
+
+
+# Training
+
+
+class RolloutServer:
+    """verl's rollout server: it records sampling settings and gives scripted replies, each with its own tokens."""
+
+    def __init__(self, tokenizer, *replies: str):
+        self.tokens = iter([tokenizer.encode(reply) for reply in replies])
+        self.sampling = []
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params):
+        self.sampling.append(sampling_params)
+        ids = next(self.tokens)
+        return SimpleNamespace(token_ids=ids, log_probs=[-1.0] * len(ids), stop_reason="completed", extra_fields={})
+
+
+async def trained(tokenizer, on: str, *replies: str, temperature: float = 1.0):
+    """The decoded rows of one rollout, its metrics, and the sampling of every request."""
+    pytest.importorskip("verl")
+    from memagent_lib.rl.agent_loop import MemAgentLoop
+
+    server = RolloutServer(tokenizer, *replies)
+    sizes = {"chunk_tokens": 24, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}
+    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", sizes, window=512, on_bad_memory=on)
+    text = "The red door has code 4711. " + "A small boat drifts past the old mill. " * 9
+    document = text[: tokenizer.tokens(text).starts[40]]
+    example = Example(id="a", task="toy", question="code?", document=document, answers=("4711",), rule="contains")
+    row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": "s1p0"}
+    outputs = await loop.run({"temperature": temperature}, **row, global_steps=1, session_id=0)
+    rows = [tokenizer.decode(tuple(output.response_ids)) for output in outputs]
+    return rows, outputs[-1].extra_fields["reward_extra_info"], server.sampling
+
+
+async def test_training_takes_every_reply_by_default(tokenizer):
+    rows, metrics, _ = await trained(tokenizer, "take", NOTE, "No changes.", "4711")
+    assert rows == [NOTE, "No changes.", "4711"]
+    assert metrics["bad_memories"] == 1.0
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+async def test_replies_turned_away_in_training_are_rows_too(tokenizer, temperature):
+    rows, metrics, _ = await trained(tokenizer, "keep", NOTE, "No changes.", "4711", temperature=temperature)
+    assert rows == [NOTE, "No changes.", "4711"]
+    assert metrics["bad_memories"] == 1.0
+    replies = (NOTE, "No changes.", "door code", "4711")
+    rows, metrics, sampling = await trained(tokenizer, "retry", *replies, temperature=temperature)
+    assert rows == list(replies)
+    assert metrics["turns"] == 3.0
+    assert [each["temperature"] for each in sampling] == [temperature, temperature, temperature or 0.7, temperature]
+    assert sampling[2]["seed"] != sampling[1].get("seed")
