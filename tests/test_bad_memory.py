@@ -102,6 +102,8 @@ def test_a_comment_about_the_memory_is_no_memory(reply):
             "<question>\nWhat is the code of the red door?\n</question>\n\n<piece>\nFog lay over the harbour. The",
             Fault.ECHO,
         ),
+        ("Question: What is the code of the red door?", Fault.ECHO),
+        ("What is the code of the red door?", Fault.ECHO),
         ("The weather is lovely today and birds are singing.", Fault.UNRELATED),
         ("今天天气很好，鸟儿在唱歌。", None),  # in another script than the document: it may be a translation
     ],

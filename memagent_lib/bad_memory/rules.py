@@ -39,6 +39,8 @@ REPEATED_SHARE = 0.5
 MOST_COMMENT_CHARS = 800
 """A longer reply is no comment and no acknowledgement; the reports have at most 250 characters."""
 _FIRST_WORDS = 8
+_MARKS = 8  # characters by which a repeated memory may differ in white space and punctuation
+_OPENING_CHARS = 400  # of a reply in which a refusal is looked for
 _MOST_WORDS = 200  # of a reply that are compared
 
 
@@ -63,7 +65,7 @@ def fault_of(reply: str, parts: PromptParts) -> Fault | None:
     if not any(map(str.isalnum, reply)):
         return Fault.EMPTY
     before = parts.memory or parts.empty_memory
-    if abs(len(reply) - len(before)) <= 8 + len(before) // 8 and _words(reply) == _words(before):
+    if abs(len(reply) - len(before)) <= _MARKS and _words(reply) == _words(before):
         return None
     if _is_tool_call(reply, parts):
         return Fault.TOOL_CALL
@@ -91,14 +93,19 @@ def _is_echo(reply: str, parts: PromptParts) -> bool:
         return False
     lines, template = _template_text(tuple(parts.wording))
     question = _normal(parts.question)
+    longest = len(template) + len(parts.question)
     left = []
     is_echoed = False
-    for sentence in filter(None, map(_normal, SENTENCE.split(reply))):
+    for written in SENTENCE.split(reply):
+        if not is_echoed and len(written) > longest:
+            return False
+        sentence = _normal(written)
         # A short run of words, such as "the new memory", may stand in a template by chance.
         in_template = sentence in lines or (sentence.count(" ") >= FEWEST_WORDS and f" {sentence} " in template)
-        if in_template or (question and sentence.removesuffix(question).strip() in lines):
+        in_question = bool(question) and (sentence == question or sentence.removesuffix(question).strip() in lines)
+        if in_template or in_question:
             is_echoed = True
-        elif sentence != question and (parts.memory or sentence != _normal(parts.empty_memory)):
+        elif sentence and (parts.memory or sentence != _normal(parts.empty_memory)):
             if not is_echoed:  # an echo begins with the template's words, and most replies end the search here
                 return False
             left.append(sentence)
@@ -126,9 +133,9 @@ def _restarts(reply: str, parts: PromptParts) -> bool:
 
 
 def _is_refusal(reply: str, parts: PromptParts) -> bool:
-    text = _plain(reply)
-    if not REFUSAL.match(text):
+    if not REFUSAL.match(_plain(reply[:_OPENING_CHARS])):
         return False
+    text = _plain(reply)
     source = f"{parts.memory}\n{parts.chunk}"
     if text[:30] in _plain(source):  # a sentence of the document, or of the memory
         return False
