@@ -17,7 +17,10 @@ from typing import Any, TypeVar
 from memagent_lib import paths, provenance
 from memagent_lib.backends import Backend, Sampling, open_backend
 from memagent_lib.bad_memory import OnBadMemory
-from memagent_lib.driver import Observer, drive
+from memagent_lib.driver import Observer as Observer
+from memagent_lib.driver import TurnStore as TurnStore
+from memagent_lib.driver import drive as drive
+from memagent_lib.driver import gather as gather
 from memagent_lib.models import find_model
 from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Encoder, Template

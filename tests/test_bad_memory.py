@@ -149,7 +149,7 @@ def test_a_comment_is_no_memory_even_without_an_old_one(reply):
     assert fault(reply, memory="") is not None
 
 
-def test_short_chunks_numbers_and_scripts_are_compared_as_they_are():
+def test_short_chunks_numbers_and_other_scripts_are_compared():
     assert fault("the rent is 1200 now", memory="", chunk="Miete: 1,200") is None
     assert fault("灯塔的守卫叫欧多。", memory="", chunk="灯塔的守卫是欧多，他住在海边。", question="守卫是谁？") is None
     assert fault("今天天气很好，鸟儿唱歌。", memory="", chunk="灯塔守卫是欧多。", question="谁？") is Fault.UNRELATED
