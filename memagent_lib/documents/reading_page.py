@@ -164,10 +164,8 @@ def _history(reading: FileReading) -> dict[str, Any]:
     changed = [_has_changed(step, memory) for step, memory in zip(steps, before, strict=False)]
     summary = f"{sum(changed):,} turns changed the memory, {len(steps) - sum(changed):,} left it as it was"
     # A turn that was cut or that did something else than write is listed too, though the memory stayed.
-    special = [
-        is_change or step.cut or step.signal or step.bad_memory for step, is_change in zip(steps, changed, strict=True)
-    ]
-    listed = [step for step, is_listed in zip(steps, special, strict=True) if is_listed]
+    is_special = [bool(step.cut or step.signal or step.bad_memory) for step in steps]
+    listed = [step for step, *reasons in zip(steps, changed, is_special, strict=True) if any(reasons)]
     if len(listed) > MOST_CHANGES:
         # A page with thousands of changes would not open in a browser.
         half = MOST_CHANGES // 2
