@@ -20,6 +20,8 @@ from memagent_lib.paths import PACKAGE, absolute
 VIEW_ROOMS = ("cli", "inspector", "pages", "plots", "serve")
 """Rooms that display results and never change one; ``panel`` is not among them, because it starts training runs."""
 _HASHED_WHOLE_BYTES = 64 << 20
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+"""Files with weights; transformers loads the first format that a folder has."""
 
 
 def model_hash(model: str | Path) -> str:
@@ -35,8 +37,8 @@ def model_hash(model: str | Path) -> str:
     if not folder.is_dir():
         return str(model)
     digest = hashlib.sha256()
-    # Only this format is hashed: folders with weights in other formats all count as the same.
-    for path in sorted(folder.glob("*.safetensors")):
+    formats = [sorted(folder.glob(pattern)) for pattern in _WEIGHTS]
+    for path in next(filter(None, formats), []):
         status = path.stat()
         if status.st_size <= _HASHED_WHOLE_BYTES:
             digest.update(path.read_bytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,16 @@ def test_an_export_joins_the_shards_that_the_ranks_saved(saved: Path, mesh: str,
     for name, weight in policy.items():
         assert torch.equal(exported[name], weight), name
     assert (folder / "model" / "tokenizer.json").read_bytes() == (folder / "policy" / "tokenizer.json").read_bytes()
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    from memagent_lib.rl.run.export import whole_weights
+
+    class Harmful:
+        def __reduce__(self) -> tuple:
+            return Path.touch, (tmp_path / "ran",)
+
+    torch.save({"weight": Harmful()}, tmp_path / "model_world_size_1_rank_0.pt")
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        whole_weights(tmp_path)
+    assert not (tmp_path / "ran").exists()

@@ -122,8 +122,8 @@ def whole_weights(actor: Path) -> dict[str, Any]:
     from torch.distributed.tensor import DTensor
 
     files = sorted(actor.glob("model_world_size_*_rank_*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
-    # Mapped, so that not all shards are in memory at once.
-    ranks = [torch.load(file, "cpu", weights_only=False, mmap=True) for file in files]
+    # Mapped, so that not all shards are in memory at once; only tensors, so that no file of a run can run code here.
+    ranks = [torch.load(file, "cpu", weights_only=True, mmap=True) for file in files]
     weights = {}
     for name, weight in ranks[0].items():
         if isinstance(weight, DTensor):
