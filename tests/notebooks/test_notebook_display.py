@@ -12,7 +12,7 @@ from IPython.utils.capture import capture_output
 from matplotlib.figure import Figure
 
 from memagent_lib import notebook
-from memagent_lib.plots import svg_in_page_colours
+from memagent_lib.plots import COLOURS, svg_in_page_colours
 
 FIGURE = """
 from matplotlib.figure import Figure
@@ -51,3 +51,22 @@ def test_a_figures_text_takes_the_colour_of_the_page() -> None:
     svg = svg_in_page_colours(names["figure"])
     inks = {text: ink for ink, text in re.findall(r'<text [^>]*fill: ([^;"]+)[^>]*>\s*([a-z]+)\s*</text>', svg)}
     assert inks == {"length": "currentColor", "trained": "color-mix(in srgb, currentColor 50%, #00a376)"}
+
+
+@pytest.mark.parametrize("colour", [*COLOURS, "#00a376", "#d55e00"])
+@pytest.mark.parametrize(("ink", "paper"), [("#212121", "#ffffff"), ("#e0e0e0", "#111111")])
+def test_coloured_text_has_a_contrast_of_at_least_four_and_a_half(colour: str, ink: str, paper: str) -> None:
+    """In JupyterLab's light and dark theme. Half of a text's colour is the theme's ink, as its style sheets state."""
+    mixed = [(one + other) / 2 for one, other in zip(channels(colour), channels(ink), strict=True)]
+    light, dark = sorted((luminance(mixed), luminance(channels(paper))), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def channels(colour: str) -> list[float]:
+    return [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+
+
+def luminance(rgb: list[float]) -> float:
+    """Return the relative luminance as WCAG 2.1 defines it."""
+    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in rgb]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
