@@ -8,6 +8,6 @@ pytestmark = pytest.mark.browser
 
 def test_the_printed_addresses_open_notebooks_and_experiment(page: Page, lab) -> None:
     page.goto(lab.notebook("06_inspect_memory.ipynb"))
-    expect(page.get_by_role("heading", name="Where did the memory lose the statement?")).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("heading", name="Where did the memory lose the statement?")).to_be_visible()
     page.goto(lab.mlflow)
-    expect(page.get_by_role("heading", name="Training runs")).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("heading", name="Training runs")).to_be_visible()

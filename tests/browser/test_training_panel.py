@@ -93,7 +93,7 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     panel = jupyter.output(page, ".mt-head")
     expect(panel.locator(".mt-pill")).to_have_text("running")
     run.do_step(0.7, "The code of the owl is 4711.")
-    expect(panel.locator(".mt-head")).to_contain_text("step 4 of 10 · reward 70%", timeout=10_000)
+    expect(panel.locator(".mt-head")).to_contain_text("step 4 of 10 · reward 70%")
     expect(panel.locator("select option")).to_have_count(4)
     panel.locator("select").select_option("✗ step 2: answer 2")
     expect(panel.locator(".mt-turns")).to_contain_text("answer 2")
@@ -110,7 +110,7 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     expect(panel.locator(".mt-turns")).to_contain_text("answer 2")
     panel.get_by_role("button", name="Stop").click()
     run.stop_when_requested()
-    expect(panel.locator(".mt-pill")).to_have_text("stopped", timeout=10_000)
+    expect(panel.locator(".mt-pill")).to_have_text("stopped")
     expect(panel.get_by_role("button", name="Resume")).to_be_enabled()
     assert run.folder.stays_stopped
 

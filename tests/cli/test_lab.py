@@ -15,6 +15,7 @@ import psutil
 import pytest
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 from ports import free_port
+from waiting import command_of, has_ended, wait_for
 
 from memagent_lib.cli import main
 from memagent_lib.cli.arguments import port_refused, require_port
@@ -68,9 +69,8 @@ def test_both_servers_answer_until_they_are_stopped(workspace: Path) -> None:
             assert reply.status == 200
         parents = [psutil.Process(server.process.pid) for server in (jupyter, mlflow)]
         family = [*parents, *(child for parent in parents for child in parent.children(recursive=True))]
-        assert "secret" not in "".join(" ".join(process.cmdline()) for process in family)
-    _, alive = psutil.wait_procs(family, timeout=60)
-    assert alive == []
+        assert "secret" not in "".join(map(command_of, family))
+    wait_for(lambda: all(map(has_ended, family)))
 
 
 async def test_git_sees_edited_notebooks_and_not_those_only_run(
@@ -128,9 +128,8 @@ def test_the_command_prints_both_addresses_and_leaves_no_process(number: signal.
         urllib.request.urlopen(request).close()
         assert re.search(r"/#/experiments/\d+/runs$", mlflow)
         family = psutil.Process(process.pid).children(recursive=True)
-        assert any("ipykernel" in " ".join(p.cmdline()) for p in family)
+        assert any("ipykernel" in command_of(p) for p in family)
         process.send_signal(number)
         process.send_signal(number)
     assert process.returncode == (0 if number is signal.SIGINT else 128 + number)
-    _, alive = psutil.wait_procs(family, timeout=60)
-    assert alive == []
+    wait_for(lambda: all(map(has_ended, family)))

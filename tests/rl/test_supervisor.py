@@ -165,8 +165,10 @@ def waits_in_the_trainer(child):
     child.wait()
 
 faulthandler.register(signal.SIGUSR1)
-worker = "import time\\ndef waits_in_a_worker():\\n    time.sleep(600)\\nwaits_in_a_worker()"
-waits_in_the_trainer(subprocess.Popen([sys.executable, "-c", worker]))
+worker = "import time\\ndef waits_in_a_worker():\\n    print(1, flush=True)\\n    time.sleep(600)\\nwaits_in_a_worker()"
+child = subprocess.Popen([sys.executable, "-c", worker], stdout=subprocess.PIPE)
+child.stdout.readline()
+waits_in_the_trainer(child)
 """
 
 

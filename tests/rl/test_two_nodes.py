@@ -16,6 +16,7 @@ pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
 from pocket import pocket_task
+from waiting import command_of, has_ended, wait_for
 
 from memagent_lib.data import make, save
 from memagent_lib.paths import root
@@ -73,11 +74,11 @@ def after_step(run: TrainingRun, step: int) -> None:
 
 def workers() -> list[psutil.Process]:
     """The processes that hold the policy, one on each node; the cluster's nodes are this process's children."""
-    return [p for p in psutil.Process().children(recursive=True) if "WorkerDict" in " ".join(p.cmdline())]
+    return [p for p in psutil.Process().children(recursive=True) if "WorkerDict" in command_of(p)]
 
 
 @pytest.fixture(scope="module")
-def interrupted(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingRun, list[int], str]:
+def interrupted(recipe: Recipe, tmp_path_factory) -> tuple[TrainingRun, list[psutil.Process], str]:
     """The run after a worker was killed, the nodes' workers before, and the error of a second run meanwhile."""
     run = launch(recipe, tmp_path_factory.mktemp("runs") / "first")
     after_step(run, 1)
@@ -87,7 +88,7 @@ def interrupted(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> tup
     found[0].send_signal(signal.SIGKILL)
     while not run.status().state.over:
         time.sleep(0.5)
-    return run, [p.pid for p in found], str(refused.value)
+    return run, found, str(refused.value)
 
 
 def test_each_node_has_a_worker(interrupted) -> None:
@@ -103,7 +104,7 @@ def test_the_death_of_a_worker_ends_the_run_with_a_reason(interrupted) -> None:
     status = interrupted[0].status()
     assert status.state is TrainingState.FAILED
     assert "died" in status.error
-    assert psutil.wait_procs([psutil.Process(p) for p in interrupted[1] if psutil.pid_exists(p)], timeout=60)[1] == []
+    wait_for(lambda: all(map(has_ended, interrupted[1])))
 
 
 def test_it_resumes_on_the_same_cluster_and_finishes(interrupted, recipe: Recipe) -> None:

@@ -15,6 +15,14 @@ def wait_for(found: Callable[[], object], most_s: float = 120) -> None:
         time.sleep(0.05)
 
 
+def command_of(process: psutil.Process) -> str:
+    """Return a process's command line, or an empty text if the process has just ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 def has_ended(process: psutil.Process) -> bool:
     """Return whether nothing of a process runs any more.
 
