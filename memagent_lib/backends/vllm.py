@@ -41,6 +41,7 @@ class VLLM:
     def __init__(
         self, model: str, sampling: Sampling, *, window: int | None = None, threads: int | None = None, **engine: Any
     ):
+        _set_environment()
         self._tokenizer = Tokenizer.load(model)
         self._ends = end_tokens(model, self._tokenizer)
         self._engine = _start(model, window, threads, engine)
@@ -104,11 +105,15 @@ class VLLM:
         self._engine.shutdown()
 
 
-def _start(model: str, window: int | None, threads: int | None, options: dict[str, Any]) -> Any:
-    """Start vLLM's ``AsyncLLM``, or on a CPU the thread engine with the same methods."""
+def _set_environment() -> None:
+    """Set what torch and vLLM read once, when they are imported."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else vLLM's NUMA binding is a red line in every notebook
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_KV_CACHE_GB)
+
+
+def _start(model: str, window: int | None, threads: int | None, options: dict[str, Any]) -> Any:
+    """Start vLLM's ``AsyncLLM``, or on a CPU the thread engine with the same methods."""
     try:
         from vllm.platforms import current_platform
     except ImportError as missing:
