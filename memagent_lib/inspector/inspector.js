@@ -350,11 +350,14 @@ class View {
     this.source.save?.(state);
   }
 
-  // Choose another reading: one of the same example if the list has any, else the first.
+  // Choose another reading: one of the same example if the list has any, else the first. A filter that matches nothing leaves
+  // no reading; once it is cleared, the reading before it and its turn are open again.
   change(listed) {
-    const before = this.entries.get(this.state.key);
-    const next = listed.find((e) => before && e.example === before.example && e.document === before.document) ?? listed[0];
-    Object.assign(this.state, { key: next?.key ?? "", turn: undefined });
+    if (this.state.key) this.left = { key: this.state.key, turn: this.state.turn };
+    const before = this.entries.get(this.left?.key);
+    const same = listed.find((e) => e.key === before?.key);
+    const next = same ?? listed.find((e) => before && e.example === before.example && e.document === before.document) ?? listed[0];
+    Object.assign(this.state, { key: next?.key ?? "", turn: same ? this.left.turn : undefined });
   }
 
   offer(policies, own, listed, others) {

@@ -215,3 +215,13 @@ MOVES = """async () => {
             }
             return times;
         }"""
+
+
+def test_a_cleared_filter_returns_to_the_reading_before(page: Page, readings: Readings):
+    opened(page, readings, 7)
+    chosen = page.get_by_label("reading", exact=True).input_value()
+    page.get_by_label("search").fill("no reading has these words")
+    expect(page.locator(".ma-question")).to_have_text("No reading matches; choose other filters.")
+    page.get_by_label("search").fill("")
+    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "7")
+    expect(page.get_by_label("reading", exact=True)).to_have_value(chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -74,6 +75,7 @@ def run(lab) -> Iterator[PlayedRun]:
     a run.
     """
     folder = RunFolder(lab.root / "runs/study/train")
+    shutil.rmtree(folder.path, ignore_errors=True)  # the run of the test before
     played = PlayedRun(folder)
     store = [f"tracking.uri='{Experiment.open('runs').uri}'", "tracking.experiment='memagent'"]
     data = ["data.train=['runs/study/data/train_2.parquet']", "data.eval=['runs/study/data/test_16.parquet']"]
@@ -128,7 +130,7 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
 def test_a_converted_copy_displays_the_panel_without_network(page: Page, lab, run: PlayedRun) -> None:
     page.goto(lab.notebook("04_train.ipynb"))
     jupyter.ready(page)
-    jupyter.run_all(page)
+    jupyter.run_all_to_the_end(page)
     jupyter.output(page, ".mt-live")
     expect(page.locator(".ma-saved-copy")).to_be_hidden()
     jupyter.save(page)

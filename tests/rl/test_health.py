@@ -54,6 +54,8 @@ def test_a_healthy_run_and_one_odd_step_are_no_sign() -> None:
         critic__score__mean=[0.1 + step / 25 for step in range(20)],
     )
     assert signs(healthy) == []
+    assert signs(points(actor__grad_norm=[0.0] * 10 + [1.0] * 3)) == []  # compared with nothing
+    assert signs(points(critic__score__mean=[0.05] * 5 + [0.0] * 10)) == []
     assert signs(points(rollout__entropy=[1.0] * 4 + [0.0])) == []  # too few steps to compare
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 WINDOW = 5
 BEFORE = 20
 """How many steps before the window make the usual size of a gradient."""
+LEAST_REWARD = 0.1
+"""A best reward below this is mostly noise, and nothing is lost when it falls."""
 Points = Mapping[str, Sequence[tuple[int, float]]]
 LR = "verl.actor_rollout_ref.actor.optim.lr"
 
@@ -68,7 +70,8 @@ def _before(values: pd.Series) -> pd.Series:
 
 
 def _best(values: pd.Series) -> pd.Series:
-    return values.rolling(WINDOW).mean().cummax()
+    best = values.rolling(WINDOW).mean().cummax()
+    return best.where(best >= LEAST_REWARD, 0.0)
 
 
 def _one(values: pd.Series) -> float:
@@ -167,6 +170,7 @@ def signs(points: Points) -> list[Sign]:
         recent = values.rolling(WINDOW).mean()
         limit = (bound.least or bound.most) * pd.Series(bound.compared(values), index=values.index)
         crossed = recent < limit if bound.least is not None else recent > limit
+        crossed &= limit > 0  # groups without spread have no gradient at first, and any would cross five times nothing
         crossed.iloc[: WINDOW * (1 + compares) - 1] = False
         if crossed.iloc[-1]:
             healthy = crossed.index[~crossed]
