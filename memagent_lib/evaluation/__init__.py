@@ -14,6 +14,7 @@ from memagent_lib.evaluation.lines import (
     SAME,
     SETTINGS,
     MixedRowsError,
+    in_order,
     keyed,
     line_name,
     lines_of,
@@ -26,6 +27,7 @@ from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import read_results, write_results
 from memagent_lib.evaluation.results import COLUMNS, Column, Result, to_frame, turns_to_frame
 from memagent_lib.evaluation.tables import (
+    ALL_TASKS,
     Rate,
     against,
     bad_memory_notes,
@@ -45,6 +47,7 @@ from memagent_lib.evaluation.tables import (
 )
 
 __all__ = [
+    "ALL_TASKS",
     "BASELINES",
     "COLUMNS",
     "FINGERPRINTS",
@@ -73,6 +76,7 @@ __all__ = [
     "failure_reasons",
     "fates_at_the_end",
     "gather_rows",
+    "in_order",
     "judges",
     "keyed",
     "line_name",

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,21 @@ import pandas as pd
 from markupsafe import Markup
 
 from memagent_lib.errors import MissingFile
-from memagent_lib.evaluation import PUBLISHED, failure_reasons, gather_rows, judges, keyed, mixtures, paired, summarise
+from memagent_lib.evaluation import (
+    ALL_TASKS,
+    BASELINES,
+    PUBLISHED,
+    Rate,
+    against,
+    failure_reasons,
+    gather_rows,
+    in_order,
+    judges,
+    keyed,
+    line_name,
+    mixtures,
+    summarise,
+)
 from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import to_html
 from memagent_lib.pages import Page, render
@@ -30,12 +45,16 @@ from memagent_lib.tracking import Experiment, load_readings, load_runs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PAGE_MB = 12.0
+PAGE_MB = 8.0
 MOST_REASONS = 10
-_LINE = ["policy", "reader"]
+_LINE = ["policy", "reader", "line"]
 _CELL = ["task", *_LINE, "length"]
+ALL_LENGTHS = "all lengths"
+MOST_COLUMNS = 6
+"""Lines side by side in one table; more would not fit a page of A4."""
+SMALL_N = 10
+"""Below this number of documents, a cell has counts instead of a percentage with an interval."""
 _COSTS = ["turns", "tokens", "seconds", "GFLOPs"]
-_COMPARED = "overwrite"
 _FOLDERS = "a sweep's folder, or fill one: memagent evaluate DATA --out FOLDER, or the notebook 03_evaluate"
 
 
@@ -61,7 +80,7 @@ class EvaluationReport:
         path = absolute(folder)
         missing: list[str] = []
         if is_sweep(path):
-            rows = keyed(gather_sweep(path))
+            rows = in_order(keyed(gather_sweep(path)), [first] if first else [])
             missing = unfinished_points(path)
         else:
             rows = _evaluated(path, first)
@@ -114,39 +133,21 @@ class EvaluationReport:
             title=self.title,
             warnings=self.warnings,
             figure=_svg(accuracy_by_task(self.rows)) if _in_chunks(self.rows) else "",
-            tasks=[self._task(task, rows, first) for task, rows in self.rows.groupby("task", sort=False)],
+            tasks=self._sections(first),
             runs=self._runs(),
             published=_published(),
+            small=SMALL_N,
             inspector=Markup(inspector),
             no_readings="every example failed" if len(stored) else "their runs are not in the store",
         )
         return Page(f"Report: {self.title}", body)
 
-    def _task(self, task: str, rows: pd.DataFrame, first: Mapping[tuple, str]) -> dict[str, Any]:
-        """Return a task's table, with a line per policy and reader, and a cell per length."""
-        lengths = sorted(rows["length"].unique())
-        cells = summarise(rows, _CELL).set_index([*_LINE, "length"])
-        costs = rows.assign(
-            tokens=rows["prompt_tokens"] + rows["reply_tokens"],
-            GFLOPs=rows.reindex(columns=["flops"]).astype(float) / 1e9,
-        )
-        means = costs.groupby([*_LINE, "length"])[_COSTS].mean()
-        lines = []
-        for policy, reader in rows[_LINE].drop_duplicates().itertuples(index=False, name=None):
-            line: list[dict[str, Any] | None] = []
-            for length in lengths:
-                at = (policy, reader, length)
-                # Not every policy has read every length.
-                if at not in cells.index:
-                    line.append(None)
-                    continue
-                link = {"key": first.get((task, *at), ""), "policy": policy}
-                line.append(link | _cell(cells.loc[at], means.loc[at]))
-            lines.append({"policy": policy, "reader": reader, "cells": line})
-        names = [str(length) for length in lengths]
-        if _in_chunks(rows):
-            names = [f"{length:,} chunks" for length in lengths]
-        return {"name": task, "lengths": names, "lines": lines, "pairs": _pairs(rows), "judges": judges(rows)}
+    def _sections(self, first: Mapping[tuple, str]) -> list[dict[str, Any]]:
+        """Return the tables of each task; those over all tasks come first."""
+        of_tasks = list(self.rows.groupby("task", sort=False))
+        if len(of_tasks) > 1:
+            of_tasks.insert(0, (ALL_TASKS, self.rows.assign(task=ALL_TASKS)))
+        return [_section(str(task), rows, first) for task, rows in of_tasks]
 
     def _runs(self) -> list[dict[str, Any]]:
         """Return each policy's runs, with their settings and machine if the store has them."""
@@ -176,48 +177,123 @@ def _lengths(rows: pd.DataFrame) -> pd.Series:
 
 
 def _first_of_cells(readings: Readings) -> dict[tuple, str]:
-    """Return the key of the reading that each cell opens: a wrong one if there is any."""
+    """Return for each cell the key of the reading that it opens: a wrong one if there is any."""
     first: dict[tuple, str] = {}
     for key, result in readings.results.items():  # wrong ones come first
         metadata = result.example.metadata
         length = metadata.get("chunks") or Path(metadata.get("file", "one document")).name
-        first.setdefault((result.example.task, readings.policies[key], result.reader, length), key)
+        line = line_name(readings.policies[key], result.reader)
+        for cell in product((result.example.task, ALL_TASKS), (line,), (length, ALL_LENGTHS)):
+            first.setdefault(cell, key)
     return first
 
 
-def _cell(rates: Mapping[str, Any], costs: Mapping[str, float]) -> dict[str, Any]:
-    """Return a cell's numbers as text, without those that are unknown."""
-    cell: dict[str, Any] = {"n": int(rates["scored"]), "failed": int(rates["failed"])}
-    if rates["scored"]:
-        cell |= {name: f"{100 * rates[name]:.1f}" for name in ("accuracy", "low", "high")}
-    evidence = ("capture", "retention")
-    cell["evidence"] = {name: f"{100 * rates[name]:.0f} %" for name in evidence if pd.notna(rates[name])}
-    cell["cost"] = {name: _amount(costs[name]) for name in _COSTS if pd.notna(costs[name])}
+def _section(task: str, rows: pd.DataFrame, first: Mapping[tuple, str]) -> dict[str, Any]:
+    """Return a task's tables: a row per length, lines side by side, the first row over all lengths."""
+    lengths = sorted(rows["length"].unique())
+    if len(lengths) > 1:
+        rows = pd.concat([rows.assign(length=ALL_LENGTHS), rows], ignore_index=True)
+        lengths.insert(0, ALL_LENGTHS)
+    names = {length: _length_name(length, rows) for length in lengths}
+    cells = summarise(rows, [*_LINE, "length"]).set_index(["line", "length"])
+    lines = rows[_LINE].drop_duplicates().to_dict("records")
+    blocks = []
+    for at in range(0, len(lines), MOST_COLUMNS):
+        side_by_side = lines[at : at + MOST_COLUMNS]
+        table = [_row(task, length, side_by_side, cells, first) | {"name": names[length]} for length in lengths]
+        blocks.append({"lines": side_by_side, "rows": table})
+    return {
+        "name": task,
+        "blocks": blocks,
+        "differences": _differences(rows, names),
+        "costs": _costs(rows, cells, lengths, names),
+        "judges": judges(rows[rows["length"] != ALL_LENGTHS] if len(lengths) > 1 else rows),
+    }
+
+
+def _length_name(length: Any, rows: pd.DataFrame) -> str:
+    if length == ALL_LENGTHS or not _in_chunks(rows):
+        return str(length)
+    return f"{length:,} chunk{'s' if length > 1 else ''}"
+
+
+def _row(
+    task: str, length: Any, lines: Sequence[Mapping[str, str]], cells: pd.DataFrame, first: Mapping[tuple, str]
+) -> dict[str, Any]:
+    """Return one row of scores. ``n`` is there once if all lines have the same, else in each cell."""
+    row: list[dict[str, Any] | None] = []
+    for line in lines:
+        at = (line["line"], length)
+        if at not in cells.index:
+            row.append(None)
+            continue
+        link = {"key": first.get((task, *at), ""), "policy": line["policy"]}
+        row.append(link | _cell(cells.loc[at]))
+    numbers = {cell["n"] for cell in row if cell}
+    n = f"{numbers.pop():,}" if len(numbers) == 1 else ""
+    return {"n": n, "cells": row}
+
+
+def _cell(rates: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a cell's numbers as text. Few documents are counted; a percentage of them would look precise."""
+    n = int(rates["scored"])
+    cell: dict[str, Any] = {"n": n, "failed": int(rates["failed"]), "value": "none scored", "interval": ""}
+    if n:
+        rate = Rate(rates["accuracy"], rates["low"], rates["high"], n)
+        cell["title"] = str(rate)
+        cell["value"] = f"{100 * rate.value:.1f}"
+        cell["interval"] = f"[{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
+        if n < SMALL_N:
+            cell["value"] = f"{rate.value * n:g} of {n}"
+            cell["interval"] = ""
     return cell
 
 
-def _amount(value: float) -> str:
+def _costs(rows: pd.DataFrame, cells: pd.DataFrame, lengths: Sequence[Any], names: Mapping[Any, str]) -> dict[str, Any]:
+    """Return capture, retention and means of what a document cost, a row per length and line."""
+    costs = rows.assign(
+        tokens=rows["prompt_tokens"] + rows["reply_tokens"],
+        GFLOPs=rows.reindex(columns=["flops"]).astype(float) / 1e9,
+    )
+    means = costs.groupby(["line", "length"])[_COSTS].mean().join(cells[["capture", "retention"]])
+    known = [name for name in ("capture", "retention", *_COSTS) if means[name].notna().any()]
+    table = []
+    for length in lengths:
+        for line in rows["line"].unique():
+            if (line, length) in means.index:
+                numbers = means.loc[(line, length)]
+                row = ["" if pd.isna(numbers[name]) else _amount(name, numbers[name]) for name in known]
+                table.append([names[length], line, *row])
+    return {"names": known, "rows": table}
+
+
+def _amount(name: str, value: float) -> str:
+    if name in ("capture", "retention"):
+        return f"{100 * value:.0f} %"
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def _pairs(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the difference between each other policy and the first, on the documents that both read with a memory."""
-    if not _in_chunks(rows):
-        return []
-    rows = rows[(rows["reader"] == _COMPARED) & rows["score"].notna()]
-    documents = rows.groupby("policy", sort=False)["document"].agg(set).to_dict()
-    # No rows at all: nothing to compare.
-    left, *others = documents or [""]
-    pairs = []
-    for right in others:
-        if not documents[left] & documents[right]:
-            continue
-        for row in paired(rows, left, right, _COMPARED).to_dict("records"):
-            # The page prints such a difference in bold.
-            excludes_zero = row["low"] > 0 or row["high"] < 0
-            points = {part: f"{100 * row[part]:+.1f}" for part in ("difference", "low", "high")}
-            pairs.append(row | points | {"left": left, "right": right, "apart": excludes_zero})
-    return pairs
+def _differences(rows: pd.DataFrame, names: Mapping[Any, str]) -> dict[str, Any]:
+    """Return every line with a memory minus the first of them, on the documents that both have read."""
+    codes = {length: code for code, length in enumerate(names)}
+    with_memory = rows[~rows["reader"].isin(BASELINES)]
+    by_length = [
+        against(of_length.assign(chunks=codes[length]))
+        for length, of_length in with_memory.groupby("length", sort=False)
+        if of_length["line"].nunique() > 1
+    ]
+    made = pd.concat(by_length, ignore_index=True) if by_length else pd.DataFrame()
+    if made.empty:
+        return {}
+    # At a length that the first line has not read, another one would be the baseline.
+    made = made[made["left"] == with_memory["line"].iloc[0]].sort_values("chunks", kind="stable")
+    name_of = {code: names[length] for length, code in codes.items()}
+    table = []
+    for row in made.to_dict("records"):
+        excludes_zero = row["low"] > 0 or row["high"] < 0
+        points = {part: f"{100 * row[part]:+.1f}" for part in ("difference", "low", "high")}
+        table.append(row | points | {"length": name_of[row["chunks"]], "apart": excludes_zero})
+    return {"baseline": with_memory["line"].iloc[0], "rows": table}
 
 
 def _published() -> list[dict[str, Any]]:

@@ -388,6 +388,7 @@ class View {
       sides.forEach((side, i) => (side.story = stories[i]));
       const left = stories[0];
       this.state.turn = Math.max(0, Math.min(left.fates.length - 1, this.state.turn ?? left.first));
+      this.source.save?.(this.state);
       const turns = stories.map((story, i) => (i ? aligned(left, story, this.state.turn) : this.state.turn));
       sides.forEach((side, i) => side.timeline.show(stories[i], turns[i]));
       const details = await Promise.all(sides.map((side, i) => this.source.detail(side.key, turns[i])));
@@ -480,13 +481,52 @@ function stored({ stories, details, phrases }, missing) {
   };
 }
 
+// A page has the texts of all readings of one document in one compressed pack, which is opened with the first of them.
+async function unpacked(pack) {
+  const bytes = Uint8Array.from(atob(pack), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}
+
+// A link page#READING/TURN opens a reading at a turn, counted from 1.
+const linkTo = ({ key, turn }) => `#${encodeURIComponent(key)}/${(turn ?? 0) + 1}`;
+
+export function linked(catalog) {
+  const [, key, turn] = /^#(.+)\/(\d+)$/.exec(window.location.hash) ?? [];
+  const entry = key && catalog.find((e) => encodeURIComponent(e.key) === key);
+  return entry && { policy: entry.policy, key: entry.key, turn: Number(turn) - 1, reader: "", length: "", fate: "", score: "", search: "" };
+}
+
 export function embedded(data) {
-  const searched = (e) => [e.question, e.example, e.answer, ...e.answers, ...Object.values(data.details[e.key] ?? {}).map((d) => d.after)];
+  const packs = new Map();
+  const documents = new Map(data.catalog.map((e) => [e.key, e.document]));
+  const missing = `Not in this page, which has room for ${data.room} of text; inspector.show() has it all.`;
+  const part = async (what, key) => {
+    const name = documents.get(key);
+    if (!packs.has(name)) packs.set(name, unpacked(data.packs[name]));
+    const pack = await packs.get(name);
+    return { pack, found: pack[what][key] };
+  };
+  const present = (value) => {
+    if (value === undefined) throw new Error(missing);
+    return value;
+  };
+  const detail = async (key, turn) => {
+    const { pack, found } = await part("details", key), d = present(found?.[turn]);
+    return d.chunk ? { ...d, chunk: { ...d.chunk, text: pack.texts[d.chunk.text] } } : d;
+  };
+  const searched = async (e) => [e.question, e.example, e.answer, ...e.answers, ...Object.values((await part("details", e.key)).found ?? {}).map((d) => d.after)];
   return {
     catalog: data.catalog,
-    state: data.state,
-    ...stored(data, `Not in this page, which has room for ${data.room} of text; inspector.show() has it all.`),
-    search: async (text) => data.catalog.filter((e) => searched(e).some((words) => words.toLowerCase().includes(text.toLowerCase()))).map((e) => e.key),
+    state: { ...data.state, ...linked(data.catalog) },
+    story: async (key) => present((await part("stories", key)).found),
+    detail,
+    phrases: async (key) => present((await part("phrases", key)).found),
+    search: async (text) => {
+      const texts = await Promise.all(data.catalog.map(searched));
+      return data.catalog.filter((e, i) => texts[i].some((words) => words.toLowerCase().includes(text.toLowerCase()))).map((e) => e.key);
+    },
+    // Only after the reading is drawn: an undefined turn is the one that its story opens with.
+    save: (state) => state.key && state.turn !== undefined && window.history.replaceState(null, "", linkTo(state)),
   };
 }
 

@@ -96,9 +96,14 @@ class Readings:
             "answers": list(example.answers),
             # The list has every reading; full answers would make it megabytes.
             "answer": result.trace.answer[:_ANSWER_CHARS],
+            "found": result.score and str(result.score.answer or "")[:_ANSWER_CHARS],
             "score": _value(result),
             "right": result.correct,
+            "task": example.task,
+            "fate": str(result.diagnosis.fate or ""),
             "turns": len(result.trace.turns),
+            "tokens": result.trace.prompt_tokens + result.trace.reply_tokens,
+            "seconds": round(result.seconds, 2),
             "fates": _tags(result),
         }
 
@@ -260,6 +265,29 @@ class Readings:
             if len(details.get(key, ())) == len(turns):
                 phrases[key] = self.phrases(key)
         return {"stories": stories, "details": details, "phrases": phrases}
+
+    def packs(self, keys: Sequence[str], room: float) -> dict[str, dict[str, Any]]:
+        """Return what :meth:`embedded` does, apart for each document; the text of a chunk is there once.
+
+        ``details`` name a chunk's text by its number in ``texts``.
+        """
+        found = self.embedded(keys, room)
+        packs: dict[str, dict[str, Any]] = {}
+        numbers: dict[tuple[str, str], int] = {}
+        for key in keys:
+            document = self._result(key).document
+            pack = packs.setdefault(document, {"texts": [], "stories": {}, "details": {}, "phrases": {}})
+            for what in ("stories", "details", "phrases"):
+                if key in found[what]:
+                    pack[what][key] = found[what][key]
+            for detail in pack["details"].get(key, {}).values():
+                if detail["chunk"]:
+                    text = detail["chunk"]["text"]
+                    at = numbers.setdefault((document, text), len(pack["texts"]))
+                    if at == len(pack["texts"]):
+                        pack["texts"].append(text)
+                    detail["chunk"] = detail["chunk"] | {"text": at}
+        return packs
 
     def beside(self, entry: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
         """Return the reading ``name`` of the same document; by default, the same reader's reading by another policy."""

@@ -6,7 +6,9 @@ inspector with the widget's own script and its data. This module does not depend
 
 from __future__ import annotations
 
+import gzip
 import json
+from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +21,7 @@ from memagent_lib.evaluation import Result
 from memagent_lib.inspector.readings import FATES, Readings
 from memagent_lib.pages import Page, render
 
+TABLE_SCRIPT = Path(__file__).with_name("readings_table.js")
 SCRIPT = Path(__file__).parent / "inspector.js"
 ROOM_MB = 8.0
 _FATE_OF_LETTER = {fate.letter: fate for fate in FATES}
@@ -95,14 +98,23 @@ def to_html(
     # sorted is stable, so failures stay first among the rest.
     keys = sorted(readings.results, key=later)
     room = f"{room_mb:g} MB"
-    texts = readings.embedded(keys, room_mb * 1e6)
-    complete = sum(len(texts["details"].get(key, ())) == len(readings.results[key].trace.turns) for key in keys)
-    data = {"catalog": readings.catalog(), "state": state, "room": room, **texts}
+    packs = readings.packs(keys, room_mb * 1e6)
+    embedded = {key: len(turns) for pack in packs.values() for key, turns in pack["details"].items()}
+    complete = sum(embedded.get(key) == len(readings.results[key].trace.turns) for key in keys)
+    compressed = {document: _packed(pack) for document, pack in packs.items()}
+    data = {"catalog": readings.catalog(), "state": state, "room": room, "packs": compressed}
     # "</script>" inside a string would end the script element, and so would one inside a document's text.
-    script = Markup(SCRIPT.read_text(encoding="utf-8").replace("</", "<\\/"))
+    source = "".join(file.read_text(encoding="utf-8") for file in (SCRIPT, TABLE_SCRIPT))
+    script = Markup(source.replace("</", "<\\/"))
     escaped = Markup(json.dumps(data).replace("<", "\\u003c"))
     counts = {"left_out": len(keys) - complete, "all": len(keys), "room": room}
     return Page(first["example"], render("inspector/interactive.html", data=escaped, script=script, **counts))
+
+
+def _packed(pack: Mapping[str, Any]) -> str:
+    """Return the texts of one document's readings as inspector.js opens them."""
+    # Without a time, so that the same readings make the same page.
+    return b64encode(gzip.compress(json.dumps(pack).encode(), mtime=0)).decode()
 
 
 def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:

@@ -1,7 +1,9 @@
 """The report: one page of evaluations with warnings, numbers and links to the readings behind them."""
 
+import gzip
 import json
 import re
+from base64 import b64decode
 from dataclasses import replace
 from functools import partial
 
@@ -43,10 +45,10 @@ def evaluated(tokenizer, workspace, tmp_path):
     for chunks in (2, 3):
         files.append(tmp_path / f"test_{chunks}.parquet")
         save(make("needle", 4, 5, tokenizer, chunks=chunks, chunk_tokens=200), files[-1])
-    budget = Budget(chunk_tokens=200, memory_tokens=60, answer_tokens=16, question_tokens=64)
-    encoder = Encoder(tokenizer, Template.load("short"), budget)
 
-    def run(policy: str, reply, lengths=slice(None), reader="overwrite") -> str:
+    def run(policy: str, reply, lengths=slice(None), reader="overwrite", memory_tokens=60) -> str:
+        budget = Budget(chunk_tokens=200, memory_tokens=memory_tokens, answer_tokens=16, question_tokens=64)
+        encoder = Encoder(tokenizer, Template.load("short"), budget)
         agent = Agent(encoder, Scripted(reply), reader_named(reader))
         plan = EvaluationPlan(files[lengths], readers=[reader])
         with Experiment.open(workspace).run(f"evaluate {policy}", {"policy": policy}) as tracked:
@@ -60,24 +62,54 @@ def evaluated(tokenizer, workspace, tmp_path):
     return run
 
 
+CELL = re.compile(r'data-key="([^"]+)" data-policy="([^"]+)" title="([^"]+)">([^<]+)</button>')
+
+
+def catalog_of(page: str) -> dict[str, dict]:
+    """The list of readings in a report, by key; each has the ``turns_here`` whose texts are in the page."""
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
+    packs = {name: json.loads(gzip.decompress(b64decode(pack))) for name, pack in data["packs"].items()}
+    return {
+        entry["key"]: entry | {"turns_here": len(packs[entry["document"]]["details"].get(entry["key"], ()))}
+        for entry in data["catalog"]
+    }
+
+
 def test_every_number_has_its_interval_and_a_link_to_a_reading(evaluated, workspace):
     ids = [evaluated("forgets", partial(_reads, forgets=True)), evaluated("keeps", partial(_reads, forgets=False))]
     report = EvaluationReport.of(workspace / "out", workspace, "forgets")
     page = report.page().body
     assert report.warnings == []
     assert all(run in page for run in ids)
-    cells = re.findall(r'data-key="([^"]+)" data-policy="(\w+)">([\d.]+)</button> \[([\d.]+), ([\d.]+)\]', page)
-    assert [(policy, score, low, high) for _, policy, score, low, high in cells] == [
-        ("forgets", "0.0", "0.0", "49.0"), ("forgets", "0.0", "0.0", "49.0"),
-        ("keeps", "100.0", "51.0", "100.0"), ("keeps", "100.0", "51.0", "100.0"),
+    cells = CELL.findall(page)
+    none, all_four = "0.0 % [0.0, 49.0] (n=4)", "100.0 % [51.0, 100.0] (n=4)"
+    assert [cell[1:] for cell in cells] == [
+        ("forgets", "0.0 % [0.0, 32.4] (n=8)", "0 of 8"), ("keeps", "100.0 % [67.6, 100.0] (n=8)", "8 of 8"),
+        ("forgets", none, "0 of 4"), ("keeps", all_four, "4 of 4"),
+        ("forgets", none, "0 of 4"), ("keeps", all_four, "4 of 4"),
     ]  # fmt: skip
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
-    catalog = {entry["key"]: entry for entry in data["catalog"]}
-    for key, policy, score, *_ in cells:
-        assert (catalog[key]["policy"], catalog[key]["right"]) == (policy, score == "100.0")
-        assert key in data["details"]  # its texts are in the page
-    assert page.count("2.5 GFLOPs") == len(cells)
-    assert "keeps minus forgets: <b>+100.0</b>" in page and page.count("<svg") == 1
+    catalog = catalog_of(page)
+    for key, policy, *_, value in cells:
+        assert (catalog[key]["policy"], catalog[key]["right"]) == (policy, not value.startswith("0"))
+        assert catalog[key]["turns_here"] == catalog[key]["turns"]
+    assert page.count("<td>2.5</td>") == len(cells), "GFLOPs of every cell"
+    assert page.count("<td>keeps</td><td>2 chunks</td><td><b>+100.0</b></td>") == 1 and page.count("<svg") == 1
+    assert "minus forgets, same documents" in page
+
+
+def test_a_grid_is_a_column_per_point_beside_a_chosen_baseline(evaluated, workspace):
+    """A sweep over the memory's limit: the same documents, counted once in each column."""
+    for memory in (20, 60):
+        evaluated("small", partial(_reads, forgets=memory == 20), memory_tokens=memory)
+        (workspace / "out" / "small.parquet").rename(workspace / "out" / f"small {memory}.parquet")
+    report = EvaluationReport.of(workspace / "out", workspace, "small, memory 60")
+    page = report.page().body
+    assert [(policy, value) for _, policy, _, value in CELL.findall(page)][:2] == [
+        ("small, memory 60", "8 of 8"), ("small, memory 20", "0 of 8"),
+    ]  # fmt: skip
+    assert "minus small, memory 60, same documents" in page
+    assert "<td>small, memory 20</td><td>all lengths</td><td><b>-100.0</b></td>" in page
+    assert {entry["policy"] for entry in catalog_of(page).values()} == {"small, memory 20", "small, memory 60"}
 
 
 def test_missing_failed_and_mixed_results_are_warnings(evaluated, workspace):
@@ -106,7 +138,7 @@ def test_results_of_runs_outside_the_store_are_listed(evaluated, workspace, tmp_
     (warning,) = report.warnings
     assert warning.startswith("1 of 2 runs are not in sqlite:") and warning.split(";")[0] in page
     assert "forgets: run of another machine, not in the store" in page and f"keeps: run {known}, 2" in page
-    assert "<b>0.0</b> [0.0, 49.0]" in page and page.count("data-key=") == 2  # the known run's cells lead to readings
+    assert '<b title="0.0 % [0.0, 49.0] (n=4)">0 of 4</b>' in page and page.count("data-key=") == 3  # of the known run
     page = EvaluationReport.of(workspace / "out", tmp_path / "empty").page().body
     assert (
         "2 of 2 runs are not in" in page and "There is no reading to display: their runs are not in the store." in page
