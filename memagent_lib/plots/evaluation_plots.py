@@ -155,7 +155,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
     for number, (line, group) in enumerate(rows.groupby("line", sort=False)):
         for column, dashes in (("capture", _CAPTURE_DASHES), ("retention", "-")):
             rates = _rates(group.dropna(subset=[column]), column)
-            chunks = _side_by_side(pd.Series(list(rates)), rows["chunks"], number, len(colours))
+            chunks = _side_by_side(pd.Series(list(rates), dtype=float), rows["chunks"], number, len(colours))
             values = [rate.value for rate in rates.values()]
             low = [rate.low for rate in rates.values()]
             high = [rate.high for rate in rates.values()]

@@ -155,6 +155,11 @@ def test_capture_and_retention_omit_readers_without_a_memory(results: pd.DataFra
     assert "n = 4 to 8 per point, 95 % Wilson intervals" in {t.get_text() for t in ax.texts}
 
 
+def test_evidence_that_was_never_captured_has_no_retention(results: pd.DataFrame) -> None:
+    ax = plots.capture_and_retention(results.assign(capture=0.0, retention=np.nan))
+    assert {tuple(line.get_ydata()) for line in ax.lines} == {(0.0, 0.0), ()}
+
+
 def test_labels_of_lines_that_end_together_do_not_overlap() -> None:
     (ax,) = new_axes(5, 4)
     ax.set(xlim=(0, 1), ylim=(0, 1))
