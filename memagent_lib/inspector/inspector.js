@@ -450,7 +450,7 @@ class View {
       Home: () => this.go(0), End: () => this.go(Infinity), n: () => this.go(this.nextChange(1)), p: () => this.go(this.nextChange(-1)),
       "]": () => this.move(1), "[": () => this.move(-1),
     };
-    if (!moves[event.key] || !this.sides[0].story) return;
+    if (!moves[event.key] || (!this.sides[0].story && !"[]".includes(event.key))) return;
     event.preventDefault();
     event.stopPropagation();
     moves[event.key]();

@@ -15,12 +15,12 @@ class ReadingsTable {
     Object.assign(this, { catalog, open, sorted: null, down: false, most: MOST_ROWS });
     this.columns = COLUMNS.filter(([name, value]) => !["task", "length"].includes(name) || unique(catalog.map(value)).length > 1);
     this.value = Object.fromEntries(COLUMNS);
-    this.search = make("input", { type: "search", placeholder: "in questions and answers", "aria-label": "search the table", oninput: () => this.draw() });
+    this.search = make("input", { type: "search", placeholder: "in questions and answers", "aria-label": "find in the table", oninput: () => this.draw() });
     this.verdict = make("select", { "aria-label": "answers in the table", onchange: () => this.draw() });
     fillSelect(this.verdict, [["", "any"], ["wrong", "wrong"], ["right", "right"]], "");
     this.selects = FILTERS.map((name) => [name, unique(catalog.map(this.value[name]))]).filter(([, values]) => values.length > 1).map(([name, values]) => {
       const select = make("select", { "aria-label": `${name} in the table`, onchange: () => this.draw() });
-      fillSelect(select, [["", "any"], ...values.map((value) => [value, number(value) || "none"])], "");
+      fillSelect(select, [["", "any"], ...values.filter((value) => value !== "").map((value) => [value, number(value)])], "");
       return [name, select];
     });
     this.count = make("small", { "aria-live": "polite" });
@@ -28,9 +28,9 @@ class ReadingsTable {
     this.more = make("button", { onclick: () => { this.most = Infinity; this.draw(); } });
     this.heads = this.columns.map(([name]) => make("th", { scope: "col" }, make("button", { onclick: () => this.sort(name) }, name)));
     const label = (name, node) => make("label", {}, `${name} `, node);
-    const bar = make("div", { class: "ma-bar" }, ...this.selects.map(([name, select]) => label(name, select)), label("answer", this.verdict), label("search", this.search),
+    const bar = make("div", { class: "ma-bar" }, ...this.selects.map(([name, select]) => label(name, select)), label("answer", this.verdict), label("find", this.search),
       make("button", { onclick: () => this.save() }, "CSV"), this.count);
-    root.replaceChildren(make("div", { class: "ma-base ma ma-inspector ma-readings" }, bar,
+    root.replaceChildren(make("div", { class: "ma-base ma ma-readings" }, bar,
       make("div", { class: "ma-rows", tabindex: "0" }, make("table", {}, make("thead", {}, make("tr", {}, ...this.heads)), this.body)), this.more));
     this.draw();
   }
