@@ -86,6 +86,47 @@ def test_records_without_an_answer_are_left_out_and_counted(tmp_path, capsys, mo
     assert [example.answers for example in load("mine.parquet")] == [("Odo",)]
 
 
+SHAPES = {
+    "capital names with blanks": ({"Question ": "Who?", "Context": "Odo paid.", " ANSWER": "Odo"}, ("Odo",)),
+    "ctxs": ({"question": "Who?", "ctxs": [{"title": "Rent", "text": "Odo paid."}], "answers": ["Odo"]}, ("Odo",)),
+    "aliases": (QUESTION | {"answer": "Odo", "answer_aliases": ["O.", "Odo"]}, ("Odo", "O.")),
+    "MuSiQue": (
+        {"question": "Who?", "answer": "Odo", "paragraphs": [{"paragraph_text": "Odo paid."}], "answerable": True},
+        ("Odo",),
+    ),
+    "a box": (QUESTION | {"answer": "\\boxed{Odo}"}, ("Odo",)),
+    "Dolly": ({"instruction": "Who?", "context": "Odo paid.", "response": "Odo", "category": "closed_qa"}, ("Odo",)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES))
+def test_records_of_other_shapes_are_read(name, tmp_path):
+    record, answers = SHAPES[name]
+    (example,) = plain(tmp_path, record)
+    assert (example.question, example.answers) == ("Who?", answers)
+    assert example.document.endswith("Odo paid.")
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (QUESTION | {"answer": "It is 1000 + 200.\n#### 1200"}, "the answer is a worked solution.*keep only the final"),
+        (QUESTION | {"answer": "So it is \\boxed{1200} in all."}, "the answer is a worked solution"),
+        ({"question": "Who?", "document": " ", "answers": ["Odo"]}, "'document' is empty, so there is nothing to read"),
+        (QUESTION | {"response": "Ada", "reference": "Odo"}, "reference and response may both be the answers"),  # ragas
+    ],
+)
+def test_a_record_that_no_reply_could_satisfy_is_refused(record, says, tmp_path):
+    with pytest.raises(ValueError, match=says):
+        plain(tmp_path, record)
+
+
+@pytest.mark.parametrize("flag", [{"answerable": False}, {"is_impossible": True}, {"unanswerable": True}])
+def test_a_record_marked_unanswerable_is_left_out(flag, tmp_path):
+    found = plain(tmp_path, QUESTION | {"answer": "Odo"}, QUESTION | {"answer": "Odo"} | flag)
+    assert len(found) == 1
+
+
 def test_a_file_of_only_unanswerable_records_has_their_number(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     nothing = QUESTION | {"answers": {"text": [], "answer_start": []}}

@@ -31,6 +31,8 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+from memagent_lib.scoring import boxed
+
 _KEYS = ("text", "value", "answer", "spans")
 _ALIASES = "aliases"
 # An opening bracket, then the beginning of an entry (a quote, a number, another bracket, null), and at the end the
@@ -40,6 +42,7 @@ _NOTATION = re.compile(
     re.DOTALL,
 )
 _SPLIT_LETTERS = 3
+_SOLUTION = re.compile(r"\n#### \S")
 
 
 class NoAnswer(ValueError):
@@ -54,7 +57,7 @@ def accepted_answers(value: Any, where: str) -> tuple[str, ...]:
     """
     if isinstance(value, str):
         value = _noted(value, where)
-    answers = list(dict.fromkeys(_answers(value, where)))
+    answers = list(dict.fromkeys(_final(answer, where) for answer in _answers(value, where)))
     if not answers or not all(answer.strip() for answer in answers):
         raise ValueError(f"{where}: there is no answer, or an empty one: {value!r:.60}; state what is right")
     return tuple(answers)
@@ -74,6 +77,19 @@ def scalar_answer(value: Any, where: str) -> str:
         f"{where}: an answer is {value!r:.60}; it must be a text, a number, or an object with "
         f"{', '.join(_KEYS[:-1])} or {_KEYS[-1]}"
     )
+
+
+def _final(answer: str, where: str) -> str:
+    """Return an answer without a box around all of it. Raises ``ValueError`` for a worked solution, as in GSM8K."""
+    inside = boxed(answer)
+    if inside is not None and answer.strip() == f"\\boxed{{{inside}}}":
+        return inside
+    if inside is not None or _SOLUTION.search(answer):
+        raise ValueError(
+            f"{where}: the answer is a worked solution, which no reply will repeat: ...{answer[-40:]!r}; keep only the "
+            "final answer"
+        )
+    return answer
 
 
 def _answers(value: Any, where: str) -> Iterator[str]:

@@ -16,13 +16,21 @@ from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, table_records
 
 NAMES = {
-    "question": ("question", "query", "prompt", "instruction", "input"),
-    "document": ("document", "context", "passage", "article", "text", "documents", "contexts", "passages", "input"),
-    "answers": ("answers", "answer", "outputs", "output", "target", "gold", "references", "reference"),
-}
+    "question": ("question", "query", "prompt", "instruction", "user_input", "input"),
+    "document": (
+        "document", "context", "passage", "article", "text", "documents", "contexts", "passages", "paragraphs", "ctxs",
+        "retrieved_contexts", "input",
+    ),
+    "answers": (
+        "answers", "answer", "outputs", "output", "target", "gold", "references", "reference", "ground_truth",
+        "expected_answer", "response",
+    ),
+}  # fmt: skip
 """The recognised names of each field. The first name always wins. ``input`` (a question or a document) is used only if
 no other name is present. Two other names in one record are an error, because either could be meant."""
 _IDS = ("id", "_id", "qid", "question_id")
+_ALIASES = ("answer_aliases", "aliases")
+_PASSAGE_TEXTS = ("text", "paragraph_text", "content", "page_content")
 _CHOICES = ("choices", "options", "choice_A", "answerKey")
 _EXPECTED = "records with question, document and answers"
 
@@ -42,13 +50,16 @@ class Fields(NamedTuple):
         could be meant.
         """
         taken = {name for name in stated.values() if name}
+        # Spreadsheets and CSV files often capitalise their names, and leave blanks around them.
+        written = {str(name).strip().casefold(): name for name in reversed(record.fields)}
         found: dict[str, str | None] = {}
         for part, names in NAMES.items():
-            present = [name for name in names if name not in taken and name in record.fields]
+            spelt = [name if name in record.fields else written.get(name) for name in names]
+            present = [name for name in spelt if name is not None and name not in taken]
             # A field that is null in this record is used only if there is no other.
             free = [name for name in present if record.fields[name] is not None] or present[:1]
-            rivals = [name for name in free if name != "input"]
-            if not stated.get(part) and len(rivals) > 1 and rivals[0] != part:
+            rivals = [name for name in free if name.strip().casefold() != "input"]
+            if not stated.get(part) and len(rivals) > 1 and rivals[0].strip().casefold() != part:
                 raise ValueError(
                     f"{record.where}: {' and '.join(rivals)} may both be the {part}; choose one with {part}={rivals[0]}"
                 )
@@ -84,7 +95,7 @@ def read_plain(
         fields = fields or Fields.of(record, question=question, document=document, answers=answers)
         _refuse_choices(record, fields)
         try:
-            accepted = record.answers(fields.answers)
+            accepted = _accepted(record, fields.answers)
         except NoAnswer:
             continue
         yield Example(
@@ -104,7 +115,7 @@ def unanswerable(path: str | Path, rule: str | None = None, sheet: str | None = 
     for record in table_records(path, _EXPECTED, sheet):
         fields = fields or Fields.of(record, **stated)
         try:
-            record.answers(fields.answers)
+            _accepted(record, fields.answers)
         except NoAnswer:
             count += 1
     return count
@@ -131,12 +142,27 @@ def is_plain(fields: Mapping[str, Any]) -> bool:
         _refuse_choices(record, found)
         record.get(found.question, str)
         _document(record, found.document)
-        record.answers(found.answers)
+        _accepted(record, found.answers)
     except NoAnswer:
         return True
     except ValueError:
         return False
     return True
+
+
+def _accepted(record: Record, name: str) -> tuple[str, ...]:
+    """Return the accepted answers, with the aliases that the record lists beside them.
+
+    Raises :class:`NoAnswer` if the record is marked as unanswerable, as in MuSiQue and SQuAD v2.
+    """
+    marked = record.fields.get("answerable") is False
+    if marked or any(record.fields.get(flag) is True for flag in ("is_impossible", "unanswerable")):
+        raise NoAnswer(f"{record.where}: the question is marked as unanswerable")
+    answers = record.answers(name)
+    for other in _ALIASES:
+        if other != name and record.fields.get(other):
+            answers += record.answers(other)
+    return tuple(dict.fromkeys(answers))
 
 
 def _id(record: Record) -> str:
@@ -148,6 +174,8 @@ def _id(record: Record) -> str:
 def _document(record: Record, name: str) -> str:
     value = record.get(name, object)
     if isinstance(value, str):
+        if not value.strip():
+            raise ValueError(f"{record.where}: {name!r} is empty, so there is nothing to read; remove the record")
         return value
     parts = value if isinstance(value, list) else [value]
     texts = [_passage(part, name, record.where) for part in parts]
@@ -159,11 +187,12 @@ def _document(record: Record, name: str) -> str:
 
 
 def _passage(value: Any, name: str, where: str) -> str:
-    if isinstance(value, Mapping) and isinstance(value.get("text"), str):
+    if isinstance(value, Mapping):
+        text = next((value[key] for key in _PASSAGE_TEXTS if isinstance(value.get(key), str)), None)
         title = value.get("title")
-        if isinstance(title, str) and title:
-            return f"{title}\n{value['text']}"
-        return value["text"]
+        if text is not None and isinstance(title, str) and title:
+            return f"{title}\n{text}"
+        value = value if text is None else text
     if not isinstance(value, str):
         raise ValueError(
             f"{where}: expected a text as {name!r}, or a list of texts or of objects with 'text', found {value!r:.60}"
